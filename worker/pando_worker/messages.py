@@ -1,0 +1,119 @@
+"""What the worker's two kinds of process say to each other.
+
+The HTTP process (tokenizer, detokenizer) sends `Command`s to the scheduler process; the scheduler
+answers with `Event`s. Both travel as msgspec MessagePack over ZeroMQ PUSH/PULL pairs; one ZeroMQ
+message is one struct. Text never crosses this border: stop strings are the detokenizer's business,
+and end-of-sequence tokens arrive here as plain `stop_token_ids`.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one request picks its next tokens; validated by the HTTP process."""
+
+    max_new_tokens: int
+    temperature: float = 1.0  # 0 is greedy
+    top_k: int = 0  # 0 keeps every token
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0  # 64 bits; the HTTP process draws one where the client named none
+    stop_token_ids: tuple[int, ...] = ()  # with the model's EOS ids, unless they are ignored
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"  # a stop token was produced (it is the last of the output's tokens)
+    LENGTH = "length"  # max_new_tokens or the context's end was reached
+    ABORT = "abort"  # the HTTP process asked for it
+
+
+class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Run one request. Answered by `Output`s, the last one with `finish`, or by one `Rejected`."""
+
+    rid: str
+    input_ids: list[int]
+    sampling: SamplingParams
+
+
+class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Stop a request wherever it is. Unknown or finished ids are ignored; otherwise the
+    scheduler answers with an `Output` whose finish is ABORT after the step in flight."""
+
+    rid: str
+
+
+class FlushCache(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Forget all cached prefixes. Answered by `CacheFlushed`."""
+
+    call: int
+
+
+Command = Generate | Abort | FlushCache
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """New tokens of one request."""
+
+    rid: str
+    token_ids: list[int]
+    cached_tokens: int  # prompt tokens that came from the cache when it was first scheduled
+    finish: FinishReason | None = None
+
+
+class Outputs(msgspec.Struct, frozen=True, tag=True):
+    """All that one scheduler step produced."""
+
+    outputs: list[Output]
+
+
+class Rejected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A request that cannot be run, ended before it produced anything more."""
+
+    rid: str
+    message: str
+    status: int  # 400: it can never fit; 503: the queue is full; 500: it failed while running
+
+
+class CacheFlushed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    call: int
+    done: bool  # False: requests were running or waiting
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The first event: the model is loaded and the pools are sized."""
+
+    capacity_tokens: int
+    max_running_requests: int
+    max_request_tokens: int  # prompt and output of one request together
+    page_size: int
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The scheduler's state; sent when it changed, at most every 50 ms, and every 500 ms anyway.
+
+    Counters (`*_total`) only grow. Rates are smoothed over the last seconds and are 0 until
+    something was measured.
+    """
+
+    running: int
+    waiting: int
+    waiting_tokens: int  # uncached prompt tokens of the waiting queue
+    capacity_tokens: int
+    pinned_tokens: int  # held by running requests
+    cached_tokens: int  # held by the radix cache alone: evictable
+    prefill_tokens_per_s: float  # while prefilling, running decodes included in the time
+    decode_tokens_per_s: float  # all running requests together
+    release_tokens_per_s: float  # KV tokens that ending requests unpin
+    steps_total: int
+    prompt_tokens_total: int
+    cached_prompt_tokens_total: int
+    output_tokens_total: int
+    finished_requests_total: int
+    aborted_requests_total: int
+    retracted_requests_total: int
+    evicted_tokens_total: int
+
+
+Event = Outputs | Rejected | CacheFlushed | Ready | Stats

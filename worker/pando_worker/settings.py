@@ -1,0 +1,94 @@
+"""Every setting of a worker, in one place: flags, `PANDO_WORKER_…` variables and the YAML file."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class DType(StrEnum):
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+class WorkerSettings(BaseSettings):
+    """A worker: one model, its HTTP server and its scheduler process."""
+
+    model_config = SettingsConfigDict(env_prefix="PANDO_WORKER_", extra="forbid")
+
+    model: Annotated[str, Field(description="model directory or hub id, Hugging Face format")]
+    served_model_name: Annotated[
+        str | None, Field(description="name in the API; the model's last path part by default")
+    ] = None
+    host: Annotated[str, Field(description="address to listen on")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535, description="port to listen on, 0 picks one")] = 30000
+    redis: Annotated[
+        str, Field(description="Redis URL of the fleet's state, or 'none' to serve alone")
+    ] = "none"
+    pool: Annotated[
+        str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", description="pool to join")
+    ] = "default"
+    replica: Annotated[
+        str | None, Field(description="name in the fleet; host name and port by default")
+    ] = None
+    url: Annotated[
+        str | None, Field(description="URL at which routers reach this worker; host:port by default")
+    ] = None
+
+    device: Annotated[Literal["cpu"], Field(description="where the model runs")] = "cpu"
+    dtype: Annotated[
+        DType, Field(description="of weights and KV cache; auto is float32 on CPU")
+    ] = DType.AUTO
+    threads: Annotated[
+        int | None, Field(ge=1, description="CPU threads of the model; all cores by default")
+    ] = None
+
+    kv_memory: Annotated[
+        float, Field(gt=0, description="CPU memory budget for weights and KV cache, in GiB")
+    ] = 2.0
+    mem_fraction_static: Annotated[
+        float,
+        Field(gt=0, lt=1, description="share of the memory left after the weights for the KV pool"),
+    ] = 0.8
+    max_total_tokens: Annotated[
+        int | None, Field(ge=1, description="cap on the KV pool, in tokens")
+    ] = None
+    max_running_requests: Annotated[
+        int | None, Field(ge=1, description="cap on requests that run at once")
+    ] = None
+    context_length: Annotated[
+        int | None, Field(ge=1, description="tokens a request may have; the model's by default")
+    ] = None
+    page_size: Annotated[int, Field(ge=1, le=256, description="tokens in a KV page")] = 16
+
+    max_prefill_tokens: Annotated[
+        int, Field(ge=1, description="prompt tokens in one prefill step; longer prompts take more")
+    ] = 4096
+    schedule_policy: Annotated[
+        Literal["lpm", "fcfs"],
+        Field(description="order of waiting requests: longest prefix match, or arrival"),
+    ] = "lpm"
+    new_token_ratio: Annotated[
+        float,
+        Field(gt=0, le=1, description="share of its max_tokens reserved for each running request"),
+    ] = 0.5
+    max_queued_requests: Annotated[
+        int, Field(ge=1, description="waiting requests before new ones get 503")
+    ] = 1024
+    radix_cache: Annotated[bool, Field(description="keep and match prefixes")] = True
+
+    drain_seconds: Annotated[
+        float, Field(ge=0, description="time for running requests after SIGTERM, in seconds")
+    ] = 30.0
+
+    @model_validator(mode="after")
+    def _prefill_holds_a_page(self) -> "WorkerSettings":
+        if self.max_prefill_tokens < self.page_size:
+            raise ValueError(
+                f"max_prefill_tokens ({self.max_prefill_tokens}) is below page_size"
+                f" ({self.page_size})"
+            )
+        return self
