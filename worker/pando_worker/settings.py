@@ -24,7 +24,7 @@ class WorkerSettings(BaseSettings):
         str | None, Field(description="name in the API; the model's last path part by default")
     ] = None
     host: Annotated[str, Field(description="address to listen on")] = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535, description="port to listen on, 0 picks one")] = 30000
+    port: Annotated[int, Field(ge=0, le=65535, description="port, 0 picks a free one")] = 30000
     redis: Annotated[
         str, Field(description="Redis URL of the fleet's state, or 'none' to serve alone")
     ] = "none"
@@ -35,7 +35,8 @@ class WorkerSettings(BaseSettings):
         str | None, Field(description="name in the fleet; host name and port by default")
     ] = None
     url: Annotated[
-        str | None, Field(description="URL at which routers reach this worker; host:port by default")
+        str | None,
+        Field(description="where routers reach it; http://host:port by default"),
     ] = None
 
     device: Annotated[Literal["cpu"], Field(description="where the model runs")] = "cpu"
@@ -57,8 +58,8 @@ class WorkerSettings(BaseSettings):
         int | None, Field(ge=1, description="cap on the KV pool, in tokens")
     ] = None
     max_running_requests: Annotated[
-        int | None, Field(ge=1, description="cap on requests that run at once")
-    ] = None
+        int, Field(ge=1, description="cap on requests that run at once")
+    ] = 256
     context_length: Annotated[
         int | None, Field(ge=1, description="tokens a request may have; the model's by default")
     ] = None

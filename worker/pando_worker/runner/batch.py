@@ -37,7 +37,7 @@ class ForwardBatch:
     out_slots: Int64  # [num_tokens], the KV slot that each token's key and value go to
     extend_lens: Int32  # [batch], new tokens of each row
     seq_lens: Int32  # [batch], tokens in the KV cache once this step has run
-    page_table: Int32  # [batch, max_pages], the pages of each row in order, padded with 0
+    page_table: Int32  # [batch, max_pages], each row's pages in order, then any valid ones
     page_size: int  # slot = page * page_size + offset
     sample_rows: Int64  # [num_samples], rows that yield a token: all but unfinished chunks
     sampling: SamplingBatch
@@ -47,5 +47,6 @@ class ModelRunner(Protocol):
     """Runs batches. The real one owns the weights and the KV pool."""
 
     def forward(self, batch: ForwardBatch) -> Int64:
-        """Next token ids, [num_samples], in the order of `batch.sample_rows`."""
+        """Next token ids, [num_samples], in the order of `batch.sample_rows`; -1 for a row whose
+        logits are not finite."""
         ...

@@ -1,0 +1,112 @@
+"""A scheduler on the hash model, and its client: sends commands, collects what comes back."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pando_worker.messages import (
+    Abort,
+    CacheFlushed,
+    Event,
+    FinishReason,
+    FlushCache,
+    Generate,
+    Outputs,
+    Rejected,
+    SamplingParams,
+)
+from pando_worker.scheduler.kv_manager import KVManager
+from pando_worker.scheduler.scheduler import Scheduler
+from pando_worker.settings import WorkerSettings
+from tests.worker.scheduler.hash_model import HashRunner
+
+
+class World:
+    def __init__(
+        self,
+        *,
+        pages: int = 64,
+        page_size: int = 4,
+        max_running: int = 8,
+        max_request_tokens: int = 10_000,
+        broken: frozenset[int] = frozenset(),
+        **settings: object,
+    ) -> None:
+        self.settings = WorkerSettings.model_validate(
+            {"model": "hash", "page_size": page_size, **settings}
+        )
+        self.kv = KVManager(
+            capacity_tokens=pages * page_size,
+            page_size=page_size,
+            max_running_requests=max_running,
+            max_request_tokens=max_request_tokens,
+            radix_cache=self.settings.radix_cache,
+        )
+        self.runner = HashRunner(pages * page_size, broken)
+        self.scheduler = Scheduler(self.settings, self.kv, self.runner)
+        self.tokens: dict[str, list[int]] = {}
+        self.cached: dict[str, int] = {}
+        self.finish: dict[str, FinishReason] = {}
+        self.rejected: dict[str, Rejected] = {}
+        self.flushes: list[bool] = []
+
+    def send(
+        self,
+        rid: str,
+        prompt: Sequence[int],
+        max_new_tokens: int = 4,
+        stop_token_ids: Sequence[int] = (),
+    ) -> None:
+        self.tokens[rid] = []
+        sampling = SamplingParams(
+            max_new_tokens=max_new_tokens, stop_token_ids=tuple(stop_token_ids)
+        )
+        command = Generate(rid=rid, input_ids=list(prompt), sampling=sampling)
+        self.collect(self.scheduler.receive(command))
+
+    def abort(self, rid: str) -> None:
+        self.collect(self.scheduler.receive(Abort(rid=rid)))
+
+    def flush(self) -> bool:
+        self.collect(self.scheduler.receive(FlushCache(call=len(self.flushes))))
+        return self.flushes[-1]
+
+    def step(self) -> None:
+        self.collect(self.scheduler.step())
+
+    def run(self, max_steps: int = 10_000) -> None:
+        """Step until nothing is left to do."""
+        for _ in range(max_steps):
+            if self.scheduler.is_idle:
+                return
+            self.step()
+        raise AssertionError(f"not idle after {max_steps} steps: {self.scheduler.stats()}")
+
+    def collect(self, events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case Outputs(outputs):
+                    for output in outputs:
+                        assert output.rid not in self.finish, "output after the end"
+                        self.tokens[output.rid] += output.token_ids
+                        self.cached[output.rid] = output.cached_tokens
+                        if output.finish:
+                            self.finish[output.rid] = output.finish
+                case Rejected(rid=rid):
+                    assert rid not in self.finish
+                    self.rejected[rid] = event
+                case CacheFlushed(done=done):
+                    self.flushes.append(done)
+
+    def cached_len(self, key: Sequence[int]) -> int:
+        return self.kv.cache.prefix_len(np.array(key, dtype=np.int32))
+
+    def check_ownership(self) -> None:
+        """Each page is free, in the tree, or owned by exactly one request."""
+        kv, scheduler = self.kv, self.scheduler
+        owners = [page for node in kv.cache.nodes() for page in node.pages.tolist()]
+        assert len(owners) == kv.cache.evictable_pages + kv.cache.protected_pages
+        for req in [*scheduler.prefilling, *scheduler.running]:
+            owners += kv.rows.pages[req.row, req.tree_pages : req.num_pages].tolist()
+        assert len(set(owners)) == len(owners), "a page has two owners"
+        assert len(owners) + kv.allocator.num_free == kv.allocator.num_pages

@@ -1,0 +1,45 @@
+"""The free list of the KV pool: hands out pages of `page_size` token slots and takes them back."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Page numbers: page p holds the slots p * page_size to (p + 1) * page_size - 1.
+Pages = NDArray[np.int32]
+
+
+class PageAllocator:
+    """A stack of free pages, so pages released last, still warm in the caches, are reused first."""
+
+    def __init__(self, num_pages: int) -> None:
+        self.num_pages = num_pages
+        self._stack: Pages = np.arange(num_pages - 1, -1, -1, dtype=np.int32)
+        self._is_free = np.ones(num_pages, dtype=np.bool_)
+        self.num_free = num_pages
+
+    def alloc(self, count: int) -> Pages:
+        """Take `count` pages, `[count]`.
+
+        Raises:
+            MemoryError: fewer are free. Callers evict first, so this is a bookkeeping bug.
+        """
+        if count > self.num_free:
+            raise MemoryError(f"{count} pages wanted, {self.num_free} of {self.num_pages} are free")
+        self.num_free -= count
+        pages = self._stack[self.num_free : self.num_free + count].copy()
+        self._is_free[pages] = False
+        return pages
+
+    def free(self, pages: Pages) -> None:
+        """Give pages back.
+
+        Raises:
+            ValueError: one of them is free already: two owners thought it theirs.
+        """
+        count = len(pages)
+        if count == 0:
+            return
+        if self._is_free[pages].any():
+            raise ValueError(f"pages freed twice: {pages[self._is_free[pages]].tolist()}")
+        self._is_free[pages] = True
+        self._stack[self.num_free : self.num_free + count] = pages
+        self.num_free += count

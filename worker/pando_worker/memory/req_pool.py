@@ -1,0 +1,27 @@
+"""`ReqToTokenPool`: which KV slot holds position p of the request in slot s.
+
+Kept as a page table, one row a running request: slot of (row, position) is
+`pages[row, position // page_size] * page_size + position % page_size`.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class ReqToTokenPool:
+    def __init__(self, max_requests: int, max_request_tokens: int, page_size: int) -> None:
+        max_pages = -(-max_request_tokens // page_size)
+        self.page_size = page_size
+        self.pages: NDArray[np.int32] = np.zeros((max_requests, max_pages), dtype=np.int32)
+        self._free_rows = list(range(max_requests - 1, -1, -1))
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free_rows)
+
+    def alloc(self) -> int:
+        """A row for one more running request; IndexError when all are taken."""
+        return self._free_rows.pop()
+
+    def free(self, row: int) -> None:
+        self._free_rows.append(row)

@@ -1,0 +1,123 @@
+"""The scheduler process: loads the model, then turns commands into steps and steps into events.
+
+Started by the HTTP process, which binds both sockets. It leaves the terminal's signals to its
+parent, which drains first and then ends it; should the parent die, it ends by itself.
+"""
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+import zmq
+
+from pando_worker.messages import Command, Event, Ready, Stats
+from pando_worker.models.errors import ModelError
+from pando_worker.scheduler.kv_manager import KVManager
+from pando_worker.scheduler.scheduler import Scheduler
+from pando_worker.settings import WorkerSettings
+
+log = logging.getLogger("pando.worker.scheduler")
+
+STATS_MIN_S = 0.05  # between two Stats when something changed
+STATS_MAX_S = 0.5  # between two Stats anyway
+POLL_MS = 100  # how long an idle scheduler waits before it looks after its parent
+
+
+def run_scheduler(
+    settings: WorkerSettings,
+    command_endpoint: str,
+    event_endpoint: str,
+    configure_logging: Callable[[], None],
+) -> None:
+    """Process entry. Exits 1 with one log line when the model cannot be loaded or does not fit."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    configure_logging()
+    context = zmq.Context()
+    commands, events = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+    try:
+        commands.connect(command_endpoint)
+        events.connect(event_endpoint)
+        _Loop(_load(settings), commands, events).run()
+    except ModelError as error:
+        log.error("cannot serve this model: %s", error)
+        sys.exit(1)
+    finally:
+        context.destroy(linger=0)
+
+
+def _load(settings: WorkerSettings) -> Scheduler:
+    # Torch takes seconds to import; nothing before this point needs it.
+    from pando_worker.runner.model_runner import TorchModelRunner
+
+    runner = TorchModelRunner(settings)
+    kv = KVManager(
+        capacity_tokens=runner.capacity_tokens,
+        page_size=settings.page_size,
+        max_running_requests=settings.max_running_requests,
+        max_request_tokens=runner.context_length,
+        radix_cache=settings.radix_cache,
+    )
+    return Scheduler(settings, kv, runner)
+
+
+class _Loop:
+    """Drains commands, runs a step, sends what it produced, and again."""
+
+    def __init__(
+        self, scheduler: Scheduler, commands: zmq.Socket[bytes], events: zmq.Socket[bytes]
+    ) -> None:
+        self._scheduler = scheduler
+        self._commands = commands
+        self._events = events
+        self._decoder = msgspec.msgpack.Decoder(Command)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._parent = os.getppid()
+        self._stats: Stats | None = None
+        self._stats_at = 0.0
+
+    def run(self) -> None:
+        kv = self._scheduler.kv
+        self._send(
+            Ready(
+                capacity_tokens=kv.capacity_tokens,
+                max_running_requests=len(kv.rows.pages),
+                max_request_tokens=kv.max_request_tokens,
+                page_size=kv.page_size,
+            )
+        )
+        while os.getppid() == self._parent:
+            self._receive()
+            for event in self._scheduler.step():
+                self._send(event)
+            self._send_stats()
+
+    def _receive(self) -> None:
+        """Take in all commands that have arrived; when idle, wait for one."""
+        timeout = POLL_MS if self._scheduler.is_idle else 0
+        while self._commands.poll(timeout):
+            command = self._decoder.decode(self._commands.recv())
+            for event in self._scheduler.receive(command):
+                self._send(event)
+            timeout = 0
+
+    def _send_stats(self) -> None:
+        now = time.monotonic()
+        if now - self._stats_at < STATS_MIN_S:
+            return
+        stats = self._scheduler.stats()
+        if stats != self._stats or now - self._stats_at >= STATS_MAX_S:
+            self._send(stats)
+            self._stats, self._stats_at = stats, now
+
+    def _send(self, event: Event) -> None:
+        """Blocks while the HTTP process cannot take more, but not past its death."""
+        data = self._encoder.encode(event)
+        while not self._events.poll(POLL_MS, zmq.POLLOUT):
+            if os.getppid() != self._parent:
+                sys.exit(1)
+        self._events.send(data)

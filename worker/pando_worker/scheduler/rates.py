@@ -1,0 +1,26 @@
+"""`Rate`: how much of something happens in a second of work, over the last seconds of it."""
+
+import math
+
+
+class Rate:
+    """Two sums that forget with the same half-life: what was done, and the time it took.
+
+    Steps count by their length, so many short ones do not outweigh a long one; time in which
+    nothing was done does not count.
+    """
+
+    def __init__(self, half_life_s: float = 10.0) -> None:
+        self._decay = math.log(2) / half_life_s
+        self._amount = 0.0
+        self._seconds = 0.0
+
+    def add(self, amount: float, seconds: float) -> None:
+        keep = math.exp(-self._decay * seconds)
+        self._amount = self._amount * keep + amount
+        self._seconds = self._seconds * keep + seconds
+
+    @property
+    def per_second(self) -> float:
+        """0.0 until something was measured."""
+        return self._amount / self._seconds if self._seconds > 0 else 0.0
