@@ -1,0 +1,40 @@
+# Every target makes or updates .venv itself; `make` alone lists them. TORCH names the torch to
+# install: the CPU build where the package index offers one (pip's own settings choose the index).
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install up demo test test-unit lint bench
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
+
+install: .venv/installed ## make or update .venv with everything for development
+
+up: .venv/installed ## serve the shipped model: router, 2 workers, Redis (ARGS="--model DIR ...")
+	@.venv/bin/pando up $(ARGS)
+
+demo: .venv/installed ## compare cache-aware routing with round robin
+	@.venv/bin/pando demo $(ARGS)
+
+test: .venv/installed ## all tests
+	.venv/bin/pytest $(ARGS)
+
+test-unit: .venv/installed ## the tests that start no fleet
+	.venv/bin/pytest -m "not e2e" $(ARGS)
+
+lint: .venv/installed ## ruff and mypy
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy fleet router worker cli tests bench
+
+bench: .venv/installed ## run the benchmarks; each writes its results beside itself
+	@set -e; for script in bench/*.py; do echo "== $$script"; .venv/bin/python "$$script"; done
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --quiet $(TORCH)
+	.venv/bin/pip install --quiet -e '.[dev]'
+	@touch $@

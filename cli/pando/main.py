@@ -1,0 +1,106 @@
+"""The `pando` command. Each subcommand imports its component only when it runs or shows its help,
+so `pando --help` is quick and a router never loads torch.
+"""
+
+import importlib.metadata
+import sys
+from collections.abc import Callable
+
+import click
+
+
+def _up() -> click.Command:
+    from pando.settings.options import settings_command
+    from pando.up.command import run
+    from pando.up.settings import UpSettings
+
+    return settings_command("up", UpSettings, run)
+
+
+def _demo() -> click.Command:
+    from pando.demo.command import run
+    from pando.demo.settings import DemoSettings
+    from pando.settings.options import settings_command
+
+    return settings_command("demo", DemoSettings, run)
+
+
+def _worker() -> click.Command:
+    from pando.settings.options import settings_command
+    from pando_worker.settings import WorkerSettings
+
+    def run(settings: WorkerSettings, configure_logging: Callable[[], None]) -> int:
+        from pando_worker.serve import run
+
+        return run(settings, configure_logging)
+
+    return settings_command("worker", WorkerSettings, run)
+
+
+def _router() -> click.Command:
+    from pando.settings.options import settings_command
+    from pando_router.settings import RouterSettings
+
+    def run(settings: RouterSettings, configure_logging: Callable[[], None]) -> int:
+        from pando_router.serve import run
+
+        return run(settings, configure_logging)
+
+    return settings_command("router", RouterSettings, run)
+
+
+def _version() -> click.Command:
+    def show() -> None:
+        click.echo(f"pando {importlib.metadata.version('pando')}")
+
+    return click.Command("version", callback=show, help="Show Pando's version.")
+
+
+COMMANDS: dict[str, tuple[str, Callable[[], click.Command]]] = {
+    "up": ("Serve a model here: a router, workers and Redis, in one terminal.", _up),
+    "demo": ("Compare cache-aware routing with round robin on shared conversations.", _demo),
+    "worker": ("Run one worker: a model, its HTTP server and its scheduler.", _worker),
+    "router": ("Run one router: the fleet's OpenAI API.", _router),
+    "version": ("Show Pando's version.", _version),
+}
+
+
+class _LazyGroup(click.Group):
+    """A group that makes a command when it is asked for, and lists them without making any."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        _, make = COMMANDS[cmd_name]
+        try:
+            return make()
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.startswith("pando"):
+                raise
+            raise click.ClickException(
+                f"{cmd_name} needs the Python package {error.name}, which is not installed;"
+                f" install Pando's extra for it (pip install 'pando[up]' has them all)"
+            ) from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (summary, _) in COMMANDS.items()])
+
+
+group = _LazyGroup("pando", help="LLM serving: many engines, one prefix tree.")
+
+
+def main() -> None:
+    """Entry of the `pando` script: wrong use ends with one line on stderr and exit code 2."""
+    try:
+        group.main(prog_name="pando", standalone_mode=False)
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context else "pando"
+        click.echo(f"{where}: {error.format_message()}", err=True)
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)

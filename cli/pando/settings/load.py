@@ -1,0 +1,121 @@
+"""Merges a settings class's sources and says in one line what is wrong with which of them.
+
+Precedence: flags, then `PANDO_<COMPONENT>_…` variables, then the YAML file, then the defaults.
+"""
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings
+
+from pando.redact import redact
+
+Settings = TypeVar("Settings", bound=BaseSettings)
+
+
+class SettingsError(Exception):
+    """A setting is unknown, missing, not parsable or out of range; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value as somebody wrote it, and where: "--port", "PANDO_WORKER_PORT", "port in w.yaml"."""
+
+    value: object
+    origin: str
+
+
+def load(
+    settings_class: type[Settings],
+    flags: Mapping[str, Given],
+    environment: Mapping[str, str] = os.environ,
+    config: Path | None = None,
+) -> Settings:
+    """The settings, all sources merged.
+
+    Raises:
+        SettingsError: naming each bad setting, where it came from, its value and what is right.
+    """
+    given = {
+        **(_from_file(settings_class, config) if config else {}),
+        **_from_environment(settings_class, environment),
+        **flags,
+    }
+    try:
+        return settings_class.model_validate({name: g.value for name, g in given.items()})
+    except ValidationError as error:
+        messages = [_explain(settings_class, detail, given) for detail in error.errors()]
+        raise SettingsError("; ".join(messages)) from None
+
+
+def flag_of(name: str) -> str:
+    """The long option of a field: max_total_tokens → --max-total-tokens."""
+    return "--" + name.replace("_", "-")
+
+
+def _from_environment(
+    settings_class: type[BaseSettings], environment: Mapping[str, str]
+) -> dict[str, Given]:
+    prefix = settings_class.model_config.get("env_prefix", "")
+    given: dict[str, Given] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(prefix):
+            continue
+        name = variable.removeprefix(prefix).lower()
+        if name not in settings_class.model_fields:
+            hint = _did_you_mean(name, settings_class.model_fields, lambda n: prefix + n.upper())
+            raise SettingsError(f"unknown variable {variable}{hint}")
+        given[name] = Given(value, variable)
+    return given
+
+
+def _from_file(settings_class: type[BaseSettings], path: Path) -> dict[str, Given]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--config {path}: cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise SettingsError(f"--config {path}: not YAML: {_one_line(str(error))}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"--config {path}: must be a mapping of settings to values")
+    for name in content:
+        if name not in settings_class.model_fields:
+            hint = _did_you_mean(str(name), settings_class.model_fields)
+            raise SettingsError(f"--config {path}: unknown setting {name}{hint}")
+    return {name: Given(value, f"{name} in {path}") for name, value in content.items()}
+
+
+def _explain(
+    settings_class: type[BaseSettings], detail: ErrorDetails, given: Mapping[str, Given]
+) -> str:
+    message = _one_line(detail["msg"].removeprefix("Value error, "))
+    if not detail["loc"]:  # the class's own check of several settings together
+        origins = [g.origin for name, g in given.items() if name in message]
+        return f"{message} (from {', '.join(origins)})" if origins else message
+    name = str(detail["loc"][0])
+    if detail["type"] == "missing":
+        variable = settings_class.model_config.get("env_prefix", "") + name.upper()
+        return f"{flag_of(name)} is required (or {variable}, or {name} in the --config file)"
+    setting = given[name]
+    value = redact(str(setting.value))
+    return f"{setting.origin} is {value!r}: {message[0].lower()}{message[1:]}"
+
+
+def _did_you_mean(
+    name: str, known: Iterable[str], spell: Callable[[str], str] = lambda known_name: known_name
+) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {spell(close[0])}?" if close else ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

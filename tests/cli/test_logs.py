@@ -1,0 +1,77 @@
+"""What log lines look like, in a process of their own since configuring is for a whole process."""
+
+import json
+import pickle
+import subprocess
+import sys
+from functools import partial
+
+from pando import logs
+from pando.redact import redact
+
+CONFIGURE = "import logging; from pando import logs; logs.configure(logs.LogSettings({settings}));"
+
+
+def logged(code: str, settings: str = "") -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", CONFIGURE.format(settings=settings) + code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert result.stdout == ""
+    return result.stderr
+
+
+def test_lines_are_json_with_their_extra_fields_where_nobody_watches() -> None:
+    line = json.loads(
+        logged("logging.getLogger('pando.x').info('did %s', 'it', extra={'request_id': 'r1'})")
+    )
+    assert line["event"] == "did it"
+    assert line["level"] == "info"
+    assert line["logger"] == "pando.x"
+    assert line["request_id"] == "r1"
+    assert line["timestamp"].endswith("Z")
+
+
+def test_an_exception_stays_within_its_json_line() -> None:
+    code = "\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    logging.exception('failed')\n"
+    lines = logged(code).splitlines()
+    assert len(lines) == 1
+    assert "ZeroDivisionError" in json.loads(lines[0])["exception"]
+
+
+def test_lines_for_people_carry_the_extra_fields_too() -> None:
+    text = logged("logging.warning('slow', extra={'request_id': 'r1'})", "format='human'")
+    assert "warning" in text
+    assert "slow" in text
+    assert "request_id=r1" in text
+
+
+def test_uvicorn_logs_in_the_same_form_once_a_line() -> None:
+    code = "logging.getLogger('uvicorn.error').info('Started')"
+    lines = logged(code).splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["Started"]
+
+
+def test_lines_below_the_level_are_left_out() -> None:
+    assert logged("logging.info('quiet')", "level='warning'") == ""
+
+
+def test_passwords_in_urls_never_reach_the_log() -> None:
+    code = "logging.error('no answer from %s', 'rediss://me:s3cret:@x@redis.example:6379/0')"
+    for form in ["json", "human"]:
+        text = logged(code, f"format='{form}'")
+        assert "s3cret" not in text
+        assert "redis.example" in text
+
+
+def test_redaction_leaves_urls_without_a_password_alone() -> None:
+    text = "http://127.0.0.1:8000/v1 unix:///tmp/a:b@c redis://user@host:6379"
+    assert redact(text) == text
+
+
+def test_configuring_can_be_sent_to_another_process() -> None:
+    configure = partial(logs.configure, logs.LogSettings(format="json", level="debug"))
+    assert pickle.loads(pickle.dumps(configure)).args == configure.args
