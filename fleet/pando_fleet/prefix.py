@@ -1,8 +1,9 @@
 """Prompts as chains of chunk keys: what the prefix tree stores instead of text.
 
-A prompt becomes canonical bytes (`chat_bytes`, `completion_bytes`), and `chunk_keys` names each full
-chunk of them by a 64-bit hash of everything up to its end. Two prompts of one seed share keys exactly
-as far as they share bytes, so a chain of keys is a path in a radix tree, and no text leaves the router.
+A prompt becomes canonical bytes (`chat_bytes`, `completion_bytes`), and `chunk_keys` names each
+full chunk of them by a 64-bit hash of everything up to its end. Two prompts of one seed share keys
+exactly as far as they share bytes, so a chain of keys is a path in a radix tree, and no text leaves
+the router.
 """
 
 import json
@@ -20,7 +21,7 @@ MAX_CHUNKS = 8192
 """Keys of one prompt at most (2 MiB of prompt): bounds what one placement costs Redis."""
 
 # Bytes that UTF-8 never contains, so no content can imitate a border and nothing needs escaping.
-# They stand before what they introduce, so whatever is appended to a conversation extends its bytes.
+# They stand before what they introduce, so what is appended to a conversation extends its bytes.
 _TOOLS = b"\xff"
 _MESSAGE = b"\xfe"
 _TEXT = b"\xfd"
@@ -34,14 +35,14 @@ class PrefixError(ValueError):
 
 
 def chat_bytes(messages: object, tools: object = None) -> bytes:
-    """Canonical bytes of a chat prompt: tools first, then each message's role, content and the rest.
+    """Canonical bytes of a chat prompt: tools first, then each message's role, content and rest.
 
-    Takes parsed, unchecked JSON. A conversation with more messages is a byte-extension of the shorter
-    one, and a longer last message of the same role is one too. A string content equals one text part;
-    images, audio and other parts enter as a digest of their JSON; fields that are null are ignored.
+    Takes parsed, unchecked JSON. A conversation with more messages is a byte-extension of the
+    shorter one, and so is one whose last text goes on. A string content equals one text part;
+    images, audio and other parts enter as a digest of their JSON; null fields are ignored.
 
-    Raises PrefixError where `messages` is not a list of objects with a string role and a content that
-    is a string, null or a list of parts, or where `tools` is not a list.
+    Raises PrefixError where `messages` is not a list of objects with a string role and a content
+    that is a string, null or a list of parts, or where `tools` is not a list.
     """
     if not isinstance(messages, list):
         raise PrefixError(f"messages must be a list, not {_json_type(messages)}")
@@ -103,9 +104,10 @@ def seed(model: str, adapter: str = "", salt: str = "") -> int:
 
 
 def chunk_keys(data: bytes, seed: int, chunk_bytes: int = CHUNK_BYTES) -> bytes:
-    """Packed big-endian 8-byte keys of every full chunk, root first: h_i = xxh3(h_{i-1} || chunk_i).
+    """Packed big-endian 8-byte keys of every full chunk: h_i = xxh3(h_{i-1} || chunk_i).
 
-    A last chunk that is not full has no key; what lies behind MAX_CHUNKS has none either.
+    The root is first. A last chunk that is not full has no key, nor has what lies behind
+    MAX_CHUNKS.
     """
     chunks = min(len(data) // chunk_bytes, MAX_CHUNKS)
     key = seed.to_bytes(KEY_BYTES, "big")

@@ -1,9 +1,20 @@
-"""Who lives: heartbeats of the replicas of each pool, aged by Redis's own clock."""
+"""Who lives: heartbeats of the replicas of each pool, aged by Redis's own clock.
 
-from collections.abc import Callable
+Workers `beat` on change and at least every 500 ms and `leave` when they end; routers and the
+operator read `pools` and `replicas`. Placement reads the packed terms that a beat leaves beside its
+JSON.
+"""
 
-from pando_fleet.client import RedisClient
-from pando_fleet.replica import Heartbeat, Replica
+import json
+import logging
+import struct
+from dataclasses import asdict, fields
+from typing import cast
+
+from pando_fleet.client import FleetError, RedisClient, fleet_errors
+from pando_fleet.keys import POOLS, PoolKeys
+from pando_fleet.replica import Heartbeat, Replica, ReplicaState
+from pando_fleet.scripts import Clock, Script, time_arg
 
 FRESH_MS = 3_000
 """A replica whose last heartbeat is older gets no requests: six beats missed."""
@@ -11,25 +22,104 @@ FRESH_MS = 3_000
 RETENTION_MS = 60_000
 """A replica that fell silent stays listed this long, so that people can see it as lost."""
 
+_FIELDS = frozenset(field.name for field in fields(Heartbeat))
+_log = logging.getLogger("pando.fleet")
+
 
 class Registry:
-    """Heartbeats in and out. `clock` (milliseconds) stands in for Redis's TIME in simulations."""
+    """Heartbeats in and out. Every method raises FleetUnavailable where Redis is away."""
 
-    def __init__(self, redis: RedisClient, clock: Callable[[], int] | None = None) -> None:
-        raise NotImplementedError
+    def __init__(self, redis: RedisClient, clock: Clock | None = None) -> None:
+        self._redis = redis
+        self._clock = clock
+        self._beat = Script(redis, "clock", "tree_ops", "beat")
+        self._announce = Script(redis, "clock", "announce")
+        self._leave = Script(redis, "leave")
+        self._replicas = Script(redis, "clock", "replicas")
 
     async def beat(self, pool: str, heartbeat: Heartbeat) -> None:
-        """Records the heartbeat under `pool` with Redis's time."""
-        raise NotImplementedError
+        """Records the heartbeat under `pool` with Redis's time.
+
+        Raises FleetError where the heartbeat has no usable name, incarnation or numbers.
+        """
+        keys = PoolKeys(pool)
+        encoded, terms = _encode(heartbeat)
+        await self._beat(
+            [
+                keys.replicas,
+                keys.beats,
+                keys.terms,
+                keys.tree(heartbeat.replica, heartbeat.incarnation),
+            ],
+            time_arg(self._clock),
+            heartbeat.replica,
+            encoded,
+            terms,
+            RETENTION_MS,
+        )
+        await self._announce([POOLS], time_arg(self._clock), pool, RETENTION_MS)
 
     async def leave(self, pool: str, replica: str, incarnation: str) -> None:
         """Removes a replica and its tree at once, unless a newer incarnation has taken its name."""
-        raise NotImplementedError
+        keys = PoolKeys(pool)
+        tree = keys.tree(replica, incarnation)
+        await self._leave([keys.replicas, keys.beats, keys.terms, tree], replica, incarnation)
 
     async def pools(self) -> list[str]:
         """Names of the pools heard of within the retention, sorted."""
-        raise NotImplementedError
+        with fleet_errors():
+            names = cast(list[bytes], await self._redis.zrange(POOLS, 0, -1))
+        return sorted(name.decode() for name in names)
 
     async def replicas(self, pool: str) -> list[Replica]:
         """Replicas of `pool` heard of within the retention, sorted by name; one round trip."""
-        raise NotImplementedError
+        keys = PoolKeys(pool)
+        rows: list[tuple[int, bytes]] = await self._replicas(
+            [keys.replicas, keys.beats], time_arg(self._clock), RETENTION_MS
+        )
+        found = []
+        for age_ms, encoded in rows:
+            beat = _decode(encoded)
+            if beat is not None:
+                found.append(Replica(beat=beat, age_ms=age_ms))
+        return sorted(found, key=lambda replica: replica.beat.replica)
+
+
+def _encode(beat: Heartbeat) -> tuple[str, bytes]:
+    """The heartbeat as JSON, and the terms that placement unpacks; empty unless it is ready."""
+    if not beat.replica or "\0" in beat.replica:
+        raise FleetError(f"a replica needs a name without NUL, unlike {beat.replica!r}")
+    if not beat.incarnation or set("\0:") & set(beat.incarnation):
+        raise FleetError(f"an incarnation is not empty, without NUL and ':': {beat.incarnation!r}")
+    if "\0" in beat.url:
+        raise FleetError(f"a URL has no NUL, unlike {beat.url!r}")
+    if not beat.bytes_per_token > 0:
+        raise FleetError(f"bytes_per_token must be above 0, not {beat.bytes_per_token}")
+    try:
+        encoded = json.dumps(asdict(beat), allow_nan=False)
+    except ValueError:
+        raise FleetError(f"a heartbeat's numbers must be finite: {beat}") from None
+    if beat.state is not ReplicaState.READY:
+        return encoded, b""
+    numbers = struct.pack(
+        ">6d",
+        beat.capacity_tokens,
+        beat.pinned_tokens,
+        beat.prefill_tokens_per_s,
+        beat.decode_tokens_per_s,
+        beat.release_tokens_per_s,
+        beat.bytes_per_token,
+    )
+    return encoded, b"%b%b\0%b\0" % (numbers, beat.incarnation.encode(), beat.url.encode())
+
+
+def _decode(encoded: bytes) -> Heartbeat | None:
+    """A heartbeat from JSON; fields that a newer worker added are left out."""
+    try:
+        values = json.loads(encoded)
+        values["state"] = ReplicaState(values["state"])
+        return Heartbeat(**{name: value for name, value in values.items() if name in _FIELDS})
+    except (ValueError, KeyError, TypeError) as error:
+        # One worker of another version must not hide the others.
+        _log.warning("heartbeat not understood", extra={"heartbeat": encoded, "error": str(error)})
+        return None

@@ -1,32 +1,47 @@
-"""The prefix tree: what each replica is believed to hold in its KV cache."""
+"""The prefix tree: what each replica is believed to hold in its KV cache.
 
-from collections.abc import Callable
+One sorted set a replica and incarnation holds the chunk keys of its paths (`prefix.chunk_keys`),
+scored so that the oldest entry is always a leaf; see `lua/tree_ops.lua`. Placement touches and
+matches inside its own script with the same functions; this class is for who changes one replica's
+tree alone.
+"""
 
-from pando_fleet.client import RedisClient
+from pando_fleet.client import RedisClient, fleet_errors
+from pando_fleet.keys import PoolKeys
+from pando_fleet.scripts import Clock, Script, time_arg
 
 
 class PrefixTree:
-    """One sorted set a replica and incarnation; paths are packed keys of `prefix.chunk_keys`."""
+    """Trees of one pool's replicas. Every method raises FleetUnavailable where Redis is away."""
 
-    def __init__(
-        self, redis: RedisClient, pool: str, clock: Callable[[], int] | None = None
-    ) -> None:
-        raise NotImplementedError
+    def __init__(self, redis: RedisClient, pool: str, clock: Clock | None = None) -> None:
+        self._redis = redis
+        self._keys = PoolKeys(pool)
+        self._clock = clock
+        self._touch = Script(redis, "clock", "tree_ops", "tree_touch")
+        self._match = Script(redis, "tree_ops", "tree_match")
+        self._cut = Script(redis, "tree_ops", "tree_cut")
 
     async def touch(
         self, replica: str, incarnation: str, keys: bytes, capacity_chunks: int
     ) -> None:
         """Adds the path, or marks it as used now; then drops the oldest leaves above capacity."""
-        raise NotImplementedError
+        tree = self._keys.tree(replica, incarnation)
+        await self._touch([tree], time_arg(self._clock), keys, capacity_chunks)
 
     async def match(self, replica: str, incarnation: str, keys: bytes) -> int:
         """Chunks of the path, from its root, that the replica holds."""
-        raise NotImplementedError
+        return int(await self._match([self._keys.tree(replica, incarnation)], keys))
 
     async def cut(self, replica: str, incarnation: str, keys: bytes, depth: int) -> None:
-        """Removes what lies behind the first `depth` chunks of the path."""
-        raise NotImplementedError
+        """Removes what lies behind the first `depth` chunks of the path.
+
+        Paths that branch off behind the cut stay until they age out, at worst an overestimate of a
+        later match; that match is corrected by its own cut.
+        """
+        await self._cut([self._keys.tree(replica, incarnation)], keys, depth)
 
     async def size(self, replica: str, incarnation: str) -> int:
         """Chunks that the replica is believed to hold."""
-        raise NotImplementedError
+        with fleet_errors():
+            return int(await self._redis.zcard(self._keys.tree(replica, incarnation)))

@@ -1,0 +1,50 @@
+"""Names of every key in Redis; `fleet/README.md` tells what each holds.
+
+The braces are Redis Cluster's hash tag: all keys of a pool lie in one slot, so one script may touch
+them together.
+"""
+
+from dataclasses import dataclass
+
+from pando_fleet.client import FleetError
+
+POOLS = "pando:pools"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolKeys:
+    """Keys of one pool. Raises FleetError where the name cannot be part of a hash tag."""
+
+    pool: str
+
+    def __post_init__(self) -> None:
+        if not self.pool or set("{}") & set(self.pool):
+            raise FleetError(f"a pool's name is not empty and has no braces, unlike {self.pool!r}")
+
+    def _name(self, what: str) -> str:
+        return f"pando:{{{self.pool}}}:{what}"
+
+    @property
+    def replicas(self) -> str:
+        return self._name("replicas")
+
+    @property
+    def beats(self) -> str:
+        return self._name("beats")
+
+    @property
+    def terms(self) -> str:
+        return self._name("terms")
+
+    @property
+    def leases(self) -> tuple[str, str, str]:
+        """What the lease scripts work on together: ends, parts and sums."""
+        return self._name("leases"), self._name("parts"), self._name("loads")
+
+    @property
+    def tree_prefix(self) -> str:
+        """A tree's key is this and its owner, "<incarnation>:<replica>"."""
+        return self._name("tree:")
+
+    def tree(self, replica: str, incarnation: str) -> str:
+        return f"{self.tree_prefix}{incarnation}:{replica}"
