@@ -1,0 +1,130 @@
+"""Everything but the data path: health, metrics, the fleet, models and explanations, by FastAPI."""
+
+from collections.abc import Callable
+from time import time
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+
+from pando_fleet.client import FleetError
+from pando_router.body import read_body
+from pando_router.breaker import Breaker
+from pando_router.dispatch import Dispatcher
+from pando_router.errors import ApiError, error_body, unavailable, unknown_model
+from pando_router.explain import Explanation, explain
+from pando_router.fleet_view import FleetView, Member
+from pando_router.in_flight import InFlight
+from pando_router.lifecycle import Lifecycle
+from pando_router.metrics import Metrics
+from pando_router.request import PARSERS, parse
+from pando_router.route import resolve
+from pando_router.settings import RouterSettings
+
+
+def create_control(
+    settings: RouterSettings,
+    view: FleetView,
+    dispatcher: Dispatcher,
+    breaker: Breaker,
+    in_flight: InFlight,
+    lifecycle: Lifecycle,
+    metrics: Metrics,
+    alive: Callable[[], bool],
+) -> FastAPI:
+    """`alive` says whether the router's background work goes on; without it a restart is due."""
+    app = FastAPI(title="Pando router", openapi_url=None)
+    started = int(time())
+
+    @app.get("/healthz")
+    async def healthz() -> JSONResponse:
+        redis = "up" if view.redis_up else "away"
+        if not alive():
+            return JSONResponse({"status": "the fleet view has stopped", "redis": redis}, 500)
+        return JSONResponse({"status": "ok", "redis": redis})
+
+    @app.get("/readyz")
+    async def readyz() -> JSONResponse:
+        if lifecycle.draining:
+            return JSONResponse({"status": "draining"}, 503)
+        if not view.fleet.ready:
+            return JSONResponse({"status": "no replica is ready"}, 503)
+        return JSONResponse({"status": "ready"})
+
+    @app.get("/metrics")
+    async def prometheus() -> Response:
+        return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/fleet")
+    async def fleet() -> dict[str, Any]:
+        pools = {
+            pool: [_replica(member, breaker, in_flight) for member in members]
+            for pool, members in view.fleet.pools.items()
+        }
+        return {"redis": "up" if view.redis_up else "away", "pools": pools}
+
+    @app.post("/route/explain")
+    async def route_explain(request: Request, path: str = "/v1/chat/completions") -> Explanation:
+        if path not in PARSERS:
+            raise ApiError(400, f"path is one of {', '.join(PARSERS)}", param="path")
+        body = await read_body(request.receive, request.headers.raw, settings.max_body_bytes)
+        prompt = resolve(parse(path, body), view.fleet)
+        try:
+            return await explain(dispatcher, prompt, settings.policy, view.redis_up)
+        except FleetError as error:
+            raise unavailable(str(error), "redis_away") from error
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        return {
+            "object": "list",
+            "data": [_model(name, started) for name in sorted(view.fleet.models)],
+        }
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        if name not in view.fleet.models:
+            raise unknown_model(name, sorted(view.fleet.models))
+        return _model(name, started)
+
+    @app.exception_handler(ApiError)
+    async def api_error(_: Request, error: ApiError) -> JSONResponse:
+        return JSONResponse(error.body, error.status, error.headers)
+
+    @app.exception_handler(HTTPException)
+    async def http_error(request: Request, error: HTTPException) -> JSONResponse:
+        message = f"{error.detail}: {request.method} {request.url.path}"
+        body = error_body(message, "invalid_request_error")
+        return JSONResponse(body, error.status_code, error.headers)
+
+    return app
+
+
+def _model(name: str, created: int) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": created, "owned_by": "pando"}
+
+
+def _replica(member: Member, breaker: Breaker, in_flight: InFlight) -> dict[str, Any]:
+    beat = member.beat
+    prompt_tokens = beat.prompt_tokens_total
+    return {
+        "replica": beat.replica,
+        "incarnation": beat.incarnation,
+        "url": beat.url,
+        "model": beat.model,
+        "state": member.state.value,
+        "age_ms": member.age_ms,
+        "running": beat.running,
+        "waiting": beat.waiting,
+        "capacity_tokens": beat.capacity_tokens,
+        "pinned_tokens": beat.pinned_tokens,
+        "cached_tokens": beat.cached_tokens,
+        "free_tokens": beat.free_tokens,
+        "prefill_tokens_per_s": beat.prefill_tokens_per_s,
+        "decode_tokens_per_s": beat.decode_tokens_per_s,
+        "hit_rate": beat.cached_prompt_tokens_total / prompt_tokens if prompt_tokens else None,
+        "in_flight": in_flight[beat.incarnation],  # of this router
+        "breaker": breaker.state(beat.incarnation).value,
+    }

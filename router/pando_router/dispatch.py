@@ -1,0 +1,134 @@
+"""Where a request goes: policy, shared placement and breaker brought together, Redis or not."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Collection
+from itertools import count
+from time import perf_counter
+
+from pando_fleet.client import FleetError, RedisClient
+from pando_fleet.placement import Ask, NoReplica, Placer
+from pando_router import rendezvous
+from pando_router.breaker import Breaker, BreakerState
+from pando_router.fleet_view import FleetView, Member, Target
+from pando_router.metrics import Metrics
+from pando_router.policies import Policy
+from pando_router.route import Lease, Prompt, Route
+from pando_router.settings import RouterSettings
+
+logger = logging.getLogger("pando.router")
+
+
+class Dispatcher:
+    """Places prompts by the policy, and by what this router knows where Redis cannot help."""
+
+    def __init__(
+        self,
+        redis: RedisClient,
+        view: FleetView,
+        policy: Policy,
+        breaker: Breaker,
+        metrics: Metrics,
+        settings: RouterSettings,
+    ) -> None:
+        self._redis = redis
+        self._view = view
+        self._policy = policy
+        self._breaker = breaker
+        self._metrics = metrics
+        self._settings = settings
+        self._placers: dict[str, Placer] = {}
+        self._lease_prefix = uuid.uuid4().hex
+        self._lease_numbers = count()
+
+    async def place(self, prompt: Prompt, tried: Collection[str]) -> Route | None:
+        """A replica outside `tried` (incarnations), or None when no pool has one."""
+        found = self.choices(prompt, tried)
+        if found is None:
+            self._count("none")
+            return None
+        target, members = found
+        picked = None if self._policy.shared else self._policy.pick(prompt.affinity, members)
+        lease = await self._lease(target, prompt, members, picked)
+        if lease is not None:
+            self._count("shared")
+            chosen = lease.placement.chosen
+            return Route(target.pool, chosen.replica, chosen.incarnation, chosen.url, lease)
+        self._count("fallback")
+        beat = (picked or self._policy.pick(prompt.affinity, members)).beat
+        return Route(target.pool, beat.replica, beat.incarnation, beat.url)
+
+    def choices(
+        self, prompt: Prompt, tried: Collection[str] = ()
+    ) -> tuple[Target, tuple[Member, ...]] | None:
+        """The first pool that has replicas for this prompt, and which of them may be tried.
+
+        Where several pools serve a model, each prompt start has its own first pool, so that its
+        cache entries stay together. Breakers are obeyed unless they would leave none.
+        """
+        for target in _by_affinity(prompt):
+            members = target.trusted
+            if tried:
+                members = tuple(m for m in members if m.beat.incarnation not in tried)
+            if self._breaker:
+                state = self._breaker.state
+                members = (
+                    tuple(m for m in members if state(m.beat.incarnation) is not BreakerState.OPEN)
+                    or members
+                )
+            if members:
+                return target, members
+        return None
+
+    def placer(self, pool: str) -> Placer:
+        if pool not in self._placers:
+            self._placers[pool] = Placer(self._redis, pool)
+        return self._placers[pool]
+
+    def ask(
+        self, target: Target, prompt: Prompt, members: Collection[Member], only: str | None = None
+    ) -> Ask:
+        """The question to the shared placement: one of `members`, or `only` that one."""
+        allowed = {member.beat.replica for member in members}
+        barred = (m.beat.replica for m in target.members if m.beat.replica not in allowed)
+        request, settings = prompt.request, self._settings
+        return Ask(
+            keys=prompt.keys,
+            prompt_tokens=request.prompt_tokens(target.bytes_per_token),
+            output_tokens=request.output_tokens(settings.expected_output_tokens),
+            lease=f"{self._lease_prefix}-{next(self._lease_numbers)}",
+            lease_ms=int(settings.lease_seconds * 1000),
+            exclude=(*target.foreign, *barred),
+            only=only,
+        )
+
+    async def _lease(
+        self, target: Target, prompt: Prompt, members: tuple[Member, ...], picked: Member | None
+    ) -> Lease | None:
+        """None where Redis is away, or knows none of the replicas that this router trusts."""
+        if not self._view.redis_up:
+            return None
+        ask = self.ask(target, prompt, members, picked.beat.replica if picked else None)
+        placer = self.placer(target.pool)
+        started = perf_counter()
+        try:
+            async with asyncio.timeout(self._settings.placement_timeout):
+                placement = await placer.place(ask)
+        except NoReplica:
+            return None
+        except (FleetError, TimeoutError) as error:
+            self._view.redis_failed(error)
+            return None
+        self._metrics.placement_seconds.observe(perf_counter() - started)
+        return Lease(placer, placement)
+
+    def _count(self, outcome: str) -> None:
+        self._metrics.placements.labels(self._settings.policy, outcome).inc()
+
+
+def _by_affinity(prompt: Prompt) -> tuple[Target, ...]:
+    if len(prompt.targets) == 1:
+        return prompt.targets
+    by_pool = {target.pool: target for target in prompt.targets}
+    return tuple(by_pool[pool] for pool in rendezvous.rank(prompt.affinity, list(by_pool)))

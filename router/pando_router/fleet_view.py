@@ -1,0 +1,168 @@
+"""The fleet as this router last knew it: refreshed in the background, kept while Redis is away.
+
+Requests read `view.fleet`, an immutable snapshot, and never wait for it. `advance` makes the next
+snapshot from the last one and what the registry says; it is pure.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from time import monotonic
+
+from pando_fleet.client import FleetError
+from pando_fleet.registry import FRESH_MS, Registry
+from pando_fleet.replica import Heartbeat, Replica, ReplicaState
+
+REFRESH_S = 0.2
+READ_TIMEOUT_S = 2.0  # then Redis counts as away
+
+# A replica that the registry stopped vouching for is still trusted for so long, counted in time
+# with Redis present: one that comes back empty or with old heartbeats does not mean dead workers.
+GRACE_S = 5.0
+
+logger = logging.getLogger("pando.router")
+
+
+class MemberState(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    LOST = "lost"  # was heard of too long ago, or not at all by the Redis of today
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One replica as last known."""
+
+    beat: Heartbeat
+    age_ms: int  # when last read
+    fresh_at: float  # in seconds of Redis's presence, as Fleet.present_s
+
+    @property
+    def state(self) -> MemberState:
+        if self.age_ms > FRESH_MS:
+            return MemberState.LOST
+        return MemberState(self.beat.state.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The replicas of one pool that serve one model."""
+
+    pool: str
+    model: str
+    members: tuple[Member, ...]
+    trusted: tuple[Member, ...]  # ready when last heard of, and that was within the grace
+    foreign: tuple[str, ...]  # replicas of the pool that serve something else
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Prompt bytes a prompt token, mean over the replicas."""
+        return sum(member.beat.bytes_per_token for member in self.members) / len(self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """A snapshot: pools with their members, and by model where a request for it may go."""
+
+    present_s: float = 0.0  # how long Redis was there while this router looked
+    pools: Mapping[str, tuple[Member, ...]] = field(default_factory=dict)
+    models: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> bool:
+        """Whether any replica can take requests, as far as is known."""
+        return any(target.trusted for targets in self.models.values() for target in targets)
+
+
+def advance(last: Fleet, heard: Mapping[str, Sequence[Replica]], elapsed_s: float) -> Fleet:
+    """The snapshot after the registry said `heard`, `elapsed_s` after it spoke last."""
+    now = last.present_s + elapsed_s
+    pools: dict[str, tuple[Member, ...]] = {}
+    for pool in sorted(last.pools.keys() | heard.keys()):
+        before = {member.beat.replica: member for member in last.pools.get(pool, ())}
+        members = []
+        for replica in heard.get(pool, ()):
+            known = before.pop(replica.beat.replica, None)
+            if replica.age_ms <= FRESH_MS:
+                fresh_at = now
+            elif known is not None and known.beat.incarnation == replica.beat.incarnation:
+                fresh_at = known.fresh_at
+            else:
+                fresh_at = now - replica.age_ms / 1000
+            members.append(Member(replica.beat, replica.age_ms, fresh_at))
+        # What the registry no longer lists: a worker that left was draining before.
+        members += [
+            Member(gone.beat, FRESH_MS + 1, gone.fresh_at)
+            for gone in before.values()
+            if _trusted(gone, now)
+        ]
+        if members:
+            pools[pool] = tuple(sorted(members, key=lambda member: member.beat.replica))
+    return Fleet(now, pools, _by_model(pools, now))
+
+
+def _trusted(member: Member, now: float) -> bool:
+    return member.beat.state is ReplicaState.READY and now - member.fresh_at <= GRACE_S
+
+
+def _by_model(pools: Mapping[str, tuple[Member, ...]], now: float) -> dict[str, tuple[Target, ...]]:
+    models: dict[str, tuple[Target, ...]] = {}
+    for pool, members in pools.items():
+        for model in sorted({member.beat.model for member in members}):
+            serving = tuple(member for member in members if member.beat.model == model)
+            target = Target(
+                pool=pool,
+                model=model,
+                members=serving,
+                trusted=tuple(member for member in serving if _trusted(member, now)),
+                foreign=tuple(m.beat.replica for m in members if m.beat.model != model),
+            )
+            models[model] = (*models.get(model, ()), target)
+    return models
+
+
+class FleetView:
+    """Keeps `fleet` up to date from `run`, and knows whether Redis answers."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._read_at = 0.0  # monotonic, of the last answer
+        self._warned = False
+        self.fleet = Fleet()
+        self.redis_up = False  # until it answered once
+
+    async def run(self, refreshed: Callable[[set[str]], None]) -> None:
+        """Refreshes for ever; tells `refreshed` the incarnations known each time."""
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            await self.refresh()
+            members = (member for pool in self.fleet.pools.values() for member in pool)
+            refreshed({member.beat.incarnation for member in members})
+
+    async def refresh(self) -> None:
+        try:
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                heard = await self._read()
+        except (FleetError, TimeoutError) as error:
+            self.redis_failed(error)
+            return
+        now = monotonic()
+        self.fleet = advance(self.fleet, heard, now - self._read_at if self.redis_up else 0.0)
+        self._read_at = now
+        if not self.redis_up:
+            logger.info("redis answers", extra={"pools": sorted(heard)})
+        self.redis_up, self._warned = True, False
+
+    def redis_failed(self, error: Exception) -> None:
+        """Redis did not answer, here or to a placement: it is left alone until the next refresh."""
+        if not self._warned:
+            logger.warning("redis is away", extra={"error": str(error) or type(error).__name__})
+        self.redis_up, self._warned = False, True
+
+    async def _read(self) -> dict[str, list[Replica]]:
+        pools = await self._registry.pools()
+        replicas = await asyncio.gather(*(self._registry.replicas(pool) for pool in pools))
+        return dict(zip(pools, replicas, strict=True))

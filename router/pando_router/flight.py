@@ -1,0 +1,84 @@
+"""A request's stay at one replica: its in-flight count, its lease, and what it tells of the cache."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from pando_fleet.prefix import CHUNK_BYTES
+from pando_router.breaker import Breaker
+from pando_router.in_flight import InFlight
+from pando_router.leases import LeaseWriter
+from pando_router.metrics import Metrics
+from pando_router.route import Prompt, Route
+
+
+@dataclass(frozen=True, slots=True)
+class CacheReport:
+    """What a replica says with its first byte: prompt tokens it had cached, of how many."""
+
+    cached_tokens: int
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flights:
+    """What every flight is written down in."""
+
+    in_flight: InFlight
+    breaker: Breaker
+    leases: LeaseWriter
+    metrics: Metrics
+
+    def open(self, prompt: Prompt, route: Route) -> "Flight":
+        return Flight(self, prompt, route)
+
+
+class Flight:
+    """`with flights.open(prompt, route) as flight:` around one try; at its end the lease goes."""
+
+    def __init__(self, flights: Flights, prompt: Prompt, route: Route) -> None:
+        self._flights = flights
+        self._prompt = prompt
+        self._route = route
+
+    def __enter__(self) -> "Flight":
+        self._flights.in_flight.started(self._route.incarnation)
+        self._flights.breaker.trying(self._route.incarnation)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._flights.in_flight.ended(self._route.incarnation)
+        if lease := self._route.lease:
+            self._flights.leases.submit(partial(lease.placer.release, lease.placement))
+
+    def first_byte(self, report: CacheReport | None) -> None:
+        """The replica answers: the prompt is computed, and `report` says what of it was cached."""
+        self._flights.breaker.succeeded(self._route.incarnation)
+        if lease := self._route.lease:
+            self._flights.leases.submit(partial(lease.placer.prefilled, lease.placement))
+        if report is not None:
+            self._count(report)
+            self._correct(report)
+
+    def failed(self, when: str) -> None:
+        """The replica failed this request, `when`: before its first byte or mid-stream."""
+        self._flights.breaker.failed(self._route.incarnation)
+        self._flights.metrics.replica_failures.labels(self._route.pool, when).inc()
+
+    def _count(self, report: CacheReport) -> None:
+        metrics, pool = self._flights.metrics, self._route.pool
+        metrics.prompt_tokens.labels(pool).inc(report.prompt_tokens)
+        metrics.predicted_tokens.labels(pool).inc(self._route.matched_tokens)
+        metrics.delivered_tokens.labels(pool).inc(report.cached_tokens)
+
+    def _correct(self, report: CacheReport) -> None:
+        """Cuts the path where the replica had clearly less of it than the tree said."""
+        lease, request = self._route.lease, self._prompt.request
+        if lease is None or request.extra_bytes or not report.prompt_tokens:
+            return
+        prompt_bytes_per_token = len(request.prefix) / report.prompt_tokens
+        delivered = int(report.cached_tokens * prompt_bytes_per_token / CHUNK_BYTES)  # full chunks
+        # One chunk is within what page size and uneven bytes per token make of a full hit.
+        if delivered < self._route.matched_chunks - 1:
+            self._flights.metrics.cuts.labels(self._route.pool).inc()
+            cut = lease.placer.cut
+            self._flights.leases.submit(partial(cut, lease.placement, self._prompt.keys, delivered))

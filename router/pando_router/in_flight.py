@@ -1,0 +1,21 @@
+"""This router's own requests in flight, by replica: what it knows of load without asking anyone."""
+
+from collections import Counter
+
+
+class InFlight:
+    """Counts by incarnation; a restarted worker starts at zero."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def __getitem__(self, incarnation: str) -> int:
+        return self._counts[incarnation]
+
+    def started(self, incarnation: str) -> None:
+        self._counts[incarnation] += 1
+
+    def ended(self, incarnation: str) -> None:
+        self._counts[incarnation] -= 1
+        if not self._counts[incarnation]:
+            del self._counts[incarnation]

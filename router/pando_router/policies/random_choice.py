@@ -1,0 +1,16 @@
+"""Any replica, all alike."""
+
+import random
+from collections.abc import Sequence
+
+from pando_router.fleet_view import Member
+
+
+class RandomChoice:
+    shared = False
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def pick(self, affinity: bytes, members: Sequence[Member]) -> Member:
+        return self._rng.choice(members)

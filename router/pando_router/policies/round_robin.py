@@ -1,0 +1,16 @@
+"""One replica after the other."""
+
+from collections.abc import Sequence
+
+from pando_router.fleet_view import Member
+
+
+class RoundRobin:
+    shared = False
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def pick(self, affinity: bytes, members: Sequence[Member]) -> Member:
+        self._turn += 1
+        return members[(self._turn - 1) % len(members)]

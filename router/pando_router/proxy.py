@@ -1,0 +1,243 @@
+"""The data path: raw ASGI in, bytes out as they come; nothing of an answer is parsed.
+
+A request is read and parsed once, then tried at up to `max_tries` replicas until one sends a first
+byte. From then on the answer is that replica's, for good or bad.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from starlette.types import Receive, Scope, Send
+
+from pando_router.body import read_body
+from pando_router.disconnect import UntilDisconnect
+from pando_router.dispatch import Dispatcher
+from pando_router.errors import (
+    ApiError,
+    ClientDisconnectedError,
+    send_error,
+    stream_error,
+    unavailable,
+)
+from pando_router.fleet_view import FleetView
+from pando_router.flight import CacheReport, Flight, Flights
+from pando_router.lifecycle import Lifecycle
+from pando_router.metrics import Metrics
+from pando_router.request import parse
+from pando_router.request_id import request_id_of
+from pando_router.route import Prompt, Route, resolve
+from pando_router.settings import RouterSettings
+from pando_router.upstream import (
+    Answer,
+    Headers,
+    ReplicaFailedError,
+    ReplicaSilentError,
+    Upstream,
+    forwarded,
+)
+
+CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; only in logs and metrics
+
+logger = logging.getLogger("pando.router")
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and what becomes of it; what the access log says."""
+
+    path: str
+    query: bytes
+    request_id: str
+    headers: Headers
+    started: float = field(default_factory=perf_counter)
+    status: int = 0
+    route: Route | None = None
+    tries: int = 0
+    ttfb_s: float | None = None
+    cached_tokens: int | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        return perf_counter() - self.started
+
+
+class Proxy:
+    """ASGI app for the paths in request.PARSERS."""
+
+    def __init__(
+        self,
+        settings: RouterSettings,
+        view: FleetView,
+        dispatcher: Dispatcher,
+        flights: Flights,
+        upstream: Upstream,
+        metrics: Metrics,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self._settings = settings
+        self._view = view
+        self._dispatcher = dispatcher
+        self._flights = flights
+        self._upstream = upstream
+        self._metrics = metrics
+        self._lifecycle = lifecycle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: Headers = scope["headers"]
+        exchange = Exchange(scope["path"], scope["query_string"], request_id_of(headers), headers)
+        try:
+            self._admit(scope["method"])
+            with self._lifecycle.serving():
+                body = await read_body(receive, headers, self._settings.max_body_bytes)
+                prompt = resolve(parse(exchange.path, body), self._view.fleet)
+                await self._serve(exchange, prompt, body, receive, send)
+        except ApiError as error:
+            exchange.status = error.status
+            await send_error(send, error, exchange.request_id)
+        except ClientDisconnectedError:
+            exchange.status = CLIENT_CLOSED_REQUEST
+            self._metrics.disconnects.inc()
+        finally:
+            self._finish(exchange)
+
+    def _admit(self, method: str) -> None:
+        if method != "POST":
+            raise ApiError(405, f"{method} is not allowed here, POST is", headers={"allow": "POST"})
+        if self._lifecycle.draining:
+            raise unavailable("this router is shutting down", "draining")
+        if self._lifecycle.requests >= self._settings.max_requests:
+            raise unavailable("this router has all the requests it can take", "overloaded")
+
+    async def _serve(
+        self, exchange: Exchange, prompt: Prompt, body: bytes, receive: Receive, send: Send
+    ) -> None:
+        """Tries replicas until one answers. Raises ApiError where none does."""
+        failures: dict[str, str] = {}  # by incarnation, what happened
+        while len(failures) < self._settings.max_tries:
+            route = await self._dispatcher.place(prompt, failures)
+            if route is None:
+                break
+            exchange.route = route
+            exchange.tries += 1
+            if failures:
+                self._metrics.retries.labels(route.pool).inc()
+            # A placement is not interrupted, its lease would stay; from here on the client may leave.
+            with self._flights.open(prompt, route) as flight:
+                async with UntilDisconnect(receive):
+                    try:
+                        answer = await self._ask(exchange, route, body)
+                    except ReplicaFailedError as error:
+                        flight.failed("before_first_byte")
+                        failures[route.incarnation] = f"{route.replica}: {error}"
+                        self._log_failure(exchange, route, error)
+                        continue
+                    try:
+                        await self._relay(exchange, answer, route, flight, send)
+                    finally:
+                        answer.close()
+                    return
+        raise _no_replica(prompt, failures)
+
+    async def _ask(self, exchange: Exchange, route: Route, body: bytes) -> Answer:
+        target = exchange.path
+        if exchange.query:
+            target += "?" + exchange.query.decode()
+        headers = forwarded(exchange.headers, exchange.request_id)
+        try:
+            return await self._upstream.post(route.url, target, headers, body)
+        except ReplicaSilentError as error:
+            # It has the request and may be at work on it: asking another would do the work twice.
+            raise ApiError(
+                504,
+                f"replica {route.replica!r} sent nothing for {self._settings.read_timeout:g} s",
+                kind="upstream_error",
+                code="replica_silent",
+            ) from error
+
+    async def _relay(
+        self, exchange: Exchange, answer: Answer, route: Route, flight: Flight, send: Send
+    ) -> None:
+        report = _cache_report(answer)
+        flight.first_byte(report)
+        exchange.status = answer.status
+        exchange.cached_tokens = report and report.cached_tokens
+        exchange.ttfb_s = exchange.elapsed_s
+        self._metrics.ttfb.labels(route.pool).observe(exchange.ttfb_s)
+        headers = answer.headers()
+        headers += (
+            (b"x-request-id", exchange.request_id.encode()),
+            (b"x-pando-replica", route.replica.encode()),
+            (b"x-pando-matched-tokens", b"%d" % route.matched_tokens),
+        )
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        chunk = answer.first_chunk
+        while True:
+            more = not answer.complete
+            await send({"type": "http.response.body", "body": chunk, "more_body": more})
+            if not more:
+                return
+            try:
+                chunk = await answer.read()
+            except ReplicaFailedError as error:
+                flight.failed("mid_stream")
+                self._log_failure(exchange, route, error)
+                if answer.is_event_stream:
+                    event = stream_error(f"replica {route.replica!r} was lost mid-stream: {error}")
+                    await send({"type": "http.response.body", "body": event})
+                # Anything else is left unfinished: the server cuts the connection, so that the
+                # client cannot take a part for the whole.
+                return
+
+    def _log_failure(self, exchange: Exchange, route: Route, error: Exception) -> None:
+        logger.warning(
+            "replica failed",
+            extra={
+                "request_id": exchange.request_id,
+                "pool": route.pool,
+                "replica": route.replica,
+                "error": str(error),
+                "answered": exchange.ttfb_s is not None,
+            },
+        )
+
+    def _finish(self, exchange: Exchange) -> None:
+        self._metrics.requests.labels(exchange.path, str(exchange.status)).inc()
+        route = exchange.route
+        duration_s = exchange.elapsed_s
+        if route is not None:
+            self._metrics.duration.labels(route.pool).observe(duration_s)
+        if logger.isEnabledFor(logging.INFO):
+            logger.info(
+                "request",
+                extra={
+                    "request_id": exchange.request_id,
+                    "path": exchange.path,
+                    "status": exchange.status,
+                    "pool": route and route.pool,
+                    "replica": route and route.replica,
+                    "matched_tokens": route and route.matched_tokens,
+                    "cached_tokens": exchange.cached_tokens,
+                    "tries": exchange.tries,
+                    "ttfb_s": exchange.ttfb_s,
+                    "duration_s": duration_s,
+                },
+            )
+
+
+def _cache_report(answer: Answer) -> CacheReport | None:
+    cached, prompt = answer.count("x-pando-cached-tokens"), answer.count("x-pando-prompt-tokens")
+    return None if cached is None or prompt is None else CacheReport(cached, prompt)
+
+
+def _no_replica(prompt: Prompt, failures: dict[str, str]) -> ApiError:
+    model = prompt.targets[0].model
+    if failures:
+        happened = "; ".join(failures.values())
+        return unavailable(f"no replica could take the request ({happened})", "replicas_failed")
+    states = ", ".join(
+        f"{member.beat.replica} is {member.state.value}"
+        for target in prompt.targets
+        for member in target.members
+    )
+    return unavailable(f"no replica of model {model!r} is ready: {states}", "no_ready_replica")

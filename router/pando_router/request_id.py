@@ -1,0 +1,14 @@
+"""Request ids: the client's where it sends a sane one, a new one otherwise."""
+
+import re
+import uuid
+from collections.abc import Iterable
+
+_SANE = re.compile(rb"[\x21-\x7e]{1,128}")  # printable ASCII
+
+
+def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    for name, value in headers:
+        if name == b"x-request-id" and _SANE.fullmatch(value):
+            return value.decode()
+    return uuid.uuid4().hex

@@ -1,0 +1,68 @@
+"""Every setting of a router, in one place: flags, `PANDO_ROUTER_…` variables and the YAML file."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from pando_fleet.client import FleetError, connect
+
+PolicyName = Literal["cache_aware", "round_robin", "random", "least_loaded"]
+
+
+class RouterSettings(BaseSettings):
+    """A router: HTTP in, placement by the fleet's shared state, streaming proxy."""
+
+    # Inputs are kept out of error messages: a Redis URL may hold a password.
+    model_config = SettingsConfigDict(
+        env_prefix="PANDO_ROUTER_", extra="forbid", hide_input_in_errors=True
+    )
+
+    host: Annotated[str, Field(description="address to listen on")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535, description="port to listen on, 0 picks one")] = 8000
+    redis: Annotated[str, Field(description="Redis URL of the fleet's state")] = (
+        "redis://127.0.0.1:6379/0"
+    )
+    policy: Annotated[
+        PolicyName, Field(description="how a replica is chosen among a pool's ready ones")
+    ] = "cache_aware"
+
+    max_body_bytes: Annotated[
+        int, Field(ge=1, description="longest request body; longer ones get 413")
+    ] = 64 * 1024 * 1024
+    max_requests: Annotated[
+        int, Field(ge=1, description="requests in flight before new ones get 503")
+    ] = 4096
+    max_tries: Annotated[
+        int, Field(ge=1, le=16, description="replicas tried until one answers")
+    ] = 3
+    connect_timeout: Annotated[
+        float, Field(gt=0, description="for connecting to a replica, in seconds")
+    ] = 2.0
+    read_timeout: Annotated[
+        float, Field(gt=0, description="longest silence of a replica that works, in seconds")
+    ] = 600.0
+
+    placement_timeout: Annotated[
+        float,
+        Field(gt=0, description="for a placement in Redis before doing without it, in seconds"),
+    ] = 0.25
+    lease_seconds: Annotated[
+        float, Field(gt=0, description="after which a dead router's leases are forgotten")
+    ] = 120.0
+    expected_output_tokens: Annotated[
+        int, Field(ge=1, description="reserved for an answer; less where max_tokens is less")
+    ] = 256
+
+    drain_seconds: Annotated[
+        float, Field(ge=0, description="time for running requests after SIGTERM, in seconds")
+    ] = 30.0
+
+    @field_validator("redis")
+    @classmethod
+    def _redis_can_be_read(cls, url: str) -> str:
+        try:
+            connect(url)
+        except FleetError as error:
+            raise ValueError(str(error)) from None
+        return url
