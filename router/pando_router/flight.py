@@ -1,4 +1,4 @@
-"""A request's stay at one replica: its in-flight count, its lease, and what it tells of the cache."""
+"""A request's stay at one replica: its in-flight count, its lease, its word on the cache."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -122,7 +122,7 @@ class Proxy:
             exchange.tries += 1
             if failures:
                 self._metrics.retries.labels(route.pool).inc()
-            # A placement is not interrupted, its lease would stay; from here on the client may leave.
+            # A placement is not interrupted, or its lease would stay; what follows is.
             with self._flights.open(prompt, route) as flight:
                 async with UntilDisconnect(receive):
                     try:
@@ -161,7 +161,7 @@ class Proxy:
         report = _cache_report(answer)
         flight.first_byte(report)
         exchange.status = answer.status
-        exchange.cached_tokens = report and report.cached_tokens
+        exchange.cached_tokens = report.cached_tokens if report else None
         exchange.ttfb_s = exchange.elapsed_s
         self._metrics.ttfb.labels(route.pool).observe(exchange.ttfb_s)
         headers = answer.headers()

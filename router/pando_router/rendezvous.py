@@ -1,9 +1,9 @@
 """Rendezvous hashing with bounded loads: equal prompt starts go to the same place, without memory.
 
 Highest random weight hashing (Thaler and Ravishankar, 1996): every replica gets a weight from the
-hash of the prompt's start and its name, and the heaviest wins, so a replica that comes or goes moves
-only its own share. One whose load is above 1.25 times the mean is passed over, as in consistent
-hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2018).
+hash of the prompt's start and its name, and the heaviest wins, so a replica that comes or goes
+moves only its own share. One whose load is above 1.25 times the mean is passed over, as in
+consistent hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2018).
 """
 
 from collections.abc import Mapping

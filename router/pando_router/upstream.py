@@ -1,4 +1,4 @@
-"""The way to replicas: one HTTP client, requests sent on as they came, answers opened at their first byte."""
+"""The way to replicas: requests go on as they came, answers are opened at their first byte."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The default: the shared placement weighs cache against load; without it the prompt's start does."""
+"""The default: the shared placement weighs cache and load; without it, the prompt's start decides."""
 
 from collections.abc import Sequence
 
