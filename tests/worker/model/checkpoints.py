@@ -1,0 +1,58 @@
+"""Tiny Llama checkpoints with random weights, written by transformers, the tests' truth."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+}
+
+
+class Reference:
+    """A model as transformers runs it, in float32, and the directory that it is saved in."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        dtype: torch.dtype = torch.float32,
+        max_shard_size: str = "1GB",
+        **overrides: Any,
+    ) -> None:
+        torch.manual_seed(0)
+        self.path = path
+        model = LlamaForCausalLM(LlamaConfig(**SHAPE | overrides))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                # Biases start as zeros and norms as ones: make all of them count.
+                offset = 1.0 if (parameter == 1).all() else 0.0
+                parameter.normal_(std=0.3).add_(offset)
+        model.to(dtype).save_pretrained(path, max_shard_size=max_shard_size)
+        self.model = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+
+    def logits(self, tokens: list[int]) -> Tensor:
+        """After the last of `tokens`, [vocab_size]."""
+        with torch.inference_mode():
+            logits: Tensor = self.model(torch.tensor([tokens])).logits[0, -1]
+        return logits
+
+    def greedy(self, prompt: list[int], count: int) -> list[int]:
+        tokens = list(prompt)
+        for _ in range(count):
+            tokens.append(int(self.logits(tokens).argmax()))
+        return tokens[len(prompt) :]
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, SHAPE["vocab_size"], (length,), generator=generator).tolist()

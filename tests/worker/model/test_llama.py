@@ -1,0 +1,139 @@
+"""The model and its attention against transformers, on tiny random Llamas in float32."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pando_worker.settings import DType
+from tests.worker.model.checkpoints import Reference, prompt
+from tests.worker.model.paged import Paged, Row
+
+# The scaled ones were "trained" on 16 positions, so that the tests' prompts reach beyond.
+ORIGINAL = {"original_max_position_embeddings": 16, "rope_theta": 100.0}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"rope_type": "yarn", "factor": 4.0} | ORIGINAL
+SHAPES: dict[str, dict[str, Any]] = {
+    "grouped-query": {},
+    "multi-head": {"num_key_value_heads": 4},
+    "multi-query": {"num_key_value_heads": 1},
+    "tied embeddings": {"tie_word_embeddings": True},
+    "biases": {"attention_bias": True, "mlp_bias": True},
+    "wide heads": {"head_dim": 24},
+    "norm epsilon": {"rms_norm_eps": 0.1},
+    "rope theta": {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}},
+    "rope linear": {"rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 100.0}},
+    "rope llama3": {"head_dim": 32, "rope_parameters": LLAMA3 | ORIGINAL},
+    "rope yarn": {"head_dim": 32, "rope_parameters": YARN},
+    "rope yarn, betas": {
+        "head_dim": 32,
+        "rope_parameters": YARN | {"beta_fast": 4.0, "beta_slow": 0.5, "truncate": False},
+    },
+    "rope yarn, factor given": {"rope_parameters": YARN | {"attention_factor": 1.4}},
+    "rope yarn, mscale": {"rope_parameters": YARN | {"mscale": 2.0, "mscale_all_dim": 0.5}},
+}
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    return Reference(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_logits_equal_those_of_transformers(tmp_path: Path, shape: dict[str, Any]) -> None:
+    reference, row = Reference(tmp_path, **shape), Row(prompt(40))
+    paged = Paged(tmp_path)
+    torch.testing.assert_close(
+        paged.logits([row])[0], reference.logits(row.tokens), atol=1e-4, rtol=1e-4
+    )
+    row.tokens.append(5)
+    torch.testing.assert_close(
+        paged.logits([row])[0], reference.logits(row.tokens), atol=1e-4, rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_greedy_tokens_equal_those_of_transformers_in_any_batch(
+    reference: Reference, page_size: int, chunk: int
+) -> None:
+    """Rows join one after the other, so most batches mix decodes with chunks of prefills."""
+    paged, count = Paged(reference.path, page_size), 12
+    prompts = [prompt(length, seed=length) for length in (1, 9, 33, 2)]
+    rows = [Row(list(tokens)) for tokens in prompts]
+    goals = [len(tokens) + count for tokens in prompts]
+    step = 0
+    while active := [
+        r for r, g in zip(rows[: 1 + step // 3], goals, strict=False) if len(r.tokens) < g
+    ]:
+        paged.step(active, chunk)
+        step += 1
+    for row, tokens in zip(rows, prompts, strict=True):
+        assert row.tokens[len(tokens) :] == reference.greedy(tokens, count)
+
+
+def test_rows_share_the_pages_of_a_common_prefix(reference: Reference) -> None:
+    paged, first = Paged(reference.path, page_size=4), Row(prompt(30))
+    paged.logits([first])
+    branches = [paged.fork(first, first.tokens[:20] + prompt(n, seed=n), pages=5) for n in (1, 9)]
+    first.tokens.append(3)
+    for row, logits in zip([first, *branches], paged.logits([first, *branches]), strict=True):
+        torch.testing.assert_close(logits, reference.logits(row.tokens), atol=1e-4, rtol=1e-4)
+
+
+def test_long_and_short_rows_decode_together(reference: Reference) -> None:
+    """Long enough for several blocks of queries and several groups of decodes."""
+    paged = Paged(reference.path)
+    rows = [Row(prompt(length, seed=length)) for length in (3, 700, 301, 40, 290)]
+    for row in rows:
+        paged.logits([row])
+        row.tokens.append(8)
+    for row, logits in zip(rows, paged.logits(rows), strict=True):
+        torch.testing.assert_close(logits, reference.logits(row.tokens), atol=1e-4, rtol=1e-4)
+
+
+def test_wide_rows_decode_in_several_groups_of_a_length(tmp_path: Path) -> None:
+    """A token's keys take 16 KiB here, so only a few rows of this length are gathered at once."""
+    heads: dict[str, Any] = {"num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256}
+    reference = Reference(tmp_path, num_hidden_layers=1, **heads)
+    paged = Paged(tmp_path)
+    rows = [Row(prompt(300 + length, seed=length)) for length in range(4)]
+    paged.logits(rows)
+    for row in rows:
+        row.tokens.append(8)
+    for row, logits in zip(rows, paged.logits(rows), strict=True):
+        torch.testing.assert_close(logits, reference.logits(row.tokens), atol=1e-4, rtol=1e-4)
+
+
+def test_what_others_left_in_the_pool_does_not_show(reference: Reference) -> None:
+    paged = Paged(reference.path)
+    for tensor in (*paged.runner.kv_pool.k, *paged.runner.kv_pool.v):
+        tensor.fill_(torch.nan)
+    rows = [Row(prompt(length, seed=length)) for length in (3, 50)]
+    expected = [reference.greedy(row.tokens, 5) for row in rows]
+    for _ in range(5):
+        paged.step(rows, chunk=100)
+    assert [row.tokens[-5:] for row in rows] == expected
+
+
+def test_a_row_that_is_not_finite_yields_minus_one_and_harms_no_other(tmp_path: Path) -> None:
+    reference = Reference(tmp_path)
+    with torch.no_grad():
+        reference.model.model.embed_tokens.weight[7] = torch.inf
+    reference.model.save_pretrained(tmp_path)
+    paged, rows = Paged(tmp_path), [Row([1, 2, 3]), Row([4, 7]), Row([5])]
+    expected = [reference.greedy(rows[0].tokens, 2), reference.greedy(rows[2].tokens, 2)]
+    assert [rows[0].tokens[3:], rows[2].tokens[1:]] == [[], []]
+    assert paged.step(rows, chunk=100)[1] == -1
+    rows[1].tokens[-1] = 6
+    assert paged.step(rows, chunk=100)[1] == -1
+    assert [rows[0].tokens[3:], rows[2].tokens[1:]] == expected
+
+
+def test_half_precision_stays_close(tmp_path: Path) -> None:
+    reference, row = Reference(tmp_path, dtype=torch.bfloat16), Row(prompt(30))
+    expected = reference.logits(row.tokens)
+    for dtype, tolerance in ((DType.FLOAT32, 1e-5), (DType.FLOAT16, 0.01), (DType.BFLOAT16, 0.08)):
+        logits = Paged(tmp_path, dtype=dtype).logits([Row(row.tokens)])[0]
+        assert (logits - expected).norm() < tolerance * expected.norm(), dtype

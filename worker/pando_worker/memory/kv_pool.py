@@ -1,0 +1,76 @@
+"""`TokenToKVPool`: the keys and values of all cached tokens, and how large it can be.
+
+A slot holds one token; page p holds the slots [p * page_size, (p + 1) * page_size). The pool does
+not know who owns a slot: the page allocator hands them out.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pando_worker.models.config import ModelConfig
+from pando_worker.models.errors import DoesNotFit
+
+MIB = 2**20
+
+
+def kv_cell_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
+    """KV memory of one token: layers x (key and value) x KV heads x head dim x element size."""
+    width = config.num_key_value_heads * config.head_dim
+    return config.num_hidden_layers * 2 * width * dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVBudget:
+    """What decides the size of the pool."""
+
+    memory_bytes: int  # for weights and KV cache together
+    weight_bytes: int
+    mem_fraction_static: float  # of what the weights leave, for the pool
+    cell_bytes: int
+    page_size: int
+    max_total_tokens: int | None = None
+
+    def capacity(self) -> int:
+        """Tokens of the pool, a multiple of the page size.
+
+        Raises:
+            DoesNotFit: not even one page does.
+        """
+        left = self.memory_bytes - self.weight_bytes
+        tokens = int(left * self.mem_fraction_static) // self.cell_bytes
+        if self.max_total_tokens is not None:
+            tokens = min(tokens, self.max_total_tokens)
+        pages = tokens // self.page_size
+        if pages < 1:
+            raise DoesNotFit(f"no room for a KV page of {self.page_size} tokens: {self}")
+        return pages * self.page_size
+
+    def __str__(self) -> str:
+        cap = "" if self.max_total_tokens is None else f", max_total_tokens {self.max_total_tokens}"
+        return (
+            f"weights {self.weight_bytes / MIB:.1f} MiB of kv_memory {self.memory_bytes / MIB:.1f}"
+            f" MiB, mem_fraction_static {self.mem_fraction_static} of the rest for the pool,"
+            f" {self.cell_bytes} bytes a token{cap}"
+        )
+
+
+class TokenToKVPool:
+    """One K and one V tensor a layer: one for all layers makes compiled steps far slower.
+
+    Slots are not cleared: none is read before it was written by the row that reads it.
+    """
+
+    def __init__(
+        self, config: ModelConfig, num_slots: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        shape = (num_slots, config.num_key_value_heads, config.head_dim)
+        layers = range(config.num_hidden_layers)
+        self.k = [torch.empty(shape, dtype=dtype, device=device) for _ in layers]
+        self.v = [torch.empty(shape, dtype=dtype, device=device) for _ in layers]
+
+    def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
+        """Put keys and values, [num_tokens, kv_heads, head_dim], into `slots`, [num_tokens]."""
+        self.k[layer].index_copy_(0, slots, k)
+        self.v[layer].index_copy_(0, slots, v)

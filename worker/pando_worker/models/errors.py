@@ -1,0 +1,21 @@
+"""Why a model cannot be served: raised while it loads, shown to whoever started the worker."""
+
+
+class ModelError(Exception):
+    """This model cannot be served. The message says what was found and what would be right."""
+
+
+class ModelNotFound(ModelError):  # noqa: N818, named as in the field: it is the state, not a bug
+    """Neither a model directory nor a hub id that can be fetched or is cached."""
+
+
+class UnsupportedModel(ModelError):  # noqa: N818
+    """A well-formed model that this worker has no code for."""
+
+
+class BrokenCheckpoint(ModelError):  # noqa: N818
+    """Files that are missing, unreadable or disagree with each other."""
+
+
+class DoesNotFit(ModelError):  # noqa: N818
+    """Weights and KV pool need more memory than the budget."""

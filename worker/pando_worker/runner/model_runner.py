@@ -1,0 +1,129 @@
+"""`TorchModelRunner`: owns the weights and the KV pool, and runs the scheduler's batches."""
+
+import logging
+import time
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.memory.kv_pool import KVBudget, TokenToKVPool, kv_cell_bytes
+from pando_worker.models.config import read_config
+from pando_worker.models.errors import UnsupportedModel
+from pando_worker.models.hub import resolve_model
+from pando_worker.models.loader import build_model, load_weights, weight_bytes
+from pando_worker.runner.batch import ForwardBatch, Int64, SamplingBatch
+from pando_worker.runner.sampler import sample
+from pando_worker.settings import DType, WorkerSettings
+
+log = logging.getLogger("pando.worker.runner")
+
+_DTYPES = {
+    # Measured on CPUs without half-precision matrix units: bfloat16 is slower than float32.
+    DType.AUTO: torch.float32,
+    DType.FLOAT32: torch.float32,
+    DType.BFLOAT16: torch.bfloat16,
+    DType.FLOAT16: torch.float16,
+}
+
+
+class TorchModelRunner:
+    """A `ModelRunner` on torch. Blocks while it runs; one thread calls it.
+
+    Attributes:
+        config: the model's shape
+        capacity_tokens: size of the KV pool, a multiple of the page size
+        context_length: tokens that a request may have
+        kv_pool: the keys and values, in slots that the scheduler hands out
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        """Load the model and size the pool.
+
+        Raises:
+            ModelError: it is not found, not supported, broken or does not fit.
+        """
+        started = time.monotonic()
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        device, dtype = torch.device(settings.device), _DTYPES[settings.dtype]
+        model_dir = resolve_model(settings.model)
+        self.config = read_config(model_dir)
+        self.context_length = settings.context_length or self.config.max_position_embeddings
+        if self.context_length > self.config.max_position_embeddings:
+            raise UnsupportedModel(
+                f"context_length {self.context_length} exceeds the"
+                f" {self.config.max_position_embeddings} positions of {model_dir}"
+            )
+
+        self._model = build_model(self.config, dtype, device)
+        budget = KVBudget(
+            memory_bytes=int(settings.kv_memory * 2**30),
+            weight_bytes=weight_bytes(self._model),
+            mem_fraction_static=settings.mem_fraction_static,
+            cell_bytes=kv_cell_bytes(self.config, dtype),
+            page_size=settings.page_size,
+            max_total_tokens=settings.max_total_tokens,
+        )
+        self.capacity_tokens = budget.capacity()
+        load_weights(self._model, model_dir, device)
+        self.kv_pool = TokenToKVPool(self.config, self.capacity_tokens, dtype, device)
+        self._attention = TorchAttention(self.kv_pool)
+        self._device = device
+        self._warm_up(settings.page_size)
+        log.info(
+            "%s loaded in %.1f s as %s on %d threads; KV pool of %d tokens: %s",
+            model_dir,
+            time.monotonic() - started,
+            dtype,
+            torch.get_num_threads(),
+            self.capacity_tokens,
+            budget,
+        )
+
+    def forward(self, batch: ForwardBatch) -> Int64:
+        tokens: Int64 = sample(self.logits(batch), batch.sampling).cpu().numpy()
+        return tokens
+
+    def logits(self, batch: ForwardBatch) -> Tensor:
+        """Run a batch; float32 [num_samples, vocab_size], on the model's device."""
+        sampled = np.cumsum(batch.extend_lens, dtype=np.int64)[batch.sample_rows] - 1
+        self._attention.plan(batch)
+        logits: Tensor = self._model(
+            torch.from_numpy(batch.input_ids).to(self._device),
+            torch.from_numpy(batch.positions).to(self._device),
+            torch.from_numpy(sampled).to(self._device),
+            self._attention,
+        )
+        return logits
+
+    def _warm_up(self, page_size: int) -> None:
+        """Run one prefill and one decode, so that the first request does not pay for the first use
+        of threads and kernels. They leave rubbish in page 0, which nobody owns yet."""
+        tokens = min(page_size, self.context_length)
+        self.forward(_page_zero(0, tokens, page_size))
+        self.forward(_page_zero(tokens - 1, 1, page_size))
+
+
+def _page_zero(cached: int, extend: int, page_size: int) -> ForwardBatch:
+    """One row in page 0 that samples after its new tokens."""
+    positions = np.arange(cached, cached + extend, dtype=np.int64)
+    return ForwardBatch(
+        input_ids=np.zeros(extend, dtype=np.int64),
+        positions=positions,
+        out_slots=positions,
+        extend_lens=np.array([extend], dtype=np.int32),
+        seq_lens=np.array([cached + extend], dtype=np.int32),
+        page_table=np.zeros((1, 1), dtype=np.int32),
+        page_size=page_size,
+        sample_rows=np.zeros(1, dtype=np.int64),
+        sampling=SamplingBatch(
+            temperature=np.ones(1, dtype=np.float32),
+            top_k=np.zeros(1, dtype=np.int64),
+            top_p=np.ones(1, dtype=np.float32),
+            min_p=np.zeros(1, dtype=np.float32),
+            seed=np.zeros(1, dtype=np.int64),
+            step=np.zeros(1, dtype=np.int64),
+        ),
+    )
