@@ -1,0 +1,149 @@
+"""Heartbeats as others see them: complete, aged by Redis's clock, kept for a while, gone on leave."""
+
+from dataclasses import replace
+
+import pytest
+
+from pando_fleet import FleetError, Heartbeat, Registry, ReplicaState
+from tests.fleet.world import BEAT, POOL, World
+
+FULL = Heartbeat(
+    replica="pod-0",
+    incarnation="f00d",
+    url="http://10.0.0.7:8000",
+    model="llama/ä",
+    state=ReplicaState.DRAINING,
+    capacity_tokens=1,
+    max_request_tokens=2,
+    pinned_tokens=3,
+    cached_tokens=4,
+    running=5,
+    waiting=6,
+    waiting_tokens=7,
+    prefill_tokens_per_s=8.5,
+    decode_tokens_per_s=9.5,
+    release_tokens_per_s=10.5,
+    bytes_per_token=4.25,
+    prompt_tokens_total=12,
+    cached_prompt_tokens_total=13,
+)
+
+
+async def test_a_heartbeat_comes_back_whole_with_its_age(world: World) -> None:
+    await world.registry.beat(POOL, FULL)
+    world.now_ms += 1_234
+    [replica] = await world.registry.replicas(POOL)
+    assert replica.beat == FULL
+    assert replica.age_ms == 1_234
+
+
+async def test_the_latest_heartbeat_of_each_replica_counts_and_names_are_sorted(
+    world: World,
+) -> None:
+    await world.beat("b", running=1)
+    await world.beat("c", "a")
+    await world.beat("b", running=2)
+    found = await world.registry.replicas(POOL)
+    assert [(r.beat.replica, r.beat.running) for r in found] == [("a", 0), ("b", 2), ("c", 0)]
+
+
+async def test_without_a_clock_the_age_is_measured_by_redis(world: World) -> None:
+    registry = Registry(world.redis)
+    await registry.beat(POOL, FULL)
+    [replica] = await registry.replicas(POOL)
+    assert 0 <= replica.age_ms < 10_000
+
+
+async def test_a_silent_replica_stays_listed_for_a_minute(world: World) -> None:
+    await world.beat("a", "b")
+    world.now_ms += 59_999
+    await world.beat("b")
+    assert [(r.beat.replica, r.age_ms) for r in await world.registry.replicas(POOL)] == [
+        ("a", 59_999),
+        ("b", 0),
+    ]
+    world.now_ms += 1
+    assert [r.beat.replica for r in await world.registry.replicas(POOL)] == ["b"]
+    await world.beat("b")
+    assert await world.redis.hlen(f"pando:{{{POOL}}}:beats") == 1
+
+
+async def test_a_replica_that_leaves_is_gone_at_once_with_its_tree(world: World) -> None:
+    await world.beat("a", "b")
+    await world.tree.touch("a", "1", b"12345678", 10)
+    await world.registry.leave(POOL, "a", "1")
+    assert [r.beat.replica for r in await world.registry.replicas(POOL)] == ["b"]
+    assert list(await world.terms()) == ["b"]
+    assert await world.tree.size("a", "1") == 0
+
+
+async def test_an_old_incarnation_that_leaves_late_does_not_remove_the_new_one(
+    world: World,
+) -> None:
+    await world.beat("a", incarnation="1")
+    await world.beat("a", incarnation="2")
+    await world.registry.leave(POOL, "a", "1")
+    [replica] = await world.registry.replicas(POOL)
+    assert replica.beat.incarnation == "2"
+    assert list(await world.terms()) == ["a"]
+
+
+async def test_pools_are_listed_while_any_of_their_replicas_was_heard_of_lately(
+    world: World,
+) -> None:
+    await world.registry.beat("old", replace(BEAT, replica="a"))
+    world.now_ms += 60_000
+    await world.registry.beat("team/new", replace(BEAT, replica="a"))
+    await world.registry.beat("also new", replace(BEAT, replica="a"))
+    assert await world.registry.pools() == ["also new", "team/new"]
+
+
+async def test_pools_do_not_see_each_other(world: World) -> None:
+    await world.beat("a")
+    await world.registry.beat("other", replace(BEAT, replica="b"))
+    assert [r.beat.replica for r in await world.registry.replicas("other")] == ["b"]
+    assert list(await world.terms()) == ["a"]
+
+
+async def test_one_heartbeat_that_is_not_understood_does_not_hide_the_others(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.beat("a", "b")
+    await world.redis.hset(f"pando:{{{POOL}}}:beats", "b", '{"state": "from the future"}')
+    assert [r.beat.replica for r in await world.registry.replicas(POOL)] == ["a"]
+    assert "heartbeat not understood" in caplog.text
+
+
+async def test_every_key_expires(world: World) -> None:
+    await world.beat("a", "b")
+    await world.place(b"12345678")
+    keys = [bytes(key) for key in await world.redis.keys()]  # type: ignore[arg-type]
+    assert len(keys) == 8
+    for key in keys:
+        assert await world.redis.pttl(key) > 0, key
+
+
+@pytest.mark.parametrize(
+    "beat",
+    [
+        replace(FULL, replica=""),
+        replace(FULL, incarnation=""),
+        replace(FULL, incarnation="a:b"),
+        replace(FULL, bytes_per_token=0.0),
+        replace(FULL, prefill_tokens_per_s=float("nan")),
+    ],
+)
+async def test_a_heartbeat_that_would_confuse_placement_is_refused(
+    world: World, beat: Heartbeat
+) -> None:
+    with pytest.raises(FleetError):
+        await world.registry.beat(POOL, beat)
+    assert await world.registry.replicas(POOL) == []
+
+
+@pytest.mark.parametrize("pool", ["", "a{b", "a}b"])
+async def test_a_pool_name_that_would_break_the_hash_tag_is_refused(
+    world: World, pool: str
+) -> None:
+    with pytest.raises(FleetError, match="pool"):
+        await world.registry.replicas(pool)

@@ -1,0 +1,85 @@
+"""A small pool under a clock that the test moves: replicas that beat, and a placer."""
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from pando_fleet import (
+    Ask,
+    Candidate,
+    Heartbeat,
+    Placement,
+    Placer,
+    PrefixTree,
+    RedisClient,
+    Registry,
+    ReplicaState,
+    chunk_keys,
+    connect,
+)
+
+POOL = "llama"
+BEAT = Heartbeat(
+    replica="",
+    incarnation="1",
+    url="",
+    model="llama",
+    state=ReplicaState.READY,
+    capacity_tokens=100_000,
+    max_request_tokens=8_192,
+    prefill_tokens_per_s=1_000.0,
+    decode_tokens_per_s=100.0,
+    release_tokens_per_s=500.0,
+    bytes_per_token=4.0,
+)
+
+
+def path(text: str, chunks: int) -> bytes:
+    """Keys of a prompt of `chunks` chunks that starts with `text`, 64 tokens each."""
+    return chunk_keys(text.encode().ljust(256 * chunks, b"."), seed=0)
+
+
+class World:
+    """`now_ms` moves only when the test moves it."""
+
+    def __init__(self, redis: RedisClient) -> None:
+        self.now_ms = 1_800_000_000_000
+        self.redis = redis
+        self.registry = Registry(redis, self.clock)
+        self.placer = Placer(redis, POOL, self.clock)
+        self.tree = PrefixTree(redis, POOL, self.clock)
+        self._leases = itertools.count()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str) -> "AsyncIterator[World]":
+        """A world on an emptied server."""
+        redis = connect(url)
+        await redis.flushall()
+        try:
+            yield cls(redis)
+        finally:
+            await redis.aclose()
+
+    def clock(self) -> int:
+        return self.now_ms
+
+    async def beat(self, *replicas: str, **fields: Any) -> None:
+        for name in replicas:
+            beat = replace(BEAT, replica=name, url=f"http://{name}:8000", **fields)
+            await self.registry.beat(POOL, beat)
+
+    def ask(self, keys: bytes = b"", prompt_tokens: int = 1_000, **fields: Any) -> Ask:
+        values = {"output_tokens": 100, "lease": f"lease-{next(self._leases)}", "lease_ms": 60_000}
+        return Ask(keys=keys, prompt_tokens=prompt_tokens, **{**values, **fields})
+
+    async def place(
+        self, keys: bytes = b"", prompt_tokens: int = 1_000, **fields: Any
+    ) -> Placement:
+        return await self.placer.place(self.ask(keys, prompt_tokens, **fields))
+
+    async def terms(self, keys: bytes = b"", prompt_tokens: int = 1_000) -> dict[str, Candidate]:
+        """Every candidate's terms by name."""
+        return {c.replica: c for c in await self.placer.explain(self.ask(keys, prompt_tokens))}
