@@ -1,4 +1,4 @@
-"""Real Redis and Valkey servers for tests: each a process of its own, in memory, on private ground."""
+"""Real Redis and Valkey servers for tests: each a process of its own that holds all in memory."""
 
 import os
 import shutil
@@ -28,8 +28,8 @@ def free_port() -> int:
 class RedisServer:
     """One server process, which `start` and `stop` may end and bring back under the same `url`.
 
-    It listens on a socket in a folder of its own, or on a loopback port where one is given. `config`
-    holds lines of its configuration file; `options` are command line options.
+    It listens on a socket in a folder of its own, and on a loopback port where one is given.
+    `config` holds lines of its configuration file; `options` are command line options.
     """
 
     def __init__(

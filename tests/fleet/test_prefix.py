@@ -10,7 +10,7 @@ from xxhash import xxh3_64_digest
 from pando_fleet import PrefixError, chat_bytes, chunk_keys, completion_bytes, seed
 from pando_fleet.prefix import MAX_CHUNKS
 
-# Few letters, so that contents run into each other; the others are what borders could be mistaken for.
+# Few letters, so that contents run into each other; the rest are what looks like a border.
 _TEXT = st.text(st.sampled_from('ab\xff\xfe\xfd\xfc\xfb\x00"{}:,\ud800'), max_size=4)
 _ROLE = st.sampled_from(["user", "a", "ab", ""])
 _PART = st.one_of(

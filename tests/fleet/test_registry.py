@@ -1,4 +1,4 @@
-"""Heartbeats as others see them: complete, aged by Redis's clock, kept for a while, gone on leave."""
+"""Heartbeats as others see them: whole, aged by Redis's clock, kept a while, gone on leave."""
 
 from dataclasses import replace
 
