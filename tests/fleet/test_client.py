@@ -1,0 +1,218 @@
+"""The border to Redis: each kind of URL reaches a real server, failures become one error type."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from pando_fleet import (
+    Ask,
+    FleetError,
+    FleetUnavailable,
+    Placer,
+    RedisClient,
+    Registry,
+    connect,
+)
+from tests.fleet.redis_server import RedisServer, free_port
+from tests.fleet.world import BEAT, path
+
+StartValkey = Callable[..., RedisServer]
+SECRET = "s3cr3t"
+
+
+@asynccontextmanager
+async def _client(url: str) -> AsyncIterator[RedisClient]:
+    client = connect(url)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+async def _serves_a_pool(client: RedisClient) -> None:
+    """Every script and every plain command of the package, by what they leave behind."""
+    registry, placer = Registry(client), Placer(client, "p")
+    await registry.beat("p", replace(BEAT, replica="a"))
+    assert await registry.pools() == ["p"]
+    assert [r.beat.replica for r in await registry.replicas("p")] == ["a"]
+    keys = path("hello", 5)
+    ask = Ask(keys=keys, prompt_tokens=400, output_tokens=1, lease="l", lease_ms=60_000)
+    placed = await placer.place(ask)
+    await placer.prefilled(placed)
+    await placer.release(placed)
+    await placer.cut(placed, keys, 2)
+    [candidate] = await placer.explain(ask)
+    assert (candidate.matched_chunks, candidate.outstanding) == (2, 0)
+    await registry.leave("p", "a", "1")
+    assert await registry.replicas("p") == []
+
+
+async def test_a_unix_socket_url_serves_a_pool(redis_url: str) -> None:
+    async with _client(redis_url) as client:
+        await _serves_a_pool(client)
+
+
+async def test_a_tcp_url_with_password_and_database_serves_a_pool(
+    start_valkey: StartValkey,
+) -> None:
+    server = start_valkey(port=free_port(), password="p@ss/:word")
+    url = f"redis://:p%40ss%2F%3Aword@127.0.0.1:{server.port}/3"
+    async with _client(url) as client:
+        await _serves_a_pool(client)
+        await client.set("here", 1)
+    with server.admin() as admin:
+        assert admin.info("keyspace")["db3"]["keys"] >= 1
+
+
+async def test_a_cluster_url_serves_a_pool(start_valkey: StartValkey) -> None:
+    server = start_valkey(
+        "--cluster-enabled", "yes", port=free_port(), config=f"cluster-port {free_port()}"
+    )
+    with server.admin() as admin:
+        admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        _wait_until(lambda: b"cluster_state:ok" in admin.execute_command("CLUSTER", "INFO"))
+    async with _client(f"redis+cluster://127.0.0.1:{server.port}") as client:
+        await _serves_a_pool(client)
+
+
+async def test_a_sentinel_url_serves_a_pool_on_the_master_it_names(
+    start_valkey: StartValkey,
+) -> None:
+    master = start_valkey(port=free_port(), password=SECRET)
+    sentinel = start_valkey(
+        "--sentinel",
+        port=free_port(),
+        password="watch",
+        config=f"sentinel monitor prod 127.0.0.1 {master.port} 1\nsentinel auth-pass prod {SECRET}",
+    )
+    hosts = f"127.0.0.1:{free_port()},127.0.0.1:{sentinel.port}"  # the first one is down
+    url = f"redis+sentinel://:{SECRET}@{hosts}/prod/2?sentinel_password=watch"
+    async with _client(url) as client:
+        await _serves_a_pool(client)
+        await client.set("here", 1)
+    with master.admin() as admin:
+        assert "db2" in admin.info("keyspace")
+    async with _client(url.replace("/prod/", "/other/")) as client:
+        with pytest.raises(FleetUnavailable, match="other"):
+            await Registry(client).pools()
+
+
+async def test_the_same_client_serves_again_after_redis_came_back_empty(
+    start_valkey: StartValkey,
+) -> None:
+    server = start_valkey()
+    async with _client(server.url) as client:
+        await _serves_a_pool(client)
+        server.stop()
+        with pytest.raises(FleetUnavailable):
+            await Registry(client).beat("p", replace(BEAT, replica="a"))
+        with pytest.raises(FleetUnavailable):
+            await Registry(client).pools()
+        server.start()
+        await _serves_a_pool(client)
+
+
+async def test_a_restart_between_two_calls_costs_no_error(start_valkey: StartValkey) -> None:
+    server = start_valkey()
+    async with _client(server.url) as client:
+        await _serves_a_pool(client)
+        server.stop()
+        server.start()
+        await _serves_a_pool(client)
+
+
+async def test_a_redis_that_does_not_answer_is_given_up_after_about_a_second(
+    start_valkey: StartValkey,
+) -> None:
+    server = start_valkey()
+    async with _client(server.url) as client:
+        await _serves_a_pool(client)
+        server.freeze()
+        start = time.monotonic()
+        with pytest.raises(FleetUnavailable):
+            await Registry(client).replicas("p")
+        assert 0.9 < time.monotonic() - start < 2.0
+        server.thaw()
+        await _serves_a_pool(client)
+
+
+async def test_a_redis_that_may_not_write_is_unavailable(start_valkey: StartValkey) -> None:
+    server = start_valkey()
+    with server.admin() as admin:
+        admin.config_set("maxmemory", 1)
+    async with _client(server.url) as client:
+        with pytest.raises(FleetUnavailable):
+            await Registry(client).beat("p", replace(BEAT, replica="a"))
+    with server.admin() as admin:
+        admin.config_set("maxmemory", 0)
+        admin.replicaof("127.0.0.1", str(free_port()))
+    async with _client(server.url) as client:
+        with pytest.raises(FleetUnavailable):
+            await Registry(client).beat("p", replace(BEAT, replica="a"))
+
+
+async def test_a_key_of_another_kind_is_an_error_but_not_an_outage(valkey_url: str) -> None:
+    async with _client(valkey_url) as client:
+        await client.set("pando:pools", "not a sorted set")
+        with pytest.raises(FleetError, match="WRONGTYPE") as failure:
+            await Registry(client).pools()
+        assert not isinstance(failure.value, FleetUnavailable)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://user:{SECRET}@127.0.0.1:1/0",
+        f"rediss://user:{SECRET}@127.0.0.1:1/0",
+        f"unix://user:{SECRET}@/nowhere/socket",
+        f"redis+sentinel://user:{SECRET}@127.0.0.1:1/prod?sentinel_password={SECRET}",
+        f"redis+cluster://user:{SECRET}@127.0.0.1:1",
+    ],
+)
+async def test_an_unreachable_server_is_unavailable_and_no_message_holds_the_password(
+    url: str,
+) -> None:
+    async with _client(url) as client:
+        with pytest.raises(FleetUnavailable) as failure:
+            await Registry(client).pools()
+    assert SECRET not in str(failure.value)
+
+
+async def test_a_wrong_password_is_unavailable_and_is_not_told(start_valkey: StartValkey) -> None:
+    server = start_valkey(password="right")
+    url = server.url.replace("right", SECRET)
+    async with _client(url) as client:
+        with pytest.raises(FleetUnavailable) as failure:
+            await Registry(client).pools()
+    assert SECRET not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        (f"http://u:{SECRET}@h", "not 'http'"),
+        (f"u:{SECRET}@h:6379", "starts with redis"),
+        (f"redis://u:{SECRET}/x@h:6379/0", "percent-encoded"),
+        (f"redis+cluster://u:{SECRET}/x@h:6379", "cannot be read|no path"),
+        (f"redis+cluster://u:{SECRET}@h:6379/1", "no path"),
+        (f"redis+cluster://u:{SECRET}@h:port", "cannot be read"),
+        (f"redis+sentinel://u:{SECRET}@h:26379", "names the master"),
+        (f"redis+sentinel://u:{SECRET}@h:26379,/m", "host is missing"),
+        (f"redis+sentinel://u:{SECRET}@h:26379/m/x", "cannot be read"),
+        (f"redis+sentinel://u:{SECRET}@h/m?passwrd={SECRET}", "passwrd"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_without_its_password(url: str, message: str) -> None:
+    with pytest.raises(FleetError, match=message) as failure:
+        connect(url)
+    assert SECRET not in str(failure.value)
+
+
+def _wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
