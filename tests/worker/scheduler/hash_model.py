@@ -36,10 +36,8 @@ class HashRunner:
     def __init__(self, num_slots: int, broken: frozenset[int] = frozenset()) -> None:
         self.state = np.full(num_slots, -1, dtype=np.int64)
         self.broken = broken
-        self.batches: list[ForwardBatch] = []
 
     def forward(self, batch: ForwardBatch) -> Int64:
-        self.batches.append(batch)
         sampled = set(batch.sample_rows.tolist())
         produced: list[int] = []
         start = 0

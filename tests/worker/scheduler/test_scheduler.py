@@ -3,7 +3,7 @@
 import pytest
 
 from pando_worker.messages import FinishReason
-from tests.worker.scheduler.hash_model import expected_tokens
+from tests.worker.scheduler.hash_model import HashRunner, expected_tokens
 from tests.worker.scheduler.world import World
 
 
@@ -70,7 +70,7 @@ def test_a_long_prompt_is_prefilled_in_chunks_of_the_budget() -> None:
     world = World(pages=64, page_size=4, max_prefill_tokens=16)
     world.send("long", range(50), max_new_tokens=3)
     world.run()
-    lengths = [batch.extend_lens.tolist() for batch in world.runner.batches]
+    lengths = [batch.extend_lens.tolist() for batch in world.batches]
     assert lengths == [[16], [16], [16], [2], [1], [1]]
     assert world.tokens["long"] == expected_tokens(range(50), 3)
 
@@ -80,7 +80,7 @@ def test_one_prefill_step_stays_within_the_token_budget() -> None:
     for index in range(10):
         world.send(f"r{index}", [index] * 14)
     world.run()
-    assert max(len(batch.input_ids) for batch in world.runner.batches) == 32
+    assert max(len(batch.input_ids) for batch in world.batches) == 32
 
 
 def test_a_stop_token_ends_the_request_and_is_its_last_token() -> None:
@@ -212,7 +212,7 @@ def test_aborting_an_unknown_or_finished_request_does_nothing() -> None:
 
 
 def test_a_request_whose_logits_are_not_finite_fails_alone() -> None:
-    world = World(broken=frozenset({96}))
+    world = World(runner=HashRunner(num_slots=256, broken=frozenset({96})))
     world.send("good", range(6), max_new_tokens=5)
     world.send("bad", [96, 2, 3], max_new_tokens=5)
     world.run()

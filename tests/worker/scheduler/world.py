@@ -1,4 +1,5 @@
-"""A scheduler on the hash model, and its client: sends commands, collects what comes back."""
+"""A scheduler on a model, the hash model by default, and its client: sends commands, collects what
+comes back."""
 
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from pando_worker.messages import (
     Rejected,
     SamplingParams,
 )
+from pando_worker.runner.batch import ForwardBatch, Int64, ModelRunner
 from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
@@ -29,7 +31,7 @@ class World:
         page_size: int = 4,
         max_running: int = 8,
         max_request_tokens: int = 10_000,
-        broken: frozenset[int] = frozenset(),
+        runner: ModelRunner | None = None,
         **settings: object,
     ) -> None:
         self.settings = WorkerSettings.model_validate(
@@ -42,8 +44,9 @@ class World:
             max_request_tokens=max_request_tokens,
             radix_cache=self.settings.radix_cache,
         )
-        self.runner = HashRunner(pages * page_size, broken)
-        self.scheduler = Scheduler(self.settings, self.kv, self.runner)
+        self.batches: list[ForwardBatch] = []
+        self._runner = runner or HashRunner(pages * page_size)
+        self.scheduler = Scheduler(self.settings, self.kv, self)
         self.tokens: dict[str, list[int]] = {}
         self.cached: dict[str, int] = {}
         self.finish: dict[str, FinishReason] = {}
@@ -59,10 +62,15 @@ class World:
     ) -> None:
         self.tokens[rid] = []
         sampling = SamplingParams(
-            max_new_tokens=max_new_tokens, stop_token_ids=tuple(stop_token_ids)
+            max_new_tokens=max_new_tokens, temperature=0, stop_token_ids=tuple(stop_token_ids)
         )
         command = Generate(rid=rid, input_ids=list(prompt), sampling=sampling)
         self.collect(self.scheduler.receive(command))
+
+    def forward(self, batch: ForwardBatch) -> Int64:
+        """The scheduler's model runner: records what it was asked to run."""
+        self.batches.append(batch)
+        return self._runner.forward(batch)
 
     def abort(self, rid: str) -> None:
         self.collect(self.scheduler.receive(Abort(rid=rid)))
