@@ -4,7 +4,8 @@ so `pando --help` is quick and a router never loads torch.
 
 import importlib.metadata
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import click
 
@@ -26,25 +27,27 @@ def _demo() -> click.Command:
 
 
 def _worker() -> click.Command:
+    from pando.logs import LogSettings, configure
     from pando.settings.options import settings_command
     from pando_worker.settings import WorkerSettings
 
-    def run(settings: WorkerSettings, configure_logging: Callable[[], None]) -> int:
+    def run(settings: WorkerSettings, log_settings: LogSettings) -> int:
         from pando_worker.serve import run
 
-        return run(settings, configure_logging)
+        return run(settings, partial(configure, log_settings))
 
     return settings_command("worker", WorkerSettings, run)
 
 
 def _router() -> click.Command:
+    from pando.logs import LogSettings, configure
     from pando.settings.options import settings_command
     from pando_router.settings import RouterSettings
 
-    def run(settings: RouterSettings, configure_logging: Callable[[], None]) -> int:
+    def run(settings: RouterSettings, log_settings: LogSettings) -> int:
         from pando_router.serve import run
 
-        return run(settings, configure_logging)
+        return run(settings, partial(configure, log_settings))
 
     return settings_command("router", RouterSettings, run)
 
@@ -93,10 +96,13 @@ class _LazyGroup(click.Group):
 group = _LazyGroup("pando", help="LLM serving: many engines, one prefix tree.")
 
 
-def main() -> None:
-    """Entry of the `pando` script: wrong use ends with one line on stderr and exit code 2."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry of the `pando` script: wrong use ends with one line on stderr and exit code 2.
+
+    `arguments` are those of the command line by default.
+    """
     try:
-        group.main(prog_name="pando", standalone_mode=False)
+        group.main(arguments, prog_name="pando", standalone_mode=False)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         where = context.command_path if context else "pando"

@@ -61,10 +61,9 @@ def test_lines_below_the_level_are_left_out() -> None:
 
 def test_passwords_in_urls_never_reach_the_log() -> None:
     code = "logging.error('no answer from %s', 'rediss://me:s3cret:@x@redis.example:6379/0')"
-    for form in ["json", "human"]:
-        text = logged(code, f"format='{form}'")
-        assert "s3cret" not in text
-        assert "redis.example" in text
+    text = logged(code)
+    assert "s3cret" not in text
+    assert "redis.example" in text
 
 
 def test_redaction_leaves_urls_without_a_password_alone() -> None:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,12 +19,11 @@ LOG_FLAGS = "log_"  # the prefix that makes LogSettings.level the flag --log-lev
 def settings_command(
     name: str,
     settings_class: type[Settings],
-    run: Callable[[Settings, Callable[[], None]], int],
+    run: Callable[[Settings, logs.LogSettings], int],
 ) -> click.Command:
     """A command that loads the settings, configures logging and exits with what `run` returns.
 
-    `run` gets the settings and a picklable callable that configures logging in a process of its
-    own. The class's docstring is the help text.
+    `run` may raise SettingsError too. The class's docstring is the help text.
     """
 
     def callback(config: Path | None, **values: object) -> None:
@@ -34,11 +32,10 @@ def settings_command(
         try:
             log_settings = load(logs.LogSettings, log_flags)
             settings = load(settings_class, flags, config=config)
+            logs.configure(log_settings)
+            sys.exit(run(settings, log_settings))
         except SettingsError as error:
             raise click.UsageError(str(error)) from None
-        configure_logging = partial(logs.configure, log_settings)
-        configure_logging()
-        sys.exit(run(settings, configure_logging))
 
     log_names = [LOG_FLAGS + field for field in logs.LogSettings.model_fields]
     prefix = settings_class.model_config.get("env_prefix", "")

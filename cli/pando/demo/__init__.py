@@ -1,0 +1,1 @@
+"""`pando demo`: the same conversations with two fleets, which choose replicas differently."""

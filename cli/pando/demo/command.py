@@ -1,0 +1,100 @@
+"""`pando demo` itself: a fleet for each policy, one after the other, and the table of both."""
+
+import asyncio
+from functools import partial
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from pando.demo.conversations import conversations
+from pando.demo.measure import DemoError, Outcome, hold_all
+from pando.demo.settings import DemoSettings
+from pando.logs import LogSettings, is_human
+from pando.redact import redact
+from pando.up.display import log_relay
+from pando.up.fleet import Fleet
+from pando.up.part import PartError
+from pando.up.plan import Plan, PlanError, free_port, shipped_model
+from pando.up.session import in_fleet
+
+HOST = "127.0.0.1"
+POLICIES = ("round_robin", "cache_aware")
+
+
+def run(settings: DemoSettings, log: LogSettings) -> int:
+    """Returns the exit code: 0 when cache-aware routing was better, 1 when not or when it failed.
+
+    Raises SettingsError for wrong variables of the workers or the router.
+    """
+    console = Console()
+    outcomes: dict[str, Outcome] = {}
+    try:
+        for policy in POLICIES:
+            outcome = asyncio.run(_measure(settings, log, policy, console))
+            if outcome is None:  # Ctrl-C
+                return 130
+            outcomes[policy] = outcome
+    except (PlanError, PartError, DemoError) as error:
+        click.echo(f"pando demo: {redact(str(error))}", err=True)
+        return 1
+    console.print(_table(outcomes))
+    return _verdict(outcomes["round_robin"], outcomes["cache_aware"], console)
+
+
+async def _measure(
+    settings: DemoSettings, log: LogSettings, policy: str, console: Console
+) -> Outcome | None:
+    """The policy's outcome in a fleet of its own, whose caches are empty at first."""
+    # What the parts do in detail is not what this command shows.
+    log = LogSettings(level="warning", format="human" if is_human(log) else "json")
+    plan = Plan(
+        model=settings.model or shipped_model(),
+        workers=settings.workers,
+        host=HOST,
+        port=free_port(HOST),
+        redis=None,
+        drain_seconds=0,
+        log=log,
+        policy=policy,
+    )
+    return await in_fleet(plan, log_relay(log), partial(_work, policy=policy, console=console))
+
+
+async def _work(fleet: Fleet, policy: str, console: Console) -> Outcome:
+    took = await fleet.ready()
+    load = conversations()
+    console.print(
+        f"{policy}: fleet ready in {max(took.values()):.1f} s;"
+        f" {len(load)} conversations of {len(load[0].questions)} turns …"
+    )
+    return await hold_all(fleet.router.url, fleet.model, load)
+
+
+def _table(outcomes: dict[str, Outcome]) -> Table:
+    table = Table(title="the same conversations, two ways to choose a replica")
+    table.add_column("policy")
+    for column in ("prompt tokens", "cached", "share", "TTFT mean", "TTFT p99", "total"):
+        table.add_column(column, justify="right")
+    for policy, outcome in outcomes.items():
+        table.add_row(
+            policy,
+            f"{outcome.prompt_tokens:,}",
+            f"{outcome.cached_tokens:,}",
+            f"{outcome.hit_rate:.0%}",
+            f"{1000 * outcome.mean_ttft_s:.0f} ms",
+            f"{1000 * outcome.p99_ttft_s:.0f} ms",
+            f"{outcome.seconds:.1f} s",
+        )
+    return table
+
+
+def _verdict(round_robin: Outcome, cache_aware: Outcome, console: Console) -> int:
+    more_cached = cache_aware.hit_rate > round_robin.hit_rate
+    sooner = cache_aware.mean_ttft_s < round_robin.mean_ttft_s
+    if more_cached and sooner:
+        ratio = round_robin.mean_ttft_s / cache_aware.mean_ttft_s
+        console.print(f"cache_aware is better: first tokens {ratio:.1f} times sooner in the mean")
+        return 0
+    console.print("cache_aware is not better than round_robin here")
+    return 1

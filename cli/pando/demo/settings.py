@@ -1,0 +1,23 @@
+"""Every setting of `pando demo`."""
+
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class DemoSettings(BaseSettings):
+    """Compare cache-aware routing with round robin on conversations that share system prompts.
+
+    Starts a fleet for each policy on free ports, holds the same conversations with both and shows
+    what came from the cache and how long the first tokens took. Exit code 1 when cache-aware
+    routing is not better.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="PANDO_DEMO_", extra="forbid")
+
+    model: Annotated[
+        str | None,
+        Field(description="model directory or hub id; by default the small one that ships"),
+    ] = None
+    workers: Annotated[int, Field(ge=2, le=64, description="in each of the two fleets")] = 2

@@ -1,0 +1,50 @@
+"""`pando up` itself: from its settings to a fleet that serves until a signal ends it."""
+
+import asyncio
+
+import click
+from rich.console import Console
+
+from pando.logs import LogSettings, is_human
+from pando.redact import redact
+from pando.up.display import log_relay, show_table, welcome
+from pando.up.fleet import Fleet
+from pando.up.part import PartError
+from pando.up.plan import Plan, PlanError, shipped_model
+from pando.up.session import in_fleet
+from pando.up.settings import UpSettings
+
+
+def run(settings: UpSettings, log: LogSettings) -> int:
+    """Serve until a signal. Returns the exit code: 0 after it, 1 when serving cannot start.
+
+    Raises SettingsError for wrong variables of the workers or the router.
+    """
+    # The parts write to pipes, and what they write is shown where we log: they log in our form.
+    log = LogSettings(level=log.level, format="human" if is_human(log) else "json")
+    try:
+        plan = Plan(
+            model=settings.model or shipped_model(),
+            workers=settings.workers,
+            host=settings.host,
+            port=settings.port,
+            redis=settings.redis,
+            drain_seconds=settings.drain_seconds,
+            log=log,
+        )
+        asyncio.run(in_fleet(plan, log_relay(log), _serve))
+    except (PlanError, PartError) as error:
+        click.echo(f"pando up: {redact(str(error))}", err=True)
+        return 1
+    return 0
+
+
+async def _serve(fleet: Fleet) -> None:
+    console = Console()
+    async with asyncio.TaskGroup() as tasks:
+        if console.is_terminal:
+            tasks.create_task(show_table(fleet.router, console))
+        seconds = await fleet.ready()
+        text = welcome(fleet.router.url, fleet.model, seconds)
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
+        await asyncio.Event().wait()

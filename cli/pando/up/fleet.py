@@ -1,0 +1,113 @@
+"""A running fleet on this machine: starts a plan's parts at once, watches them, ends them all.
+
+async with Fleet(plan, relay) as fleet:
+    took = await fleet.ready()
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+
+from pando.up.embedded_redis import embedded_redis
+from pando.up.guard import Guard
+from pando.up.part import Part
+from pando.up.plan import Plan
+from pando.up.process import Relay
+from pando.up.router_client import RouterClient
+from pando_fleet.client import FleetError, connect
+from pando_fleet.registry import Registry
+
+POLL_S = 0.05  # between two looks at a part that is starting
+GRACE_S = 3.0  # for a part to end, beyond the time it may drain
+
+
+class Fleet:
+    """The parts of one plan, from the beginning of `async with` to its end."""
+
+    def __init__(self, plan: Plan, relay: Relay) -> None:
+        self.model = ""  # the name under which the model is served, once it is
+        self._plan = plan
+        directory = Path(tempfile.mkdtemp(prefix="pando-"))
+        self._guard = Guard(directory)
+        self._keeping: list[asyncio.Task[None]] = []
+        commands = []
+        if plan.redis is None:
+            command, self._redis_url = embedded_redis(directory)
+            commands.append(command)
+        else:
+            self._redis_url = plan.redis
+        commands.append(plan.router_command(self._redis_url))
+        commands.extend(plan.worker_commands(self._redis_url))
+        self._parts = {command.name: Part(command, self._guard, relay) for command in commands}
+
+    async def __aenter__(self) -> "Fleet":
+        self.router = RouterClient(self._plan.url)
+        self._redis = connect(self._redis_url)
+        self._registry = Registry(self._redis)
+        self._started = monotonic()
+        self._keeping = [part.start() for part in self._parts.values()]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.router.close()
+        await self._redis.aclose()
+        grace_s = self._plan.drain_seconds + GRACE_S
+        redis = self._parts.get("redis")
+        await asyncio.gather(*(p.stop(grace_s) for p in self._parts.values() if p is not redis))
+        if redis:  # last, so that workers can take their leave
+            await redis.stop(GRACE_S)
+        await asyncio.gather(*self._keeping, return_exceptions=True)
+        self._guard.close()
+
+    def kill(self) -> None:
+        """End every process at once; leaving `async with` then takes no time."""
+        for part in self._parts.values():
+            part.kill()
+
+    async def watch(self) -> None:
+        """Until a part ends for good; raises PartError when it was never ready."""
+        ended, _ = await asyncio.wait(self._keeping, return_when=asyncio.FIRST_COMPLETED)
+        for part in ended:
+            part.result()
+
+    async def ready(self) -> dict[str, float]:
+        """Wait until the fleet answers; returns the seconds each part took to start."""
+        checks: dict[str, Callable[[], Awaitable[bool]]] = {
+            "redis": self._redis_answers,
+            "router": partial(self.router.is_ok, "/healthz"),
+        }
+        for name in self._parts:
+            checks.setdefault(name, partial(self._worker_is_ready, name))
+        waits = [self._until(name, check) for name, check in checks.items()]
+        return dict(zip(checks, await asyncio.gather(*waits), strict=True))
+
+    async def _until(self, name: str, is_ready: Callable[[], Awaitable[bool]]) -> float:
+        while not await is_ready():  # noqa: ASYNC110, another process is asked
+            await asyncio.sleep(POLL_S)
+        if name in self._parts:  # a Redis of somebody else's is not
+            self._parts[name].was_ready = True
+        return monotonic() - self._started
+
+    async def _redis_answers(self) -> bool:
+        try:
+            await self._registry.pools()
+        except FleetError:
+            return False
+        return True
+
+    async def _worker_is_ready(self, name: str) -> bool:
+        fleet = await self.router.fleet()
+        for replica in fleet.replicas if fleet else []:
+            if replica.replica == name and replica.state == "ready":
+                self.model = replica.model
+                return True
+        return False

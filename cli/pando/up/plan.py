@@ -1,0 +1,157 @@
+"""What a fleet on this machine consists of: the commands of its parts, from checked settings."""
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pando
+from pando.logs import LogSettings
+from pando.redact import redact
+from pando.settings.load import Given, flag_of, load
+from pando.up.process import Command
+from pando_fleet.client import FleetError, connect
+from pando_fleet.registry import Registry
+from pando_router.settings import RouterSettings
+from pando_worker.models.config import read_config
+from pando_worker.models.errors import ModelError
+from pando_worker.settings import WorkerSettings
+
+SHIPPED_MODEL = Path(pando.__file__).parents[2] / "examples" / "models" / "pando-tiny"
+
+
+class PlanError(Exception):
+    """This fleet cannot be started as asked; the message is one line and says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A fleet to start. Everything not said here comes from the components' own variables."""
+
+    model: str
+    workers: int
+    host: str
+    port: int
+    redis: str | None  # None starts an embedded one
+    drain_seconds: float
+    log: LogSettings
+    policy: str | None = None  # None leaves it to PANDO_ROUTER_POLICY
+
+    @property
+    def url(self) -> str:
+        """Where this machine reaches the router."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    def worker_commands(self, redis: str) -> list[Command]:
+        shared: dict[str, object] = {
+            "model": self.model,
+            "host": "127.0.0.1",
+            "port": 0,
+            "drain_seconds": self.drain_seconds,
+        }
+        settings = load(WorkerSettings, _ours(shared))
+        shared["threads"] = settings.threads or max(1, cores() // self.workers)
+        return [
+            self._command(f"worker-{i}", "worker", shared | {"replica": f"worker-{i}"}, redis)
+            for i in range(self.workers)
+        ]
+
+    def router_command(self, redis: str) -> Command:
+        values: dict[str, object] = {
+            "host": self.host,
+            "port": self.port,
+            "drain_seconds": self.drain_seconds,
+        }
+        if self.policy:
+            values["policy"] = self.policy
+        load(RouterSettings, _ours(values))
+        return self._command("router", "router", values, redis)
+
+    def _command(
+        self, name: str, component: str, values: Mapping[str, object], redis: str
+    ) -> Command:
+        """The URL of Redis may hold a password, and arguments are visible: it is a variable."""
+        flags = [word for key, value in values.items() for word in (flag_of(key), str(value))]
+        environment = {
+            f"PANDO_{component.upper()}_REDIS": redis,
+            "PANDO_LOG_LEVEL": self.log.level,
+            "PANDO_LOG_FORMAT": self.log.format,
+        }
+        return Command(name, (sys.executable, "-m", "pando", component, *flags), environment)
+
+
+async def check(plan: Plan) -> None:
+    """Find what can be found before anything is started.
+
+    Raises:
+        PlanError: the model directory is not one, the port is taken, Redis cannot be reached.
+        SettingsError: a PANDO_WORKER_… or PANDO_ROUTER_… variable is wrong.
+    """
+    plan.worker_commands("none")
+    plan.router_command("none")
+    _check_model(plan.model)
+    _check_port(plan.host, plan.port)
+    if plan.redis is not None:
+        await _check_redis(plan.redis)
+
+
+def _check_model(model: str) -> None:
+    directory = Path(model)
+    if directory.is_dir():
+        try:
+            read_config(directory)
+        except ModelError as error:
+            raise PlanError(f"cannot serve {model}: {error}") from None
+    elif model.startswith((".", "/", "~")) or model.count("/") > 1:  # no hub id looks so
+        raise PlanError(f"there is no model directory {model}")
+
+
+def _check_port(host: str, port: int) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise PlanError(
+                f"cannot listen on {host} port {port}: {error.strerror};"
+                " --host and --port choose another"
+            ) from None
+
+
+async def _check_redis(url: str) -> None:
+    try:
+        client = connect(url)
+        try:
+            await Registry(client).pools()
+        finally:
+            await client.aclose()
+    except FleetError as error:
+        raise PlanError(f"cannot use Redis at {redact(url)}: {error}") from None
+
+
+def shipped_model() -> str:
+    """The directory of the small model that ships with a checkout of Pando."""
+    if not SHIPPED_MODEL.is_dir():
+        raise PlanError(
+            "--model is required: the small model that ships is only in a checkout of Pando"
+        )
+    return str(SHIPPED_MODEL)
+
+
+def free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def cores() -> int:
+    """CPU cores this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _ours(values: Mapping[str, object]) -> dict[str, Given]:
+    return {name: Given(value, "pando up's " + flag_of(name)) for name, value in values.items()}

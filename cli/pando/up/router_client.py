@@ -1,0 +1,57 @@
+"""What `pando up` and `pando demo` ask the router: is it there, and how are the replicas."""
+
+import aiohttp
+import msgspec
+
+TIMEOUT = aiohttp.ClientTimeout(total=2)
+
+
+class ReplicaRow(msgspec.Struct, frozen=True):
+    """A replica in the router's /fleet; what is not needed here is left out."""
+
+    replica: str
+    url: str
+    model: str
+    state: str
+    running: int
+    waiting: int
+    capacity_tokens: int
+    pinned_tokens: int
+    cached_tokens: int
+    hit_rate: float | None  # None until it had a prompt
+
+
+class FleetAnswer(msgspec.Struct, frozen=True):
+    redis: str  # "up" or "away"
+    pools: dict[str, list[ReplicaRow]]
+
+    @property
+    def replicas(self) -> list[ReplicaRow]:
+        return [replica for pool in self.pools.values() for replica in pool]
+
+
+class RouterClient:
+    """Asks one router. It may not be there yet, or be restarting: then there is no answer."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._http = aiohttp.ClientSession(timeout=TIMEOUT)
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def is_ok(self, path: str) -> bool:
+        try:
+            async with self._http.get(self.url + path) as answer:
+                return answer.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def fleet(self) -> FleetAnswer | None:
+        try:
+            async with self._http.get(f"{self.url}/fleet") as answer:
+                if answer.status != 200:
+                    return None
+                return msgspec.json.decode(await answer.read(), type=FleetAnswer)
+        except (aiohttp.ClientError, TimeoutError):
+            return None

@@ -1,0 +1,36 @@
+"""Every setting of `pando up`; those of its workers and router come from their own variables."""
+
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class UpSettings(BaseSettings):
+    """Serve a model on this machine: a router, workers and Redis, until Ctrl-C.
+
+    Workers and router also take their own settings, from PANDO_WORKER_… and PANDO_ROUTER_…
+    variables (see pando worker --help and pando router --help).
+    """
+
+    model_config = SettingsConfigDict(env_prefix="PANDO_UP_", extra="forbid")
+
+    model: Annotated[
+        str | None,
+        Field(description="model directory or hub id; by default the small one that ships"),
+    ] = None
+    workers: Annotated[
+        int, Field(ge=1, le=64, description="how many; they share the CPU's cores")
+    ] = 2
+    host: Annotated[str, Field(description="address the router listens on")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535, description="port of the router")] = 8000
+    redis: Annotated[
+        str | None,
+        Field(
+            description="Redis URL to use instead of an embedded server; with a password,"
+            " better given as a variable"
+        ),
+    ] = None
+    drain_seconds: Annotated[
+        float, Field(ge=0, description="time for running requests after Ctrl-C, in seconds")
+    ] = 5.0

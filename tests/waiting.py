@@ -1,0 +1,29 @@
+"""Waiting for what another process does: by condition, with a bound, never for a fixed time."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import psutil
+
+Value = TypeVar("Value")
+
+POLL_S = 0.02
+
+
+def until(condition: Callable[[], Value], what: str, seconds: float = 20) -> Value:
+    """What the condition returns once it is true; fails with `what` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(POLL_S)
+    raise AssertionError(f"after {seconds} s still not true: {what}")
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process lives; one that ended and waits for its parent does not."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
