@@ -99,7 +99,7 @@ def test_greedy_takes_the_best_whatever_else_is_set() -> None:
 
 def test_a_request_draws_the_same_token_in_any_batch() -> None:
     """Also beside rows that sort, that do not, and that are greedy."""
-    rows: list[Params] = [p | {"seed": 7 - 3 * i, "step": i} for i, p in enumerate(PARAMS)]
+    rows: list[Params] = [{**p, "seed": 7 - 3 * i, "step": i} for i, p in enumerate(PARAMS)]
     rows += [{"temperature": 0.0}, {"seed": -(2**63)}, {"seed": 2**63 - 1, "step": 2**31}]
     logits = torch.randn(len(rows), 1000, generator=torch.Generator().manual_seed(3))
     together = sample(logits, batch(rows)).tolist()

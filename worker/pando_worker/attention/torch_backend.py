@@ -19,8 +19,8 @@ from pando_worker.runner.batch import ForwardBatch, Int32, Int64
 
 # Measured: one call with a full mask takes as long, but the mask's memory grows with both lengths.
 QUERY_BLOCK = 256
-# Of keys gathered for one group; longer rows run alone. Bounds memory where many rows share a
-# prefix, and is about what caches hold.
+# Keys gathered for one group; a row that alone has more runs alone. Bounds memory where many rows
+# share a long prefix, and is about what caches hold.
 GROUP_BYTES = 16 * 2**20
 # Rows up to this length share a group; above, a group holds lengths within a factor of two.
 SHORT = 256

@@ -52,7 +52,10 @@ class LlamaLayer(nn.Module):
 class LlamaModel(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        # Given its weight, for drawing a first one would import torch's compiler: two seconds.
+        vocab_size, hidden_size = config.vocab_size, config.hidden_size
+        weight = torch.empty(vocab_size, hidden_size)
+        self.embed_tokens = nn.Embedding(vocab_size, hidden_size, _weight=weight)
         self.layers = nn.ModuleList(LlamaLayer(config, i) for i in range(config.num_hidden_layers))
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
 

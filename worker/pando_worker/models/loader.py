@@ -43,7 +43,7 @@ def load_weights(model: LlamaForCausalLM, model_dir: Path, device: torch.device)
         BrokenCheckpoint: files missing or unreadable, tensors missing, unknown or misshapen.
     """
     files = _weight_files(model_dir)
-    model.to_empty(device=device)
+    _allocate(model, device)
     unfilled = _destinations(model)
     known = set(unfilled)
     unexpected: list[str] = []
@@ -62,6 +62,14 @@ def load_weights(model: LlamaForCausalLM, model_dir: Path, device: torch.device)
             f"the weights in {model_dir} do not match its config.json:"
             f" missing {_summary(list(unfilled))}; unexpected {_summary(unexpected)}"
         )
+
+
+def _allocate(model: nn.Module, device: torch.device) -> None:
+    """What `to_empty` does, which from "meta" imports a symbolic algebra system: a second."""
+    for module in model.modules():
+        for name, meta in list(module.named_parameters(recurse=False)):
+            memory = torch.empty(meta.shape, dtype=meta.dtype, device=device)
+            setattr(module, name, nn.Parameter(memory, requires_grad=False))
 
 
 def _weight_files(model_dir: Path) -> list[Path]:
