@@ -1,5 +1,6 @@
 """Waiting for what another process does: by condition, with a bound, never for a fixed time."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -19,6 +20,11 @@ def until(condition: Callable[[], Value], what: str, seconds: float = 20) -> Val
             return value
         time.sleep(POLL_S)
     raise AssertionError(f"after {seconds} s still not true: {what}")
+
+
+async def until_async(condition: Callable[[], Value], what: str, seconds: float = 20) -> Value:
+    """The same for a test with an event loop of its own, which goes on meanwhile."""
+    return await asyncio.to_thread(until, condition, what, seconds)
 
 
 def is_running(pid: int) -> bool:

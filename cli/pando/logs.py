@@ -7,6 +7,7 @@ settings (`functools.partial(configure, settings)`), so that spawned processes d
 
 import logging
 import sys
+from types import TracebackType
 from typing import Annotated, Literal, TextIO
 
 import structlog
@@ -32,7 +33,10 @@ class LogSettings(BaseSettings):
 
 
 def configure(settings: LogSettings) -> None:
-    """Send this process's logs, uvicorn's included, to standard error. Replaces what was set."""
+    """Send this process's logs, uvicorn's included, to standard error. Replaces what was set.
+
+    An exception that nobody catches becomes a log line too.
+    """
     handler = _StandardErrorHandler()
     handler.setFormatter(_formatter(human=is_human(settings)))
     root = logging.getLogger()
@@ -42,11 +46,21 @@ def configure(settings: LogSettings) -> None:
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
+    sys.excepthook = _log_uncaught
 
 
 def is_human(settings: LogSettings) -> bool:
     """Whether lines are for people rather than for machines."""
     return settings.format == "human" or (settings.format == "auto" and sys.stderr.isatty())
+
+
+def _log_uncaught(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, traceback)
+    else:
+        logging.critical("uncaught %r", error, exc_info=(kind, error, traceback))
 
 
 class _StandardErrorHandler(logging.StreamHandler[TextIO]):
@@ -65,6 +79,7 @@ def _formatter(human: bool) -> logging.Formatter:
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
+        _drop_color_message,
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if human else "iso", utc=not human),
     ]
     renderers: list[Processor]
@@ -83,6 +98,12 @@ def _formatter(human: bool) -> logging.Formatter:
             _redact,
         ],
     )
+
+
+def _drop_color_message(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+    """uvicorn says some things twice, the second time in colours."""
+    line.pop("color_message", None)
+    return line
 
 
 def _redact(_logger: WrappedLogger, _method: str, line: EventDict) -> str:

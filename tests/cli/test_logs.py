@@ -42,6 +42,19 @@ def test_an_exception_stays_within_its_json_line() -> None:
     assert "ZeroDivisionError" in json.loads(lines[0])["exception"]
 
 
+def test_an_uncaught_exception_is_a_log_line_too() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", CONFIGURE.format(settings="") + "1 / 0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == 1
+    line = json.loads(result.stderr)
+    assert line["event"] == "uncaught ZeroDivisionError('division by zero')"
+    assert "Traceback" in line["exception"]
+
+
 def test_lines_for_people_carry_the_extra_fields_too() -> None:
     text = logged("logging.warning('slow', extra={'request_id': 'r1'})", "format='human'")
     assert "warning" in text

@@ -1,14 +1,15 @@
 """Turns a settings class into a click command: one option a field, help from the field itself."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 from pydantic_settings import BaseSettings
 
 from pando import logs
+from pando.settings.fields import Field, fields
 from pando.settings.load import Given, SettingsError, flag_of, load
 
 Settings = TypeVar("Settings", bound=BaseSettings)
@@ -45,14 +46,11 @@ def settings_command(
         metavar="FILE",
         help="YAML file of the settings below, by their names: max_total_tokens: 4096",
     )
+    log_options = [_option(f, LOG_FLAGS + f.name) for f in fields(logs.LogSettings, LOG_FLAGS)]
     return click.Command(
         name,
         callback=callback,
-        params=[
-            config_option,
-            *_options(settings_class),
-            *_options(logs.LogSettings, flag_prefix=LOG_FLAGS),
-        ],
+        params=[config_option, *(_option(f, f.name) for f in fields(settings_class)), *log_options],
         help=settings_class.__doc__,
         epilog=f"Every option is also a variable ({prefix}<OPTION>, PANDO_LOG_<OPTION>)."
         " Flags come first, then variables, then the file.",
@@ -60,54 +58,12 @@ def settings_command(
     )
 
 
-def _options(settings_class: type[BaseSettings], flag_prefix: str = "") -> list[click.Option]:
+def _option(field: Field, parameter: str) -> click.Option:
     """Options hand on plain strings: pydantic alone judges values, wherever they come from."""
-    schema = settings_class.model_json_schema()
-    options = []
-    for name, field in schema["properties"].items():
-        value_schema = _value_schema(field, schema.get("$defs", {}))
-        flag = flag_of(flag_prefix + name)
-        if value_schema["type"] == "boolean":
-            declarations: list[str] = [f"{flag}/--no-{flag.removeprefix('--')}"]
-            kind: dict[str, Any] = {"is_flag": True, "default": None}
-        else:
-            declarations = [flag]
-            kind = {"type": str, "metavar": _metavar(value_schema)}
-        required = name in schema.get("required", ())
-        notes = "; ".join(_notes(value_schema, field, required))
-        help_text = f"{field['description']} [{notes}]" if notes else field["description"]
-        options.append(click.Option([*declarations, flag_prefix + name], help=help_text, **kind))
-    return options
-
-
-def _value_schema(field: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """The JSON schema of the value itself: references resolved, the null of `X | None` left out."""
-    if "$ref" in field:
-        resolved: dict[str, Any] = definitions[field["$ref"].rpartition("/")[2]]
-        return resolved
-    if "anyOf" in field:
-        (value,) = [option for option in field["anyOf"] if option.get("type") != "null"]
-        return _value_schema(value, definitions)
-    return field
-
-
-def _metavar(value: dict[str, Any]) -> str:
-    choices = value.get("enum", [value["const"]] if "const" in value else [])
-    if choices:
-        return f"[{'|'.join(choices)}]"
-    return {"integer": "INTEGER", "number": "NUMBER", "string": "TEXT"}[value["type"]]
-
-
-def _notes(value: dict[str, Any], field: dict[str, Any], required: bool) -> Iterator[str]:
-    """Such as "default: 0.8" and "> 0, < 1". A default of None is in the description's words."""
-    default = field.get("default")
-    if required:
-        yield "required"
-    elif value["type"] == "boolean":
-        yield f"default: {'on' if default else 'off'}"
-    elif default is not None:
-        yield f"default: {default}"
-    signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-    limits = [f"{sign} {value[key]:g}" for key, sign in signs.items() if key in value]
-    if limits:
-        yield ", ".join(limits)
+    default = f"default: {field.default}" if field.default else ""
+    notes = "; ".join(filter(None, ["required" if field.required else default, field.limits]))
+    text = f"{field.description} [{notes}]" if notes else field.description
+    if field.is_switch:
+        both = f"{field.flag}/--no-{field.flag.removeprefix('--')}"
+        return click.Option([both, parameter], is_flag=True, default=None, help=text)
+    return click.Option([field.flag, parameter], type=str, metavar=field.type, help=text)

@@ -1,6 +1,7 @@
 """Work done in a fleet of its own, which ends with the work, at a signal, or when a part fails."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -8,6 +9,8 @@ from typing import TypeVar
 from pando.up.fleet import Fleet
 from pando.up.plan import Plan, check
 from pando.up.process import Relay
+
+log = logging.getLogger("pando.up")
 
 Result = TypeVar("Result")
 
@@ -49,7 +52,9 @@ def _handle_signals(fleet: Fleet) -> asyncio.Event:
     def handle() -> None:
         if signalled.is_set():
             fleet.kill()
-        signalled.set()
+        else:
+            log.info("ending; a second signal ends all at once")
+            signalled.set()
 
     for number in END_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, handle)

@@ -10,7 +10,7 @@ import pytest
 from pando.up.guard import Guard
 from pando.up.part import Part, PartError
 from pando.up.process import LONGEST_LINE, Command
-from tests.waiting import is_running, until
+from tests.waiting import is_running, until, until_async
 
 WRITE_PID = "import os, sys; open(sys.argv[1], 'a').write(f'{os.getpid()}\\n');"
 SLEEP = "import time; time.sleep(600)"
@@ -44,7 +44,7 @@ class World:
         return [int(p) for p in self.pid_file.read_text().split()] if self.pid_file.exists() else []
 
     async def pids_written(self, count: int) -> list[int]:
-        await asyncio.to_thread(until, lambda: len(self.pids()) >= count, f"{count} pids")
+        await until_async(lambda: len(self.pids()) >= count, f"{count} pids")
         return self.pids()
 
 

@@ -1,0 +1,69 @@
+"""What is to know of each setting, read from its class: for command help and documentation."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_settings import BaseSettings
+
+from pando.settings.load import flag_of
+
+_TYPES = {"integer": "INTEGER", "number": "NUMBER", "string": "TEXT", "boolean": "BOOLEAN"}
+_LIMITS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One setting, in words."""
+
+    name: str
+    flag: str  # --max-total-tokens
+    variable: str  # PANDO_WORKER_MAX_TOTAL_TOKENS
+    type: str  # INTEGER, or [lpm|fcfs]
+    description: str
+    required: bool
+    default: str  # empty where there is none, or where the description says it in words
+    limits: str  # such as "> 0, < 1"
+
+    @property
+    def is_switch(self) -> bool:
+        return self.type == "BOOLEAN"
+
+
+def fields(settings_class: type[BaseSettings], flag_prefix: str = "") -> Iterator[Field]:
+    """The settings of a class in its own order. `flag_prefix` goes in front of their flags."""
+    schema = settings_class.model_json_schema()
+    for name, field in schema["properties"].items():
+        value = _value_schema(field, schema.get("$defs", {}))
+        choices = value.get("enum", [value["const"]] if "const" in value else [])
+        yield Field(
+            name=name,
+            flag=flag_of(flag_prefix + name),
+            variable=settings_class.model_config.get("env_prefix", "") + name.upper(),
+            type=f"[{'|'.join(choices)}]" if choices else _TYPES[value["type"]],
+            description=field["description"],
+            required=name in schema.get("required", ()),
+            default=_default(field.get("default")),
+            limits=", ".join(f"{s} {value[key]:g}" for key, s in _LIMITS.items() if key in value),
+        )
+
+
+def _value_schema(field: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of the value itself: references resolved, the null of `X | None` left out."""
+    if "$ref" in field:
+        resolved: dict[str, Any] = definitions[field["$ref"].rpartition("/")[2]]
+        return resolved
+    if "anyOf" in field:
+        (value,) = [option for option in field["anyOf"] if option.get("type") != "null"]
+        return _value_schema(value, definitions)
+    return field
+
+
+def _default(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "on" if value else "off"
+        case _:
+            return str(value)

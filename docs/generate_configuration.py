@@ -1,0 +1,78 @@
+"""Writes configuration.md from the settings classes: python docs/generate_configuration.py.
+
+tests/cli/test_docs.py fails when the page is not what this would write.
+"""
+
+from pathlib import Path
+
+from pydantic_settings import BaseSettings
+
+from pando.demo.settings import DemoSettings
+from pando.logs import LogSettings
+from pando.settings.fields import fields
+from pando.up.settings import UpSettings
+from pando_router.settings import RouterSettings
+from pando_worker.settings import WorkerSettings
+
+PAGE = Path(__file__).with_name("configuration.md")
+
+INTRODUCTION = """\
+# Configuration
+
+<!-- Written by generate_configuration.py from the settings classes; do not edit by hand. -->
+
+Every setting has one name and is taken from the first of:
+
+1. a flag, `--max-total-tokens 4096`; a switch is `--radix-cache` or `--no-radix-cache`;
+2. an environment variable, `PANDO_WORKER_MAX_TOTAL_TOKENS=4096`;
+3. the YAML file named by `--config FILE`, `max_total_tokens: 4096`;
+4. its default.
+
+Unknown flags, unknown variables with a component's prefix, unknown keys in the file, and values
+that do not parse or are out of range end the command with one line on standard error and exit
+code 2.
+
+A Redis URL with a password is better given as a variable than as a flag: flags are visible to every
+user of the machine. `pando up` hands it to its workers and router as a variable, and passwords in
+URLs are replaced by `***` in all logs.
+
+In Kubernetes, a Service named `pando-router` makes the cluster set variables such as
+`PANDO_ROUTER_PORT=tcp://…` in every pod of its namespace: set `enableServiceLinks: false` there.
+"""
+
+SECTIONS: tuple[tuple[str, str, type[BaseSettings]], ...] = (
+    ("pando worker", "", WorkerSettings),
+    ("pando router", "", RouterSettings),
+    ("pando up", "", UpSettings),
+    ("pando demo", "", DemoSettings),
+    ("Logging, for every command (not in the YAML file)", "log_", LogSettings),
+)
+
+
+def render() -> str:
+    """The whole page."""
+    return "\n".join([INTRODUCTION, *(_section(*section) for section in SECTIONS)])
+
+
+def _section(title: str, flag_prefix: str, settings_class: type[BaseSettings]) -> str:
+    prefix = settings_class.model_config.get("env_prefix", "")
+    rows = [
+        f"| `{field.flag}` | {_type(field.type)} | {field.default and f'`{field.default}`'}"
+        f"{'required' if field.required else ''} | {field.limits} | {field.description} |"
+        for field in fields(settings_class, flag_prefix)
+    ]
+    head = ["| flag | type | default | range | what it is |", "|---|---|---|---|---|"]
+    return "\n".join([f"## {title}", "", f"Variables: `{prefix}…`", "", *head, *rows, ""])
+
+
+def _type(text: str) -> str:
+    """Choices one by one; a bar would end the table's cell."""
+    return (
+        " ".join(f"`{choice}`" for choice in text.strip("[]").split("|"))
+        if "[" in text
+        else text.lower()
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")

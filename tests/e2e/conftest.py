@@ -1,0 +1,36 @@
+"""The fleet that most end-to-end tests share, and the clients that ask it."""
+
+import signal
+from collections.abc import AsyncIterator, Iterator
+
+import aiohttp
+import openai
+import pytest
+
+from tests.e2e.up_process import UpProcess
+
+MODEL = "pando-tiny"
+
+
+@pytest.fixture(scope="session")
+def up() -> Iterator[UpProcess]:
+    """`pando up` with two workers and nothing else said."""
+    with UpProcess() as process:
+        yield process.wait_ready()
+        process.send(signal.SIGINT)
+        assert process.wait_end() == 0, process.output
+
+
+@pytest.fixture
+async def client(up: UpProcess) -> AsyncIterator[openai.AsyncOpenAI]:
+    """OpenAI's own client; a failure is not tried again behind the test's back."""
+    async with openai.AsyncOpenAI(
+        base_url=f"{up.url}/v1", api_key="none", max_retries=0, timeout=60
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session

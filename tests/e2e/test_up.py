@@ -1,0 +1,157 @@
+"""How `pando up` starts, ends, and refuses to start; afterwards no process is left."""
+
+import asyncio
+import os
+import pty
+import re
+import shutil
+import signal
+import socket
+import tempfile
+from pathlib import Path
+
+import openai
+import pytest
+
+from tests.e2e.conftest import MODEL
+from tests.e2e.up_process import UpProcess
+from tests.waiting import until
+
+pytestmark = pytest.mark.e2e
+
+
+def private_directories() -> set[Path]:
+    """Where embedded servers keep their sockets."""
+    return set(Path(tempfile.gettempdir()).glob("pando-*/redis.sock"))
+
+
+def assert_nothing_is_left(up: UpProcess) -> None:
+    until(lambda: not up.processes(), f"no process is left, but {up.processes()}")
+
+
+async def test_ctrl_c_lets_running_requests_finish_and_leaves_nothing() -> None:
+    before = private_directories()
+    with UpProcess("--workers", "1") as up:
+        await asyncio.to_thread(up.wait_ready)
+        assert private_directories() - before
+        async with openai.AsyncOpenAI(base_url=f"{up.url}/v1", api_key="none") as client:
+            stream = await client.completions.create(
+                model=MODEL,
+                prompt="Count:",
+                max_tokens=200,
+                stream=True,
+                extra_body={"ignore_eos": True},
+            )
+            chunks = aiter(stream)
+            await anext(chunks)
+            up.send(signal.SIGINT)
+            reasons = [chunk.choices[0].finish_reason async for chunk in chunks]
+        assert reasons[-1] == "length"
+        assert await asyncio.to_thread(up.wait_end) == 0, up.output
+        await asyncio.to_thread(assert_nothing_is_left, up)
+    assert not private_directories() - before
+
+
+def test_ctrl_c_while_starting_leaves_nothing() -> None:
+    with UpProcess() as up:
+        until(lambda: len(up.processes()) >= 5, "its parts are being started")
+        up.send(signal.SIGTERM)
+        assert up.wait_end() == 0, up.output
+        assert_nothing_is_left(up)
+
+
+def test_a_second_ctrl_c_does_not_wait() -> None:
+    with UpProcess("--workers", "1", "--drain-seconds", "600") as up:
+        worker = until(lambda: up.find_part("worker-0"), "the worker is being started")
+        assert worker
+        worker.suspend()  # it will not end when asked to
+        up.send(signal.SIGINT)
+        until(lambda: any("ending" in line["event"] for line in up.log), "it is ending")
+        up.send(signal.SIGINT)
+        assert up.wait_end() == 0, up.output
+        assert_nothing_is_left(up)
+
+
+def test_all_goes_with_it_when_it_is_killed() -> None:
+    before = private_directories()
+    with UpProcess("--workers", "1") as up:
+        up.wait_ready()
+        up.send(signal.SIGKILL)
+        up.wait_end()
+        assert_nothing_is_left(up)
+        until(lambda: not private_directories() - before, "its private directory is gone")
+
+
+def test_a_directory_without_a_model_is_refused_in_one_line(tmp_path: Path) -> None:
+    with UpProcess("--model", str(tmp_path)) as up:
+        assert up.wait_end() == 1
+        (line,) = up.output.splitlines()
+        assert line.startswith(f"pando up: cannot serve {tmp_path}: ")
+        assert_nothing_is_left(up)
+
+
+def test_a_model_that_turns_out_broken_ends_it_with_the_reason(tmp_path: Path) -> None:
+    model = Path(__file__).parents[2] / "examples" / "models" / MODEL
+    broken = tmp_path / "broken"
+    shutil.copytree(model, broken)
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with UpProcess("--model", str(broken)) as up:
+        assert up.wait_end() == 1
+        last_line = up.output.splitlines()[-1]
+        assert re.match(r"pando up: worker-\d ended while starting \(exit code 1\): .", last_line)
+        assert "model.safetensors" in last_line
+        assert_nothing_is_left(up)
+
+
+def test_a_port_in_use_is_refused_in_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with UpProcess("--port", str(port)) as up:
+            assert up.wait_end() == 1
+            (line,) = up.output.splitlines()
+            assert line.startswith(f"pando up: cannot listen on 127.0.0.1 port {port}: ")
+            assert_nothing_is_left(up)
+
+
+def test_a_redis_that_does_not_answer_is_refused_in_one_line() -> None:
+    with UpProcess("--redis", "redis://:hunter2@127.0.0.1:1/0") as up:
+        assert up.wait_end() == 1
+        (line,) = up.output.splitlines()
+        assert line.startswith("pando up: cannot use Redis at redis://:***@127.0.0.1:1/0: ")
+
+
+def test_a_terminal_shows_a_live_table_and_its_ctrl_c_ends_all() -> None:
+    master, slave = pty.openpty()
+    with UpProcess("--workers", "1", terminal=slave) as up:
+        os.close(slave)
+        os.set_blocking(master, False)
+        screen = Screen(master)
+        until(lambda: "is served at" in screen.text, "it is ready", 60)
+        until(lambda: re.search(r"worker-0 +│ ready", screen.text), "the table shows it ready")
+        assert "KV cached" in screen.text
+        assert '"event"' not in screen.text  # logs are for people
+        os.write(master, b"\x03")
+        until(lambda: (screen.text and up.process.poll()) is not None, "it has ended")
+        assert up.wait_end() == 0
+        assert_nothing_is_left(up)
+    os.close(master)
+
+
+class Screen:
+    """All that a terminal has shown so far, without colours and cursor movements."""
+
+    def __init__(self, master: int) -> None:
+        self._master = master
+        self._raw = b""
+
+    @property
+    def text(self) -> str:
+        try:
+            while data := os.read(self._master, 65536):
+                self._raw += data
+        except OSError:  # nothing more for now, or the other side has closed
+            pass
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self._raw.decode(errors="replace"))
