@@ -49,15 +49,15 @@ class Dispatcher:
             self._count("none")
             return None
         target, members = found
+        if not prompt.request.computes:
+            return self._unleased("local", target, prompt, members)
         picked = None if self._policy.shared else self._policy.pick(prompt.affinity, members)
         lease = await self._lease(target, prompt, members, picked)
         if lease is not None:
             self._count("shared")
             chosen = lease.placement.chosen
             return Route(target.pool, chosen.replica, chosen.incarnation, chosen.url, lease)
-        self._count("fallback")
-        beat = (picked or self._policy.pick(prompt.affinity, members)).beat
-        return Route(target.pool, beat.replica, beat.incarnation, beat.url)
+        return self._unleased("fallback", target, prompt, (picked,) if picked else members)
 
     def choices(
         self, prompt: Prompt, tried: Collection[str] = ()
@@ -122,6 +122,13 @@ class Dispatcher:
             return None
         self._metrics.placement_seconds.observe(perf_counter() - started)
         return Lease(placer, placement)
+
+    def _unleased(
+        self, outcome: str, target: Target, prompt: Prompt, members: tuple[Member, ...]
+    ) -> Route:
+        self._count(outcome)
+        beat = self._policy.pick(prompt.affinity, members).beat
+        return Route(target.pool, beat.replica, beat.incarnation, beat.url)
 
     def _count(self, outcome: str) -> None:
         self._metrics.placements.labels(self._settings.policy, outcome).inc()

@@ -19,7 +19,8 @@ from pando_router.errors import bad_request
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     model: str | None
-    prefix: bytes = b""  # canonical bytes of the (first) prompt, empty where nothing is cached
+    computes: bool = True  # has a prompt to prefill: takes a place on the replica, and its cache
+    prefix: bytes = b""  # canonical bytes of the (first) prompt
     extra_bytes: int = 0  # canonical bytes of further prompts in the same request
     token_ids: int | None = None  # exact prompt tokens, where the client sent token ids
     max_tokens: int | None = None  # the client's bound on the answer
@@ -29,10 +30,10 @@ class Request:
         return chunk_keys(self.prefix, seed(model))
 
     def prompt_tokens(self, bytes_per_token: float) -> int:
-        """Estimated from the bytes, exact where token ids were sent."""
+        """Estimated from the bytes, exact where token ids were sent; 1 at least."""
         if self.token_ids is not None:
-            return self.token_ids
-        return ceil((len(self.prefix) + self.extra_bytes) / bytes_per_token)
+            return max(1, self.token_ids)
+        return max(1, ceil((len(self.prefix) + self.extra_bytes) / bytes_per_token))
 
     def output_tokens(self, expected: int) -> int:
         return expected if self.max_tokens is None else min(self.max_tokens, expected)
@@ -89,7 +90,7 @@ def _generate(body: bytes) -> Request:
 
 
 def _tokenization(body: bytes) -> Request:
-    return Request(model=_decode_tokenization(body).model)
+    return Request(model=_decode_tokenization(body).model, computes=False)
 
 
 _decode_chat = msgspec.json.Decoder(_Chat).decode

@@ -49,6 +49,7 @@ class _Server(uvicorn.Server):
                 lifespan="off",
                 log_config=None,
                 access_log=False,
+                proxy_headers=False,  # clients' addresses decide nothing here
                 # The replicas' own are passed on.
                 server_header=False,
                 date_header=False,

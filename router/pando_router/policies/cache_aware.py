@@ -1,4 +1,4 @@
-"""The default: the shared placement weighs cache and load; without it, the prompt's start decides."""
+"""The default: placement in Redis weighs cache and load; without it, the prompt's start decides."""
 
 from collections.abc import Sequence
 

@@ -1,0 +1,144 @@
+"""What clients do wrong gets OpenAI's error form and harms nobody."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pando_router.errors import ApiError
+from pando_router.request import PARSERS, parse
+
+from tests.router.world import Replica, Stream, completion, serving
+
+DEEP = b"[" * 100_000
+
+BAD_BODIES: dict[str, tuple[str, bytes, str | None]] = {
+    "no JSON": ("/v1/completions", b"{", None),
+    "empty": ("/v1/completions", b"", None),
+    "not UTF-8": ("/v1/completions", b'{"model":"m\xff","prompt":""}', None),
+    "an array": ("/v1/completions", b"[]", None),
+    "model missing": ("/v1/completions", b'{"prompt":"x"}', "model"),
+    "model a number": ("/v1/completions", b'{"model":1,"prompt":"x"}', "model"),
+    "prompt missing": ("/v1/completions", b'{"model":"m"}', "prompt"),
+    "prompt an object": ("/v1/completions", b'{"model":"m","prompt":{}}', "prompt"),
+    "token id negative": ("/v1/completions", b'{"model":"m","prompt":[-1]}', "prompt"),
+    "token id huge": ("/v1/completions", b'{"model":"m","prompt":[99999999999]}', "prompt"),
+    "messages missing": ("/v1/chat/completions", b'{"model":"m"}', "messages"),
+    "messages a string": ("/v1/chat/completions", b'{"model":"m","messages":"x"}', "messages"),
+    "message a string": ("/v1/chat/completions", b'{"model":"m","messages":["x"]}', "messages"),
+    "no text or ids": ("/generate", b"{}", "text"),
+    "deep unknown field": ("/v1/completions", b'{"model":"m","prompt":"x","y":' + DEEP, None),
+    "deep content": ("/v1/chat/completions", b'{"model":"m","messages":' + DEEP, None),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BODIES)
+async def test_bad_body_gets_400_that_names_the_parameter(valkey_url: str, case: str) -> None:
+    path, body, param = BAD_BODIES[case]
+    async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
+        await router.ready("a")
+        answer = await router.post(path, body)
+        error = answer.json["error"]
+        assert (answer.status, error["type"], error["param"]) == (
+            400,
+            "invalid_request_error",
+            param,
+        )
+        assert error["message"]
+        assert not a.received
+        assert (await router.post("/v1/completions", completion())).status == 200
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=12,
+)
+_fields = st.sampled_from(
+    ["model", "prompt", "messages", "tools", "text", "input_ids", "sampling_params", "max_tokens"]
+)
+
+
+def parses_or_says_400(path: str, body: bytes) -> None:
+    try:
+        request = parse(path, body)
+    except ApiError as error:
+        assert error.status == 400
+        assert error.message
+    else:
+        assert request.prompt_tokens(4.0) >= 1
+        assert 0 < request.output_tokens(256) <= 256
+        assert len(request.keys("m")) % 8 == 0
+
+
+@given(path=st.sampled_from(sorted(PARSERS)), body=st.binary(max_size=200))
+def test_any_bytes_parse_or_get_400(path: str, body: bytes) -> None:
+    parses_or_says_400(path, body)
+
+
+@given(path=st.sampled_from(sorted(PARSERS)), body=st.dictionaries(_fields, _json))
+def test_any_json_object_parses_or_gets_400(path: str, body: dict[str, Any]) -> None:
+    parses_or_says_400(path, json.dumps(body).encode())
+
+
+async def test_unknown_model_is_told_what_exists(valkey_url: str) -> None:
+    async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
+        await router.ready("a")
+        answer = await router.post("/v1/completions", {"model": "gpt", "prompt": "x"})
+        error = answer.json["error"]
+        assert (answer.status, error["code"], error["param"]) == (404, "model_not_found", "model")
+        assert "'gpt'" in error["message"]
+        assert "'m'" in error["message"]
+        assert not a.received
+        assert (await router.get("/v1/models/gpt")).status == 404
+        assert (await router.get("/v1/models/m")).json["id"] == "m"
+
+
+async def test_body_above_the_bound_gets_413_before_it_is_read(valkey_url: str) -> None:
+    async with Replica(valkey_url, "a") as a, serving(valkey_url, max_body_bytes=1000) as router:
+        await router.ready("a")
+        declared = await router.request(
+            "POST", "/v1/completions", data=b"x" * 1001, headers={"expect": "100-continue"}
+        )
+        assert (declared.status, declared.json["error"]["code"]) == (413, "request_too_large")
+
+        async def without_length() -> Any:
+            for _ in range(11):
+                yield b"x" * 100
+
+        streamed = await router.request("POST", "/v1/completions", data=without_length())
+        assert streamed.status == 413
+        assert not a.received
+        assert (await router.post("/v1/completions", completion("x" * 900))).status == 200
+
+
+async def test_compressed_body_is_refused_clearly(valkey_url: str) -> None:
+    async with Replica(valkey_url, "a"), serving(valkey_url) as router:
+        await router.ready("a")
+        answer = await router.post("/v1/completions", b"\x1f\x8b", **{"content-encoding": "gzip"})
+        assert answer.status == 415
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/generate"])
+async def test_other_methods_than_post_get_405(valkey_url: str, path: str) -> None:
+    async with serving(valkey_url) as router:
+        answer = await router.get(path)
+        assert (answer.status, answer.headers["allow"]) == (405, "POST")
+        assert answer.json["error"]["type"] == "invalid_request_error"
+
+
+async def test_unknown_path_gets_404_in_openai_form(valkey_url: str) -> None:
+    async with serving(valkey_url) as router:
+        answer = await router.get("/v1/embeddings")
+        assert answer.status == 404
+        assert "/v1/embeddings" in answer.json["error"]["message"]
+
+
+async def test_generate_and_tokenize_need_no_model_where_there_is_one(valkey_url: str) -> None:
+    async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
+        await router.ready("a")
+        a.answer = stream = Stream("application/json")
+        stream.put(b"{}")
+        stream.end()
+        assert (await router.post("/generate", {"input_ids": [1, 2]})).body == b"{}"

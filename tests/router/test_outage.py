@@ -1,0 +1,156 @@
+"""Redis away, back, back empty, and frozen: no request fails because of it."""
+
+import asyncio
+from collections.abc import Callable
+
+from pando_fleet.replica import ReplicaState
+
+from tests.fleet.redis_server import RedisServer, free_port
+from tests.router.world import Replica, RouterClient, completion, serving, until
+
+Start = Callable[..., RedisServer]
+
+
+async def redis_is(router: RouterClient, state: str) -> None:
+    async def said() -> bool:
+        health = await router.get("/healthz")
+        assert health.status == 200
+        return bool(health.json["redis"] == state)
+
+    await until(said, f"redis being {state}")
+
+
+async def keep_asking(router: RouterClient, stop: asyncio.Event) -> list[int]:
+    statuses = []
+    while not stop.is_set():
+        answer = await router.post("/v1/completions", completion(f"{len(statuses)}"))
+        statuses.append(answer.status)
+    return statuses
+
+
+async def test_requests_go_on_while_redis_dies_and_comes_back_empty(start_valkey: Start) -> None:
+    server = start_valkey(port=free_port())
+    async with (
+        Replica(server.url, "a") as a,
+        Replica(server.url, "b") as b,
+        serving(server.url) as router,
+    ):
+        await router.ready("a", "b")
+        stop = asyncio.Event()
+        asking = asyncio.create_task(keep_asking(router, stop))
+        server.stop()
+        await redis_is(router, "away")
+        assert await router.metric("pando_router_redis_up") == 0
+        assert (await router.get("/readyz")).status == 200
+        a.received.clear()
+        b.received.clear()
+        await until(lambda: a.received and b.received, "both replicas serving without Redis")
+        server.start()
+        await redis_is(router, "up")
+        await router.ready("a", "b")
+        sample = 'pando_router_placements_total{outcome="shared",policy="cache_aware"}'
+        before = await router.metric(sample)
+
+        async def placed_again() -> bool:
+            return await router.metric(sample) > before
+
+        await until(placed_again, "placements in Redis")
+        stop.set()
+        statuses = await asking
+        assert len(statuses) > 10
+        assert set(statuses) == {200}
+
+
+async def test_same_prompt_goes_to_the_same_replica_without_redis(start_valkey: Start) -> None:
+    server = start_valkey(port=free_port())
+    async with (
+        Replica(server.url, "a"),
+        Replica(server.url, "b"),
+        serving(server.url) as router,
+    ):
+        await router.ready("a", "b")
+        server.stop()
+        await redis_is(router, "away")
+        prompts = [f"{i} " * 200 for i in range(12)]
+        first = [(await router.post("/v1/completions", completion(p))).replica for p in prompts]
+        longer = [
+            (await router.post("/v1/completions", completion(p + "more"))).replica for p in prompts
+        ]
+        assert longer == first
+        assert set(first) == {"a", "b"}
+
+
+async def test_dead_replica_is_passed_over_without_redis(start_valkey: Start) -> None:
+    server = start_valkey(port=free_port())
+    async with (
+        Replica(server.url, "a") as a,
+        Replica(server.url, "b"),
+        serving(server.url) as router,
+    ):
+        await router.ready("a", "b")
+        server.stop()
+        await a.refuse()
+        await redis_is(router, "away")
+        for i in range(12):
+            answer = await router.post("/v1/completions", completion(f"{i} " * 200))
+            assert (answer.status, answer.replica) == (200, "b")
+
+
+async def test_frozen_redis_costs_one_timeout_not_one_each(start_valkey: Start) -> None:
+    server = start_valkey(port=free_port())
+    async with Replica(server.url, "a"), serving(server.url, placement_timeout=0.5) as router:
+        await router.ready("a")
+        server.freeze()
+        try:
+            loop = asyncio.get_running_loop()
+            started = loop.time()
+            for i in range(10):
+                assert (await router.post("/v1/completions", completion(f"{i}"))).status == 200
+            assert loop.time() - started < 1.5  # one timeout of 0.5 s, not ten
+        finally:
+            server.thaw()
+
+
+async def test_flushed_registry_is_not_taken_for_a_dead_fleet(start_valkey: Start) -> None:
+    server = start_valkey(port=free_port())
+    async with Replica(server.url, "a") as a, serving(server.url) as router:
+        await router.ready("a")
+        a.pause()
+        with server.admin() as admin:
+            admin.flushall()
+        await router.ready("a", state="lost")
+        assert (await router.post("/v1/completions", completion())).status == 200
+        sample = 'pando_router_placements_total{outcome="fallback",policy="cache_aware"}'
+        assert await router.metric(sample) == 1
+
+
+async def test_router_that_never_saw_redis_says_it_has_no_replicas_yet(
+    start_valkey: Start,
+) -> None:
+    server = start_valkey(port=free_port())
+    server.stop()
+    async with serving(server.url) as router:
+        assert (await router.get("/healthz")).json == {"status": "ok", "redis": "away"}
+        assert (await router.get("/readyz")).status == 503
+        answer = await router.post("/v1/completions", completion())
+        assert (answer.status, answer.json["error"]["code"]) == (503, "no_replicas")
+        server.start()
+        async with Replica(server.url, "a"):
+            await router.ready("a")
+            assert (await router.get("/readyz")).status == 200
+            assert (await router.post("/v1/completions", completion())).status == 200
+
+
+async def test_draining_replica_gets_nothing_new(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a") as a,
+        Replica(valkey_url, "b"),
+        serving(valkey_url) as router,
+    ):
+        await router.ready("a", "b")
+        await a.say(state=ReplicaState.DRAINING)
+        await router.ready("a", state="draining")
+        replicas = {
+            (await router.post("/v1/completions", completion(f"{i}"))).replica for i in range(8)
+        }
+        assert replicas == {"b"}

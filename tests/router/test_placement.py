@@ -1,0 +1,235 @@
+"""Where requests go: cache, policies, leases, corrections, breaker, and several pools."""
+
+import asyncio
+
+import pytest
+from pando_fleet.client import connect
+from pando_fleet.prefix import CHUNK_BYTES, chunk_keys, completion_bytes, seed
+from pando_fleet.replica import ReplicaState
+from pando_fleet.tree import PrefixTree
+
+from tests.router.world import Replica, Stream, cached, completion, serving, status, until
+
+LONG = "".join(f"{i:07d} " for i in range(4 * CHUNK_BYTES))  # 32 chunks
+CHUNKS = len(LONG) // CHUNK_BYTES
+
+
+async def test_second_request_of_a_prefix_follows_the_first(valkey_url: str) -> None:
+    rates = {"prefill_tokens_per_s": 1000.0, "capacity_tokens": 1_000_000}
+    async with (
+        Replica(valkey_url, "a", **rates),
+        Replica(valkey_url, "b", **rates),
+        serving(valkey_url) as router,
+    ):
+        await router.ready("a", "b")
+        first = await router.post("/v1/completions", completion(LONG))
+        again = await router.post("/v1/completions", completion(LONG + " and more"))
+        assert again.replica == first.replica
+        assert int(first.headers["x-pando-matched-tokens"]) == 0
+        assert int(again.headers["x-pando-matched-tokens"]) == CHUNKS * CHUNK_BYTES / 4
+
+
+async def test_path_is_cut_where_the_replica_had_less(valkey_url: str) -> None:
+    async with Replica(valkey_url, "a", capacity_tokens=1_000_000) as a, serving(valkey_url) as router:
+        await router.ready("a")
+        redis = connect(valkey_url)
+        tree = PrefixTree(redis, "default")
+        keys = chunk_keys(completion_bytes(LONG), seed("m"))
+
+        async def held() -> int:
+            return await tree.match("a", a.heart.incarnation, keys)
+
+        tokens = len(LONG) // 4
+        a.answer = cached(0, tokens)
+        await router.post("/v1/completions", completion(LONG))
+        assert await held() == CHUNKS
+        a.answer = cached(tokens - 16, tokens)  # a full hit but for the last page
+        await router.post("/v1/completions", completion(LONG))
+        assert await held() == CHUNKS
+        a.answer = cached(tokens // 2, tokens)
+
+        async def cut() -> bool:
+            return await held() == CHUNKS // 2
+
+        await router.post("/v1/completions", completion(LONG))
+        await until(cut, "the path cut in the middle")
+        await redis.aclose()
+        pool = '{pool="default"}'
+        assert await router.metric(f"pando_router_path_cuts_total{pool}") == 1
+        assert await router.metric(f"pando_router_prompt_tokens_total{pool}") == 3 * tokens
+        delivered = await router.metric(f"pando_router_delivered_cached_tokens_total{pool}")
+        assert delivered == tokens - 16 + tokens // 2
+        predicted = await router.metric(f"pando_router_predicted_cached_tokens_total{pool}")
+        assert predicted == 2 * (tokens - 1)  # the last prompt token is always computed
+
+
+async def test_first_byte_releases_the_prefill_and_the_end_the_rest(valkey_url: str) -> None:
+    async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
+        await router.ready("a")
+        a.answer = stream = Stream()
+
+        async def terms() -> tuple[int, int]:
+            answer = await router.post("/route/explain?path=/v1/completions", completion("x"))
+            (candidate,) = answer.json["candidates"]
+            return candidate["backlog_tokens"], candidate["outstanding"]
+
+        request = asyncio.create_task(router.post("/v1/completions", completion(LONG)))
+        await until(lambda: a.received, "the request at the replica")
+        assert await terms() == (len(LONG) // 4, 1)
+        stream.put(b"data: 1\n\n")
+
+        async def prefilled() -> bool:
+            return await terms() == (0, 1)
+
+        await until(prefilled, "the prefill part released")
+        stream.end()
+        await request
+
+        async def released() -> bool:
+            return await terms() == (0, 0)
+
+        await until(released, "all of the lease released")
+
+
+async def test_round_robin_takes_turns(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a"),
+        Replica(valkey_url, "b"),
+        Replica(valkey_url, "c"),
+        serving(valkey_url, policy="round_robin") as router,
+    ):
+        await router.ready("a", "b", "c")
+        order = [(await router.post("/v1/completions", completion())).replica for _ in range(6)]
+        assert order == ["a", "b", "c", "a", "b", "c"]
+        sample = 'pando_router_placements_total{outcome="shared",policy="round_robin"}'
+        assert await router.metric(sample) == 6
+
+
+async def test_random_reaches_everyone(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a"),
+        Replica(valkey_url, "b"),
+        serving(valkey_url, policy="random") as router,
+    ):
+        await router.ready("a", "b")
+        seen = {(await router.post("/v1/completions", completion())).replica for _ in range(40)}
+        assert seen == {"a", "b"}
+
+
+async def test_least_loaded_avoids_the_busy_replica(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a", running=5),
+        Replica(valkey_url, "b") as b,
+        serving(valkey_url, policy="least_loaded") as router,
+    ):
+        await router.ready("a", "b")
+        b.answer = stream = Stream("text/plain")
+        running = [
+            asyncio.create_task(router.post("/v1/completions", completion())) for _ in range(5)
+        ]
+        await until(lambda: len(b.received) == 5, "five requests at the idle replica")
+        answers = [(await router.post("/v1/completions", completion())).replica for _ in "12"]
+        assert "a" in answers or len(b.received) == 6
+        for _ in range(7):
+            stream.end()
+        assert {(await request).replica for request in running} == {"b"}
+
+
+async def test_requests_go_to_the_pool_of_their_model(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a", model="x", pool="one"),
+        Replica(valkey_url, "b", model="y", pool="two"),
+        serving(valkey_url) as router,
+    ):
+        await router.ready("a", "b")
+        for model, replica in (("x", "a"), ("y", "b")):
+            answer = await router.post("/v1/completions", {"model": model, "prompt": "hi"})
+            assert answer.replica == replica
+        models = (await router.get("/v1/models")).json
+        assert [model["id"] for model in models["data"]] == ["x", "y"]
+        unnamed = await router.post("/generate", {"text": "hi"})
+        assert (unnamed.status, unnamed.json["error"]["param"]) == (400, "model")
+
+
+async def test_replica_of_another_model_in_the_pool_gets_no_request(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a", model="x"),
+        Replica(valkey_url, "b", model="y"),
+        serving(valkey_url) as router,
+    ):
+        await router.ready("a", "b")
+        for i in range(6):
+            answer = await router.post("/v1/completions", {"model": "y", "prompt": f"{i}"})
+            assert answer.replica == "b"
+
+
+async def test_model_in_two_pools_is_served_by_the_one_that_is_ready(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a", pool="one") as a,
+        Replica(valkey_url, "b", pool="two") as b,
+        serving(valkey_url) as router,
+    ):
+        await router.ready("a", "b")
+        prompts = [f"{i} " * 200 for i in range(12)]
+        homes = [(await router.post("/v1/completions", completion(p))).replica for p in prompts]
+        assert set(homes) == {"a", "b"}
+        again = [(await router.post("/v1/completions", completion(p))).replica for p in prompts]
+        assert again == homes
+        await a.say(state=ReplicaState.DRAINING)
+        await router.ready("a", state="draining")
+        moved = {(await router.post("/v1/completions", completion(p))).replica for p in prompts}
+        assert moved == {"b"}
+        await b.say(state=ReplicaState.STARTING)
+        await router.ready("b", state="starting")
+        refused = await router.post("/v1/completions", completion())
+        assert refused.status == 503
+        assert refused.json["error"]["code"] == "no_ready_replica"
+        assert refused.headers["retry-after"] == "1"
+
+
+async def test_failing_replica_is_left_alone(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a") as a,
+        Replica(valkey_url, "b"),
+        serving(valkey_url, policy="round_robin") as router,
+    ):
+        await router.ready("a", "b")
+        a.answer = status(503)
+        for _ in range(20):
+            assert (await router.post("/v1/completions", completion())).replica == "b"
+        fleet = (await router.get("/fleet")).json["pools"]["default"]
+        assert [replica["breaker"] for replica in fleet] == ["open", "closed"]
+        # Three failures open it; a probe a second later may be among the rest.
+        assert 3 <= len(a.received) <= 4
+
+
+async def test_lone_replica_is_tried_whatever_its_breaker_says(valkey_url: str) -> None:
+    async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
+        await router.ready("a")
+        a.answer = status(503)
+        for _ in range(5):
+            assert (await router.post("/v1/completions", completion())).status == 503
+        a.answer = a.say_name
+        assert (await router.post("/v1/completions", completion())).status == 200
+
+
+async def test_explain_shows_every_candidate_and_places_nothing(valkey_url: str) -> None:
+    rates = {"prefill_tokens_per_s": 1000.0, "capacity_tokens": 1_000_000}
+    async with (
+        Replica(valkey_url, "a", **rates) as a,
+        Replica(valkey_url, "b", **rates) as b,
+        serving(valkey_url) as router,
+    ):
+        await router.ready("a", "b")
+        home = (await router.post("/v1/completions", completion(LONG))).replica
+        before = len(a.received) + len(b.received)
+        answer = await router.post("/route/explain?path=/v1/completions", completion(LONG))
+        explained = answer.json
+        assert explained["chosen"] == home
+        assert home in explained["reason"]
+        best, other = explained["candidates"]
+        assert (best["matched_chunks"], other["matched_chunks"]) == (CHUNKS, 0)
+        assert best["cost_s"] < other["cost_s"] == pytest.approx(len(LONG) / 4 / 1000, rel=0.1)
+        assert len(a.received) + len(b.received) == before
+        again = await router.post("/route/explain?path=/v1/completions", completion(LONG))
+        assert again.json["candidates"] == explained["candidates"]

@@ -1,0 +1,294 @@
+"""A world for router tests: replicas on real sockets that answer as a test says, and a real router.
+
+    async with Replica(redis_url, "a") as a, serving(redis_url) as router:
+        answer = await router.post("/v1/completions", {"model": "m", "prompt": "hello"})
+"""
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import uvicorn
+from aiohttp import web
+from pando_fleet.client import FleetUnavailable, connect
+from pando_fleet.registry import Registry
+from pando_fleet.replica import Heartbeat, ReplicaState
+from pando_router.app import running_router
+from pando_router.settings import RouterSettings
+
+PATIENCE_S = 10.0
+BEAT_S = 0.1
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_incarnations = itertools.count(1)
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    """Waits until `condition()` is true; an awaitable that it returns is awaited first."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        found = condition()
+        if isinstance(found, Awaitable):
+            found = await found
+        if found:
+            return
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        await asyncio.sleep(0.005)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Replica:
+    """A worker's place in the fleet, without an engine: `answer` says what each request gets."""
+
+    def __init__(
+        self, redis_url: str, name: str, *, model: str = "m", pool: str = "default", **beat: Any
+    ) -> None:
+        self.name = name
+        self.pool = pool
+        self.answer: Handler = self.say_name
+        self.received: list[Received] = []
+        self.cancelled = 0
+        self._redis = connect(redis_url)
+        self._registry = Registry(self._redis)
+        self._model = model
+        self._extra = beat
+        self.state = ReplicaState.READY
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=1 << 30)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.0)
+        await self._runner.setup()
+        self._port = 0
+        await self.listen()
+        self.heart = Heartbeat(
+            replica=self.name,
+            incarnation=f"i{next(_incarnations)}",
+            url=f"http://127.0.0.1:{self._port}",
+            model=self._model,
+            state=self.state,
+            **self._extra,
+        )
+        self._beating = asyncio.create_task(self._beat())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._beating.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._beating
+        await self._runner.cleanup()
+        await self._redis.aclose()
+
+    async def listen(self) -> None:
+        self._site = web.TCPSite(self._runner, "127.0.0.1", self._port)
+        await self._site.start()
+        self._port = self._runner.addresses[0][1]
+
+    async def refuse(self) -> None:
+        """As a killed process: nobody listens, while the last heartbeat still looks fresh."""
+        await self._site.stop()
+        server = self._runner.server
+        assert server is not None
+        for connection in server.connections:
+            assert connection.transport is not None
+            connection.transport.abort()
+
+    async def say(self, **changes: Any) -> None:
+        """Changes the heartbeat and sends it now."""
+        self.heart = replace(self.heart, **changes)
+        await self._registry.beat(self.pool, self.heart)
+
+    def pause(self) -> None:
+        """Sends no more heartbeats of its own accord."""
+        self._beating.cancel()
+
+    async def _beat(self) -> None:
+        task = asyncio.current_task()
+        while task and not task.cancelling():  # redis-py may lose the cancellation itself
+            with suppress(FleetUnavailable):
+                await self._registry.beat(self.pool, self.heart)
+            await asyncio.sleep(BEAT_S)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.received.append(Received(request.path_qs, headers, await request.read()))
+        try:
+            return await self.answer(request)
+        except (asyncio.CancelledError, ConnectionResetError):
+            self.cancelled += 1
+            raise
+
+    async def say_name(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response({"replica": self.name}, headers={"x-engine": "test"})
+
+
+def status(code: int, **headers: str) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"error": {"message": f"{code}"}}, status=code, headers=headers)
+
+    return answer
+
+
+def cached(cached_tokens: int, prompt_tokens: int) -> Handler:
+    return status(
+        200,
+        **{
+            "x-pando-cached-tokens": str(cached_tokens),
+            "x-pando-prompt-tokens": str(prompt_tokens),
+        },
+    )
+
+
+async def reset(request: web.Request) -> web.StreamResponse:
+    """Closes the connection hard before any answer."""
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def never(request: web.Request) -> web.StreamResponse:
+    """Takes the request and says nothing."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+class Stream:
+    """An answer in steps: each `put` is sent as it is, `end` ends it, `die` cuts the connection."""
+
+    def __init__(self, content_type: str = "text/event-stream") -> None:
+        self._steps: asyncio.Queue[bytes | str] = asyncio.Queue()
+        self._content_type = content_type
+        self.started = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Steps not yet taken."""
+        return self._steps.qsize()
+
+    def put(self, chunk: bytes) -> None:
+        self._steps.put_nowait(chunk)
+
+    def end(self) -> None:
+        self._steps.put_nowait("end")
+
+    def die(self) -> None:
+        self._steps.put_nowait("die")
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": self._content_type})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        self.started.set()
+        while True:
+            step = await self._steps.get()
+            if isinstance(step, bytes):
+                await response.write(step)
+            elif step == "end":
+                await response.write_eof()
+                return response
+            else:
+                assert request.transport is not None
+                request.transport.close()
+                return response
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def replica(self) -> str:
+        return self.headers["x-pando-replica"]
+
+
+class RouterClient:
+    """A router on a real socket and a client of it."""
+
+    def __init__(self, port: int, session: aiohttp.ClientSession) -> None:
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.session = session
+
+    async def post(self, path: str, body: Any, **headers: str) -> Answer:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self.request("POST", path, data=data, headers=headers)
+
+    async def get(self, path: str) -> Answer:
+        return await self.request("GET", path)
+
+    async def request(self, method: str, path: str, **options: Any) -> Answer:
+        async with self.session.request(method, self.url + path, **options) as response:
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status, headers, await response.read())
+
+    async def metric(self, sample: str) -> float:
+        """The value of a sample such as `pando_router_retries_total{pool="default"}`, 0 if absent."""
+        for line in (await self.get("/metrics")).body.decode().splitlines():
+            if line.startswith(sample + " "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    async def ready(self, *names: str, state: str = "ready") -> None:
+        """Waits until the router sees these replicas in this state."""
+
+        async def seen() -> bool:
+            pools = (await self.get("/fleet")).json["pools"].values()
+            states = {r["replica"]: r["state"] for replicas in pools for r in replicas}
+            return all(states.get(name) == state for name in names)
+
+        await until(seen, f"{names} being {state}")
+
+
+@asynccontextmanager
+async def serving(redis_url: str, **settings: Any) -> AsyncIterator[RouterClient]:
+    """A router in this event loop, listening on a free port."""
+    async with running_router(RouterSettings(redis=redis_url, **settings)) as router:
+        server = uvicorn.Server(
+            uvicorn.Config(
+                router, port=0, lifespan="off", log_config=None, timeout_graceful_shutdown=1
+            )
+        )
+        running = asyncio.create_task(server.serve())
+        await until(lambda: server.started, "the router listens")
+        port = server.servers[0].sockets[0].getsockname()[1]
+        try:
+            async with aiohttp.ClientSession(
+                auto_decompress=False, timeout=aiohttp.ClientTimeout(total=PATIENCE_S)
+            ) as session:
+                yield RouterClient(port, session)
+        finally:
+            server.should_exit = True
+            await running
+
+
+def completion(prompt: str = "hello", **more: Any) -> dict[str, Any]:
+    return {"model": "m", "prompt": prompt, **more}
+
+
+def chat(*contents: str, **more: Any) -> dict[str, Any]:
+    """A conversation whose turns alternate between user and assistant."""
+    roles = itertools.cycle(("user", "assistant"))
+    messages = [
+        {"role": role, "content": text} for role, text in zip(roles, contents, strict=False)
+    ]
+    return {"model": "m", "messages": messages, **more}
