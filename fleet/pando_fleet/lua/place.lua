@@ -74,57 +74,65 @@ local usual_release = release_count > 0 and release_sum / release_count or PRIOR
 -- Pass 2: each one's cost, from a start that differs by request, so that equals share.
 local best
 local explained = {}
+local guess = 0
+local probes = { [0] = first_probes(path, 0) } -- by guess: a path ends at few different depths
 for i = 1, #ready do
   local r = ready[(tie + i) % #ready + 1]
   if not excluded[r.name] and (only == '' or only == r.name) then
     local prefill = r.prefill > 0 and r.prefill or usual_prefill
     local release = r.release > 0 and r.release or usual_release
-    r.chunks = match(tree_prefix .. r.owner, path)
+    local chunks = match(tree_prefix .. r.owner, path, probes[guess])
+    guess = chunks
+    probes[guess] = probes[guess] or first_probes(path, guess)
     -- The last prompt token is always computed: its logits are the first answer.
-    r.matched = math.min(prompt - 1, math.floor(r.chunks * chunk_bytes / r.bytes_per_token))
-    r.uncached = prompt - r.matched
-    r.wait = r.backlog / prefill
-    r.kv_wait = 0
+    local matched = math.min(prompt - 1, math.floor(chunks * chunk_bytes / r.bytes_per_token))
+    local uncached = prompt - matched
+    local wait, work, kv_wait = r.backlog / prefill, uncached / prefill, 0
     if r.capacity > 0 then
       -- Leases that wait for their first token are not in the heartbeat's pinned tokens yet.
       local unseen = r.backlog + r.expected
-      local short = r.pinned + unseen + r.uncached + output - r.capacity
-      r.kv_wait = math.max(0, short) / release
+      local short = r.pinned + unseen + uncached + output - r.capacity
+      kv_wait = math.max(0, short) / release
     end
-    r.work = r.uncached / prefill
-    r.cost = r.wait + r.kv_wait + r.work * (1 + queue)
-    if not best or r.cost < best.cost or (r.cost == best.cost and r.requests < best.requests) then
-      best = r
-    end
-    if explain then
-      explained[#explained + 1] = r
+    local cost = wait + kv_wait + work * (1 + queue)
+    local better = not best or cost < best.cost
+      or (cost == best.cost and r.requests < best.replica.requests)
+    if better or explain then
+      local terms = {
+        replica = r, chunks = chunks, matched = matched, uncached = uncached,
+        wait = wait, kv_wait = kv_wait, work = work, cost = cost,
+      }
+      best = better and terms or best
+      explained[#explained + 1] = terms
     end
   end
 end
 
-local function candidate(r)
+local function candidate(terms)
+  local r = terms.replica
   return cjson.encode({
     replica = r.name, url = r.url, incarnation = r.incarnation,
-    matched_chunks = r.chunks, matched_tokens = r.matched,
+    matched_chunks = terms.chunks, matched_tokens = terms.matched,
     backlog_tokens = r.backlog, outstanding = r.requests,
-    wait_s = r.wait, kv_wait_s = r.kv_wait, work_s = r.work, queue = queue, cost_s = r.cost,
+    wait_s = terms.wait, kv_wait_s = terms.kv_wait, work_s = terms.work,
+    queue = queue, cost_s = terms.cost,
   })
 end
 
 if explain then
-  for i, r in ipairs(explained) do
-    explained[i] = candidate(r)
+  for i, terms in ipairs(explained) do
+    explained[i] = candidate(terms)
   end
   return explained
 end
 if not best then
   return false
 end
-local answer = candidate(best)
-add_lease(keys, lease, best.owner, best.uncached, output, now, lease_ms)
+local r = best.replica
+add_lease(keys, lease, r.owner, best.uncached, output, now, lease_ms)
 local capacity = UNKNOWN_CAPACITY
-if best.capacity > 0 then
-  capacity = math.floor(best.capacity * best.bytes_per_token / chunk_bytes)
+if r.capacity > 0 then
+  capacity = math.floor(r.capacity * r.bytes_per_token / chunk_bytes)
 end
-touch(tree_prefix .. best.owner, path, capacity, now)
-return answer
+touch(tree_prefix .. r.owner, path, capacity, now)
+return candidate(best)

@@ -3,28 +3,64 @@
 -- whole path, so an ancestor's score is always above its descendants': the lowest score is a leaf.
 
 local TREE_TTL_MS = 600000 -- renewed by touches and heartbeats
+local PROBES = 4 -- parts into which a round of a search cuts what is left
 local TOUCH_BATCH = 1000 -- pairs of one ZADD: Lua's unpack has room for about 8,000 values
 
 local function chunk_key(path, depth)
   return string.sub(path, 8 * depth - 7, 8 * depth)
 end
 
--- Chunks of the path that the tree holds. Gallops from the root, because paths often part early and
--- a cut may have left chunks behind a gap, then searches between the last two steps.
-local function match(tree, path)
-  local chunks = #path / 8
-  local held, missing = 0, 1
-  while missing <= chunks and redis.call('ZSCORE', tree, chunk_key(path, missing)) do
-    held, missing = missing, 2 * missing
+local function probes_at(path, depths)
+  local members = {}
+  for i, depth in ipairs(depths) do
+    members[i] = chunk_key(path, depth)
   end
-  missing = math.min(missing, chunks + 1)
+  return { depths = depths, members = members }
+end
+
+-- Where a search begins: a gallop from the root, because paths often part early and a cut may have
+-- left chunks behind a gap, and the place where another replica's share of this path ended.
+local function first_probes(path, guess)
+  local chunks = #path / 8
+  local depths = {}
+  local depth = 1
+  while depth <= chunks do
+    depths[#depths + 1] = depth
+    depth = 2 * depth
+  end
+  if guess > 0 then
+    depths[#depths + 1] = guess
+  end
+  if guess < chunks then
+    depths[#depths + 1] = guess + 1
+  end
+  table.sort(depths)
+  return probes_at(path, depths)
+end
+
+-- Chunks of the path that the tree holds, searched from `probes` on. A round looks at several
+-- depths in one call, which costs hardly more than one: most replicas hold the same system prompt
+-- and need one round, where a search by single calls needs twenty for a long path.
+local function match(tree, path, probes)
+  local held, missing = 0, #path / 8 + 1
   while missing - held > 1 do
-    local middle = math.floor((held + missing) / 2)
-    if redis.call('ZSCORE', tree, chunk_key(path, middle)) then
-      held = middle
-    else
-      missing = middle
+    if not probes then
+      local step = math.max(1, (missing - held) / PROBES)
+      local depths = {}
+      for depth = held + step, missing - 1, step do
+        depths[#depths + 1] = math.floor(depth)
+      end
+      probes = probes_at(path, depths)
     end
+    local scores = redis.call('ZMSCORE', tree, unpack(probes.members))
+    for i, depth in ipairs(probes.depths) do
+      if not scores[i] then
+        missing = depth
+        break
+      end
+      held = depth
+    end
+    probes = nil
   end
   return held
 end
