@@ -81,6 +81,9 @@ class WorkerSettings(BaseSettings):
     ] = 1024
     radix_cache: Annotated[bool, Field(description="keep and match prefixes")] = True
 
+    max_body_bytes: Annotated[
+        int, Field(ge=1, description="longest request body; longer ones get 413")
+    ] = 64 * 1024 * 1024
     drain_seconds: Annotated[
         float, Field(ge=0, description="time for running requests after SIGTERM, in seconds")
     ] = 30.0

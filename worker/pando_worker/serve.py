@@ -1,0 +1,79 @@
+"""Runs a worker: starts the scheduler process, then serves HTTP in this one until told to end.
+
+SIGTERM or SIGINT drains: new requests get 503, running ones are finished, the replica leaves the
+fleet, exit code 0. A second signal does not wait. The scheduler process ignores both signals (a
+terminal's Ctrl-C reaches it too) because it has to work while this one drains; it ends with it.
+"""
+
+import logging
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+from pando_worker.models.config import read_config
+from pando_worker.models.errors import ModelError
+from pando_worker.models.hub import resolve_model
+from pando_worker.server.scheduler_process import SchedulerMain, scheduler_process
+from pando_worker.server.startup import CannotStartError, bind
+from pando_worker.settings import WorkerSettings
+
+log = logging.getLogger("pando.worker")
+
+
+def _scheduler_main(
+    settings: WorkerSettings,
+    command_endpoint: str,
+    event_endpoint: str,
+    configure_logging: Callable[[], None],
+) -> None:
+    # Imported in the new process only: this one starts it before it imports anything heavy.
+    from pando_worker.scheduler.process import run_scheduler
+
+    run_scheduler(settings, command_endpoint, event_endpoint, configure_logging)
+
+
+def run(
+    settings: WorkerSettings,
+    configure_logging: Callable[[], None],
+    scheduler_main: SchedulerMain = _scheduler_main,
+) -> int:
+    """Serve until a signal; returns the exit code, 1 where it cannot start or the scheduler ended.
+
+    `configure_logging` is for the scheduler process, whose work is `scheduler_main`.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)  # until there is a server that can drain
+    try:
+        return _run(settings, configure_logging, scheduler_main)
+    except KeyboardInterrupt:
+        return 0
+    except ModelError as error:
+        log.error("cannot serve this model: %s", error)
+    except CannotStartError as error:
+        log.error("cannot start: %s", error)
+    return 1
+
+
+def _run(
+    settings: WorkerSettings, configure_logging: Callable[[], None], scheduler_main: SchedulerMain
+) -> int:
+    model_dir = resolve_model(settings.model)
+    config = read_config(model_dir)
+    address = bind(settings)
+    found = settings.model_copy(
+        update={
+            "model": str(model_dir),
+            "served_model_name": settings.served_model_name or _last_part(settings.model),
+        }
+    )
+    with address.listener, scheduler_process(scheduler_main, found, configure_logging) as scheduler:
+        from pando_worker.server.lifecycle import serve
+
+        return serve(found, config, address, scheduler)
+
+
+def _last_part(model: str) -> str:
+    return model.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,45 @@
+"""The HTTP application: FastAPI with all routes and error forms, inside the edge."""
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from pando_worker.server import chat, completions, control, native, tokenization
+from pando_worker.server.edge import Edge
+from pando_worker.server.errors import ApiError, error_response
+from pando_worker.server.service import Service
+from pando_worker.server.validation import validation_error
+
+
+def make_app(service: Service) -> Edge:
+    app = FastAPI(title="Pando worker", redirect_slashes=False, strict_content_type=False)
+    for endpoints in (chat, completions, native, tokenization, control):
+        app.include_router(endpoints.routes(service))
+    app.exception_handler(ApiError)(_api_error)
+    app.exception_handler(RequestValidationError)(_invalid_request)
+    app.exception_handler(HTTPException)(_http_error)
+    return Edge(app, service.gate, service.metrics, service.settings.max_body_bytes)
+
+
+async def _api_error(_: Request, error: ApiError) -> Response:
+    return error_response(error)
+
+
+async def _invalid_request(_: Request, error: RequestValidationError) -> Response:
+    return error_response(validation_error(error))
+
+
+async def _http_error(request: Request, error: HTTPException) -> Response:
+    """The framework's own: an unknown path, another method, a body that cannot be parsed."""
+    what = f"{request.method} {request.url.path}"
+    match error.status_code:
+        case 404:
+            message = f"there is no {what}"
+        case 405:
+            message = f"{what} is not a method of this path"
+        case _:
+            message = str(error.detail)
+    response = error_response(ApiError(error.status_code, message))
+    response.headers.update(error.headers or {})
+    return response

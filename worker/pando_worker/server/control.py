@@ -1,0 +1,91 @@
+"""Everything beside generation: models, health, metrics, cache flush, abort, server info."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.responses import JSONResponse, Response
+
+from pando_worker.server.errors import ApiError, unavailable
+from pando_worker.server.protocol import AbortRequest
+from pando_worker.server.service import Service
+
+_SECRET_SETTINGS = {"redis"}  # its URL may hold a password
+
+
+def routes(service: Service) -> APIRouter:
+    router = APIRouter()
+    engine = service.engine
+
+    def model_card() -> dict[str, Any]:
+        return {
+            "id": service.model.name,
+            "object": "model",
+            "created": service.model.created,
+            "owned_by": "pando",
+            "max_model_len": engine.ready and engine.ready.max_request_tokens,
+        }
+
+    @router.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [model_card()]}
+
+    @router.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        service.model.check_name(name)
+        return model_card()
+
+    @router.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """Live: false once the scheduler process is gone, which this process does not survive."""
+        if not engine.alive:
+            raise unavailable("the scheduler process is gone", "engine_gone")
+        return {"status": "ok"}
+
+    @router.get("/readyz")
+    async def readyz() -> dict[str, str]:
+        """Ready: the model is loaded and the worker does not drain."""
+        if service.gate.draining:
+            raise unavailable("this worker is shutting down", "draining")
+        if not engine.alive or engine.ready is None:
+            raise unavailable("the model is still loading", "model_loading")
+        return {"status": "ready"}
+
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+    @router.get("/server_info")
+    async def server_info() -> dict[str, Any]:
+        return {
+            "version": _version(),
+            "model": service.model.name,
+            "settings": service.settings.model_dump(mode="json", exclude=_SECRET_SETTINGS),
+            "engine": engine.ready and msgspec.to_builtins(engine.ready),
+            "stats": engine.stats and msgspec.to_builtins(engine.stats),
+            "draining": service.gate.draining,
+        }
+
+    @router.post("/flush_cache")
+    async def flush_cache() -> Response:
+        if not await engine.flush_cache():
+            raise ApiError(
+                409, "requests are running or waiting; the cache was not flushed", code="busy"
+            )
+        return JSONResponse({"flushed": True})
+
+    @router.post("/abort_request")
+    async def abort_request(body: AbortRequest) -> dict[str, int]:
+        """How many requests of that name were running or waiting; they end with finish "abort"."""
+        return {"aborted": engine.abort(body.rid)}
+
+    return router
+
+
+def _version() -> str | None:
+    try:
+        return version("pando")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return None

@@ -1,0 +1,113 @@
+"""Tokens to text, one token at a time, without ever cutting a character in two.
+
+Byte-level and SentencePiece tokenizers both spell every token as bytes, whatever stands around it;
+so a request's text is its tokens' bytes through an incremental UTF-8 decoder: O(1) a token, and no
+window to decode again. Bytes that are not UTF-8 become U+FFFD, as in a decode of the whole.
+"""
+
+import codecs
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from tokenizers import Tokenizer
+
+from pando_worker.models.errors import UnsupportedModel
+
+_UTF8 = codecs.getincrementaldecoder("utf-8")
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+class Vocabulary:
+    """What each token id spells: the table that all requests' detokenizers share."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        """Raises UnsupportedModel for a tokenizer whose decoder is of another family."""
+        self._tokenizer = tokenizer
+        self._spell = _speller(tokenizer)
+        special = tokenizer.get_added_tokens_decoder().items()
+        self._bytes: dict[int, bytes] = {id: b"" for id, token in special if token.special}
+
+    def __getitem__(self, token_id: int) -> bytes:
+        """The token's bytes: none for a special token or an id that the tokenizer does not have
+        (embeddings are often padded beyond it)."""
+        found = self._bytes.get(token_id)
+        if found is None:
+            token = self._tokenizer.id_to_token(token_id)
+            found = self._bytes[token_id] = b"" if token is None else self._spell(token)
+        return found
+
+
+class Detokenizer:
+    """The text of one request's output, as the continuation of its prompt."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._decoder = _UTF8("replace")
+
+    def push(self, token_id: int) -> str:
+        """The text that this token completes; empty within a character."""
+        return self._decoder.decode(self._vocabulary[token_id])
+
+    def flush(self) -> str:
+        """U+FFFD where the output ended within a character."""
+        return self._decoder.decode(b"", final=True)
+
+
+def _speller(tokenizer: Tokenizer) -> Callable[[str], bytes]:
+    decoder = tokenizer.decoder
+    if decoder is None:
+        raise UnsupportedModel("its tokenizer has no decoder: tokens cannot be turned into text")
+    state: dict[str, Any] = msgspec.json.decode(decoder.__getstate__())
+    steps: list[dict[str, Any]] = state["decoders"] if state["type"] == "Sequence" else [state]
+    kinds = {step["type"] for step in steps}
+    if kinds == {"ByteLevel"}:
+        return _byte_level
+    # Fuse joins; Strip takes the space at the beginning of a whole text, which an output, being a
+    # continuation, keeps.
+    if kinds <= {"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}:
+        return _sentencepiece(steps)
+    raise UnsupportedModel(
+        f"its tokenizer's decoder is {', '.join(sorted(kinds))}; supported: byte-level and"
+        " SentencePiece tokenizers"
+    )
+
+
+def _sentencepiece(steps: list[dict[str, Any]]) -> Callable[[str], bytes]:
+    replacements: list[tuple[str, str]] = []
+    for step in steps:
+        match step:
+            case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)}:
+                replacements.append((old, new))
+            case {"type": "Metaspace", "replacement": str(old)}:
+                replacements.append((old, " "))
+            case {"type": "Replace"}:
+                raise UnsupportedModel(f"its tokenizer's decoder has an unsupported step: {step}")
+    byte_fallback = any(step["type"] == "ByteFallback" for step in steps)
+
+    def spell(token: str) -> bytes:
+        for old, new in replacements:
+            token = token.replace(old, new)
+        if byte_fallback and (byte := _BYTE_TOKEN.fullmatch(token)):
+            return bytes([int(byte[1], 16)])
+        return token.encode()
+
+    return spell
+
+
+def _byte_level(token: str) -> bytes:
+    try:
+        return bytes(_BYTE_OF_CHAR[char] for char in token)
+    except KeyError:  # an added token, which is plain text
+        return token.encode()
+
+
+def _byte_of_char() -> dict[str, int]:
+    """GPT-2's alphabet: a printable Latin-1 byte is its own character, others come after 255."""
+    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = (byte for byte in range(256) if byte not in own)
+    return {chr(byte): byte for byte in own} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTE_OF_CHAR = _byte_of_char()

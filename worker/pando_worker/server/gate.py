@@ -1,0 +1,36 @@
+"""Which requests may enter: not more at once than a bound, and none while the worker drains."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pando_worker.server.errors import unavailable
+
+
+class Gate:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.draining = False
+        self.in_flight = 0
+        self._left = asyncio.Event()
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """Counts a request for as long as the block runs. Raises ApiError 503 for one too many."""
+        if self.draining:
+            raise unavailable("this worker is shutting down", "draining")
+        if self.in_flight >= self._limit:
+            raise unavailable(
+                f"{self.in_flight} requests are in flight already, try again later", "queue_full"
+            )
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            self._left.set()
+
+    async def wait_empty(self) -> None:
+        while self.in_flight:
+            self._left.clear()
+            await self._left.wait()

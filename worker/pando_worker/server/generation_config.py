@@ -1,0 +1,56 @@
+"""What a model's `generation_config.json` says: where outputs end and how it likes to be sampled.
+
+As vLLM does, its sampling values are the defaults of requests that name none of their own.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from pando_worker.models.errors import BrokenCheckpoint
+
+_Probability = Annotated[float, Meta(ge=0, le=1)]
+
+
+class GenerationConfig(msgspec.Struct, frozen=True, kw_only=True):
+    eos_token_ids: tuple[int, ...] = ()
+    temperature: Annotated[float, Meta(ge=0)] = 1.0
+    top_p: _Probability = 1.0
+    top_k: Annotated[int, Meta(ge=0)] = 0  # 0 keeps every token
+    min_p: _Probability = 0.0
+
+
+def read_generation_config(model_dir: Path, eos_token_id: int | None) -> GenerationConfig:
+    """The file's values; `config.json` and the tokenizer say too where outputs end.
+
+    Raises BrokenCheckpoint for a malformed file.
+    """
+    generation = _read(model_dir / "generation_config.json")
+    config = _read(model_dir / "config.json")
+    eos = {*_ids(generation), *_ids(config)}
+    if eos_token_id is not None:
+        eos.add(eos_token_id)
+    names = ("temperature", "top_p", "top_k", "min_p")
+    known = {name: generation[name] for name in names if generation.get(name) is not None}
+    try:
+        return msgspec.convert(known | {"eos_token_ids": sorted(eos)}, GenerationConfig)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise BrokenCheckpoint(f"{model_dir / 'generation_config.json'}: {error}") from error
+
+
+def _ids(config: dict[str, Any]) -> list[Any]:
+    value = config.get("eos_token_id")
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise BrokenCheckpoint(f"cannot read {path}: {error}") from error

@@ -1,0 +1,102 @@
+"""Tells the fleet how this worker is: on every change, and every 500 ms anyway.
+
+Imported only where there is a Redis to tell. Redis being away is logged once and disturbs nothing.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import replace
+from uuid import uuid4
+
+from pando_fleet import FleetError, Heartbeat, RedisClient, Registry, ReplicaState
+from pando_worker.server.service import Service
+from pando_worker.server.startup import Address
+
+log = logging.getLogger("pando.worker")
+
+MIN_INTERVAL_S = 0.05
+MAX_INTERVAL_S = 0.5
+
+
+class Heart:
+    """Beats while `run` runs; `leave` takes the replica out of the fleet."""
+
+    def __init__(self, redis: RedisClient, service: Service, address: Address) -> None:
+        self._redis = redis
+        self._registry = Registry(redis)
+        self._service = service
+        self._address = address
+        self._pool = service.settings.pool
+        self._incarnation = uuid4().hex
+        self._away = False
+
+    async def run(self) -> None:
+        changed = self._service.engine.changed
+        while True:
+            changed.clear()
+            await self._beat()
+            await asyncio.sleep(MIN_INTERVAL_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), MAX_INTERVAL_S - MIN_INTERVAL_S)
+
+    async def leave(self) -> None:
+        try:
+            await self._registry.leave(self._pool, self._address.replica, self._incarnation)
+        except FleetError as error:
+            log.warning("could not leave the fleet, it will notice: %s", error)
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    async def _beat(self) -> None:
+        try:
+            await self._registry.beat(self._pool, self._heartbeat())
+        except FleetError as error:
+            if not self._away:
+                log.warning("heartbeats do not reach the fleet: %s", error)
+            self._away = True
+        else:
+            if self._away:
+                log.info("heartbeats reach the fleet again")
+            self._away = False
+
+    def _heartbeat(self) -> Heartbeat:
+        engine = self._service.engine
+        beat = Heartbeat(
+            replica=self._address.replica,
+            incarnation=self._incarnation,
+            url=self._address.url,
+            model=self._service.model.name,
+            state=self._state(),
+            bytes_per_token=self._service.prompt_meter.bytes_per_token,
+        )
+        if ready := engine.ready:
+            beat = replace(
+                beat,
+                capacity_tokens=ready.capacity_tokens,
+                max_request_tokens=ready.max_request_tokens,
+            )
+        stats = engine.stats
+        if stats is None:
+            return beat
+        return replace(
+            beat,
+            pinned_tokens=stats.pinned_tokens,
+            cached_tokens=stats.cached_tokens,
+            running=stats.running,
+            waiting=stats.waiting,
+            waiting_tokens=stats.waiting_tokens,
+            prefill_tokens_per_s=stats.prefill_tokens_per_s,
+            decode_tokens_per_s=stats.decode_tokens_per_s,
+            release_tokens_per_s=stats.release_tokens_per_s,
+            prompt_tokens_total=stats.prompt_tokens_total,
+            cached_prompt_tokens_total=stats.cached_prompt_tokens_total,
+        )
+
+    def _state(self) -> ReplicaState:
+        if self._service.gate.draining:
+            return ReplicaState.DRAINING
+        if self._service.engine.ready is None:
+            return ReplicaState.STARTING
+        return ReplicaState.READY

@@ -1,0 +1,183 @@
+"""The HTTP process's life: serve, notice signals and the scheduler's end, drain, leave.
+
+Imports everything heavy; `pando_worker.serve` starts the scheduler process before it comes here.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import uvicorn
+import uvloop
+
+from pando_worker.models.config import ModelConfig
+from pando_worker.server.app import make_app
+from pando_worker.server.engine_client import EngineClient
+from pando_worker.server.gate import Gate
+from pando_worker.server.generation_config import read_generation_config
+from pando_worker.server.metrics import Metrics
+from pando_worker.server.prompt_meter import PromptMeter
+from pando_worker.server.scheduler_process import SchedulerProcess
+from pando_worker.server.service import ServedModel, Service
+from pando_worker.server.startup import Address, CannotStartError
+from pando_worker.server.tokenizer import Tokenizer
+from pando_worker.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from pando_worker.server.heartbeat import Heart
+
+log = logging.getLogger("pando.worker")
+
+LAST_WORDS_S = 2  # for the last bytes to slow clients, once every request has ended
+
+
+def serve(
+    settings: WorkerSettings, config: ModelConfig, address: Address, scheduler: SchedulerProcess
+) -> int:
+    """Serve until a signal or the scheduler's end; returns the process's exit code.
+
+    `settings.model` is a directory. Raises ModelError for a tokenizer or generation config that
+    cannot be used, CannotStartError for a bad Redis URL.
+    """
+    model_dir = Path(settings.model)
+    tokenizer = Tokenizer(model_dir)
+    model = ServedModel(
+        name=settings.served_model_name or model_dir.name,
+        tokenizer=tokenizer,
+        generation=read_generation_config(model_dir, tokenizer.eos_token_id),
+        vocab_size=config.vocab_size,
+    )
+    try:
+        return uvloop.run(_serve(settings, model, address, scheduler))
+    finally:
+        tokenizer.close()
+
+
+async def _serve(
+    settings: WorkerSettings, model: ServedModel, address: Address, scheduler: SchedulerProcess
+) -> int:
+    engine = EngineClient(scheduler.command_endpoint, scheduler.event_endpoint)
+    service = Service(
+        settings=settings,
+        model=model,
+        engine=engine,
+        # As many as the scheduler can hold, so that its own refusal is the usual one.
+        gate=Gate(settings.max_queued_requests + settings.max_running_requests),
+        metrics=Metrics(lambda: engine.stats),
+        prompt_meter=PromptMeter(),
+    )
+    heart = _heart(settings, service, address)
+    server = _Server(
+        uvicorn.Config(
+            make_app(service),
+            lifespan="off",
+            ws="none",
+            http="httptools",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=LAST_WORDS_S,
+        )
+    )
+    end = _End(service, scheduler.process)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.serve(sockets=[address.listener]))
+        background = [tasks.create_task(engine.receive_events())]
+        background.append(tasks.create_task(_announce_ready(engine, address)))
+        if heart:
+            background.append(tasks.create_task(heart.run()))
+        code = await end.reached()
+        for task in background:
+            task.cancel()
+        if heart and not end.at_once.is_set():
+            await heart.leave()
+        server.should_exit = True
+    engine.close()
+    if heart:
+        await heart.close()
+    return code
+
+
+class _End:
+    """When and how this process ends: a first signal drains, a second one does not wait, and the
+    scheduler's end is this process's end."""
+
+    def __init__(self, service: Service, process: SpawnProcess) -> None:
+        self._service = service
+        self._process = process
+        self._asked = asyncio.Event()
+        self._died = asyncio.Event()
+        self.at_once = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(process.sentinel, self._on_death)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._on_signal)
+
+    async def reached(self) -> int:
+        """Returns the exit code once no request is left, or no more time to wait for one."""
+        gate, engine = self._service.gate, self._service.engine
+        await self._first(self._asked.wait(), self._died.wait())
+        gate.draining = True
+        engine.changed.set()  # the fleet is to know at once
+        if not self._died.is_set():
+            log.info("draining", extra={"requests": gate.in_flight})
+            patience = self._service.settings.drain_seconds
+            await self._first(gate.wait_empty(), self._died.wait(), within_s=patience)
+        if self._died.is_set():
+            code, reason = 1, f"the scheduler process ended (exit code {self._process.exitcode})"
+            log.error(reason)
+        else:
+            code, reason = 0, "this worker has shut down"
+            if gate.in_flight:
+                log.warning("giving up unfinished requests", extra={"requests": gate.in_flight})
+        engine.end(reason)
+        await self._first(gate.wait_empty(), within_s=LAST_WORDS_S)
+        return code
+
+    async def _first(self, *waits: Coroutine[Any, Any, Any], within_s: float | None = None) -> None:
+        """Until the first of these is over, the time is up, or nothing is to be waited for."""
+        tasks = [asyncio.ensure_future(wait) for wait in (*waits, self.at_once.wait())]
+        await asyncio.wait(tasks, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+
+    def _on_death(self) -> None:
+        self._loop.remove_reader(self._process.sentinel)
+        self._died.set()
+
+    def _on_signal(self) -> None:
+        (self.at_once if self._asked.is_set() else self._asked).set()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: it would close its doors at the first signal, while a
+    draining worker goes on saying so."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _announce_ready(engine: EngineClient, address: Address) -> None:
+    await engine.loaded.wait()
+    log.info("ready at %s", address.url, extra=msgspec.to_builtins(engine.ready))
+
+
+def _heart(settings: WorkerSettings, service: Service, address: Address) -> "Heart | None":
+    if settings.redis == "none":
+        return None
+    from pando_fleet import FleetError, connect
+    from pando_worker.server.heartbeat import Heart
+
+    try:
+        redis = connect(settings.redis)
+    except FleetError as error:
+        raise CannotStartError(str(error)) from error
+    return Heart(redis, service, address)

@@ -1,0 +1,90 @@
+"""OpenAI's answer objects, as they are encoded; fields left UNSET are left out of the JSON."""
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from pando_worker.messages import FinishReason
+from pando_worker.server.answer import Result
+
+
+class PromptTokensDetails(msgspec.Struct, frozen=True):
+    cached_tokens: int
+
+
+class Usage(msgspec.Struct, frozen=True):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class Message(msgspec.Struct, frozen=True):
+    content: str
+    role: Literal["assistant"] = "assistant"
+
+
+class ChatChoice(msgspec.Struct, frozen=True):
+    index: int
+    message: Message
+    finish_reason: FinishReason
+    logprobs: None = None
+
+
+class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class MessageDelta(msgspec.Struct, frozen=True):
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+
+
+class ChatChunkChoice(msgspec.Struct, frozen=True):
+    index: int
+    delta: MessageDelta
+    finish_reason: FinishReason | None = None
+    logprobs: None = None
+
+
+class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: Usage | UnsetType | None = UNSET
+
+
+class CompletionChoice(msgspec.Struct, frozen=True):
+    index: int
+    text: str
+    finish_reason: FinishReason | None = None
+    logprobs: None = None
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """Also one chunk of a stream."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | UnsetType | None = UNSET
+
+
+def usage_of(result: Result) -> Usage:
+    completion_tokens = len(result.token_ids)
+    return Usage(
+        result.prompt_tokens,
+        completion_tokens,
+        result.prompt_tokens + completion_tokens,
+        PromptTokensDetails(result.cached_tokens),
+    )

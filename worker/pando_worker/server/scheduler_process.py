@@ -1,0 +1,55 @@
+"""Starts the scheduler process and sees to it that it never outlives this one."""
+
+import multiprocessing
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.context import SpawnProcess
+
+from pando_worker.settings import WorkerSettings
+
+SchedulerMain = Callable[[WorkerSettings, str, str, Callable[[], None]], None]
+"""The work: (settings, command endpoint, event endpoint, configure_logging); picklable."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerProcess:
+    process: SpawnProcess
+    command_endpoint: str  # for the HTTP process to bind, as the other
+    event_endpoint: str
+
+
+@contextmanager
+def scheduler_process(
+    main: SchedulerMain, settings: WorkerSettings, configure_logging: Callable[[], None]
+) -> Iterator[SchedulerProcess]:
+    """Runs while the block does; killed at its end, as it has nothing to save."""
+    # The directory is private (0700), and so are the pipes in it.
+    with tempfile.TemporaryDirectory(prefix="pando-worker-") as directory:
+        commands, events = f"ipc://{directory}/commands", f"ipc://{directory}/events"
+        process = multiprocessing.get_context("spawn").Process(
+            target=main,
+            args=(settings, commands, events, configure_logging),
+            name="pando-scheduler",
+        )
+        with _signals_ignored():
+            process.start()
+        try:
+            yield SchedulerProcess(process, commands, events)
+        finally:
+            process.kill()
+            process.join()
+
+
+@contextmanager
+def _signals_ignored() -> Iterator[None]:
+    """A process started meanwhile inherits that it ignores both signals, from its first moment."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -1,0 +1,44 @@
+"""What is settled before a worker serves: its socket, its address, its name."""
+
+import socket
+from dataclasses import dataclass
+
+from pando_worker.settings import WorkerSettings
+
+
+class CannotStartError(Exception):
+    """The worker cannot start; the message tells the operator why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    listener: socket.socket  # bound, not listening yet
+    url: str  # where routers reach it
+    replica: str  # its name in the fleet
+
+
+def bind(settings: WorkerSettings) -> Address:
+    """Takes the port, a free one for port 0. Raises CannotStartError where it is not to be had."""
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+    except OSError as error:
+        raise CannotStartError(
+            f"cannot listen on {settings.host} port {settings.port}: {error.strerror}"
+        ) from error
+    port: int = listener.getsockname()[1]
+    return Address(
+        listener=listener,
+        url=settings.url or f"http://{_reachable(settings.host)}:{port}",
+        replica=settings.replica or f"{socket.gethostname()}-{port}",
+    )
+
+
+def _reachable(host: str) -> str:
+    if host in ("0.0.0.0", "::", ""):
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,59 @@
+"""POST /tokenize and /detokenize, in vLLM's form."""
+
+import msgspec
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from pando_worker.server.errors import bad_request
+from pando_worker.server.protocol import DetokenizeRequest, TokenizeRequest
+from pando_worker.server.service import Service
+
+
+class _Tokenized(msgspec.Struct, frozen=True):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class _Detokenized(msgspec.Struct, frozen=True):
+    prompt: str
+
+
+def routes(service: Service) -> APIRouter:
+    router = APIRouter()
+    tokenizer = service.model.tokenizer
+
+    @router.post("/tokenize", response_model=None)
+    async def tokenize(body: TokenizeRequest) -> Response:
+        service.model.check_name(body.model)
+        tokens = await _encode(body)
+        strings = tokenizer.tokens(tokens) if body.return_token_strs else None
+        return _json(_Tokenized(len(tokens), service.context_length, tokens, strings))
+
+    @router.post("/detokenize", response_model=None)
+    async def detokenize(body: DetokenizeRequest) -> Response:
+        service.model.check_name(body.model)
+        if body.tokens and max(body.tokens) >= service.model.vocab_size:
+            raise bad_request(
+                f"token id {max(body.tokens)} is not below the vocabulary's size"
+                f" {service.model.vocab_size}",
+                "tokens",
+            )
+        return _json(_Detokenized(tokenizer.decode(body.tokens)))
+
+    async def _encode(body: TokenizeRequest) -> list[int]:
+        if body.prompt is not None:
+            return await tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens)
+        tokens, _ = await tokenizer.encode_chat(
+            [message.model_dump(exclude_unset=True) for message in body.messages or ()],
+            add_generation_prompt=body.add_generation_prompt,
+            template_kwargs=body.chat_template_kwargs,
+        )
+        return tokens
+
+    return router
+
+
+def _json(value: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -1,0 +1,132 @@
+"""The model's tokenizer and chat template: text or messages to token ids, and ids to text.
+
+Loaded without torch where the model has a `tokenizer.json`, as nearly all do.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jinja2
+from transformers import PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
+
+from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
+from pando_worker.server.detokenizer import Vocabulary
+from pando_worker.server.errors import bad_request
+
+T = TypeVar("T")
+
+INLINE_CHARS = 8192
+"""A longer prompt is tokenized in a thread (the tokenizer drops the GIL): at 1 to 3 µs a character
+it would hold up every stream."""
+
+_THREADS = 2
+_OWN_TEMPLATE_ARGUMENTS = inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters
+"""What is not the template's but its caller's to say: the template itself, for one."""
+
+
+class Tokenizer:
+    """Thread-safe: the Rust tokenizer is only read after it was loaded."""
+
+    def __init__(self, model_dir: Path) -> None:
+        """Raises UnsupportedModel or BrokenCheckpoint where there is no usable tokenizer."""
+        self._tokenizer = _load(model_dir)
+        self._backend = self._tokenizer.backend_tokenizer
+        self._backend.no_truncation()  # some files bring one; a prompt is never cut silently
+        self._backend.no_padding()
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tokenizer")
+        self.vocabulary = Vocabulary(self._backend)
+        self.eos_token_id: int | None = self._tokenizer.eos_token_id
+
+    async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        def encode() -> list[int]:
+            return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+
+        return await self._run(encode, len(text))
+
+    async def encode_chat(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        template_kwargs: dict[str, Any] | None = None,
+    ) -> tuple[list[int], int]:
+        """Token ids of the rendered chat template, and the rendered text's length in bytes.
+
+        Raises ApiError 400 where the model has no chat template or it refuses the messages.
+        """
+        if self._tokenizer.chat_template is None:
+            raise bad_request(
+                "this model has no chat template; use /v1/completions with a prompt instead",
+                "messages",
+            )
+        kwargs = template_kwargs or {}
+        if reserved := sorted(_OWN_TEMPLATE_ARGUMENTS.keys() & kwargs.keys()):
+            raise bad_request(f"{reserved[0]!r} cannot be set here", "chat_template_kwargs")
+
+        def render_and_encode() -> tuple[list[int], int]:
+            text = self._render(messages, add_generation_prompt, kwargs)
+            # The template writes the special tokens itself.
+            return list(self._backend.encode(text, add_special_tokens=False).ids), len(
+                text.encode()
+            )
+
+        chars = sum(len(str(message.get("content"))) for message in messages)
+        return await self._run(render_and_encode, chars)
+
+    def decode(self, token_ids: list[int]) -> str:
+        """The text of a whole token sequence, special tokens included."""
+        return str(self._backend.decode(token_ids, skip_special_tokens=False))
+
+    def tokens(self, token_ids: list[int]) -> list[str]:
+        """The vocabulary's own spelling of each token."""
+        return [self._backend.id_to_token(token_id) or "" for token_id in token_ids]
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _render(
+        self,
+        messages: Sequence[dict[str, Any]],
+        add_generation_prompt: bool,
+        kwargs: dict[str, Any],
+    ) -> str:
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    list(messages),
+                    tokenize=False,
+                    add_generation_prompt=add_generation_prompt,
+                    **kwargs,
+                )
+            )
+        # A template is the model's code: besides refusing a message it can stumble over one.
+        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
+            raise bad_request(f"the model's chat template: {error}", "messages") from error
+
+    async def _run(self, work: Callable[[], T], chars: int) -> T:
+        if chars <= INLINE_CHARS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def _load(model_dir: Path) -> Any:
+    transformers_logging.set_verbosity_error()
+    try:
+        if (model_dir / "tokenizer.json").is_file():
+            return PreTrainedTokenizerFast.from_pretrained(model_dir)
+        # Converts what there is, a SentencePiece model say; imports torch, which takes seconds.
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    except Exception as error:  # whatever a converter may stumble over
+        raise BrokenCheckpoint(f"cannot load the tokenizer in {model_dir}: {error}") from error
+    if not tokenizer.is_fast:
+        raise UnsupportedModel(
+            f"the tokenizer in {model_dir} exists in Python only; a tokenizer.json is needed"
+        )
+    return tokenizer
