@@ -3,12 +3,11 @@
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pando_router.errors import ApiError
 from pando_router.request import PARSERS, parse
-
 from tests.router.world import Replica, Stream, completion, serving
 
 DEEP = b"[" * 100_000
@@ -33,19 +32,15 @@ BAD_BODIES: dict[str, tuple[str, bytes, str | None]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_BODIES)
-async def test_bad_body_gets_400_that_names_the_parameter(valkey_url: str, case: str) -> None:
-    path, body, param = BAD_BODIES[case]
+async def test_bad_body_gets_400_that_names_the_parameter(valkey_url: str) -> None:
     async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
         await router.ready("a")
-        answer = await router.post(path, body)
-        error = answer.json["error"]
-        assert (answer.status, error["type"], error["param"]) == (
-            400,
-            "invalid_request_error",
-            param,
-        )
-        assert error["message"]
+        for case, (path, body, param) in BAD_BODIES.items():
+            answer = await router.post(path, body)
+            error = answer.json["error"]
+            said = (answer.status, error["type"], error["param"])
+            assert said == (400, "invalid_request_error", param), case
+            assert error["message"], case
         assert not a.received
         assert (await router.post("/v1/completions", completion())).status == 200
 
@@ -120,16 +115,12 @@ async def test_compressed_body_is_refused_clearly(valkey_url: str) -> None:
         assert answer.status == 415
 
 
-@pytest.mark.parametrize("path", ["/v1/completions", "/generate"])
-async def test_other_methods_than_post_get_405(valkey_url: str, path: str) -> None:
+async def test_wrong_methods_and_paths_get_openai_errors(valkey_url: str) -> None:
     async with serving(valkey_url) as router:
-        answer = await router.get(path)
-        assert (answer.status, answer.headers["allow"]) == (405, "POST")
-        assert answer.json["error"]["type"] == "invalid_request_error"
-
-
-async def test_unknown_path_gets_404_in_openai_form(valkey_url: str) -> None:
-    async with serving(valkey_url) as router:
+        for path in PARSERS:
+            answer = await router.get(path)
+            assert (answer.status, answer.headers["allow"]) == (405, "POST")
+            assert answer.json["error"]["type"] == "invalid_request_error"
         answer = await router.get("/v1/embeddings")
         assert answer.status == 404
         assert "/v1/embeddings" in answer.json["error"]["message"]

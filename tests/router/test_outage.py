@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 
 from pando_fleet.replica import ReplicaState
-
 from tests.fleet.redis_server import RedisServer, free_port
 from tests.router.world import Replica, RouterClient, completion, serving, until
 
@@ -21,7 +20,7 @@ async def redis_is(router: RouterClient, state: str) -> None:
 
 
 async def keep_asking(router: RouterClient, stop: asyncio.Event) -> list[int]:
-    statuses = []
+    statuses: list[int] = []
     while not stop.is_set():
         answer = await router.post("/v1/completions", completion(f"{len(statuses)}"))
         statuses.append(answer.status)

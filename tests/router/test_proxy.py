@@ -6,8 +6,8 @@ import json
 import aiohttp
 import openai
 import pytest
-from pando_fleet.client import connect
 
+from pando_fleet.client import connect
 from tests.router.world import (
     Replica,
     Stream,
@@ -75,14 +75,14 @@ async def test_answer_keeps_status_and_headers_and_gets_the_routers(valkey_url: 
         assert a.received[0].headers["x-request-id"] == "mine-1"
 
 
-@pytest.mark.parametrize("sent", ["", "x" * 129, "a b", "tab\there"])
-async def test_request_id_that_is_not_sane_is_replaced(valkey_url: str, sent: str) -> None:
+async def test_request_id_that_is_not_sane_is_replaced(valkey_url: str) -> None:
     async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
         await router.ready("a")
-        answer = await router.post("/v1/completions", completion(), **{"x-request-id": sent})
-        made = answer.headers["x-request-id"]
-        assert made not in ("", sent)
-        assert a.received[0].headers["x-request-id"] == made
+        for sent in ("", "x" * 129, "a b", "tab\there"):
+            answer = await router.post("/v1/completions", completion(), **{"x-request-id": sent})
+            made = answer.headers["x-request-id"]
+            assert made not in ("", sent)
+            assert a.received[-1].headers["x-request-id"] == made
 
 
 async def test_first_chunk_arrives_before_the_second_is_sent(valkey_url: str) -> None:
@@ -187,7 +187,9 @@ async def test_replica_that_fails_before_the_first_byte_is_replaced(
             await a.refuse()
         else:
             a.answer = answer
-        replicas = {(await router.post("/v1/completions", completion(f"{i}"))).replica for i in range(8)}
+        replicas = {
+            (await router.post("/v1/completions", completion(f"{i}"))).replica for i in range(8)
+        }
         assert replicas == {"b"}
         assert len(b.received) == 8
         assert await router.metric('pando_router_retries_total{pool="default"}') >= 1
@@ -292,5 +294,3 @@ async def test_every_endpoint_is_forwarded_under_its_path(valkey_url: str) -> No
             assert (await router.post(path, body)).status == 200, path
         assert [received.path for received in a.received] == list(bodies)
         await no_lease_is_left(valkey_url)
-
-

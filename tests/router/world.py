@@ -1,7 +1,7 @@
 """A world for router tests: replicas on real sockets that answer as a test says, and a real router.
 
-    async with Replica(redis_url, "a") as a, serving(redis_url) as router:
-        answer = await router.post("/v1/completions", {"model": "m", "prompt": "hello"})
+async with Replica(redis_url, "a") as a, serving(redis_url) as router:
+    answer = await router.post("/v1/completions", {"model": "m", "prompt": "hello"})
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from typing import Any, Self
 import aiohttp
 import uvicorn
 from aiohttp import web
+
 from pando_fleet.client import FleetUnavailable, connect
 from pando_fleet.registry import Registry
 from pando_fleet.replica import Heartbeat, ReplicaState
@@ -82,11 +83,16 @@ class Replica:
             state=self.state,
             **self._extra,
         )
+        with suppress(FleetUnavailable):
+            await self._registry.beat(self.pool, self.heart)
         self._beating = asyncio.create_task(self._beat())
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         self._beating.cancel()
         with suppress(asyncio.CancelledError):
@@ -242,7 +248,7 @@ class RouterClient:
             return Answer(response.status, headers, await response.read())
 
     async def metric(self, sample: str) -> float:
-        """The value of a sample such as `pando_router_retries_total{pool="default"}`, 0 if absent."""
+        """The value of a sample, with its labels, such as `..._retries_total{pool="default"}`."""
         for line in (await self.get("/metrics")).body.decode().splitlines():
             if line.startswith(sample + " "):
                 return float(line.rpartition(" ")[2])
