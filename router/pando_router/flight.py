@@ -50,10 +50,13 @@ class Flight:
         if lease := self._route.lease:
             self._flights.leases.submit(partial(lease.placer.release, lease.placement))
 
-    def first_byte(self, report: CacheReport | None) -> None:
-        """The replica answers: the prompt is computed, and `report` says what of it was cached."""
+    def first_byte(self, report: CacheReport | None, *, complete: bool) -> None:
+        """The replica answers: the prompt is computed, and `report` says what of it was cached.
+
+        `complete` says that the answer is all there, and the whole lease about to go.
+        """
         self._flights.breaker.succeeded(self._route.incarnation)
-        if lease := self._route.lease:
+        if (lease := self._route.lease) and not complete:
             self._flights.leases.submit(partial(lease.placer.prefilled, lease.placement))
         if report is not None:
             self._count(report)

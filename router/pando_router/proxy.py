@@ -159,7 +159,7 @@ class Proxy:
         self, exchange: Exchange, answer: Answer, route: Route, flight: Flight, send: Send
     ) -> None:
         report = _cache_report(answer)
-        flight.first_byte(report)
+        flight.first_byte(report, complete=answer.complete)
         exchange.status = answer.status
         exchange.cached_tokens = report.cached_tokens if report else None
         exchange.ttfb_s = exchange.elapsed_s

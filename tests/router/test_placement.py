@@ -1,6 +1,7 @@
 """Where requests go: cache, policies, leases, corrections, breaker, and several pools."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -129,10 +130,13 @@ async def test_least_loaded_avoids_the_busy_replica(valkey_url: str) -> None:
         await router.ready("a", "b")
         a.answer = b.answer = stream = Stream("text/plain")
 
+        def arrived(count: int) -> bool:
+            return len(a.received) + len(b.received) == count
+
         running: list[asyncio.Task[Answer]] = []
         for sent in range(1, 11):
             running.append(asyncio.create_task(router.post("/generate", {"text": "x"})))
-            await until(lambda n=sent: len(a.received) + len(b.received) == n, "it arrived")
+            await until(partial(arrived, sent), "the request at a replica")
         for _ in running:
             stream.end()
         replicas = [(await request).replica for request in running]
