@@ -101,7 +101,7 @@ class _Model:
 
 
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(steps=st.lists(_STEP, max_size=25))
 async def test_sums_equal_the_leases_alive_after_any_sequence(
