@@ -4,6 +4,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Collection
+from dataclasses import asdict
 from itertools import count
 from time import perf_counter
 
@@ -90,8 +91,10 @@ class Dispatcher:
         self, target: Target, prompt: Prompt, members: Collection[Member], only: str | None = None
     ) -> Ask:
         """The question to the shared placement: one of `members`, or `only` that one."""
-        allowed = {member.beat.replica for member in members}
-        barred = (m.beat.replica for m in target.members if m.beat.replica not in allowed)
+        barred: list[str] = []
+        if len(members) < len(target.trusted):  # some have failed
+            allowed = {member.beat.replica for member in members}
+            barred = [m.beat.replica for m in target.members if m.beat.replica not in allowed]
         request, settings = prompt.request, self._settings
         return Ask(
             keys=prompt.keys,
@@ -121,6 +124,8 @@ class Dispatcher:
             self._view.redis_failed(error)
             return None
         self._metrics.placement_seconds.observe(perf_counter() - started)
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("placed", extra={"pool": target.pool, **asdict(placement.chosen)})
         return Lease(placer, placement)
 
     def _unleased(

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from statistics import fmean
 from time import monotonic
 
 from pando_fleet.client import FleetError
@@ -56,11 +57,7 @@ class Target:
     members: tuple[Member, ...]
     trusted: tuple[Member, ...]  # ready when last heard of, and that was within the grace
     foreign: tuple[str, ...]  # replicas of the pool that serve something else
-
-    @property
-    def bytes_per_token(self) -> float:
-        """Prompt bytes a prompt token, mean over the replicas."""
-        return sum(member.beat.bytes_per_token for member in self.members) / len(self.members)
+    bytes_per_token: float  # prompt bytes a prompt token, mean over the replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +116,7 @@ def _by_model(pools: Mapping[str, tuple[Member, ...]], now: float) -> dict[str, 
                 members=serving,
                 trusted=tuple(member for member in serving if _trusted(member, now)),
                 foreign=tuple(m.beat.replica for m in members if m.beat.model != model),
+                bytes_per_token=fmean(member.beat.bytes_per_token for member in serving),
             )
             models[model] = (*models.get(model, ()), target)
     return models
