@@ -29,11 +29,7 @@ def routes(service: Service) -> APIRouter:
     @router.post("/v1/chat/completions", response_model=None)
     async def chat_completions(body: ChatRequest, request: Request) -> Answer:
         service.model.check_name(body.model)
-        input_ids, num_bytes = await service.model.tokenizer.encode_chat(
-            [message.model_dump(exclude_unset=True) for message in body.messages],
-            template_kwargs=body.chat_template_kwargs,
-        )
-        service.prompt_meter.observe(num_bytes, len(input_ids))
+        input_ids = await service.encode_chat(body)
         job = service.job(
             request,
             body,

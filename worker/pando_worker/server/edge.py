@@ -1,7 +1,7 @@
 """The outermost layer of the HTTP server, around the FastAPI app.
 
 It gives every request its id, bounds bodies, lets the gate refuse, cancels the app as soon as the
-client goes away, and makes sure that no failure inside ends without an answer or with a traceback.
+client goes away, and logs what happened with that id.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pando_worker.server.errors import ApiError, error_response, internal_error
+from pando_worker.server.errors import ApiError, error_response
 from pando_worker.server.gate import Gate
 from pando_worker.server.metrics import Metrics
 
@@ -47,8 +47,8 @@ class Edge:
             self._metrics.client_disconnects.inc()
         except Exception:
             log.exception("request failed", extra={"request_id": request_id})
-            if not reply.started:
-                await error_response(internal_error())(scope, receive, reply.send)
+            if not reply.complete:
+                raise  # nothing sensible can follow what was sent: the server cuts the connection
         finally:
             path = getattr(scope.get("route"), "path", "other")
             self._metrics.http_requests.labels(path, reply.status or "gone").inc()
@@ -87,10 +87,6 @@ class _Reply:
         self._gate = gate
         self.status: int | None = None
         self.complete = False
-
-    @property
-    def started(self) -> bool:
-        return self.status is not None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

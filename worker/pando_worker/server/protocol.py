@@ -149,6 +149,11 @@ class ChatMessage(BaseModel):
         return "\n".join(texts)
 
 
+def messages_of(messages: list[ChatMessage]) -> list[dict[str, Any]]:
+    """As a chat template reads them, with the fields that the client sent."""
+    return [message.model_dump(exclude_unset=True) for message in messages]
+
+
 class ChatRequest(OpenAIFields):
     """POST /v1/chat/completions"""
 
@@ -213,7 +218,7 @@ class NativeRequest(_Request):
     input_ids: list[TokenId] | None = None
     sampling_params: NativeSamplingParams = NativeSamplingParams()
     stream: bool = False
-    rid: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    rid: Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,128}$")] | None = None
 
     @field_validator("text", "input_ids", mode="before")
     @classmethod

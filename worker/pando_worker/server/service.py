@@ -13,9 +13,9 @@ from pando_worker.server.generation import Job
 from pando_worker.server.generation_config import GenerationConfig
 from pando_worker.server.metrics import Metrics
 from pando_worker.server.prompt_meter import PromptMeter
-from pando_worker.server.protocol import SamplingFields
+from pando_worker.server.protocol import ChatRequest, SamplingFields, messages_of
 from pando_worker.server.sampling import sampling_params
-from pando_worker.server.tokenizer import Tokenizer
+from pando_worker.server.tokenizer import Prompt, Tokenizer
 from pando_worker.settings import WorkerSettings
 
 
@@ -56,9 +56,15 @@ class Service:
 
     async def encode(self, text: str) -> list[int]:
         """Token ids of a text prompt."""
-        input_ids = await self.model.tokenizer.encode(text)
-        self.prompt_meter.observe(len(text.encode()), len(input_ids))
-        return input_ids
+        prompt = await self.model.tokenizer.encode(text)
+        return self._metered(prompt)
+
+    async def encode_chat(self, body: ChatRequest) -> list[int]:
+        """Token ids of a conversation in the model's chat template."""
+        prompt = await self.model.tokenizer.encode_chat(
+            messages_of(body.messages), template_kwargs=body.chat_template_kwargs
+        )
+        return self._metered(prompt)
 
     def job(
         self,
@@ -94,6 +100,10 @@ class Service:
             include_stop=fields.include_stop_str_in_output,
             received=request.state.received,
         )
+
+    def _metered(self, prompt: Prompt) -> list[int]:
+        self.prompt_meter.observe(prompt.num_bytes, len(prompt.token_ids))
+        return prompt.token_ids
 
     def _check_prompt(self, input_ids: list[int], param: str) -> None:
         if not input_ids:

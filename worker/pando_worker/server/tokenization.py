@@ -5,8 +5,9 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from pando_worker.server.errors import bad_request
-from pando_worker.server.protocol import DetokenizeRequest, TokenizeRequest
+from pando_worker.server.protocol import DetokenizeRequest, TokenizeRequest, messages_of
 from pando_worker.server.service import Service
+from pando_worker.server.tokenizer import Prompt
 
 
 class _Tokenized(msgspec.Struct, frozen=True):
@@ -27,7 +28,7 @@ def routes(service: Service) -> APIRouter:
     @router.post("/tokenize", response_model=None)
     async def tokenize(body: TokenizeRequest) -> Response:
         service.model.check_name(body.model)
-        tokens = await _encode(body)
+        tokens = (await _encode(body)).token_ids
         strings = tokenizer.tokens(tokens) if body.return_token_strs else None
         return _json(_Tokenized(len(tokens), service.context_length, tokens, strings))
 
@@ -42,15 +43,14 @@ def routes(service: Service) -> APIRouter:
             )
         return _json(_Detokenized(tokenizer.decode(body.tokens)))
 
-    async def _encode(body: TokenizeRequest) -> list[int]:
+    async def _encode(body: TokenizeRequest) -> Prompt:
         if body.prompt is not None:
             return await tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens)
-        tokens, _ = await tokenizer.encode_chat(
-            [message.model_dump(exclude_unset=True) for message in body.messages or ()],
+        return await tokenizer.encode_chat(
+            messages_of(body.messages or []),
             add_generation_prompt=body.add_generation_prompt,
             template_kwargs=body.chat_template_kwargs,
         )
-        return tokens
 
     return router
 

@@ -7,6 +7,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,12 @@ _OWN_TEMPLATE_ARGUMENTS = inspect.signature(PreTrainedTokenizerFast.apply_chat_t
 """What is not the template's but its caller's to say: the template itself, for one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    token_ids: list[int]
+    num_bytes: int  # of the text it was made from
+
+
 class Tokenizer:
     """Thread-safe: the Rust tokenizer is only read after it was loaded."""
 
@@ -42,11 +49,9 @@ class Tokenizer:
         self.vocabulary = Vocabulary(self._backend)
         self.eos_token_id: int | None = self._tokenizer.eos_token_id
 
-    async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        def encode() -> list[int]:
-            return list(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
-
-        return await self._run(encode, len(text))
+    async def encode(self, text: str, *, add_special_tokens: bool = True) -> Prompt:
+        """Raises ApiError 400 for text that is not Unicode."""
+        return await self._run(lambda: self._encode(text, add_special_tokens), len(text))
 
     async def encode_chat(
         self,
@@ -54,8 +59,8 @@ class Tokenizer:
         *,
         add_generation_prompt: bool = True,
         template_kwargs: dict[str, Any] | None = None,
-    ) -> tuple[list[int], int]:
-        """Token ids of the rendered chat template, and the rendered text's length in bytes.
+    ) -> Prompt:
+        """The rendered chat template.
 
         Raises ApiError 400 where the model has no chat template or it refuses the messages.
         """
@@ -68,12 +73,9 @@ class Tokenizer:
         if reserved := sorted(_OWN_TEMPLATE_ARGUMENTS.keys() & kwargs.keys()):
             raise bad_request(f"{reserved[0]!r} cannot be set here", "chat_template_kwargs")
 
-        def render_and_encode() -> tuple[list[int], int]:
-            text = self._render(messages, add_generation_prompt, kwargs)
+        def render_and_encode() -> Prompt:
             # The template writes the special tokens itself.
-            return list(self._backend.encode(text, add_special_tokens=False).ids), len(
-                text.encode()
-            )
+            return self._encode(self._render(messages, add_generation_prompt, kwargs), False)
 
         chars = sum(len(str(message.get("content"))) for message in messages)
         return await self._run(render_and_encode, chars)
@@ -88,6 +90,14 @@ class Tokenizer:
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _encode(self, text: str, add_special_tokens: bool) -> Prompt:
+        try:
+            num_bytes = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise bad_request(f"the prompt is not valid Unicode: {error.reason}") from error
+        encoding = self._backend.encode(text, add_special_tokens=add_special_tokens)
+        return Prompt(list(encoding.ids), num_bytes)
 
     def _render(
         self,

@@ -9,7 +9,9 @@ from pando_worker.server.errors import ApiError, bad_request
 
 def validation_error(error: RequestValidationError) -> ApiError:
     """The first finding: where it is, what is wrong and with which value."""
-    found = error.errors()[0]
+    errors = error.errors()
+    same = [found for found in errors if found["loc"][:2] == errors[0]["loc"][:2]]
+    found = max(same, key=lambda found: len(found["loc"]))  # the branch of a union that fits best
     path = [part for part in found["loc"] if part != "body"]
     if found["type"] == "json_invalid":
         return bad_request(f"the request body is not valid JSON: {found['ctx']['error']}")

@@ -1,0 +1,29 @@
+"""One worker on the stand-in scheduler for all tests that leave it as they found it."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import aiohttp
+import openai
+import pytest
+
+from tests.worker.server.worker_process import WorkerProcess
+
+
+@pytest.fixture(scope="session")
+def worker() -> Iterator[WorkerProcess]:
+    with WorkerProcess.start(max_body_bytes=100_000) as worker:
+        yield worker
+
+
+@pytest.fixture
+async def http(worker: WorkerProcess) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(worker.url) as session:
+        yield session
+
+
+@pytest.fixture
+async def client(worker: WorkerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(
+        base_url=f"{worker.url}/v1", api_key="none", max_retries=0
+    ) as client:
+        yield client

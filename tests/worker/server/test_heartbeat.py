@@ -1,0 +1,106 @@
+"""Heartbeats of a worker as the fleet's registry reads them from a real server."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+from pando_fleet import Heartbeat, Registry, ReplicaState, connect
+
+from pando_worker.server.prompt_meter import PromptMeter
+from tests.fleet.redis_server import RedisServer, free_port
+from tests.worker.server.stand_in import CONTEXT, LONG_LOAD, Trick
+from tests.worker.server.worker_process import MODEL_NAME, WorkerProcess, until
+
+
+class Fleet:
+    """What the registry says of the one worker."""
+
+    def __init__(self, registry: Registry, pool: str) -> None:
+        self._registry = registry
+        self._pool = pool
+        self.beat: Heartbeat | None = None
+
+    async def shows(self, condition: Callable[[Heartbeat], bool]) -> None:
+        async def shown() -> bool:
+            await self.read()
+            return self.beat is not None and condition(self.beat)
+
+        await until(shown)
+
+    async def read(self) -> None:
+        replicas = await self._registry.replicas(self._pool)
+        self.beat = replicas[0].beat if replicas else None
+
+
+@asynccontextmanager
+async def fleet_at(url: str, pool: str = "p") -> AsyncIterator[Fleet]:
+    redis = connect(url)
+    try:
+        yield Fleet(Registry(redis), pool)
+    finally:
+        await redis.aclose()
+
+
+async def test_fleet_sees_a_worker_from_ready_to_leave(valkey_url: str) -> None:
+    async with fleet_at(valkey_url) as fleet:
+        with WorkerProcess.start(redis=valkey_url, pool="p", replica="one") as worker:
+            await fleet.shows(lambda beat: beat.state is ReplicaState.READY)
+            beat = fleet.beat
+            assert beat is not None
+            assert (beat.replica, beat.url, beat.model) == ("one", worker.url, MODEL_NAME)
+            assert (beat.capacity_tokens, beat.max_request_tokens) == (4096, CONTEXT)
+
+            async with aiohttp.ClientSession(worker.url) as http:
+                text = "one two three four five six " * 8
+                sampling = {"seed": Trick.SLOW, "max_new_tokens": 30}
+                body = {"text": text, "stream": True, "sampling_params": sampling}
+                async with http.post("/generate", json=body) as answer:
+                    await fleet.shows(lambda beat: beat.running == 1 and beat.pinned_tokens > 0)
+                    worker.signal(signal.SIGTERM)
+                    await fleet.shows(lambda beat: beat.state is ReplicaState.DRAINING)
+                    tokens = int(answer.headers["x-pando-prompt-tokens"])
+                    await answer.read()
+            assert fleet.beat is not None
+            assert fleet.beat.bytes_per_token == len(text) / tokens
+            assert await worker.exit_code() == 0
+        await fleet.read()
+        assert fleet.beat is None, "it left at its end"
+
+
+async def test_a_loading_worker_shows_as_starting(valkey_url: str) -> None:
+    async with fleet_at(valkey_url, pool=LONG_LOAD) as fleet:
+        with WorkerProcess.start(ready=False, redis=valkey_url, pool=LONG_LOAD):
+            await fleet.shows(lambda beat: beat.state is ReplicaState.STARTING)
+
+
+async def test_redis_away_disturbs_nothing_and_is_said_once(
+    start_valkey: Callable[..., RedisServer],
+) -> None:
+    server = start_valkey(port=free_port())
+    async with fleet_at(server.url) as fleet:
+        with WorkerProcess.start(redis=server.url, pool="p") as worker:
+            await fleet.shows(lambda beat: beat.state is ReplicaState.READY)
+            server.stop()
+            await asyncio.to_thread(worker.logged, "heartbeats do not reach the fleet")
+            async with aiohttp.ClientSession(worker.url) as http:
+                body = {"model": MODEL_NAME, "prompt": "on my own", "max_tokens": 2}
+                for _ in range(20):
+                    async with http.post("/v1/completions", json=body) as answer:
+                        assert answer.status == 200
+            server.start()
+            await asyncio.to_thread(worker.logged, "heartbeats reach the fleet again")
+            await fleet.shows(lambda beat: beat.state is ReplicaState.READY)
+            assert worker.log.count("heartbeats do not reach") == 1
+
+
+def test_bytes_per_token_follows_the_prompts_weighted_by_their_tokens() -> None:
+    meter = PromptMeter()
+    assert meter.bytes_per_token == 4.0
+    meter.observe(30, 10)
+    assert meter.bytes_per_token == 3.0
+    meter.observe(500_000, 100_000)
+    assert meter.bytes_per_token == 5.0
+    meter.observe(2, 1)
+    assert 4.99 < meter.bytes_per_token < 5.0

@@ -1,0 +1,142 @@
+"""The tokenizer loaded without torch against transformers' own choice of class for the model."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tokenizers import processors
+from transformers import AutoTokenizer
+
+from pando_worker.models.errors import BrokenCheckpoint
+from pando_worker.server.errors import ApiError
+from pando_worker.server.generation_config import read_generation_config
+from pando_worker.server.tokenizer import INLINE_CHARS, Tokenizer
+from tests.worker.server.tokenizers_for_tests import byte_level, save, sentencepiece
+from tests.worker.server.worker_process import MODEL
+
+TEXTS = ["the quick brown fox", " leading space", "</s> inside <s>", "世界 🙂", "a\n\n b  c", ""]
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "What does os.path.join do?"},
+]
+
+
+@pytest.mark.parametrize("kind", ["shipped", "byte_level", "sentencepiece", "adds_bos"])
+async def test_ids_equal_those_of_auto_tokenizer(kind: str, tmp_path: Path) -> None:
+    match kind:
+        case "shipped":
+            folder = MODEL
+        case "byte_level":
+            folder = save(byte_level(), tmp_path)
+        case "sentencepiece":
+            folder = save(sentencepiece(), tmp_path, tokenizer_class="PreTrainedTokenizerFast")
+        case _:
+            tokenizer = byte_level()  # as Llama 3 does
+            tokenizer.post_processor = processors.TemplateProcessing(
+                single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 0)]
+            )
+            folder = save(tokenizer, tmp_path)
+    ours, theirs = Tokenizer(folder), AutoTokenizer.from_pretrained(folder)
+
+    for text in TEXTS:
+        assert (await ours.encode(text)).token_ids == theirs(text).input_ids
+        plain = theirs(text, add_special_tokens=False).input_ids
+        assert (await ours.encode(text, add_special_tokens=False)).token_ids == plain
+        assert ours.decode(plain) == theirs.decode(plain)
+    assert ours.eos_token_id == theirs.eos_token_id
+    if kind in ("sentencepiece", "adds_bos"):
+        assert (await ours.encode("x")).token_ids[0] == theirs.bos_token_id
+
+
+async def test_chat_ids_equal_those_of_auto_tokenizer() -> None:
+    prompt = await Tokenizer(MODEL).encode_chat(CHAT)
+    theirs = AutoTokenizer.from_pretrained(MODEL)
+    rendered = theirs.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)
+    assert prompt.token_ids == theirs(rendered, add_special_tokens=False).input_ids
+    assert prompt.num_bytes == len(rendered.encode())
+
+
+async def test_a_truncating_tokenizer_file_does_not_cut_prompts(tmp_path: Path) -> None:
+    tokenizer = byte_level()
+    tokenizer.enable_truncation(4)
+    ours = Tokenizer(save(tokenizer, tmp_path))
+    assert len((await ours.encode("zq" * 20)).token_ids) > 4
+
+
+async def test_a_long_prompt_does_not_hold_up_the_event_loop() -> None:
+    tokenizer = Tokenizer(MODEL)
+    text = "import os and sys " * (INLINE_CHARS // 4)
+    encoding = asyncio.create_task(tokenizer.encode(text))
+    turns = 0
+    while not encoding.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 2, "encoded before the event loop had a turn"
+    assert tokenizer.decode(encoding.result().token_ids) == text
+
+
+async def test_a_model_without_chat_template_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ApiError, match="no chat template") as caught:
+        await Tokenizer(save(byte_level(), tmp_path)).encode_chat(CHAT)
+    assert (caught.value.status, caught.value.param) == (400, "messages")
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{{ messages[0].missing.field }}", "missing"),
+        ("{{ messages[0]['content'] + 1 }}", "str"),
+    ],
+)
+async def test_what_a_template_refuses_is_a_bad_request(
+    template: str, message: str, tmp_path: Path
+) -> None:
+    tokenizer = Tokenizer(save(byte_level(), tmp_path, chat_template=template))
+    with pytest.raises(ApiError, match=message) as caught:
+        await tokenizer.encode_chat(CHAT)
+    assert caught.value.status == 400
+
+
+async def test_a_request_cannot_bring_its_own_template() -> None:
+    with pytest.raises(ApiError, match="cannot be set"):
+        await Tokenizer(MODEL).encode_chat(CHAT, template_kwargs={"chat_template": "x"})
+
+
+def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BrokenCheckpoint, match="tokenizer"):
+        Tokenizer(tmp_path)
+
+
+def test_the_http_process_does_not_import_torch() -> None:
+    code = (
+        "import sys; from pathlib import Path; import pando_worker.server.lifecycle as l;"
+        f"l.Tokenizer(Path({str(MODEL)!r})); print('torch' in sys.modules, 'redis' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_eos_ids_come_from_all_files(tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": [7, 9], "temperature": 0.6, "top_k": 20})
+    )
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 7}))
+    found = read_generation_config(tmp_path, eos_token_id=3)
+    assert found.eos_token_ids == (3, 7, 9)
+    assert (found.temperature, found.top_k, found.top_p) == (0.6, 20, 1.0)
+
+
+def test_a_malformed_generation_config_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text('{"temperature": "hot"}')
+    with pytest.raises(BrokenCheckpoint, match="temperature"):
+        read_generation_config(tmp_path, eos_token_id=None)
