@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
-from pando_fleet.prefix import CHUNK_BYTES
+from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_router.breaker import Breaker
 from pando_router.in_flight import InFlight
 from pando_router.leases import LeaseWriter
@@ -62,10 +62,25 @@ class Flight:
             self._count(report)
             self._correct(report)
 
-    def failed(self, when: str) -> None:
-        """The replica failed this request, `when`: before its first byte or mid-stream."""
+    def refused(self) -> None:
+        """The replica answers with an error: it is well, but has computed nothing."""
+        self._flights.breaker.succeeded(self._route.incarnation)
+        self._forget()
+
+    def failed_before_first_byte(self) -> None:
+        self._failed("before_first_byte")
+        self._forget()
+
+    def failed_mid_stream(self) -> None:
+        self._failed("mid_stream")
+
+    def _failed(self, when: str) -> None:
         self._flights.breaker.failed(self._route.incarnation)
         self._flights.metrics.replica_failures.labels(self._route.pool, when).inc()
+
+    def _forget(self) -> None:
+        """Placing touched the whole path; the replica still holds only what it held before."""
+        self._cut(self._route.matched_chunks)
 
     def _count(self, report: CacheReport) -> None:
         metrics, pool = self._flights.metrics, self._route.pool
@@ -83,5 +98,9 @@ class Flight:
         # One chunk is within what page size and uneven bytes per token make of a full hit.
         if delivered < self._route.matched_chunks - 1:
             self._flights.metrics.cuts.labels(self._route.pool).inc()
-            cut = lease.placer.cut
-            self._flights.leases.submit(partial(cut, lease.placement, self._prompt.keys, delivered))
+            self._cut(delivered)
+
+    def _cut(self, depth: int) -> None:
+        keys = self._prompt.keys
+        if (lease := self._route.lease) and depth * KEY_BYTES < len(keys):
+            self._flights.leases.submit(partial(lease.placer.cut, lease.placement, keys, depth))

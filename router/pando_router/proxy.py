@@ -128,7 +128,7 @@ class Proxy:
                     try:
                         answer = await self._ask(exchange, route, body)
                     except ReplicaFailedError as error:
-                        flight.failed("before_first_byte")
+                        flight.failed_before_first_byte()
                         failures[route.incarnation] = f"{route.replica}: {error}"
                         self._log_failure(exchange, route, error)
                         continue
@@ -159,7 +159,10 @@ class Proxy:
         self, exchange: Exchange, answer: Answer, route: Route, flight: Flight, send: Send
     ) -> None:
         report = _cache_report(answer)
-        flight.first_byte(report, complete=answer.complete)
+        if answer.status < 400:
+            flight.first_byte(report, complete=answer.complete)
+        else:
+            flight.refused()
         exchange.status = answer.status
         exchange.cached_tokens = report.cached_tokens if report else None
         exchange.ttfb_s = exchange.elapsed_s
@@ -180,7 +183,7 @@ class Proxy:
             try:
                 chunk = await answer.read()
             except ReplicaFailedError as error:
-                flight.failed("mid_stream")
+                flight.failed_mid_stream()
                 self._log_failure(exchange, route, error)
                 if answer.is_event_stream:
                     event = stream_error(f"replica {route.replica!r} was lost mid-stream: {error}")

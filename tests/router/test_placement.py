@@ -68,6 +68,28 @@ async def test_path_is_cut_where_the_replica_had_less(valkey_url: str) -> None:
         assert predicted == 2 * (tokens - 1)  # the last prompt token is always computed
 
 
+async def test_request_that_fails_or_is_refused_leaves_the_tree_as_it_was(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a", capacity_tokens=1_000_000) as a,
+        serving(valkey_url) as router,
+    ):
+        await router.ready("a")
+        redis = connect(valkey_url)
+        tree = PrefixTree(redis, "default")
+        keys = chunk_keys(completion_bytes(LONG), seed("m"))
+        half = LONG[: len(LONG) // 2]
+        await router.post("/v1/completions", completion(half))
+        for code in (400, 503):
+            a.answer = status(code)
+
+            async def as_before() -> bool:
+                return await tree.match("a", a.heart.incarnation, keys) == CHUNKS // 2
+
+            assert (await router.post("/v1/completions", completion(LONG))).status == code
+            await until(as_before, f"only what was computed before the {code}")
+        await redis.aclose()
+
+
 async def test_first_byte_releases_the_prefill_and_the_end_the_rest(valkey_url: str) -> None:
     async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
         await router.ready("a")
