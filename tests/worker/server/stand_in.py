@@ -3,6 +3,7 @@
 Its output repeats the prompt, one token a step. A request's seed tells it to misbehave: `Trick`.
 """
 
+import multiprocessing
 import os
 import sys
 import time
@@ -66,8 +67,19 @@ def run_stand_in(
     commands.connect(command_endpoint)
     events.connect(event_endpoint)
     if settings.pool == LONG_LOAD:
-        time.sleep(600)
-    _StandIn(commands, events).run()
+        while _parent_lives():
+            time.sleep(0.05)
+        return
+    try:
+        _StandIn(commands, events).run()
+    finally:
+        context.destroy(linger=0)
+
+
+def _parent_lives() -> bool:
+    """By the parent's sentinel: asking for its pid would miss a death before the first asking."""
+    parent = multiprocessing.parent_process()
+    return parent is not None and parent.is_alive()
 
 
 class _StandIn:
@@ -87,8 +99,7 @@ class _StandIn:
             capacity_tokens=4096, max_running_requests=8, max_request_tokens=CONTEXT, page_size=16
         )
         self._send(ready)
-        parent = os.getppid()
-        while os.getppid() == parent:
+        while _parent_lives():
             if self._commands.poll(2 if self._running else 50):
                 self._receive(self._decoder.decode(self._commands.recv()))
             outputs = [
@@ -179,4 +190,7 @@ class _StandIn:
             self._stats, self._stats_at = stats, now
 
     def _send(self, event: Event) -> None:
+        while not self._events.poll(50, zmq.POLLOUT):
+            if not _parent_lives():
+                sys.exit(1)
         self._events.send(msgspec.msgpack.encode(event))

@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import aiohttp
-from pando_fleet import Heartbeat, Registry, ReplicaState, connect
+import pytest
 
+from pando_fleet import Heartbeat, Registry, ReplicaState, connect
 from pando_worker.server.prompt_meter import PromptMeter
 from tests.fleet.redis_server import RedisServer, free_port
 from tests.worker.server.stand_in import CONTEXT, LONG_LOAD, Trick
 from tests.worker.server.worker_process import MODEL_NAME, WorkerProcess, until
+
+pytestmark = pytest.mark.e2e
 
 
 class Fleet:

@@ -11,7 +11,9 @@ import psutil
 import pytest
 
 from tests.worker.server.stand_in import BROKEN_LOAD, LONG_LOAD, Trick
-from tests.worker.server.worker_process import MODEL, MODEL_NAME, WorkerProcess
+from tests.worker.server.worker_process import MODEL, WorkerProcess
+
+pytestmark = pytest.mark.e2e
 
 SLOW = {
     "text": "a b c d",
@@ -66,14 +68,17 @@ async def test_drain_gives_up_after_its_time_with_an_error_event() -> None:
 async def test_second_signal_does_not_wait() -> None:
     with WorkerProcess.start(drain_seconds=600) as worker:
         children = worker.children()
-        async with aiohttp.ClientSession(worker.url) as http:
-            async with http.post("/generate", json=SLOW) as running:
-                await running.content.readline()
-                worker.signal(signal.SIGTERM)
-                await asyncio.to_thread(worker.logged, "draining")
-                worker.signal(signal.SIGTERM)
-                async with asyncio.timeout(2):
-                    assert await worker.exit_code() == 0
+        async with (
+            aiohttp.ClientSession(worker.url) as http,
+            http.post("/generate", json=SLOW) as running,
+        ):
+            await running.content.readline()
+            worker.signal(signal.SIGTERM)
+            await asyncio.to_thread(worker.logged, "draining")
+            worker.signal(signal.SIGTERM)
+            last = (await running.text()).strip().split("\n\n")[-1]
+            assert json.loads(last[6:])["error"]["code"] == "engine_gone"
+            assert await worker.exit_code() == 0
         assert not psutil.wait_procs(children, timeout=5)[1]
 
 
@@ -91,17 +96,6 @@ async def test_death_of_the_scheduler_ends_requests_clearly_and_the_process() ->
             assert await error_of(answer) == (503, "engine_gone")
         assert await worker.exit_code() == 1
         worker.logged(r"scheduler process ended \(exit code 3\)")
-
-
-async def test_scheduler_ignores_the_terminals_signals() -> None:
-    with WorkerProcess.start() as worker:
-        scheduler = worker.scheduler()
-        scheduler.send_signal(signal.SIGINT)
-        scheduler.send_signal(signal.SIGTERM)
-        async with aiohttp.ClientSession(worker.url) as http:
-            body = {"model": MODEL_NAME, "prompt": "still there", "max_tokens": 2}
-            async with http.post("/v1/completions", json=body) as answer:
-                assert answer.status == 200
 
 
 async def test_nothing_is_served_before_the_model_is_loaded_and_a_signal_ends_the_wait() -> None:
@@ -141,8 +135,9 @@ async def test_what_cannot_start_says_why_and_exits_1(
         assert "secret" not in worker.log
 
 
-async def test_a_model_without_tokenizer_is_refused(tmp_path: Path) -> None:
+async def test_a_model_with_a_broken_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes((MODEL / "config.json").read_bytes())
+    (tmp_path / "tokenizer.json").write_text("{}")
     with WorkerProcess.start(ready=False, model=str(tmp_path)) as worker:
         await asyncio.to_thread(worker.logged, "cannot load the tokenizer")
         assert await worker.exit_code() == 1

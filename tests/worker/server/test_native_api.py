@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from typing import Any
 
 import aiohttp
@@ -173,3 +174,12 @@ async def test_metrics_count_tokens_and_latencies(http: aiohttp.ClientSession) -
     await post(http, "/generate", text=TEXT, sampling_params={"max_new_tokens": 5})
     after = [await metric(http, name) for name in (first, next_)]
     assert [now - then for now, then in zip(after, before, strict=True)] == [1, 4]
+
+
+async def test_scheduler_ignores_the_terminals_signals(
+    http: aiohttp.ClientSession, worker: WorkerProcess
+) -> None:
+    scheduler = worker.scheduler()
+    scheduler.send_signal(signal.SIGINT)
+    scheduler.send_signal(signal.SIGTERM)
+    await post(http, "/generate", text="still there", sampling_params={"max_new_tokens": 2})

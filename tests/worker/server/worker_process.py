@@ -1,11 +1,10 @@
-"""A worker in a process of its own, with the stand-in for its scheduler; started as a module too.
+"""A worker in a process of its own, with the stand-in for its scheduler.
 
 `with WorkerProcess.start(...)` waits until it is ready; leaving ends it, whatever happened.
 """
 
 import asyncio
 import json
-import logging
 import os
 import re
 import signal
@@ -18,9 +17,6 @@ from pathlib import Path
 
 import aiohttp
 import psutil
-
-from pando_worker.serve import run
-from pando_worker.settings import WorkerSettings
 
 MODEL = Path(__file__).parents[3] / "examples" / "models" / "pando-tiny"
 MODEL_NAME = "pando-tiny"
@@ -43,7 +39,7 @@ class WorkerProcess:
         """Started, and ready to generate unless told not to wait for that."""
         options = {"model": str(MODEL), "port": 0, **settings}
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, json.dumps(options)],
+            [sys.executable, "-m", "tests.worker.server.main", json.dumps(options)],
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -114,19 +110,3 @@ async def until(condition: Callable[[], Awaitable[bool]], *, within_s: float = 1
     async with asyncio.timeout(within_s):
         while not await condition():  # noqa: ASYNC110, it is another process's condition
             await asyncio.sleep(0.02)
-
-
-def _configure_logging() -> None:
-    logging.basicConfig(level="INFO", format="%(levelname)s %(name)s %(message)s")
-
-
-def _main() -> int:
-    from tests.worker.server.stand_in import run_stand_in
-
-    _configure_logging()
-    settings = WorkerSettings.model_validate(json.loads(sys.argv[1]))
-    return run(settings, _configure_logging, run_stand_in)
-
-
-if __name__ == "__main__":
-    sys.exit(_main())

@@ -131,6 +131,7 @@ class _End:
             patience = self._service.settings.drain_seconds
             await self._first(gate.wait_empty(), self._died.wait(), within_s=patience)
         if self._died.is_set():
+            self._process.join(1)  # its pipe closes a moment before its exit code is there
             code, reason = 1, f"the scheduler process ended (exit code {self._process.exitcode})"
             log.error(reason)
         else:

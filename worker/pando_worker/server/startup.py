@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from pando_worker.settings import WorkerSettings
 
+BACKLOG = 2048
+"""Connections that wait until the server, still being imported, takes them."""
+
 
 class CannotStartError(Exception):
     """The worker cannot start; the message tells the operator why."""
@@ -12,7 +15,7 @@ class CannotStartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    listener: socket.socket  # bound, not listening yet
+    listener: socket.socket
     url: str  # where routers reach it
     replica: str  # its name in the fleet
 
@@ -26,6 +29,7 @@ def bind(settings: WorkerSettings) -> Address:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(where)
+        listener.listen(BACKLOG)
     except OSError as error:
         raise CannotStartError(
             f"cannot listen on {settings.host} port {settings.port}: {error.strerror}"
