@@ -33,15 +33,18 @@ class Heart:
 
     async def run(self) -> None:
         changed = self._service.engine.changed
-        while True:
-            changed.clear()
-            await self._beat()
+        task = asyncio.current_task()
+        assert task is not None
+        await self._beat()
+        # redis-py waits with asyncio.wait_for, which before Python 3.12 loses a cancellation that
+        # comes together with its result: only the task itself still knows.
+        while not task.cancelling():
             await asyncio.sleep(MIN_INTERVAL_S)
             with suppress(TimeoutError):
-                # Not wait_for: before Python 3.12 it swallows a cancellation that comes with the
-                # change, as at the end of a dead scheduler's worker.
                 async with asyncio.timeout(MAX_INTERVAL_S - MIN_INTERVAL_S):
                     await changed.wait()
+            changed.clear()
+            await self._beat()
 
     async def leave(self) -> None:
         try:
