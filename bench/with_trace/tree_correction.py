@@ -1,6 +1,8 @@
 """What should become of the tree when a replica had less of a prompt cached than it promised?
 
-Run: python bench/with_trace/tree_correction.py TRACE.jsonl.gz (Mooncake's format; starts a Valkey of its own).
+Run: python bench/with_trace/tree_correction.py TRACE.jsonl.gz
+The trace is in Mooncake's format; a Valkey of its own is started.
+
 Replays the trace in virtual time on the real placement script and, per replica, a real RadixCache
 of 512-token blocks behind one prefill queue. Answers occupy the cache as well, which the shared
 tree does not know, so it promises too much. `cut` removes the prompt's path behind what was

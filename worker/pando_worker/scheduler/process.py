@@ -5,6 +5,7 @@ parent, which drains first and then ends it; should the parent die, it ends by i
 """
 
 import logging
+import multiprocessing
 import os
 import signal
 import sys
@@ -79,7 +80,9 @@ class _Loop:
         self._events = events
         self._decoder = msgspec.msgpack.Decoder(Command)
         self._encoder = msgspec.msgpack.Encoder()
-        self._parent = os.getppid()
+        parent = multiprocessing.parent_process()
+        assert parent is not None, "the scheduler is a child process of the HTTP process"
+        self._parent = parent
         self._stats: Stats | None = None
         self._stats_at = 0.0
 
@@ -93,7 +96,7 @@ class _Loop:
                 page_size=kv.page_size,
             )
         )
-        while os.getppid() == self._parent:
+        while self._parent.is_alive():
             self._receive()
             for event in self._scheduler.step():
                 self._send(event)
@@ -121,6 +124,6 @@ class _Loop:
         """Blocks while the HTTP process cannot take more, but not past its death."""
         data = self._encoder.encode(event)
         while not self._events.poll(POLL_MS, zmq.POLLOUT):
-            if os.getppid() != self._parent:
+            if not self._parent.is_alive():
                 sys.exit(1)
         self._events.send(data)
