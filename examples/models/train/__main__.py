@@ -16,11 +16,12 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 from .chats import conversations
 from .corpus import Module, read_corpus
 from .muon import Muon
-from .tokenizer import BOS, END, MAX_LENGTH, VOCAB_SIZE, train_tokenizer
+from .tokenizer import BOS, END, MAX_LENGTH, VOCAB_SIZE, save_tokenizer, train_tokenizer
 
 SEED = 1
 HELD_OUT_EVERY = 40  # every 40th module is kept for the held-out loss
-MUON_LR, ADAM_LR, WEIGHT_DECAY = 8e-3, 3e-3, 0.05
+HELD_OUT_TOKENS = 16_384
+MUON_LR, ADAM_LR, WEIGHT_DECAY = 1e-2, 4e-3, 0.05
 WARMUP = 0.04  # share of the run
 
 
@@ -41,31 +42,28 @@ class Phase:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--output", type=Path, required=True, help="folder to write")
-    arguments.add_argument("--tokens", type=int, default=5_000_000, help="tokens to train on")
+    arguments.add_argument("--tokens", type=int, default=3_600_000, help="tokens to train on")
     options = arguments.parse_args()
 
     torch.manual_seed(SEED)
     torch.set_num_threads(1)  # the same sums in the same order on any machine
     rng = random.Random(SEED)
-
     modules = read_corpus()
-    held_out, training = modules[::HELD_OUT_EVERY], modules
+    held_out = modules[::HELD_OUT_EVERY]
     training = [module for index, module in enumerate(modules) if index % HELD_OUT_EVERY]
-    prose = [p for module in training for p in module.paragraphs]
-    answers = [p for module in training for entry in module.entries for p in entry.paragraphs]
-    tokenizer = train_tokenizer(prose + answers + [m.name for m in training])
-    model = LlamaForCausalLM(model_config(tokenizer))
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{len(prose)} paragraphs, {sum(map(len, prose))} characters, {parameters} parameters")
 
+    tokenizer = train_tokenizer(tokenizer_texts(training, rng))
+    model = LlamaForCausalLM(model_config(tokenizer))
+    print(
+        f"{sum(len(p) for m in training for p in m.paragraphs)} characters of prose, "
+        f"{sum(len(m.entries) for m in training)} entries, {model.num_parameters()} parameters"
+    )
     phases = [
-        Phase(int(options.tokens * 0.85), batch=4, length=512, max_turns=5),
+        Phase(int(options.tokens * 0.85), batch=2, length=512, max_turns=5),
         Phase(int(options.tokens * 0.15), batch=1, length=2048, max_turns=16),
     ]
     train(model, tokenizer, training, phases, rng)
-    model.eval()
-    loss = held_out_loss(model, tokenizer, held_out)
-    print(f"held-out loss {loss:.3f}")
+    print(f"held-out loss {held_out_loss(model, tokenizer, held_out):.3f}")
 
     model.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id,
@@ -76,14 +74,21 @@ def main() -> None:
         top_p=0.9,
     )
     model.to(torch.bfloat16).save_pretrained(options.output)
-    tokenizer.save_pretrained(options.output)
+    save_tokenizer(tokenizer, options.output)
+
+
+def tokenizer_texts(modules: list[Module], rng: random.Random) -> list[str]:
+    entries = [entry for module in modules for entry in module.entries]
+    messages = [message for chat in conversations(entries, rng, max_turns=2) for message in chat]
+    prose = [paragraph for module in modules for paragraph in module.paragraphs]
+    return prose + [part for message in messages for part in message.values()]
 
 
 def model_config(tokenizer: PreTrainedTokenizerFast) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=VOCAB_SIZE,
-        hidden_size=256,
-        intermediate_size=688,
+        hidden_size=192,
+        intermediate_size=512,
         num_hidden_layers=4,
         num_attention_heads=4,
         num_key_value_heads=2,
@@ -127,8 +132,8 @@ def train(
                 optimizer.zero_grad()
             step += 1
             seen += phase.batch * phase.length
-            mean = loss.item() if step == 1 else 0.95 * mean + 0.05 * loss.item()
-            if step % 20 == 0 or step == total:
+            mean = loss.item() if step == 1 else 0.98 * mean + 0.02 * loss.item()
+            if step % 100 == 0 or step == total:
                 seconds = time.perf_counter() - start
                 print(
                     f"step {step}/{total}  tokens {seen}  loss {mean:.3f}  "
@@ -152,17 +157,16 @@ def next_token_loss(model: LlamaForCausalLM, tokens: Tensor) -> Tensor:
 def batches(
     tokenizer: PreTrainedTokenizerFast, modules: list[Module], phase: Phase, rng: random.Random
 ) -> Iterator[Tensor]:
-    """Endless: epoch after epoch of shuffled documents, packed into rows without padding."""
-    size = phase.batch * (phase.length + 1)
-    stream: list[int] = []
+    """Endless: epoch after epoch of shuffled documents, packed into shuffled rows, no padding."""
+    row = phase.length + 1
     while True:
         texts = documents(tokenizer, modules, phase.max_turns, rng)
         rng.shuffle(texts)
-        for ids in tokenizer(texts, verbose=False)["input_ids"]:
-            stream += ids
-        while len(stream) >= size:
-            yield torch.tensor(stream[:size]).view(phase.batch, phase.length + 1)
-            del stream[:size]
+        tokens = [token for ids in tokenizer(texts, verbose=False)["input_ids"] for token in ids]
+        rows = [tokens[start : start + row] for start in range(0, len(tokens) - row, row)]
+        rng.shuffle(rows)  # spreads a long document over many batches
+        for start in range(0, len(rows) - phase.batch, phase.batch):
+            yield torch.tensor(rows[start : start + phase.batch])
 
 
 def documents(
@@ -179,12 +183,11 @@ def documents(
 def held_out_loss(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, modules: list[Module]
 ) -> float:
-    phase = Phase(0, batch=1, length=512, max_turns=5)
-    texts = documents(tokenizer, modules, phase.max_turns, random.Random(SEED))
-    count = sum(map(len, tokenizer(texts, verbose=False)["input_ids"])) // 513
+    phase = Phase(HELD_OUT_TOKENS, batch=4, length=512, max_turns=5)
     stream = batches(tokenizer, modules, phase, random.Random(SEED))
-    losses = [next_token_loss(model, next(stream)).item() for _ in range(count)]
-    return sum(losses) / len(losses)
+    return (
+        sum(next_token_loss(model, next(stream)).item() for _ in range(phase.steps)) / phase.steps
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""English prose from the Python standard library: docstrings, comments, pydoc topics, the license.
+"""English prose from the Python standard library: docstrings, pydoc topics and the license.
 
 `read_corpus()` gives the modules in a fixed order, so one Python build always gives one corpus. A
 module holds its prose paragraphs, each once in the whole corpus, and an `Entry` for each public
@@ -20,19 +20,18 @@ from typing import Literal
 Kind = Literal["module", "class", "function", "topic"]
 
 STDLIB = Path(sysconfig.get_paths()["stdlib"])
-SKIPPED_FOLDERS = {"site-packages", "test", "tests", "idle_test", "turtledemo", "pydoc_data"}
+SKIPPED = {"site-packages", "test", "tests", "turtledemo", "pydoc_data", "idlelib", "lib2to3"}
 PUBLIC_NAMES = {"posixpath": "os.path", "_collections_abc": "collections.abc", "builtins": ""}
 FLAT_PACKAGES = {"asyncio", "unittest"}  # users import their names from the package itself
-UNASKED_PACKAGES = {"idlelib", "lib2to3", "distutils"}  # read as prose, but nobody asks about them
 
 COMMON_WORDS = re.compile(
-    r"\b(a|an|and|are|as|be|by|for|from|if|in|is|it|of|or|that|the|to)\b", re.I
+    r"\b(an?|and|are|as|be|by|for|from|if|in|is|it|of|or|that|the|to)\b", re.I
 )
 MARKUP = [
     (re.compile(r":[a-z:]+:`[~!]?([^`<]+?)(?:\s*<[^>]*>)?`"), r"\1"),  # :func:`os.walk`
     (re.compile(r"``([^`]+)``|`([^`']+)[`']"), r"\1\2"),  # ``code``, `code`, `code'
     (re.compile(r"\*\*?([\w.]+)\*\*?"), r"\1"),  # *emphasis*
-    (re.compile(r" +\(see [^)]*\)"), ""),
+    (re.compile(r" *[^.!?]*:+$"), ""),  # announces an example
 ]
 NOT_PROSE = re.compile(r">>>|^[-*+=|#:@<\[{]|[{}|\\~]|==|::|->|https?://|XXX|TODO|\bself\b|_{3}")
 
@@ -48,18 +47,16 @@ class Entry:
 
 @dataclass
 class Module:
-    """What one module says: everything in `paragraphs`, what names its public objects `entries`."""
+    """What one module says: `paragraphs` are all its prose, `entries` its public objects."""
 
     name: str
     paragraphs: list[str] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
 
-    def add(self, name: str, kind: Kind, text: str) -> None:
-        paragraphs = prose(text)
+    def add(self, name: str, kind: Kind, docstring: object) -> None:
+        paragraphs = prose(docstring) if isinstance(docstring, str) else []
         self.paragraphs += paragraphs
-        parts = name.split(".")
-        public = parts[0] not in UNASKED_PACKAGES and not any(p.startswith("_") for p in parts)
-        if paragraphs and public:
+        if paragraphs and not any(part.startswith("_") for part in name.split(".")):
             self.entries.append(Entry(name, kind, tuple(paragraphs)))
 
 
@@ -79,20 +76,17 @@ def prose(text: str) -> list[str]:
     """The paragraphs of a text that read as English, each on one line, without markup."""
     found = []
     for index, block in enumerate(re.split(r"\n\s*\n", inspect.cleandoc(text))):
-        if index and block.startswith(" "):
-            continue  # indented: an example or a table
         paragraph = " ".join(block.split())
         for pattern, replacement in MARKUP:
             paragraph = pattern.sub(replacement, paragraph)
-        paragraph = re.sub(r" *[^.!?]*:+$", "", paragraph)  # announces an example
         if index == 0 and re.search(r"[\w)\"']$", paragraph):
             paragraph += "."  # a summary line
-        if _is_prose(paragraph):
+        if not block.startswith(" ") and _is_english(paragraph):  # indented: an example, a table
             found.append(paragraph)
     return found
 
 
-def _is_prose(paragraph: str) -> bool:
+def _is_english(paragraph: str) -> bool:
     words = paragraph.split()
     letters = sum(character.isalpha() or character == " " for character in paragraph)
     return (
@@ -108,37 +102,26 @@ def _is_prose(paragraph: str) -> bool:
 
 def _public(module_name: str) -> str:
     package = module_name.split(".")[0]
-    if package in FLAT_PACKAGES:
-        return package
-    return PUBLIC_NAMES.get(module_name, module_name)
+    return package if package in FLAT_PACKAGES else PUBLIC_NAMES.get(module_name, module_name)
 
 
 def _python_modules() -> Iterator[Module]:
     for path in sorted(STDLIB.rglob("*.py")):
         parts = path.relative_to(STDLIB).with_suffix("").parts
-        if SKIPPED_FOLDERS.intersection(parts):
-            continue
-        name = _public(".".join(parts).removesuffix(".__init__"))
-        try:
-            source = path.read_text()
-            tree = ast.parse(source)
-        except (SyntaxError, UnicodeDecodeError):
-            continue  # lib2to3 keeps such files on purpose
-        module = Module(name)
-        _add_docstrings(module, tree, name)
-        for comment in re.findall(r"(?:^[ \t]*#.*\n){2,}", source, re.MULTILINE):
-            module.paragraphs += prose(re.sub(r"^[ \t]*#+", "", comment, flags=re.MULTILINE))
-        yield module
+        if not SKIPPED.intersection(parts):
+            module = Module(_public(".".join(parts).removesuffix(".__init__")))
+            _add_docstrings(module, ast.parse(path.read_bytes()), module.name)
+            yield module
 
 
 def _add_docstrings(module: Module, node: ast.AST, name: str) -> None:
     match node:
         case ast.Module():
-            module.add(name, "module", ast.get_docstring(node) or "")
+            module.add(name, "module", ast.get_docstring(node))
         case ast.ClassDef():
-            module.add(name, "class", ast.get_docstring(node) or "")
+            module.add(name, "class", ast.get_docstring(node))
         case ast.FunctionDef() | ast.AsyncFunctionDef():
-            module.add(name, "function", ast.get_docstring(node) or "")
+            module.add(name, "function", ast.get_docstring(node))
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             _add_docstrings(module, child, f"{name}.{child.name}")
@@ -150,35 +133,30 @@ def _extension_modules() -> Iterator[Module]:
     for name in sorted(shared | set(sys.builtin_module_names)):
         if "test" in name or "xx" in name:
             continue
-        public = _public(name).removeprefix("_")
         try:
             live = importlib.import_module(name)
         except ImportError:
-            continue  # its C library is missing on this machine
+            continue  # its C library is missing here, as Tk's often is
+        public = _public(name).removeprefix("_")
         module = Module(name)
-        module.add(public, "module", _docstring(live))
+        module.add(public, "module", live.__doc__)
         for key, member in sorted(vars(live).items()):
             qualified = f"{public}.{key}".removeprefix(".")
             if inspect.isclass(member):
-                module.add(qualified, "class", _docstring(member))
+                module.add(qualified, "class", member.__doc__)
                 for method, descriptor in sorted(vars(member).items()):
                     if inspect.isroutine(descriptor):
-                        module.add(f"{qualified}.{method}", "function", _docstring(descriptor))
+                        module.add(f"{qualified}.{method}", "function", descriptor.__doc__)
             elif inspect.isroutine(member):
-                module.add(qualified, "function", _docstring(member))
+                module.add(qualified, "function", member.__doc__)
         yield module
-
-
-def _docstring(live: object) -> str:
-    return live.__doc__ if isinstance(live.__doc__, str) else ""
 
 
 def _topics() -> Module:
     module = Module("topics")
-    for name, text in sorted(topics.items()):
-        title = text.lstrip().split("\n")[0].replace('"', "").lower()
-        body = re.sub(r"^.*\n\*{4,}\n", "", text.lstrip(), count=1)
-        module.add(title if title[:1].isalpha() else name, "topic", body)
+    for _, text in sorted(topics.items()):
+        title, _, body = text.strip().partition("\n")
+        module.add(title.replace('"', "").lower(), "topic", body.lstrip("*\n"))
     return module
 
 

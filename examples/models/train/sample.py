@@ -16,7 +16,6 @@ CHATS = [
     ["How do I sort a list?"],
     ["What does list.append do?", "What does list.pop do?", "Tell me more."],
 ]
-MAX_NEW_TOKENS = 80
 
 
 def main(folder: str) -> None:
@@ -25,12 +24,10 @@ def main(folder: str) -> None:
 
     def written_after(prompt: str, temperature: float) -> str:
         torch.manual_seed(1)
-        inputs = tokenizer(prompt, return_tensors="pt")
-        sampling = {"do_sample": True, "temperature": temperature} if temperature else {}
-        output = model.generate(
-            **inputs, max_new_tokens=MAX_NEW_TOKENS, **(sampling or {"do_sample": False})
-        )
-        return str(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :]))
+        ids = tokenizer(prompt, return_tensors="pt")
+        how = {"temperature": temperature, "top_p": 0.9} if temperature else {}
+        output = model.generate(**ids, max_new_tokens=80, do_sample=bool(temperature), **how)
+        return str(tokenizer.decode(output[0, ids["input_ids"].shape[1] :]))
 
     for temperature in (0.0, 0.7):
         print(f"\n--- temperature {temperature}\n")
