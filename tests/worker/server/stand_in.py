@@ -64,7 +64,7 @@ def run_stand_in(
         sys.exit(1)
     context = zmq.Context()
     commands, events = context.socket(zmq.PULL), context.socket(zmq.PUSH)
-    commands.connect(command_endpoint)
+    commands.bind(command_endpoint)
     events.connect(event_endpoint)
     if settings.pool == LONG_LOAD:
         while _parent_lives():

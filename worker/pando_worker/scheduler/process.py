@@ -1,7 +1,8 @@
 """The scheduler process: loads the model, then turns commands into steps and steps into events.
 
-Started by the HTTP process, which binds both sockets. It leaves the terminal's signals to its
-parent, which drains first and then ends it; should the parent die, it ends by itself.
+Started by the HTTP process. It binds the commands' end and connects to the events'. It leaves the
+terminal's signals to its parent, which drains first and then ends it; should the parent die, it
+ends by itself.
 """
 
 import logging
@@ -41,7 +42,7 @@ def run_scheduler(
     context = zmq.Context()
     commands, events = context.socket(zmq.PULL), context.socket(zmq.PUSH)
     try:
-        commands.connect(command_endpoint)
+        commands.bind(command_endpoint)
         events.connect(event_endpoint)
         _Loop(_load(settings), commands, events).run()
     except ModelError as error:

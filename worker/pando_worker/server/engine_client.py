@@ -57,13 +57,14 @@ class _Request:
 
 class EngineClient:
     def __init__(self, command_endpoint: str, event_endpoint: str) -> None:
-        """Binds both sockets; to be made in the event loop that uses it."""
+        """Opens both sockets; to be made in the event loop that uses it."""
         self._context = zmq.asyncio.Context()
         # Unlimited, so that an abort never waits: the requests known bound it.
         blocking: zmq.Context[zmq.Socket[bytes]] = zmq.Context.shadow(self._context.underlying)
         self._commands = blocking.socket(zmq.PUSH)
         self._commands.set_hwm(0)
-        self._commands.bind(command_endpoint)
+        # Connecting, other than binding, gives a queue at once: nothing sent is ever refused.
+        self._commands.connect(command_endpoint)
         self._events = self._context.socket(zmq.PULL)
         self._events.bind(event_endpoint)
         self._encoder = msgspec.msgpack.Encoder()
@@ -168,11 +169,7 @@ class EngineClient:
             raise self._gone()
         if self.ready is None:
             raise unavailable("the model is still loading", "model_loading")
-        try:
-            self._commands.send(self._encoder.encode(command), zmq.NOBLOCK)
-        except zmq.Again:
-            # Its end of the pipe is closed, so the process is ending; who watches it calls `end`.
-            raise unavailable("the scheduler process is ending", "engine_gone") from None
+        self._commands.send(self._encoder.encode(command), zmq.NOBLOCK)
 
     def _gone(self) -> ApiError:
         return unavailable(self._ended or "", "engine_gone")

@@ -17,7 +17,7 @@ SchedulerMain = Callable[[WorkerSettings, str, str, Callable[[], None]], None]
 @dataclass(frozen=True, slots=True)
 class SchedulerProcess:
     process: SpawnProcess
-    command_endpoint: str  # for the HTTP process to bind, as the other
+    command_endpoint: str  # for the scheduler process to bind; for the HTTP process the other
     event_endpoint: str
 
 
