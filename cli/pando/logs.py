@@ -7,8 +7,10 @@ settings (`functools.partial(configure, settings)`), so that spawned processes d
 
 import logging
 import sys
+from collections.abc import Callable, MutableMapping
+from datetime import datetime
 from types import TracebackType
-from typing import Annotated, Literal, TextIO
+from typing import Annotated, Any, Literal, TextIO
 
 import structlog
 from pydantic import Field
@@ -38,7 +40,7 @@ def configure(settings: LogSettings) -> None:
     An exception that nobody catches becomes a log line too.
     """
     handler = _StandardErrorHandler()
-    handler.setFormatter(_formatter(human=is_human(settings)))
+    handler.setFormatter(_formatter(settings))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
@@ -52,6 +54,28 @@ def configure(settings: LogSettings) -> None:
 def is_human(settings: LogSettings) -> bool:
     """Whether lines are for people rather than for machines."""
     return settings.format == "human" or (settings.format == "auto" and sys.stderr.isatty())
+
+
+def renderer(settings: LogSettings) -> Callable[[MutableMapping[str, Any]], str]:
+    """What makes a line of a record: its event, fields, and the process it is from if another."""
+    to_json = structlog.processors.JSONRenderer(default=str)
+    to_text = structlog.dev.ConsoleRenderer(
+        colors=sys.stderr.isatty(),
+        exception_formatter=structlog.dev.plain_traceback,  # others show local variables
+    )
+
+    def render_for_machines(record: MutableMapping[str, Any]) -> str:
+        return redact(str(to_json(None, "", record)))
+
+    def render_for_people(record: MutableMapping[str, Any]) -> str:
+        process = record.pop("process", "")
+        if "timestamp" in record:
+            local_time = datetime.fromisoformat(record["timestamp"]).astimezone()
+            record["timestamp"] = f"{local_time:%H:%M:%S}"
+        line = redact(str(to_text(None, "", record)))
+        return f"{process:>9} {line}" if process else line
+
+    return render_for_people if is_human(settings) else render_for_machines
 
 
 def _log_uncaught(
@@ -74,38 +98,26 @@ class _StandardErrorHandler(logging.StreamHandler[TextIO]):
         return sys.stderr
 
 
-def _formatter(human: bool) -> logging.Formatter:
+def _formatter(settings: LogSettings) -> logging.Formatter:
+    render = renderer(settings)
     fields: list[Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
         _drop_color_message,
-        structlog.processors.TimeStamper(fmt="%H:%M:%S" if human else "iso", utc=not human),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
     ]
-    renderers: list[Processor]
-    if human:
-        renderers = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
-    else:
-        renderers = [
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(default=str),
-        ]
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=fields,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            *renderers,
-            _redact,
+            lambda _logger, _method, record: render(record),
         ],
     )
 
 
-def _drop_color_message(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+def _drop_color_message(_logger: WrappedLogger, _method: str, record: EventDict) -> EventDict:
     """uvicorn says some things twice, the second time in colours."""
-    line.pop("color_message", None)
-    return line
-
-
-def _redact(_logger: WrappedLogger, _method: str, line: EventDict) -> str:
-    """The last processor: the rendered line (structlog's types know it as an event)."""
-    return redact(str(line))
+    record.pop("color_message", None)
+    return record

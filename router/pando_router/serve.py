@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable
 from types import FrameType
 
@@ -15,14 +14,13 @@ from pando_router.settings import RouterSettings
 logger = logging.getLogger("pando.router")
 
 
-def run(settings: RouterSettings, configure_logging: Callable[[], None]) -> None:
+def run(settings: RouterSettings, configure_logging: Callable[[], None]) -> int:
     """Serves until SIGTERM or SIGINT: not ready from then on, running requests may finish within
-    `drain_seconds`, then returns. A second signal ends it at once, with exit code 1."""
+    `drain_seconds`. Returns the exit code: 1 where a second signal ended it at once."""
     configure_logging()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         finished = runner.run(_serve(settings))
-    if not finished:
-        sys.exit(1)
+    return 0 if finished else 1
 
 
 async def _serve(settings: RouterSettings) -> bool:

@@ -26,7 +26,8 @@ import logging, sys
 from pando_router.serve import run
 from pando_router.settings import RouterSettings
 redis, port, drain_seconds = sys.argv[1:]
-run(RouterSettings(redis=redis, port=port, drain_seconds=drain_seconds), logging.basicConfig)
+settings = RouterSettings(redis=redis, port=port, drain_seconds=drain_seconds)
+sys.exit(run(settings, logging.basicConfig))
 """
 
 

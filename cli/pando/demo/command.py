@@ -10,7 +10,7 @@ from rich.table import Table
 from pando.demo.conversations import conversations
 from pando.demo.measure import DemoError, Outcome, hold_all
 from pando.demo.settings import DemoSettings
-from pando.logs import LogSettings, is_human
+from pando.logs import LogSettings
 from pando.redact import redact
 from pando.up.display import log_relay
 from pando.up.fleet import Fleet
@@ -19,6 +19,7 @@ from pando.up.plan import Plan, PlanError, free_port, shipped_model
 from pando.up.session import in_fleet
 
 HOST = "127.0.0.1"
+KV_TOKENS = 12_000  # of each worker: two hold all that is asked for once, but not twice
 POLICIES = ("round_robin", "cache_aware")
 
 
@@ -46,8 +47,6 @@ async def _measure(
     settings: DemoSettings, log: LogSettings, policy: str, console: Console
 ) -> Outcome | None:
     """The policy's outcome in a fleet of its own, whose caches are empty at first."""
-    # What the parts do in detail is not what this command shows.
-    log = LogSettings(level="warning", format="human" if is_human(log) else "json")
     plan = Plan(
         model=settings.model or shipped_model(),
         workers=settings.workers,
@@ -55,8 +54,9 @@ async def _measure(
         port=free_port(HOST),
         redis=None,
         drain_seconds=0,
-        log=log,
+        log_level="warning",  # what the parts do in detail is not what this command shows
         policy=policy,
+        max_total_tokens=KV_TOKENS,
     )
     return await in_fleet(plan, log_relay(log), partial(_work, policy=policy, console=console))
 
@@ -64,17 +64,20 @@ async def _measure(
 async def _work(fleet: Fleet, policy: str, console: Console) -> Outcome:
     took = await fleet.ready()
     load = conversations()
+    count, turns = len(load), len(load[0].questions)
     console.print(
-        f"{policy}: fleet ready in {max(took.values()):.1f} s;"
-        f" {len(load)} conversations of {len(load[0].questions)} turns …"
+        f"{policy}: ready in {max(took.values()):.1f} s, now {count} conversations of {turns} turns"
     )
     return await hold_all(fleet.router.url, fleet.model, load)
 
 
 def _table(outcomes: dict[str, Outcome]) -> Table:
-    table = Table(title="the same conversations, two ways to choose a replica")
+    table = Table(
+        title="the same conversations, two ways to choose a replica",
+        caption=f"{KV_TOKENS:,} KV tokens a worker: together they hold it all once, not twice",
+    )
     table.add_column("policy")
-    for column in ("prompt tokens", "cached", "share", "TTFT mean", "TTFT p99", "total"):
+    for column in ("prompt", "cached", "share", "TTFT mean", "TTFT p99", "total"):
         table.add_column(column, justify="right")
     for policy, outcome in outcomes.items():
         table.add_row(

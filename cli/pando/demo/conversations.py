@@ -9,7 +9,20 @@ import pydoc
 import random
 from dataclasses import dataclass
 
-MODULES = ("argparse", "difflib", "doctest", "heapq", "json", "socket", "textwrap", "zipfile")
+MODULES = (
+    "argparse",
+    "csv",
+    "difflib",
+    "doctest",
+    "heapq",
+    "json",
+    "pickle",
+    "random",
+    "socket",
+    "statistics",
+    "textwrap",
+    "zipfile",
+)
 SYSTEM_PROMPT_CHARS = 3000
 USERS = 3  # of each assistant
 QUESTIONS = (

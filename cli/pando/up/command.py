@@ -5,7 +5,7 @@ import asyncio
 import click
 from rich.console import Console
 
-from pando.logs import LogSettings, is_human
+from pando.logs import LogSettings
 from pando.redact import redact
 from pando.up.display import log_relay, show_table, welcome
 from pando.up.fleet import Fleet
@@ -20,8 +20,6 @@ def run(settings: UpSettings, log: LogSettings) -> int:
 
     Raises SettingsError for wrong variables of the workers or the router.
     """
-    # The parts write to pipes, and what they write is shown where we log: they log in our form.
-    log = LogSettings(level=log.level, format="human" if is_human(log) else "json")
     try:
         plan = Plan(
             model=settings.model or shipped_model(),
@@ -30,7 +28,7 @@ def run(settings: UpSettings, log: LogSettings) -> int:
             port=settings.port,
             redis=settings.redis,
             drain_seconds=settings.drain_seconds,
-            log=log,
+            log_level=log.level,
         )
         asyncio.run(in_fleet(plan, log_relay(log), _serve))
     except (PlanError, PartError) as error:

@@ -5,11 +5,13 @@ import json
 import sys
 from collections.abc import Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
-from pando.logs import LogSettings, is_human
+from pando.logs import LogSettings, renderer
 from pando.up.process import Relay, log_record
 from pando.up.router_client import ReplicaRow, RouterClient
 
@@ -18,24 +20,19 @@ STATE_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow"}
 
 
 def log_relay(log: LogSettings) -> Relay:
-    """Passes the parts' output on to standard error, with the name of the part: in front of the
-    line for people, inside the JSON object for machines.
+    """Passes the parts' output on to standard error, with the name of the part.
 
-    Redis's lines are shown for debugging only: at each start it warns of what matters not here.
+    The parts log JSON, which is rendered here where people read. Redis's lines are shown for
+    debugging only: at each start it warns of what matters not here.
     """
+    render = renderer(log)
 
-    def shown(name: str) -> bool:
-        return name != "redis" or log.level == "debug"
+    def relay(name: str, line: str) -> None:
+        if name != "redis" or log.level == "debug":
+            record = {"process": name, **log_record(line)}
+            print(render(record), file=sys.stderr, flush=True)
 
-    def relay_for_people(name: str, line: str) -> None:
-        if shown(name):
-            print(f"{name:>9} | {line}", file=sys.stderr, flush=True)
-
-    def relay_for_machines(name: str, line: str) -> None:
-        if shown(name):
-            print(json.dumps({"process": name, **log_record(line)}), file=sys.stderr, flush=True)
-
-    return relay_for_people if is_human(log) else relay_for_machines
+    return relay
 
 
 def welcome(url: str, model: str, seconds: dict[str, float]) -> str:
@@ -72,16 +69,16 @@ async def show_table(router: RouterClient, console: Console) -> None:
 
 def table(replicas: Sequence[ReplicaRow], note: str) -> Table:
     """KV tokens in use by running requests, and kept for requests to come, of the pool's size."""
-    result = Table(caption=note or None, caption_style="red")
+    result = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)  # fits 80 columns
+    result.caption, result.caption_style = note or None, "red"
     for column in ("replica", "state"):
-        result.add_column(column)
+        result.add_column(column, no_wrap=True)
     for column in ("running", "waiting", "KV used", "KV cached", "KV tokens", "hit rate"):
-        result.add_column(column, justify="right")
+        result.add_column(column, justify="right", no_wrap=True)
     for row in replicas:
-        style = STATE_STYLES.get(row.state, "red")
         result.add_row(
             row.replica,
-            f"[{style}]{row.state}[/{style}]",
+            Text(row.state, STATE_STYLES.get(row.state, "red")),
             str(row.running),
             str(row.waiting),
             _share(row.pinned_tokens, row.capacity_tokens),

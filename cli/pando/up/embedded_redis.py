@@ -26,6 +26,7 @@ def embedded_redis(private_directory: Path) -> tuple[Command, str]:
         "maxmemory": MAX_MEMORY,
         "maxmemory-policy": "volatile-lru",
         "loglevel": "warning",
+        "set-proc-title": "no",  # ps is to show these options rather than a title
     }
     arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
     return Command("redis", (str(get_binary_path()), *arguments), {}), f"unix://{socket}"

@@ -7,6 +7,7 @@ async with Fleet(plan, relay) as fleet:
 import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -42,7 +43,11 @@ class Fleet:
             self._redis_url = plan.redis
         commands.append(plan.router_command(self._redis_url))
         commands.extend(plan.worker_commands(self._redis_url))
-        self._parts = {command.name: Part(command, self._guard, relay) for command in commands}
+        temporary = {"TMPDIR": str(directory)}  # what a killed process leaves there goes with it
+        self._parts = {
+            c.name: Part(replace(c, environment={**c.environment, **temporary}), self._guard, relay)
+            for c in commands
+        }
 
     async def __aenter__(self) -> "Fleet":
         self.router = RouterClient(self._plan.url)

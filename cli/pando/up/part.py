@@ -18,7 +18,7 @@ class PartError(Exception):
     """A part ended before it was ever ready: what it is to serve is wrong, and stays wrong."""
 
     def __init__(self, name: str, end: Exit) -> None:
-        super().__init__(f"{name} ended while starting ({end}): {end.last_message}")
+        super().__init__(f"{name} ended while starting ({end}): {end.reason}")
 
 
 class Part:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pando
-from pando.logs import LogSettings
 from pando.redact import redact
 from pando.settings.load import Given, flag_of, load
 from pando.up.process import Command
@@ -36,8 +35,9 @@ class Plan:
     port: int
     redis: str | None  # None starts an embedded one
     drain_seconds: float
-    log: LogSettings
+    log_level: str
     policy: str | None = None  # None leaves it to PANDO_ROUTER_POLICY
+    max_total_tokens: int | None = None  # None leaves it to PANDO_WORKER_MAX_TOTAL_TOKENS
 
     @property
     def url(self) -> str:
@@ -52,6 +52,8 @@ class Plan:
             "port": 0,
             "drain_seconds": self.drain_seconds,
         }
+        if self.max_total_tokens:
+            shared["max_total_tokens"] = self.max_total_tokens
         settings = load(WorkerSettings, _ours(shared))
         shared["threads"] = settings.threads or max(1, cores() // self.workers)
         return [
@@ -77,8 +79,8 @@ class Plan:
         flags = [word for key, value in values.items() for word in (flag_of(key), str(value))]
         environment = {
             f"PANDO_{component.upper()}_REDIS": redis,
-            "PANDO_LOG_LEVEL": self.log.level,
-            "PANDO_LOG_FORMAT": self.log.format,
+            "PANDO_LOG_LEVEL": self.log_level,
+            "PANDO_LOG_FORMAT": "json",  # for log_relay
         }
         return Command(name, (sys.executable, "-m", "pando", component, *flags), environment)
 

@@ -35,9 +35,13 @@ class Exit:
     last_lines: tuple[str, ...]
 
     @property
-    def last_message(self) -> str:
-        """What it said last; of a JSON log line the event."""
-        return log_record(self.last_lines[-1])["event"] if self.last_lines else "it said nothing"
+    def reason(self) -> str:
+        """The first error it logged, whose consequences the others are, or what it said last."""
+        records = [log_record(line) for line in self.last_lines]
+        for record in records:
+            if record.get("level") in ("error", "critical"):
+                return str(record["event"])
+        return str(records[-1]["event"]) if records else "it said nothing"
 
     def __str__(self) -> str:
         if self.code < 0:
