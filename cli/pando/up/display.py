@@ -41,7 +41,7 @@ def welcome(url: str, model: str, seconds: dict[str, float]) -> str:
     body = json.dumps(
         {
             "model": model,
-            "messages": [{"role": "user", "content": "What is a list?"}],
+            "messages": [{"role": "user", "content": "What does shutil.copy do?"}],
             "max_tokens": 48,
         }
     )
@@ -68,12 +68,12 @@ async def show_table(router: RouterClient, console: Console) -> None:
 
 
 def table(replicas: Sequence[ReplicaRow], note: str) -> Table:
-    """KV tokens in use by running requests, and kept for requests to come, of the pool's size."""
+    """KV tokens: in use by running requests, kept for requests to come, and what the pool holds."""
     result = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)  # fits 80 columns
     result.caption, result.caption_style = note or None, "red"
     for column in ("replica", "state"):
         result.add_column(column, no_wrap=True)
-    for column in ("running", "waiting", "KV used", "KV cached", "KV tokens", "hit rate"):
+    for column in ("running", "waiting", "KV used", "KV cached", "KV size", "hit rate"):
         result.add_column(column, justify="right", no_wrap=True)
     for row in replicas:
         result.add_row(
@@ -81,13 +81,9 @@ def table(replicas: Sequence[ReplicaRow], note: str) -> Table:
             Text(row.state, STATE_STYLES.get(row.state, "red")),
             str(row.running),
             str(row.waiting),
-            _share(row.pinned_tokens, row.capacity_tokens),
-            _share(row.cached_tokens, row.capacity_tokens),
+            f"{row.pinned_tokens:,}",
+            f"{row.cached_tokens:,}",
             f"{row.capacity_tokens:,}",
             "-" if row.hit_rate is None else f"{row.hit_rate:.0%}",
         )
     return result
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.0%}" if whole else "-"

@@ -1,0 +1,64 @@
+"""The documentation says what is: named tests and files exist, the settings are those of today."""
+
+import ast
+import re
+from pathlib import Path
+
+from docs.generate_configuration import PAGE, render
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def names_in(test_file: Path) -> set[str]:
+    """What pytest could collect by name at the top of a module: functions and classes."""
+    names = set()
+    for node in ast.parse(test_file.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                names.add(name)
+            case ast.Assign(targets=[ast.Name(id=name)]):  # TestX = XMachine.TestCase
+                names.add(name)
+    return names
+
+
+def test_every_test_named_in_the_features_page_exists() -> None:
+    text = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/\S+)::(\w+)`", text)
+    assert len(named) > 30
+    missing = [
+        f"{file}::{name}"
+        for file, name in named
+        if not (ROOT / file).is_file() or name not in names_in(ROOT / file)
+    ]
+    assert not missing
+
+
+def test_every_feature_is_shown_by_a_test_or_said_to_be_missing() -> None:
+    text = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if re.match(r"\| (?!feature)[^-]", line)]
+    assert len(rows) > 30
+    assert not [row for row in rows if "::" not in row and "*not yet*" not in row]
+
+
+def test_every_path_named_in_the_features_page_exists() -> None:
+    text = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:cli|fleet|router|worker)/[\w/.]+)`", text)
+    assert len(paths) > 20
+    assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    broken = [
+        f"{page.name}: {link}"
+        for page in PAGES
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / link).exists()
+    ]
+    assert not broken
+
+
+def test_the_configuration_page_is_what_the_settings_classes_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == render(), (
+        "python docs/generate_configuration.py writes it anew"
+    )
