@@ -28,6 +28,7 @@ from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 POOL = "bench"
 PROMPTS = 32
 ROUNDS = 20
+PINGS = 1000
 OTHER_CHUNKS = 8_000  # of other prompts in each tree, so that its size is a real one's
 
 
@@ -102,6 +103,19 @@ async def measure(url: str, trees: str, replicas: int, chunks: int) -> tuple[flo
     return min(in_redis) * 1e6, min(at_router) * 1e6
 
 
+async def ping_us(url: str) -> float:
+    """CPU in Redis of a PING: what of the above is the system's share of any round trip."""
+    redis = connect(url)
+    assert isinstance(redis, Redis)
+    await redis.ping()
+    cpu_s = await redis_cpu_s(redis)
+    for _ in range(PINGS):
+        await redis.ping()
+    used_s = await redis_cpu_s(redis) - cpu_s
+    await redis.aclose()
+    return used_s / PINGS * 1e6
+
+
 async def redis_cpu_s(redis: Redis) -> float:
     """CPU seconds the server has used: a neighbour's share of the core does not count."""
     used = await redis.info("cpu")
@@ -114,6 +128,8 @@ async def main() -> None:
         with ValkeyServer() as server:
             in_redis, at_router = await measure(server.connection_url, trees, replicas, chunks)
         print(f"{trees:<9} {replicas:>8} {chunks:>6} {in_redis:>10.0f} {at_router:>11.0f}")
+    with ValkeyServer() as server:
+        print(f"a PING: {await ping_us(server.connection_url):.0f} µs in Redis")
 
 
 if __name__ == "__main__":
