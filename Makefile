@@ -23,7 +23,7 @@ test: .venv/installed ## all tests
 	.venv/bin/pytest $(ARGS)
 
 test-unit: .venv/installed ## the tests that start no fleet
-	.venv/bin/pytest -m "not e2e" $(ARGS)
+	.venv/bin/pytest -n auto -m "not e2e" $(ARGS)
 
 lint: .venv/installed ## ruff and mypy
 	.venv/bin/ruff check .
