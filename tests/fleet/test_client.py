@@ -4,8 +4,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import trustme
 
 from pando_fleet import (
     Ask,
@@ -17,6 +19,7 @@ from pando_fleet import (
     connect,
 )
 from tests.fleet.redis_server import RedisServer, free_port
+from tests.fleet.tls_front import tls_front
 from tests.fleet.world import BEAT, path
 
 StartValkey = Callable[..., RedisServer]
@@ -65,6 +68,20 @@ async def test_a_tcp_url_with_password_and_database_serves_a_pool(
         await client.set("here", 1)
     with server.admin() as admin:
         assert admin.info("keyspace")["db3"]["keys"] >= 1
+
+
+async def test_a_tls_url_serves_a_pool_where_the_certificate_is_trusted(
+    start_valkey: StartValkey, tmp_path: Path
+) -> None:
+    server, ca = start_valkey(port=free_port(), password=SECRET), trustme.CA()
+    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
+    async with tls_front(server.port, ca) as port:
+        url = f"rediss://:{SECRET}@127.0.0.1:{port}/0"
+        async with _client(f"{url}?ssl_ca_certs={tmp_path / 'ca.pem'}") as client:
+            await _serves_a_pool(client)
+        async with _client(url) as client:
+            with pytest.raises(FleetUnavailable, match="certificate"):
+                await Registry(client).pools()
 
 
 async def test_a_cluster_url_serves_a_pool(start_valkey: StartValkey) -> None:
