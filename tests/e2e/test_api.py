@@ -1,5 +1,8 @@
 """The OpenAI API of a whole fleet, asked by OpenAI's own client through the router."""
 
+import json
+import shutil
+import subprocess
 import uuid
 from typing import Any
 
@@ -15,6 +18,17 @@ from tests.waiting import until_async
 pytestmark = pytest.mark.e2e
 
 QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is a list?"}]
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="there is no curl")
+def test_the_command_that_pando_up_prints_gets_an_answer(up: UpProcess) -> None:
+    lines = up.welcome.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.strip().startswith("curl "))
+    command = "\n".join(lines[start : start + 2])
+    result = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert json.loads(result.stdout)["choices"][0]["message"]["content"]
 
 
 async def test_models_lists_the_one_that_is_served(client: openai.AsyncOpenAI) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import openai
@@ -34,6 +35,8 @@ async def test_ctrl_c_lets_running_requests_finish_and_leaves_nothing() -> None:
     with UpProcess("--workers", "1") as up:
         await asyncio.to_thread(up.wait_ready)
         assert private_directories() - before
+        names = Counter(process.name() for process in up.processes())
+        assert names["valkey-server"] == 1  # so the end of each would be missed below
         async with openai.AsyncOpenAI(base_url=f"{up.url}/v1", api_key="none") as client:
             stream = await client.completions.create(
                 model=MODEL,
@@ -52,10 +55,11 @@ async def test_ctrl_c_lets_running_requests_finish_and_leaves_nothing() -> None:
     assert not private_directories() - before
 
 
-def test_ctrl_c_while_starting_leaves_nothing() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_starting_leaves_nothing(number: signal.Signals) -> None:
     with UpProcess() as up:
         until(lambda: len(up.processes()) >= 5, "its parts are being started")
-        up.send(signal.SIGTERM)
+        up.send(number)
         assert up.wait_end() == 0, up.output
         assert_nothing_is_left(up)
 

@@ -69,7 +69,7 @@ class UpProcess:
     ) -> None:
         if kind is not None:
             print(self.output)
-        for process in [self.process, *self.processes()]:
+        for process in self.processes():
             process.kill()
         self.process.wait()
         self._folder.cleanup()
@@ -78,6 +78,11 @@ class UpProcess:
     def output(self) -> str:
         """All it wrote so far, standard output first."""
         return self._stdout.read_text() + self._stderr.read_text()
+
+    @property
+    def welcome(self) -> str:
+        """What it wrote to its standard output."""
+        return self._stdout.read_text()
 
     @property
     def log(self) -> list[dict[str, Any]]:

@@ -27,8 +27,8 @@ class UpSettings(BaseSettings):
     redis: Annotated[
         str | None,
         Field(
-            description="Redis URL to use instead of an embedded server; with a password,"
-            " better given as a variable"
+            description="Redis URL to use instead of an embedded server, for this fleet alone;"
+            " with a password, better given as a variable"
         ),
     ] = None
     drain_seconds: Annotated[
