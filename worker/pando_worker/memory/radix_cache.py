@@ -54,15 +54,21 @@ class RadixCache:
         self.page_size = page_size
         self.enabled = enabled
         self._allocator = allocator
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget everything. Pages in the tree are the caller's to free: see `KVManager.flush`."""
         self.root = TreeNode(None, _NO_TOKENS, _NO_PAGES)
         self.root.lock_ref = 1  # never evicted
         self._evictable: OrderedDict[TreeNode, None] = OrderedDict()
         self.evictable_pages = 0
         self.protected_pages = 0
+
+    def reset(self) -> None:
+        """Forget everything and free its pages.
+
+        Raises:
+            RuntimeError: some are locked.
+        """
+        if self.protected_pages:
+            raise RuntimeError(f"the radix cache is in use: {self.pretty_print()}")
+        self.evict(self.evictable_pages)
 
     def prefix_len(self, key: Tokens) -> int:
         """Tokens of `key` that are cached; changes nothing, not even what is recent."""

@@ -140,7 +140,7 @@ class KVManager:
     def flush(self) -> None:
         """Forget all cached prefixes; only while no request is admitted."""
         self.check_idle()
-        self.cache.evict(self.cache.evictable_pages)
+        self.cache.reset()
 
     def check_idle(self) -> None:
         """With no request admitted every page is free or evictable, and no row is taken.
@@ -153,7 +153,8 @@ class KVManager:
         if lost or rows or self.cache.protected_pages:
             raise RuntimeError(
                 f"idle, but of {self.allocator.num_pages} KV pages {lost} are neither free nor"
-                f" evictable, {self.cache.protected_pages} are locked, and {rows} rows are taken"
+                f" evictable, {self.cache.protected_pages} are locked, and {rows} rows are taken;"
+                f" the radix cache: {self.cache.pretty_print()}"
             )
 
     def _give_to_cache(self, req: Req, count: int) -> None:

@@ -48,6 +48,9 @@ def run_scheduler(
     except ModelError as error:
         log.error("cannot serve this model: %s", error)
         sys.exit(1)
+    except Exception:
+        log.exception("the scheduler failed")  # in the log's form, not multiprocessing's
+        sys.exit(1)
     finally:
         context.destroy(linger=0)
 
