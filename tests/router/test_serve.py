@@ -16,6 +16,8 @@ from pando_router.settings import RouterSettings
 from tests.fleet.redis_server import free_port
 from tests.router.world import Replica, RouterClient, Stream, chat, completion, until
 
+pytestmark = pytest.mark.e2e
+
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
     **os.environ,

@@ -155,7 +155,6 @@ class EngineClient:
         self.changed.set()
 
     def close(self) -> None:
-        self._commands.close(linger=0)  # the shadow context's: `destroy` does not know it
         self._commands.close(linger=0)
         self._events.close(linger=0)
         self._context.term()
