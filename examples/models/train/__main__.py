@@ -70,7 +70,7 @@ def main() -> None:
         eos_token_id=[tokenizer.eos_token_id, tokenizer.bos_token_id],
         pad_token_id=tokenizer.pad_token_id,
         do_sample=True,
-        temperature=0.7,
+        temperature=0.4,
         top_p=0.9,
     )
     model.to(torch.bfloat16).save_pretrained(options.output)
