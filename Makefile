@@ -30,7 +30,7 @@ lint: .venv/installed ## ruff and mypy
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy fleet router worker cli tests bench
 
-bench: .venv/installed ## run the benchmarks; each writes its results beside itself
+bench: .venv/installed ## run the benchmarks; each prints its result
 	@set -e; for script in bench/*.py; do echo "== $$script"; .venv/bin/python "$$script"; done
 
 .venv/installed: pyproject.toml

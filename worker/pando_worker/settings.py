@@ -47,8 +47,8 @@ class WorkerSettings(BaseSettings):
         int | None, Field(ge=1, description="CPU threads of the model; all cores by default")
     ] = None
 
-    kv_memory: Annotated[
-        float, Field(gt=0, description="CPU memory budget for weights and KV cache, in GiB")
+    memory_gib: Annotated[
+        float, Field(gt=0, description="memory for weights and KV pool together, in GiB")
     ] = 2.0
     mem_fraction_static: Annotated[
         float,

@@ -61,7 +61,7 @@ def test_model_that_does_not_fit_is_refused_before_its_weights_are_read(tmp_path
     Reference(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(DoesNotFit):
-        TorchModelRunner(WorkerSettings(model=str(tmp_path), kv_memory=1e-6))
+        TorchModelRunner(WorkerSettings(model=str(tmp_path), memory_gib=1e-6))
 
 
 def test_context_length_beyond_the_models_positions_is_refused(tmp_path: Path) -> None:

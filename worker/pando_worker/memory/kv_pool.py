@@ -50,7 +50,7 @@ class KVBudget:
     def __str__(self) -> str:
         cap = "" if self.max_total_tokens is None else f", max_total_tokens {self.max_total_tokens}"
         return (
-            f"weights {self.weight_bytes / MIB:.1f} MiB of kv_memory {self.memory_bytes / MIB:.1f}"
+            f"weights {self.weight_bytes / MIB:.1f} MiB of memory_gib {self.memory_bytes / MIB:.1f}"
             f" MiB, mem_fraction_static {self.mem_fraction_static} of the rest for the pool,"
             f" {self.cell_bytes} bytes a token{cap}"
         )

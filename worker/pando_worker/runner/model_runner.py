@@ -59,7 +59,7 @@ class TorchModelRunner:
 
         self._model = build_model(self.config, dtype, device)
         budget = KVBudget(
-            memory_bytes=int(settings.kv_memory * 2**30),
+            memory_bytes=int(settings.memory_gib * 2**30),
             weight_bytes=weight_bytes(self._model),
             mem_fraction_static=settings.mem_fraction_static,
             cell_bytes=kv_cell_bytes(self.config, dtype),

@@ -85,10 +85,6 @@ class EngineClient:
         """Whether the scheduler process still runs, as far as is known."""
         return self._ended is None
 
-    @property
-    def known_requests(self) -> int:
-        return len(self._requests)
-
     async def receive_events(self) -> None:
         """Dispatches the scheduler's events; runs as long as the engine does."""
         while True:
