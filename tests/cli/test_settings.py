@@ -126,10 +126,10 @@ def test_settings_that_contradict_each_other_name_where_each_came_from() -> None
     with pytest.raises(SettingsError) as refusal:
         load(
             WorkerSettings,
-            {**MODEL, "max_prefill_tokens": Given("8", "--max-prefill-tokens")},
+            {**MODEL, "chunked_prefill_size": Given("8", "--chunked-prefill-size")},
             {"PANDO_WORKER_PAGE_SIZE": "32"},
         )
-    assert "--max-prefill-tokens" in str(refusal.value)
+    assert "--chunked-prefill-size" in str(refusal.value)
     assert "PANDO_WORKER_PAGE_SIZE" in str(refusal.value)
 
 

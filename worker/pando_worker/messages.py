@@ -21,6 +21,18 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     min_p: float = 0.0
     seed: int = 0  # 64 bits; the HTTP process draws one where the client named none
     stop_token_ids: tuple[int, ...] = ()  # with the model's EOS ids, unless they are ignored
+    min_new_tokens: int = 0  # no stop token before
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = {}
+
+
+class LogprobsWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Log-probabilities to report, under the model's distribution before any of the above."""
+
+    top: int = 0  # most likely tokens beside the one that was produced
+    prompt_start: int | None = None  # also of the prompt, from this position on (0 itself has none)
 
 
 class FinishReason(StrEnum):
@@ -35,6 +47,10 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     rid: str
     input_ids: list[int]
     sampling: SamplingParams
+    logprobs: LogprobsWanted | None = None
+    grammar: str | None = None  # in llguidance's serialized form; the output follows it
+    priority: int = 0  # higher first, under the policy "priority"
+    deadline_s: float | None = None  # seconds from now, then it ends with status 504
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -53,6 +69,12 @@ class FlushCache(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 Command = Generate | Abort | FlushCache
 
 
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    logprob: float
+    top_ids: list[int] = []  # most likely first
+    top_logprobs: list[float] = []
+
+
 class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """New tokens of one request."""
 
@@ -60,6 +82,9 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     token_ids: list[int]
     cached_tokens: int  # prompt tokens that came from the cache when it was first scheduled
     finish: FinishReason | None = None
+    logprobs: list[TokenLogprob] = []  # of `token_ids`, where wanted
+    # Of the prompt's tokens from max(1, prompt_start) on, once, with the first output.
+    prompt_logprobs: list[TokenLogprob] = []
 
 
 class Outputs(msgspec.Struct, frozen=True, tag=True):
@@ -69,11 +94,13 @@ class Outputs(msgspec.Struct, frozen=True, tag=True):
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A request that cannot be run, ended before it produced anything more."""
+    """A request that ends with an error; it may have produced tokens before."""
 
     rid: str
     message: str
-    status: int  # 400: it can never fit; 503: the queue is full; 500: it failed while running
+    # 400: it can never fit, or its grammar is wrong; 503: the queue is full; 504: its deadline
+    # passed; 500: it failed while running.
+    status: int
 
 
 class CacheFlushed(msgspec.Struct, frozen=True, kw_only=True, tag=True):

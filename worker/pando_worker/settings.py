@@ -65,8 +65,8 @@ class WorkerSettings(BaseSettings):
     ] = None
     page_size: Annotated[int, Field(ge=1, le=256, description="tokens in a KV page")] = 16
 
-    max_prefill_tokens: Annotated[
-        int, Field(ge=1, description="prompt tokens in one prefill step; longer prompts take more")
+    chunked_prefill_size: Annotated[
+        int, Field(ge=1, description="token budget of a step; a longer prompt is prefilled in chunks")
     ] = 4096
     schedule_policy: Annotated[
         Literal["lpm", "fcfs"],
@@ -90,9 +90,9 @@ class WorkerSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _prefill_holds_a_page(self) -> "WorkerSettings":
-        if self.max_prefill_tokens < self.page_size:
+        if self.chunked_prefill_size < self.page_size:
             raise ValueError(
-                f"max_prefill_tokens ({self.max_prefill_tokens}) is below page_size"
+                f"chunked_prefill_size ({self.chunked_prefill_size}) is below page_size"
                 f" ({self.page_size})"
             )
         return self

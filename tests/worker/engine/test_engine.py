@@ -45,7 +45,7 @@ def test_greedy_tokens_equal_those_of_transformers(
 ) -> None:
     reference = Reference(tmp_path, **shape)
     world = engine(
-        tmp_path, pages=1024 // page_size, page_size=page_size, max_prefill_tokens=32, max_running=3
+        tmp_path, pages=1024 // page_size, page_size=page_size, chunked_prefill_size=32, max_running=3
     )
     shared = prompt(48)
     prompts = {f"r{i}": [*shared[: 16 * i], *prompt(9 + 7 * i, seed=i)] for i in range(5)}
@@ -76,7 +76,7 @@ def test_the_shipped_model_answers_as_in_transformers() -> None:
     model = AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.float32)
     texts = ["Return the absolute value of", "The function returns", "A list is", "Raises"]
     prompts = {text: list(map(int, tokenizer(text * 6)["input_ids"])) for text in texts}
-    world = engine(SHIPPED, pages=256, page_size=16, max_prefill_tokens=64)
+    world = engine(SHIPPED, pages=256, page_size=16, chunked_prefill_size=64)
     for text, ids in prompts.items():
         world.send(text, ids, max_new_tokens=24)
     world.run()

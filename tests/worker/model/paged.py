@@ -54,7 +54,9 @@ class Paged:
     def step(self, rows: Sequence[Row], chunk: int) -> list[int | None]:
         """Run at most `chunk` tokens of each row, and append the next to those that are through."""
         batch = self._batch(rows, [min(chunk, row.pending) for row in rows])
-        tokens = self.runner.forward(batch).tolist()
+        launched = self.runner.launch(batch)
+        launched.sample(None)
+        tokens = launched.result().tokens.tolist()
         sampled = dict(zip(batch.sample_rows.tolist(), tokens, strict=True))
         for index, token in sampled.items():
             rows[index].tokens.append(token)
@@ -84,6 +86,7 @@ class Paged:
             seq_lens=np.array([row.cached for row in rows], dtype=np.int32),
             page_table=table.astype(np.int32),
             page_size=self.page_size,
+            req_rows=np.arange(len(rows)),
             sample_rows=np.array(samples, dtype=np.int64),
             sampling=greedy(len(samples)),
         )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pando_worker.runner.batch import ForwardBatch, Int64
+from pando_worker.runner.batch import ForwardBatch, Int32, Int64, StepResult
 
 VOCAB = 97
 
@@ -37,7 +37,10 @@ class HashRunner:
         self.state = np.full(num_slots, -1, dtype=np.int64)
         self.broken = broken
 
-    def forward(self, batch: ForwardBatch) -> Int64:
+    def launch(self, batch: ForwardBatch) -> "_HashStep":
+        return _HashStep(self._run(batch))
+
+    def _run(self, batch: ForwardBatch) -> Int64:
         sampled = set(batch.sample_rows.tolist())
         produced: list[int] = []
         start = 0
@@ -67,3 +70,17 @@ class HashRunner:
     def _slot(batch: ForwardBatch, table: np.ndarray, position: int) -> int:
         page = int(table[position // batch.page_size])
         return page * batch.page_size + position % batch.page_size
+
+
+class _HashStep:
+    def __init__(self, tokens: Int64) -> None:
+        self._tokens = tokens
+        self._sampled = False
+
+    def sample(self, mask: Int32 | None) -> None:
+        assert mask is None, "the hash model does not choose"
+        self._sampled = True
+
+    def result(self) -> StepResult:
+        assert self._sampled, "sample comes first"
+        return StepResult(tokens=self._tokens)

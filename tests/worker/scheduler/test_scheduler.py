@@ -67,7 +67,7 @@ def test_nothing_is_cached_when_the_radix_cache_is_off() -> None:
 
 
 def test_a_long_prompt_is_prefilled_in_chunks_of_the_budget() -> None:
-    world = World(pages=64, page_size=4, max_prefill_tokens=16)
+    world = World(pages=64, page_size=4, chunked_prefill_size=16)
     world.send("long", range(50), max_new_tokens=3)
     world.run()
     lengths = [batch.extend_lens.tolist() for batch in world.batches]
@@ -76,7 +76,7 @@ def test_a_long_prompt_is_prefilled_in_chunks_of_the_budget() -> None:
 
 
 def test_one_prefill_step_stays_within_the_token_budget() -> None:
-    world = World(pages=256, page_size=4, max_prefill_tokens=32, max_running=16)
+    world = World(pages=256, page_size=4, chunked_prefill_size=32, max_running=16)
     for index in range(10):
         world.send(f"r{index}", [index] * 14)
     world.run()
@@ -185,7 +185,7 @@ def test_a_request_id_in_use_is_rejected_without_harm_to_its_owner() -> None:
 
 @pytest.mark.parametrize("steps", range(7))
 def test_an_abort_at_any_step_frees_the_request_and_harms_nobody(steps: int) -> None:
-    world = World(page_size=4, max_prefill_tokens=8, max_running=2)
+    world = World(page_size=4, chunked_prefill_size=8, max_running=2)
     world.send("other", [5] * 6, max_new_tokens=12)
     world.send("victim", range(20), max_new_tokens=12)
     world.send("waiting", [7] * 6, max_new_tokens=12)

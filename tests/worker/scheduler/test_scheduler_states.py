@@ -33,7 +33,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             pages=pages * 4 // page_size,
             page_size=page_size,
             max_running=max_running,
-            max_prefill_tokens=12,
+            chunked_prefill_size=12,
             max_queued_requests=8,
             new_token_ratio=ratio,
             schedule_policy=policy,

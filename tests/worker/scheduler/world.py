@@ -16,7 +16,7 @@ from pando_worker.messages import (
     Rejected,
     SamplingParams,
 )
-from pando_worker.runner.batch import ForwardBatch, Int64, ModelRunner
+from pando_worker.runner.batch import ForwardBatch, ModelRunner, Step
 from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
@@ -67,10 +67,10 @@ class World:
         command = Generate(rid=rid, input_ids=list(prompt), sampling=sampling)
         self.collect(self.scheduler.receive(command))
 
-    def forward(self, batch: ForwardBatch) -> Int64:
+    def launch(self, batch: ForwardBatch) -> Step:
         """The scheduler's model runner: records what it was asked to run."""
         self.batches.append(batch)
-        return self._runner.forward(batch)
+        return self._runner.launch(batch)
 
     def abort(self, rid: str) -> None:
         self.collect(self.scheduler.receive(Abort(rid=rid)))

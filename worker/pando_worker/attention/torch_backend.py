@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from pando_worker.attention.backend import AttentionLayer
 from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.runner.batch import ForwardBatch, Int32, Int64
 
@@ -77,13 +78,14 @@ class TorchAttention:
         gathers = [part.slots for part in self._decodes] + [row.slots for row in self._extends]
         self._reserve(max(map(len, gathers)))
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: int) -> Tensor:
-        self._pool.store(layer, self._out_slots, k, v)
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
+        index = layer.index
+        self._pool.store(index, self._out_slots, k, v)
         out = torch.empty_like(q)
         for decodes in self._decodes:
-            out[decodes.tokens] = self._decode(q[decodes.tokens], decodes, layer)
+            out[decodes.tokens] = self._decode(q[decodes.tokens], decodes, index)
         for row in self._extends:
-            self._extend(q[row.first : row.last], row, layer, out[row.first : row.last])
+            self._extend(q[row.first : row.last], row, index, out[row.first : row.last])
         return out
 
     def _decode(self, q: Tensor, decodes: _Decodes, layer: int) -> Tensor:

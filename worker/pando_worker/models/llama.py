@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pando_worker.attention.backend import AttentionBackend
+from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.models.config import ModelConfig
 from pando_worker.models.layers import FusedLinear, GatedMLP, RotaryEmbedding, Rotation
 
@@ -16,9 +16,16 @@ from pando_worker.models.layers import FusedLinear, GatedMLP, RotaryEmbedding, R
 class LlamaAttention(nn.Module):
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
-        self.layer = layer
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim = config.head_dim
+        self.layer = AttentionLayer(
+            index=layer,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            v_head_dim=self.head_dim,
+            scale=self.head_dim**-0.5,
+        )
         q_width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim
         self.qkv_proj = FusedLinear(
             config.hidden_size,

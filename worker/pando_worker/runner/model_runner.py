@@ -13,7 +13,7 @@ from pando_worker.models.config import read_config
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.hub import resolve_model
 from pando_worker.models.loader import build_model, load_weights, weight_bytes
-from pando_worker.runner.batch import ForwardBatch, Int64, SamplingBatch
+from pando_worker.runner.batch import ForwardBatch, Int32, SamplingBatch, StepResult
 from pando_worker.runner.sampler import sample
 from pando_worker.settings import DType, WorkerSettings
 
@@ -82,9 +82,8 @@ class TorchModelRunner:
             budget,
         )
 
-    def forward(self, batch: ForwardBatch) -> Int64:
-        tokens: Int64 = sample(self.logits(batch), batch.sampling).cpu().numpy()
-        return tokens
+    def launch(self, batch: ForwardBatch) -> "_TorchStep":
+        return _TorchStep(self.logits(batch), batch.sampling)
 
     def logits(self, batch: ForwardBatch) -> Tensor:
         """Run a batch; float32 [num_samples, vocab_size], on the model's device."""
@@ -102,8 +101,23 @@ class TorchModelRunner:
         """Run one prefill and one decode, so that the first request does not pay for the first use
         of threads and kernels. They leave rubbish in page 0, which nobody owns yet."""
         tokens = min(page_size, self.context_length)
-        self.forward(_page_zero(0, tokens, page_size))
-        self.forward(_page_zero(tokens - 1, 1, page_size))
+        for batch in (_page_zero(0, tokens, page_size), _page_zero(tokens - 1, 1, page_size)):
+            self.launch(batch).sample(None)
+
+
+class _TorchStep:
+    def __init__(self, logits: Tensor, sampling: SamplingBatch) -> None:
+        self._logits = logits
+        self._sampling = sampling
+        self._tokens: Tensor | None = None
+
+    def sample(self, mask: Int32 | None) -> None:
+        assert mask is None
+        self._tokens = sample(self._logits, self._sampling)
+
+    def result(self) -> StepResult:
+        assert self._tokens is not None, "sample comes first"
+        return StepResult(tokens=self._tokens.cpu().numpy())
 
 
 def _page_zero(cached: int, extend: int, page_size: int) -> ForwardBatch:
@@ -117,6 +131,7 @@ def _page_zero(cached: int, extend: int, page_size: int) -> ForwardBatch:
         seq_lens=np.array([cached + extend], dtype=np.int32),
         page_table=np.zeros((1, 1), dtype=np.int32),
         page_size=page_size,
+        req_rows=np.zeros(1, dtype=np.int64),
         sample_rows=np.zeros(1, dtype=np.int64),
         sampling=SamplingBatch(
             temperature=np.ones(1, dtype=np.float32),

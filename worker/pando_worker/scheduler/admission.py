@@ -52,13 +52,13 @@ def admit(
     return new
 
 
-def prefill_rows(prefilling: Sequence[Req], max_prefill_tokens: int, page_size: int) -> list[Row]:
+def prefill_rows(prefilling: Sequence[Req], chunked_prefill_size: int, page_size: int) -> list[Row]:
     """Share one step's token budget among admitted requests, first come first served.
 
     The one that exceeds what is left gets a chunk of it, in whole pages.
     """
     rows: list[Row] = []
-    budget = max_prefill_tokens
+    budget = chunked_prefill_size
     for req in prefilling:
         count = req.extend_len
         if count > budget:

@@ -47,6 +47,7 @@ def build_batch(rows: Sequence[Row], pool: ReqToTokenPool) -> ForwardBatch:
         seq_lens=seq_lens.astype(np.int32),
         page_table=table,
         page_size=page_size,
+        req_rows=np.array([row.req.row for row in rows], dtype=np.int64),
         sample_rows=np.array(samples, dtype=np.int64),
         sampling=_sampling([rows[index].req for index in samples]),
     )

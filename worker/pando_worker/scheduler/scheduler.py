@@ -154,7 +154,7 @@ class Scheduler:
 
     def _prefill_rows(self) -> list[Row]:
         """Admit what fits and fill the token budget with prefills; empty when there are none."""
-        budget = self._settings.max_prefill_tokens - sum(r.extend_len for r in self.prefilling)
+        budget = self._settings.chunked_prefill_size - sum(r.extend_len for r in self.prefilling)
         if self.waiting and budget > 0 and self.kv.rows.num_free:
             admitted = admit(
                 order(self.waiting, self._settings.schedule_policy, self.kv.cache),
@@ -167,7 +167,7 @@ class Scheduler:
                 self.waiting.remove(req)
                 self._count_prompt(req)
             self.prefilling += admitted
-        return prefill_rows(self.prefilling, self._settings.max_prefill_tokens, self.kv.page_size)
+        return prefill_rows(self.prefilling, self._settings.chunked_prefill_size, self.kv.page_size)
 
     def _decode_rows(self) -> list[Row]:
         """One token for each running request, retracting some where the pool is too full."""
@@ -188,7 +188,9 @@ class Scheduler:
     def _run(self, rows: list[Row], rate: Rate) -> list[Event]:
         started = self._clock()
         batch = build_batch(rows, self.kv.rows)
-        tokens = self._runner.forward(batch)
+        step = self._runner.launch(batch)
+        step.sample(None)
+        tokens = step.result().tokens
         pinned = self.kv.pinned_tokens
         events = self._apply(rows, tokens.tolist())
 
