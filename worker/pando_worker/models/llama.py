@@ -79,19 +79,22 @@ class LlamaForCausalLM(nn.Module):
         )
 
     @torch.inference_mode()
-    def forward(
-        self, input_ids: Tensor, positions: Tensor, sampled: Tensor, attention: AttentionBackend
-    ) -> Tensor:
-        """Logits of the tokens that are sampled after, float32, [num_samples, vocab_size].
+    def forward(self, input_ids: Tensor, positions: Tensor, attention: AttentionBackend) -> Tensor:
+        """Final hidden states, normalized, [num_tokens, hidden_size].
 
         Args:
             input_ids, positions: [num_tokens]
-            sampled: [num_samples], their indices among the tokens
             attention: planned for this batch
         """
         rotation = self.rotary.rotation(positions)
         x: Tensor = self.model.embed_tokens(input_ids)
         for layer in self.model.layers:
             x = layer(x, rotation, attention)
+        out: Tensor = self.model.norm(x)
+        return out
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Of those of the hidden states that are given, float32, [n, vocab_size]."""
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
-        return functional.linear(self.model.norm(x[sampled]), head.weight).float()
+        return functional.linear(hidden, head.weight).float()

@@ -89,13 +89,12 @@ class TorchModelRunner:
         """Run a batch; float32 [num_samples, vocab_size], on the model's device."""
         sampled = np.cumsum(batch.extend_lens, dtype=np.int64)[batch.sample_rows] - 1
         self._attention.plan(batch)
-        logits: Tensor = self._model(
+        hidden = self._model(
             torch.from_numpy(batch.input_ids).to(self._device),
             torch.from_numpy(batch.positions).to(self._device),
-            torch.from_numpy(sampled).to(self._device),
             self._attention,
         )
-        return logits
+        return self._model.logits(hidden[torch.from_numpy(sampled).to(self._device)])
 
     def _warm_up(self, page_size: int) -> None:
         """Run one prefill and one decode, so that the first request does not pay for the first use
