@@ -100,13 +100,17 @@ class KVManager:
         self.rows.pages[req.row, req.num_pages : end] = self.allocator.alloc(missing)
         req.num_pages = end
 
-    def cache_unfinished_req(self, req: Req) -> None:
+    def cache_unfinished_req(self, req: Req, end: int | None = None) -> None:
         """Share what a running request has computed, so that others can match it at once.
 
         Its whole pages go to the cache; where the cache had them already, the request's copies
-        are freed and its row points to the cache's.
+        are freed and its row points to the cache's. A step in flight may still write to a freed
+        page: steps run in order, so whoever gets the page next writes it later.
+
+        Args:
+            end: how many of its first tokens are computed, `cached_len` if nothing is in flight.
         """
-        count = req.cached_len // self.page_size
+        count = (req.cached_len if end is None else end) // self.page_size
         if count <= req.tree_pages or not self.cache.enabled:
             return
         assert req.node is not None
@@ -117,12 +121,15 @@ class KVManager:
         self.rows.pages[req.row, :count] = match.pages
         req.node, req.tree_pages = match.node, count
 
-    def cache_finished_req(self, req: Req) -> None:
+    def cache_finished_req(self, req: Req, end: int | None = None) -> None:
         """Take a request's row; what it computed stays behind in the cache, unlocked.
 
         Also how a request is retracted: it then waits again, with nothing held.
+
+        Args:
+            end: how many of its first tokens are computed, `cached_len` if nothing is in flight.
         """
-        count = req.cached_len // self.page_size
+        count = (req.cached_len if end is None else end) // self.page_size
         if count > req.tree_pages and self.cache.enabled:
             self._give_to_cache(req, count)
             req.tree_pages = count
