@@ -66,16 +66,37 @@ class WorkerSettings(BaseSettings):
     page_size: Annotated[int, Field(ge=1, le=256, description="tokens in a KV page")] = 16
 
     chunked_prefill_size: Annotated[
-        int, Field(ge=1, description="token budget of a step; a longer prompt is prefilled in chunks")
+        int, Field(ge=1, description="token budget of a step; longer prompts run in chunks")
     ] = 4096
+    batching: Annotated[
+        Literal["decode-first", "prefill-first"],
+        Field(
+            description="decode-first: a step runs every stream and fills its budget with prompts;"
+            " prefill-first: prompts get whole steps, streams wait for them"
+        ),
+    ] = "decode-first"
     schedule_policy: Annotated[
-        Literal["lpm", "fcfs"],
-        Field(description="order of waiting requests: longest prefix match, or arrival"),
+        Literal["lpm", "dfs-weight", "fcfs", "random", "priority"],
+        Field(
+            description="order of waiting requests: longest cached prefix; the most wanted branch"
+            " of the prefix tree; arrival; random; the request's priority, highest first"
+        ),
     ] = "lpm"
+    max_passed_over: Annotated[
+        int, Field(ge=0, description="later requests that may start before a waiting one")
+    ] = 256
     new_token_ratio: Annotated[
         float,
-        Field(gt=0, le=1, description="share of its max_tokens reserved for each running request"),
-    ] = 0.5
+        Field(
+            gt=0,
+            le=1,
+            description="share of its max_tokens reserved for each running request at first; it"
+            " falls while that is enough, and rises with each retraction",
+        ),
+    ] = 0.7
+    watermark: Annotated[
+        float, Field(ge=0, lt=1, description="share of the KV pool that admission leaves free")
+    ] = 0.01
     max_queued_requests: Annotated[
         int, Field(ge=1, description="waiting requests before new ones get 503")
     ] = 1024

@@ -45,7 +45,11 @@ def test_greedy_tokens_equal_those_of_transformers(
 ) -> None:
     reference = Reference(tmp_path, **shape)
     world = engine(
-        tmp_path, pages=1024 // page_size, page_size=page_size, chunked_prefill_size=32, max_running=3
+        tmp_path,
+        pages=1024 // page_size,
+        page_size=page_size,
+        chunked_prefill_size=32,
+        max_running=3,
     )
     shared = prompt(48)
     prompts = {f"r{i}": [*shared[: 16 * i], *prompt(9 + 7 * i, seed=i)] for i in range(5)}
