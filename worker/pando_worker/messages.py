@@ -82,6 +82,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     token_ids: list[int]
     cached_tokens: int  # prompt tokens that came from the cache when it was first scheduled
     finish: FinishReason | None = None
+    queue_s: float | None = None  # with the first output: from arrival to first scheduling
     logprobs: list[TokenLogprob] = []  # of `token_ids`, where wanted
     # Of the prompt's tokens from max(1, prompt_start) on, once, with the first output.
     prompt_logprobs: list[TokenLogprob] = []

@@ -108,6 +108,17 @@ class WorkerSettings(BaseSettings):
     drain_seconds: Annotated[
         float, Field(ge=0, description="time for running requests after SIGTERM, in seconds")
     ] = 30.0
+    request_timeout_seconds: Annotated[
+        float | None,
+        Field(gt=0, description="longest time of a request, then it gets 504"),
+    ] = None
+    watchdog_seconds: Annotated[
+        float,
+        Field(ge=1, description="silence of the scheduler after which the worker ends, in seconds"),
+    ] = 300.0
+    compat_metrics: Annotated[
+        bool, Field(description="export vLLM's names of the main gauges as well")
+    ] = False
 
     @model_validator(mode="after")
     def _prefill_holds_a_page(self) -> "WorkerSettings":
