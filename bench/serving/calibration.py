@@ -1,0 +1,29 @@
+"""How many tokens the endpoint counts for a word, learned from its own `usage`."""
+
+from bench.serving.client import Client, Record
+from bench.serving.workloads import TextMaker
+
+# A short and a long text: their difference is the words', what is left the template's.
+SHORT_WORDS, LONG_WORDS = 40, 400
+
+
+class CalibrationError(Exception):
+    """The endpoint did not answer a plain request."""
+
+
+async def calibrate(client: Client) -> TextMaker:
+    """Raises CalibrationError with the endpoint's own words."""
+    maker = TextMaker()
+    short, long = [
+        _counted(await client.send([("user", maker.text(words, f"calibration {words}"))], 1))
+        for words in (SHORT_WORDS, LONG_WORDS)
+    ]
+    tokens_per_word = (long - short) / (LONG_WORDS - SHORT_WORDS)
+    return TextMaker(tokens_per_word, max(0.0, short - SHORT_WORDS * tokens_per_word))
+
+
+def _counted(record: Record) -> int:
+    # One token may be half a character, or none that shows: usage is all that is needed here.
+    if record.error is not None and record.prompt_tokens == 0:
+        raise CalibrationError(f"{record.error}: {record.error_detail}")
+    return record.prompt_tokens

@@ -1,0 +1,135 @@
+"""The load generator measures what a server with known timings did."""
+
+import pytest
+
+from bench.serving.arrivals import constant
+from bench.serving.calibration import CalibrationError, calibrate
+from bench.serving.client import Client, Endpoint
+from bench.serving.load import closed_loop, open_loop, run_session
+from bench.serving.statistics import summarize
+from bench.serving.workloads import Session, Turn
+from tests.bench.timed_server import Plan, TimedServer, timed_server
+
+# Client and server share one event loop, so a time differs by what a turn of the loop takes.
+CLOSE_S = 0.015
+
+
+def client_of(server: TimedServer, api: str = "chat", timeout_s: float = 5) -> Client:
+    return Client(
+        Endpoint(server.url, "timed", "chat" if api == "chat" else "completions"), timeout_s
+    )
+
+
+def one_turn(max_tokens: int) -> Session:
+    return Session((Turn("two words", max_tokens),))
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+async def test_times_of_every_token_are_those_of_the_server(api: str) -> None:
+    async with timed_server(Plan(first_s=0.06, gap_s=0.02, cached_tokens=3)) as server:
+        client = client_of(server, api)
+        record = await client.send([("user", "one two three")], 5)
+        await client.close()
+    assert record.error is None
+    assert (record.prompt_tokens, record.output_tokens, record.cached_tokens) == (
+        13 if api == "chat" else 6,
+        5,
+        3,
+    )
+    assert record.finish_reason == "length"
+    assert record.text == "a a a a a "
+    assert record.chunks == pytest.approx(server.written[0], abs=CLOSE_S)
+    assert record.ttft == pytest.approx(0.06, abs=CLOSE_S)
+    assert record.tpot == pytest.approx(0.02, abs=CLOSE_S)
+    assert record.end_to_end == pytest.approx(0.14, abs=CLOSE_S)
+
+
+async def test_report_of_a_run_has_the_servers_throughput_and_latencies() -> None:
+    async with timed_server(Plan(first_s=0.05, gap_s=0.01, cached_tokens=4)) as server:
+        client = client_of(server)
+        records = await closed_loop(client, iter([one_turn(6)] * 20), users=4, limit=20)
+        await client.close()
+        assert server.most_running == 4
+    report = summarize(records)
+    assert report.requests == report.succeeded == 20
+    assert not report.errors
+    # Five rounds of four; a round takes 50 + 5 * 10 ms.
+    assert report.seconds == pytest.approx(0.5, rel=0.2)
+    assert report.output_tokens_per_s == pytest.approx(120 / report.seconds)
+    assert report.requests_per_s == pytest.approx(20 / report.seconds)
+    assert report.cached_share == pytest.approx(4 / 11)
+    assert report.ttft is not None and report.ttft.p50 == pytest.approx(0.05, abs=CLOSE_S)
+    assert report.itl is not None and report.itl.count == 100
+    assert report.itl.p50 == pytest.approx(0.01, abs=CLOSE_S)
+
+
+async def test_open_loop_sends_when_due_whether_or_not_answers_came() -> None:
+    async with timed_server(Plan(first_s=0.3)) as server:
+        client = client_of(server)
+        records = await open_loop(client, iter([one_turn(1)] * 10), constant(100), limit=10)
+        await client.close()
+        assert server.most_running == 10
+        sent = [at - server.arrived[0] for at in server.arrived]
+    assert sent == pytest.approx([i / 100 for i in range(10)], abs=CLOSE_S)
+    assert max(r.sent - r.due for r in records) < CLOSE_S
+
+
+async def test_the_next_turn_carries_the_answer_to_the_last() -> None:
+    async with timed_server() as server:
+        client = client_of(server)
+        session = Session((Turn("first", 2), Turn("second", 1)), system="be kind")
+        records = await run_session(client, session, None)
+        await client.close()
+    assert [m["content"] for m in server.bodies[1]["messages"]] == [
+        "be kind",
+        "first",
+        "a a ",
+        "second",
+    ]
+    assert len(records) == 2
+
+
+@pytest.mark.parametrize(
+    ("plan", "kind"),
+    [
+        (Plan(status=503), "HTTP 503"),
+        (Plan(error_after=2), "error in the stream"),
+        (Plan(cut_after=2), "broken connection"),
+        (Plan(usage=False), "no usage in the stream"),
+        (Plan(first_s=60), "timeout"),
+    ],
+)
+async def test_every_failure_is_counted_by_its_kind(plan: Plan, kind: str) -> None:
+    async with timed_server(plan) as server:
+        client = client_of(server, timeout_s=0.2)
+        records = await closed_loop(client, iter([one_turn(4)] * 3), users=3, limit=3)
+        await client.close()
+    report = summarize(records)
+    assert report.errors == {kind: 3}
+    assert (report.succeeded, report.ttft) == (0, None)
+
+
+async def test_a_server_that_is_not_there_is_no_connection() -> None:
+    async with timed_server() as server:
+        client = client_of(server)
+    record = await client.send([("user", "hello")], 4)
+    await client.close()
+    assert record.error == "no connection"
+
+
+async def test_calibration_learns_what_the_endpoint_counts_for_a_word() -> None:
+    async with timed_server() as server:
+        client = client_of(server)
+        maker = await calibrate(client)
+        record = await client.send([("user", maker.text(101 - maker.overhead_tokens, "x"))], 1)
+        await client.close()
+    assert (maker.tokens_per_word, maker.overhead_tokens) == (2, 7)
+    assert record.prompt_tokens == 101
+
+
+async def test_calibration_says_why_it_failed() -> None:
+    async with timed_server(Plan(status=401)) as server:
+        client = client_of(server)
+        with pytest.raises(CalibrationError, match="HTTP 401"):
+            await calibrate(client)
+        await client.close()

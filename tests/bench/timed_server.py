@@ -1,0 +1,126 @@
+"""A real HTTP server with known timings, and a record of when it wrote what."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+
+@dataclass
+class Plan:
+    """How the server answers."""
+
+    first_s: float = 0.0  # from request to first token
+    gap_s: float = 0.0  # between tokens
+    cached_tokens: int | None = None
+    status: int = 200
+    error_after: int | None = None  # an error event instead of this token
+    cut_after: int | None = None  # the connection is closed instead of this token
+    usage: bool = True
+
+
+@dataclass
+class TimedServer:
+    plan: Plan = field(default_factory=Plan)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    arrived: list[float] = field(default_factory=list)
+    written: list[list[float]] = field(default_factory=list)  # of each request's tokens
+    running: int = 0
+    most_running: int = 0
+    url: str = ""
+
+    async def models(self, _: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "timed"}]})
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        arrived = time.perf_counter()
+        body = await request.json()
+        self.bodies.append(body)
+        self.arrived.append(arrived)
+        written: list[float] = []
+        self.written.append(written)
+        plan = self.plan
+        if plan.status != 200:
+            return web.json_response({"error": {"message": "no"}}, status=plan.status)
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            return await self._stream(request, body, plan, arrived, written)
+        finally:
+            self.running -= 1
+
+    async def _stream(
+        self,
+        request: web.Request,
+        body: dict[str, Any],
+        plan: Plan,
+        arrived: float,
+        written: list[float],
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        chat = "messages" in body
+        for token in range(body["max_tokens"]):
+            await _until(arrived + plan.first_s + token * plan.gap_s)
+            if token == plan.cut_after:
+                assert request.transport is not None
+                request.transport.close()
+                return response
+            if token == plan.error_after:
+                await _event(response, {"error": {"message": "broke"}})
+                break
+            piece: dict[str, Any] = {"delta": {"content": "a "}} if chat else {"text": "a "}
+            last = token == body["max_tokens"] - 1
+            await _event(
+                response, {"choices": [piece | {"finish_reason": "length"} if last else piece]}
+            )
+            written.append(time.perf_counter())
+        if plan.usage:
+            await _event(response, {"choices": [], "usage": self._usage(body)})
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    def _usage(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A word is two tokens, and the chat template has seven of its own."""
+        texts = [m["content"] for m in body["messages"]] if "messages" in body else [body["prompt"]]
+        usage: dict[str, Any] = {
+            "prompt_tokens": 2 * len(" ".join(texts).split()) + 7 * ("messages" in body),
+            "completion_tokens": body["max_tokens"],
+        }
+        if self.plan.cached_tokens is not None:
+            usage["prompt_tokens_details"] = {"cached_tokens": self.plan.cached_tokens}
+        return usage
+
+
+async def _event(response: web.StreamResponse, value: dict[str, Any]) -> None:
+    await response.write(b"data: " + json.dumps(value).encode() + b"\n\n")
+
+
+async def _until(at: float) -> None:
+    """The server's timing, not a test that waits."""
+    if (wait := at - time.perf_counter()) > 0:
+        await asyncio.sleep(wait)
+
+
+@asynccontextmanager
+async def timed_server(plan: Plan | None = None) -> AsyncIterator[TimedServer]:
+    server = TimedServer(plan or Plan())
+    app = web.Application()
+    app.router.add_get("/v1/models", server.models)
+    app.router.add_post("/v1/chat/completions", server.answer)
+    app.router.add_post("/v1/completions", server.answer)
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    server.url = f"http://{host}:{port}"
+    try:
+        yield server
+    finally:
+        await runner.cleanup()
