@@ -68,6 +68,9 @@ class WorkerSettings(BaseSettings):
     chunked_prefill_size: Annotated[
         int, Field(ge=1, description="token budget of a step; longer prompts run in chunks")
     ] = 4096
+    overlap_schedule: Annotated[
+        bool, Field(description="plan a step while the one before it still runs")
+    ] = True
     batching: Annotated[
         Literal["decode-first", "prefill-first"],
         Field(

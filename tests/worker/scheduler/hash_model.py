@@ -5,11 +5,12 @@ table names it. So a wrong page, a stale slot or a lost token changes every toke
 what a request must produce can be computed without any pool: `expected_tokens`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pando_worker.runner.batch import ForwardBatch, Int32, Int64, StepResult
+from pando_worker.runner.batch import ForwardBatch, Int32, StepResult
 
 VOCAB = 97
 
@@ -31,56 +32,74 @@ def expected_tokens(prompt: Sequence[int], count: int) -> list[int]:
 
 
 class HashRunner:
-    """Answers with -1, not finite, for a row that runs a token of `broken`."""
+    """Answers with -1, not finite, for a row that runs a token of `broken`.
+
+    Where a mask forbids the token, the next one that it allows follows.
+    """
 
     def __init__(self, num_slots: int, broken: frozenset[int] = frozenset()) -> None:
         self.state = np.full(num_slots, -1, dtype=np.int64)
         self.broken = broken
+        self.last: dict[int, int] = {}  # the token that each request row yielded last
 
-    def launch(self, batch: ForwardBatch) -> "_HashStep":
-        return _HashStep(self._run(batch))
-
-    def _run(self, batch: ForwardBatch) -> Int64:
-        sampled = set(batch.sample_rows.tolist())
-        produced: list[int] = []
+    def launch(self, batch: ForwardBatch) -> "HashStep":
+        ids = batch.input_ids.copy()
+        for index in np.flatnonzero(ids < 0).tolist():
+            ids[index] = max(0, self.last[-1 - int(ids[index])])
+        produced: dict[int, int] = {}
         start = 0
         for row, (extend, length) in enumerate(
             zip(batch.extend_lens.tolist(), batch.seq_lens.tolist(), strict=True)
         ):
-            ids = batch.input_ids[start : start + extend].tolist()
-            positions = batch.positions[start : start + extend].tolist()
-            assert positions == list(range(length - extend, length))
-            table = batch.page_table[row]
-            state = (
-                7
-                if length == extend
-                else int(self.state[self._slot(batch, table, positions[0] - 1)])
-            )
-            for offset, (token, position) in enumerate(zip(ids, positions, strict=True)):
-                slot = self._slot(batch, table, position)
-                assert slot == batch.out_slots[start + offset]
+            tokens = ids[start : start + extend].tolist()
+            slots = self._check(batch, row, slice(start, start + extend), length)
+            before = length - extend
+            state = 7 if before == 0 else int(self.state[self._slot(batch, row, before - 1)])
+            for token, slot in zip(tokens, slots, strict=True):
                 state = _mix(state, token)
                 self.state[slot] = state
-            if row in sampled:
-                produced.append(-1 if self.broken & set(ids) else state % VOCAB)
+            produced[row] = -1 if self.broken & set(tokens) else state % VOCAB
             start += extend
-        return np.array(produced, dtype=np.int64)
+        rows = batch.sample_rows.tolist()
+        return HashStep(self, [(int(batch.req_rows[row]), produced[row]) for row in rows])
+
+    def _check(self, batch: ForwardBatch, row: int, part: slice, length: int) -> list[int]:
+        """The slots of a row's new tokens, which are to be where the page table says."""
+        positions = batch.positions[part].tolist()
+        assert positions == list(range(length - len(positions), length))
+        slots = [self._slot(batch, row, position) for position in positions]
+        assert slots == batch.out_slots[part].tolist()
+        return slots
 
     @staticmethod
-    def _slot(batch: ForwardBatch, table: np.ndarray, position: int) -> int:
-        page = int(table[position // batch.page_size])
+    def _slot(batch: ForwardBatch, row: int, position: int) -> int:
+        page = int(batch.page_table[row][position // batch.page_size])
         return page * batch.page_size + position % batch.page_size
 
 
-class _HashStep:
-    def __init__(self, tokens: Int64) -> None:
-        self._tokens = tokens
-        self._sampled = False
+class HashStep:
+    def __init__(self, runner: HashRunner, produced: list[tuple[int, int]]) -> None:
+        self._runner = runner
+        self._produced = produced  # request row and what follows its hash
+        self._tokens: list[int] | None = None
 
     def sample(self, mask: Int32 | None) -> None:
-        assert mask is None, "the hash model does not choose"
-        self._sampled = True
+        assert self._tokens is None, "sampled twice"
+        self._tokens = []
+        for index, (row, token) in enumerate(self._produced):
+            if mask is not None and token >= 0:
+                token = _next_in_mask(token, mask[index])
+            self._runner.last[row] = token
+            self._tokens.append(token)
 
     def result(self) -> StepResult:
-        assert self._sampled, "sample comes first"
-        return StepResult(tokens=self._tokens)
+        assert self._tokens is not None, "sample comes first"
+        return StepResult(tokens=np.array(self._tokens, dtype=np.int64))
+
+
+def next_allowed(token: int, allowed: Callable[[int], bool]) -> int:
+    return next(t % VOCAB for t in range(token, token + VOCAB) if allowed(t % VOCAB))
+
+
+def _next_in_mask(token: int, words: NDArray[np.int32]) -> int:
+    return next_allowed(token, lambda t: bool(words[t // 32] >> (t % 32) & 1))

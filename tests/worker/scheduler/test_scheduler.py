@@ -7,6 +7,11 @@ from tests.worker.scheduler.hash_model import HashRunner, expected_tokens
 from tests.worker.scheduler.world import World
 
 
+@pytest.fixture(autouse=True, params=[True, False], ids=["overlap", "no overlap"])
+def _overlap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "OVERLAP", request.param)
+
+
 def test_a_request_gets_the_tokens_of_its_own_prefix() -> None:
     world = World()
     world.send("a", range(10), max_new_tokens=7)
@@ -40,11 +45,11 @@ def test_the_next_turn_of_a_conversation_hits_all_whole_pages_of_the_last() -> N
 
 def test_a_running_requests_prompt_is_shared_while_it_runs() -> None:
     world = World(page_size=4)
-    world.send("a", range(16), max_new_tokens=50)
+    world.send("a", range(48), max_new_tokens=50)
     world.step()
-    world.send("b", [*range(16), 1])
+    world.send("b", [*range(48), 1])
     world.run()
-    assert world.cached["b"] == 16
+    assert world.cached["b"] == 48
 
 
 def test_an_identical_prompt_runs_at_least_its_last_token() -> None:

@@ -1,7 +1,9 @@
 """A scheduler on a model, the hash model by default, and its client: sends commands, collects what
 comes back."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,18 +14,23 @@ from pando_worker.messages import (
     FinishReason,
     FlushCache,
     Generate,
+    LogprobsWanted,
     Outputs,
     Rejected,
     SamplingParams,
+    TokenLogprob,
 )
 from pando_worker.runner.batch import ForwardBatch, ModelRunner, Step
 from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
+from tests.worker.scheduler.grammars import GrammarsForTests
 from tests.worker.scheduler.hash_model import HashRunner
 
 
 class World:
+    OVERLAP = True  # unless a test says otherwise
+
     def __init__(
         self,
         *,
@@ -32,10 +39,11 @@ class World:
         max_running: int = 8,
         max_request_tokens: int = 10_000,
         runner: ModelRunner | None = None,
+        clock: Callable[[], float] = time.monotonic,
         **settings: object,
     ) -> None:
         self.settings = WorkerSettings.model_validate(
-            {"model": "hash", "page_size": page_size, **settings}
+            {"model": "hash", "page_size": page_size, "overlap_schedule": self.OVERLAP, **settings}
         )
         self.kv = KVManager(
             capacity_tokens=pages * page_size,
@@ -46,12 +54,14 @@ class World:
         )
         self.batches: list[ForwardBatch] = []
         self._runner = runner or HashRunner(pages * page_size)
-        self.scheduler = Scheduler(self.settings, self.kv, self)
+        self.scheduler = Scheduler(self.settings, self.kv, self, GrammarsForTests(), clock)
         self.tokens: dict[str, list[int]] = {}
         self.cached: dict[str, int] = {}
         self.finish: dict[str, FinishReason] = {}
         self.rejected: dict[str, Rejected] = {}
         self.flushes: list[bool] = []
+        self.logprobs: dict[str, list[TokenLogprob]] = {}
+        self.prompt_logprobs: dict[str, list[TokenLogprob]] = {}
 
     def send(
         self,
@@ -59,12 +69,27 @@ class World:
         prompt: Sequence[int],
         max_new_tokens: int = 4,
         stop_token_ids: Sequence[int] = (),
+        logprobs: LogprobsWanted | None = None,
+        grammar: str | None = None,
+        priority: int = 0,
+        deadline_s: float | None = None,
+        **sampling: Any,
     ) -> None:
         self.tokens[rid] = []
-        sampling = SamplingParams(
-            max_new_tokens=max_new_tokens, temperature=0, stop_token_ids=tuple(stop_token_ids)
+        command = Generate(
+            rid=rid,
+            input_ids=list(prompt),
+            sampling=SamplingParams(
+                max_new_tokens=max_new_tokens,
+                temperature=0,
+                stop_token_ids=tuple(stop_token_ids),
+                **sampling,
+            ),
+            logprobs=logprobs,
+            grammar=grammar,
+            priority=priority,
+            deadline_s=deadline_s,
         )
-        command = Generate(rid=rid, input_ids=list(prompt), sampling=sampling)
         self.collect(self.scheduler.receive(command))
 
     def launch(self, batch: ForwardBatch) -> Step:
@@ -98,6 +123,10 @@ class World:
                         assert output.rid not in self.finish, "output after the end"
                         self.tokens[output.rid] += output.token_ids
                         self.cached[output.rid] = output.cached_tokens
+                        self.logprobs.setdefault(output.rid, []).extend(output.logprobs)
+                        self.prompt_logprobs.setdefault(output.rid, []).extend(
+                            output.prompt_logprobs
+                        )
                         if output.finish:
                             self.finish[output.rid] = output.finish
                 case Rejected(rid=rid):
@@ -114,7 +143,11 @@ class World:
         kv, scheduler = self.kv, self.scheduler
         owners = [page for node in kv.cache.nodes() for page in node.pages.tolist()]
         assert len(owners) == kv.cache.evictable_pages + kv.cache.protected_pages
-        for req in [*scheduler.prefilling, *scheduler.running]:
+        holding = {id(req): req for req in [*scheduler.prefilling, *scheduler.running]}
+        if scheduler.in_flight:  # what ended while a step ran holds its pages until that is over
+            rows = scheduler.in_flight.rows
+            holding |= {id(row.req): row.req for row in rows if row.req.is_admitted}
+        for req in holding.values():
             owners += kv.rows.pages[req.row, req.tree_pages : req.num_pages].tolist()
         assert len(set(owners)) == len(owners), "a page has two owners"
         assert len(owners) + kv.allocator.num_free == kv.allocator.num_pages

@@ -74,6 +74,10 @@ class RadixCache:
         """Tokens of `key` that are cached; changes nothing, not even what is recent."""
         return sum(matched for _, matched in self._walk(key)) * self.page_size
 
+    def path(self, key: Tokens) -> list[TreeNode]:
+        """The nodes along `key`, the root first; changes nothing. The last may match in part."""
+        return [self.root, *(child for child, _ in self._walk(key))]
+
     def match_prefix(self, key: Tokens) -> Match:
         """The longest cached prefix of whole pages; marks it as just used.
 

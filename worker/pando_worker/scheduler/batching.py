@@ -6,34 +6,54 @@ from dataclasses import dataclass
 import numpy as np
 
 from pando_worker.memory.req_pool import ReqToTokenPool
-from pando_worker.runner.batch import ForwardBatch, SamplingBatch
+from pando_worker.runner.batch import (
+    ForwardBatch,
+    LogitBias,
+    Penalties,
+    PromptScores,
+    SamplingBatch,
+)
 from pando_worker.scheduler.req import Req
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A request's part in a step: its next `extend_len` tokens."""
+    """A request's part in a step: its next `extend_len` tokens, from position `start` on."""
 
     req: Req
+    start: int
     extend_len: int
+    samples: bool  # this step runs all it had left, and so yields its next token
+    scored: range  # prompt positions whose log-probabilities it yields, each from the one before
 
     @property
-    def samples(self) -> bool:
-        """Whether this step runs all it had left, and so yields its next token."""
-        return self.extend_len == self.req.extend_len
+    def end(self) -> int:
+        return self.start + self.extend_len
+
+
+def next_row(req: Req, count: int) -> Row:
+    start = req.cached_len
+    return Row(
+        req,
+        start,
+        count,
+        samples=count == req.extend_len,
+        scored=range(max(start + 1, req.first_score), min(start + count + 1, req.prompt_len)),
+    )
 
 
 def build_batch(rows: Sequence[Row], pool: ReqToTokenPool) -> ForwardBatch:
     """Lay the rows out one after the other; their requests must have pages for these tokens."""
     page_size = pool.page_size
     extend_lens = np.array([row.extend_len for row in rows], dtype=np.int32)
-    cached_lens = np.array([row.req.cached_len for row in rows], dtype=np.int64)
+    cached_lens = np.array([row.start for row in rows], dtype=np.int64)
+    req_rows = np.array([row.req.row for row in rows], dtype=np.int64)
     seq_lens = cached_lens + extend_lens
-    table = pool.pages[[row.req.row for row in rows], : -(-int(seq_lens.max()) // page_size)]
+    table = pool.pages[req_rows, : -(-int(seq_lens.max()) // page_size)]
 
     # Token t of the batch belongs to row_of[t]; positions count on from each row's cached length.
-    row_of = np.repeat(np.arange(len(rows)), extend_lens)
     starts = np.cumsum(extend_lens) - extend_lens
+    row_of = np.repeat(np.arange(len(rows)), extend_lens)
     positions = np.arange(len(row_of)) - starts[row_of] + cached_lens[row_of]
     pages = table[row_of, positions // page_size].astype(np.int64)
 
@@ -47,19 +67,92 @@ def build_batch(rows: Sequence[Row], pool: ReqToTokenPool) -> ForwardBatch:
         seq_lens=seq_lens.astype(np.int32),
         page_table=table,
         page_size=page_size,
-        req_rows=np.array([row.req.row for row in rows], dtype=np.int64),
+        req_rows=req_rows,
         sample_rows=np.array(samples, dtype=np.int64),
         sampling=_sampling([rows[index].req for index in samples]),
+        scores=_scores(rows, starts.tolist()),
     )
 
 
 def _sampling(reqs: Sequence[Req]) -> SamplingBatch:
     params = [req.sampling for req in reqs]
+    wanted = [req.logprobs.top for req in reqs if req.logprobs]
     return SamplingBatch(
         temperature=np.array([p.temperature for p in params], dtype=np.float32),
         top_k=np.array([p.top_k for p in params], dtype=np.int64),
         top_p=np.array([p.top_p for p in params], dtype=np.float32),
         min_p=np.array([p.min_p for p in params], dtype=np.float32),
         seed=np.array([p.seed for p in params], dtype=np.int64),
-        step=np.array([len(req.output) for req in reqs], dtype=np.int64),
+        step=np.array([req.num_output for req in reqs], dtype=np.int64),
+        bias=_bias(reqs),
+        penalties=_penalties(reqs),
+        top_logprobs=max(wanted, default=-1),
+    )
+
+
+def _bias(reqs: Sequence[Req]) -> LogitBias | None:
+    samples: list[int] = []
+    tokens: list[int] = []
+    values: list[float] = []
+    for index, req in enumerate(reqs):
+        bias = req.sampling.logit_bias
+        if req.num_output < req.sampling.min_new_tokens:
+            bias = bias | dict.fromkeys(req.sampling.stop_token_ids, -np.inf)
+        samples += [index] * len(bias)
+        tokens += bias.keys()
+        values += bias.values()
+    if not samples:
+        return None
+    return LogitBias(
+        samples=np.array(samples, dtype=np.int64),
+        tokens=np.array(tokens, dtype=np.int64),
+        values=np.array(values, dtype=np.float32),
+    )
+
+
+def _penalties(reqs: Sequence[Req]) -> Penalties | None:
+    """The whole history of each penalised row: nothing to keep in step with retractions."""
+    rows = [(index, req) for index, req in enumerate(reqs) if _is_penalised(req)]
+    if not rows:
+        return None
+    lengths = np.array([req.num_tokens for _, req in rows])
+    prompts = np.array([req.prompt_len for _, req in rows])
+    position = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    params = [req.sampling for _, req in rows]
+    return Penalties(
+        samples=np.array([index for index, _ in rows], dtype=np.int64),
+        presence=np.array([p.presence_penalty for p in params], dtype=np.float32),
+        frequency=np.array([p.frequency_penalty for p in params], dtype=np.float32),
+        repetition=np.array([p.repetition_penalty for p in params], dtype=np.float32),
+        tokens=np.concatenate([_history(req) for _, req in rows]).astype(np.int64),
+        token_row=np.repeat(np.arange(len(rows)), lengths),
+        is_output=position >= np.repeat(prompts, lengths),
+    )
+
+
+def _is_penalised(req: Req) -> bool:
+    p = req.sampling
+    return p.presence_penalty != 0 or p.frequency_penalty != 0 or p.repetition_penalty != 1
+
+
+def _history(req: Req) -> np.ndarray:
+    return np.concatenate((req.tokens(req.num_known), np.full(req.unseen, -1 - req.row)))
+
+
+def _scores(rows: Sequence[Row], starts: Sequence[int]) -> PromptScores | None:
+    after: list[np.ndarray] = []
+    targets: list[np.ndarray] = []
+    top = 0
+    for row, first in zip(rows, starts, strict=True):
+        if row.scored and row.req.logprobs:
+            positions = np.arange(row.scored.start, row.scored.stop)
+            after.append(positions - 1 - row.start + first)
+            targets.append(row.req.ids[positions])
+            top = max(top, row.req.logprobs.top)
+    if not after:
+        return None
+    return PromptScores(
+        after=np.concatenate(after).astype(np.int64),
+        targets=np.concatenate(targets).astype(np.int64),
+        top_logprobs=top,
     )

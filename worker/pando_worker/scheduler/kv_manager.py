@@ -65,8 +65,7 @@ class KVManager:
         """
         if self.rows.num_free == 0:
             return False
-        # The last token is always run: its logits yield the next one.
-        match = self.cache.match_prefix(req.tokens(req.num_tokens - 1))
+        match = self.cache.match_prefix(req.tokens(req.matchable))
         self.cache.inc_lock_ref(match.node)
         hit = len(match.pages)
         if self.pages_for(req.num_tokens) - hit + reserve > self.available_pages:

@@ -1,17 +1,77 @@
-"""In which order waiting requests are considered for admission."""
+"""In which order waiting requests are considered for admission.
 
-from collections.abc import Sequence
+Every policy is bounded: a request that too many later ones have overtaken goes first.
+"""
 
-from pando_worker.memory.radix_cache import RadixCache
+import random
+from collections.abc import Callable, Sequence
+
+from pando_worker.memory.radix_cache import RadixCache, TreeNode
 from pando_worker.scheduler.req import Req
 
 # Matching every waiting request costs more than order gains once the queue is long.
-LPM_MAX_WAITING = 128
+MAX_MATCHED = 128
+
+Policy = Callable[[Sequence[Req]], list[Req]]
+"""Orders the queue, in which requests are by arrival, with retracted ones in front."""
 
 
-def order(waiting: Sequence[Req], policy: str, cache: RadixCache) -> list[Req]:
-    """`lpm`: longest cached prefix first, so a prefix is used before it is evicted; ties, and
-    `fcfs`, by position in the queue: arrival, with retracted requests in front."""
-    if policy == "fcfs" or not cache.enabled or len(waiting) > LPM_MAX_WAITING:
+def make_policy(name: str, cache: RadixCache, max_passed_over: int) -> Policy:
+    orders: dict[str, Policy] = {
+        "lpm": lambda waiting: _by_match(waiting, cache),
+        "dfs-weight": lambda waiting: _by_branch(waiting, cache),
+        "fcfs": list,
+        "random": _Shuffle(),
+        "priority": lambda waiting: sorted(waiting, key=lambda req: -req.priority),
+    }
+    order = orders[name]
+    if name in ("lpm", "dfs-weight") and not cache.enabled:
+        order = list
+
+    def bounded(waiting: Sequence[Req]) -> list[Req]:
+        starving = [req for req in waiting if req.passed_over > max_passed_over]
+        if not starving:
+            return order(waiting)
+        others = [req for req in waiting if req.passed_over <= max_passed_over]
+        return starving + order(others)
+
+    return bounded
+
+
+class _Shuffle:
+    """The same order in every run: decisions are to be reproducible."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(0)
+
+    def __call__(self, waiting: Sequence[Req]) -> list[Req]:
+        return self._random.sample(waiting, len(waiting))
+
+
+def _by_match(waiting: Sequence[Req], cache: RadixCache) -> list[Req]:
+    """Longest cached prefix first, so that a prefix is used before it is evicted."""
+    if len(waiting) > MAX_MATCHED:
         return list(waiting)
-    return sorted(waiting, key=lambda req: -cache.prefix_len(req.tokens(req.num_tokens - 1)))
+    return sorted(waiting, key=lambda req: -cache.prefix_len(req.tokens(req.matchable)))
+
+
+def _by_branch(waiting: Sequence[Req], cache: RadixCache) -> list[Req]:
+    """Depth first through the prefix tree, into the branch that most waiting requests are in
+    (SGLang's dfs-weight): those that share a prefix run together."""
+    if len(waiting) > MAX_MATCHED:
+        return list(waiting)
+    here: dict[TreeNode, list[Req]] = {}
+    weight: dict[TreeNode, int] = {}
+    for req in waiting:
+        path = cache.path(req.tokens(req.matchable))
+        here.setdefault(path[-1], []).append(req)
+        for node in path:
+            weight[node] = weight.get(node, 0) + 1
+    ordered: list[Req] = []
+    stack = [cache.root]
+    while stack:
+        node = stack.pop()
+        ordered += here.get(node, [])
+        children = [child for child in node.children.values() if child in weight]
+        stack += sorted(children, key=lambda child: weight[child])
+    return ordered

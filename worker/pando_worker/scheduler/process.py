@@ -108,7 +108,7 @@ class _Loop:
 
     def _receive(self) -> None:
         """Take in all commands that have arrived; when idle, wait for one."""
-        timeout = POLL_MS if self._scheduler.is_idle else 0
+        timeout = POLL_MS if self._scheduler.is_idle else int(self._scheduler.only_compiles)
         while self._commands.poll(timeout):
             command = self._decoder.decode(self._commands.recv())
             for event in self._scheduler.receive(command):

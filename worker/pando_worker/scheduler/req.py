@@ -3,27 +3,81 @@
 A request is its tokens and one number: `cached_len`, how many of them have keys and values in the
 pool. Whatever lies between `cached_len` and `num_tokens` has yet to be run: a whole prompt, what a
 cache hit or a retraction left of it, or, in decode, just the last token.
+
+A step is launched before the one before it has told its tokens, so both numbers run ahead of what
+is known: `cached_len` counts what launched steps will have computed, `unseen` what they will yield.
+
+    ids      0 ........... len(prompt) ........... num_known ........... num_tokens
+             prompt         output that is known    sampled, not seen yet
 """
 
+import math
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pando_worker.memory.radix_cache import Tokens, TreeNode
-from pando_worker.messages import SamplingParams
+from pando_worker.messages import LogprobsWanted, SamplingParams, TokenLogprob
+
+
+class Grammar(Protocol):
+    """What a request's output has to follow, and how far it has come."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Nothing but an end-of-sequence token may follow."""
+        ...
+
+    def fill_mask(self, words: NDArray[np.int32]) -> None:
+        """Write what may come next, [ceil(vocab_size / 32)], a bit a token."""
+        ...
+
+    def accept(self, token: int) -> bool:
+        """Go on by a token; False, and nothing has changed, where it is not allowed."""
+        ...
+
+    def fast_forward(self) -> list[int]:
+        """The tokens that have to come next, as far as there is no choice; may be none."""
+        ...
+
+
+class Ending(Enum):
+    """Why a request runs no further; it holds its pages until no launched step needs them."""
+
+    FINISHED = auto()  # and has been answered
+    FAILED = auto()  # and has been answered; what it computed last is not to be kept
+    ABORTED = auto()  # to be answered when it lets its pages go
+    LATE = auto()  # its deadline passed; likewise
 
 
 @dataclass(slots=True, eq=False)
 class Req:
     rid: str
-    prompt: Tokens
+    ids: Tokens  # [prompt and max_new_tokens]: room for all tokens it may ever have
+    num_known: int  # of these, how many are known: prompt and output
+    prompt_len: int
     sampling: SamplingParams
     arrival: int  # a counter: orders requests that are otherwise equal
     hit_when_queued: int  # tokens that were cached when it joined the queue
-    output: list[int] = field(default_factory=list)
+    queued_at: float  # the scheduler's clock, seconds
+    logprobs: LogprobsWanted | None = None
+    priority: int = 0
+    deadline: float = math.inf  # the scheduler's clock
+    grammar: Grammar | None = None
+    jumps: bool = False  # the grammar forces its next tokens: they are taken without sampling
+
     cached_len: int = 0
+    unseen: int = 0  # tokens that launched steps sample for it
+    in_flight: int = 0  # launched steps that run a part of it
     cached_prompt_tokens: int | None = None  # hit when it was first admitted
-    aborted: bool = False
+    queue_seconds: float | None = None  # until it was first admitted; until it was told
+    passed_over: int = 0  # later requests that were admitted while it waited
+    ending: Ending | None = None
+    # Of the prompt tokens scored so far; handed over with the first output.
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
 
     # Held while admitted, set by the KVManager.
     row: int = -1  # in the ReqToTokenPool
@@ -33,7 +87,12 @@ class Req:
 
     @property
     def num_tokens(self) -> int:
-        return len(self.prompt) + len(self.output)
+        return self.num_known + self.unseen
+
+    @property
+    def num_output(self) -> int:
+        """Tokens it has produced or is about to."""
+        return self.num_tokens - self.prompt_len
 
     @property
     def is_admitted(self) -> bool:
@@ -47,18 +106,35 @@ class Req:
     @property
     def remaining_tokens(self) -> int:
         """Tokens it may still produce."""
-        return self.sampling.max_new_tokens - len(self.output)
+        return len(self.ids) - self.num_tokens
+
+    @property
+    def first_score(self) -> int:
+        """The first prompt position whose log-probability is still wanted; len(ids) for none."""
+        if self.logprobs is None or self.logprobs.prompt_start is None or self.num_output:
+            return len(self.ids)
+        return max(1, self.logprobs.prompt_start)
+
+    @property
+    def matchable(self) -> int:
+        """Leading tokens that may come from the cache. The last token is always run, since its
+        logits yield the next one, and so is each before a prompt token that is to be scored."""
+        return min(self.num_known, self.first_score) - 1
 
     def tokens(self, end: int) -> Tokens:
-        """The first `end` tokens of prompt and output, [end]."""
-        known = len(self.prompt)
-        if end <= known:
-            return self.prompt[:end]
-        output = np.asarray(self.output[: end - known], dtype=np.int32)
-        return np.concatenate((self.prompt, output))
+        """The first `end` tokens, a view of [end]; these must be known."""
+        assert end <= self.num_known
+        return self.ids[:end]
+
+    def append(self, token: int) -> None:
+        self.ids[self.num_known] = token
+        self.num_known += 1
 
     def pending(self, count: int) -> Tokens:
-        """The next `count` tokens to run, [count]."""
-        if count == 1 and self.extend_len == 1 and self.output:
-            return np.asarray(self.output[-1:], dtype=np.int32)
-        return self.tokens(self.cached_len + count)[self.cached_len :]
+        """The next `count` tokens to run, [count]; -1 - row for one that is not known yet."""
+        start, end = self.cached_len, self.cached_len + count
+        if end <= self.num_known:
+            return self.ids[start:end]
+        assert end == self.num_known + 1 == self.num_tokens
+        future = np.array([-1 - self.row], dtype=np.int32)
+        return np.concatenate((self.ids[start : self.num_known], future)) if count > 1 else future

@@ -1,22 +1,38 @@
 """`Scheduler`: continuous batching over the KV pool, one step at a time.
 
-It is pure bookkeeping: commands go in by `receive`, `step` runs one batch through the model runner,
-and both return the events to send. Processes and sockets are in `process.py`; the clock and the
-runner are arguments, so the same code runs under the fleet simulator.
+It is pure bookkeeping: commands go in by `receive`, `step` launches one batch on the model runner
+and takes in the result of another, and both return the events to send. Processes and sockets are in
+`process.py`; the clock and the runner are arguments, so the same code runs under the fleet
+simulator.
 
-A request moves through three ordered queues, and is in exactly one of them:
+A request moves through ordered queues, and is in exactly one of them:
 
-    waiting ──admit──▶ prefilling ──last chunk──▶ running ──▶ finished
-       ▲                                            │
-       └───────────────── retract ──────────────────┘
+    compiling ──▶ waiting ──admit──▶ prefilling ──last chunk launched──▶ running ──▶ ended
+     (grammar)       ▲                   │                                  │
+                     └────────────────── retract ───────────────────────────┘
+
+With overlap, a call of `step` launches batch N + 1 before it looks at the result of batch N, so
+that the device never waits for the scheduler:
+
+    step k      launch N+1 │ take in N │ masks for N+1
+    device      ── N ──────┴──── N+1 ──────────────────
+
+Two things need what N yields, and so wait for it: a grammar's mask, which delays only the sampling
+of N + 1, and the retraction of a request, which is rare. A request that ended is let go once no
+launched batch has a part of it.
 """
 
+import math
 import time
+from bisect import bisect
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
 
 import numpy as np
 
+from pando_worker.grammar.errors import GrammarError
 from pando_worker.messages import (
     Abort,
     CacheFlushed,
@@ -29,15 +45,39 @@ from pando_worker.messages import (
     Outputs,
     Rejected,
     Stats,
+    TokenLogprob,
 )
-from pando_worker.runner.batch import ModelRunner
-from pando_worker.scheduler.admission import admit, prefill_rows, retraction_victim
-from pando_worker.scheduler.batching import Row, build_batch
+from pando_worker.runner.batch import ModelRunner, Step
+from pando_worker.scheduler.admission import admit, prefill_rows, reserved_pages, retraction_victim
+from pando_worker.scheduler.batching import Row, build_batch, next_row
+from pando_worker.scheduler.constrained import (
+    GrammarCompiler,
+    build_mask,
+    is_constrained,
+    take_jump,
+)
 from pando_worker.scheduler.kv_manager import KVManager
-from pando_worker.scheduler.policy import order
-from pando_worker.scheduler.rates import Rate
-from pando_worker.scheduler.req import Req
+from pando_worker.scheduler.meter import Meter
+from pando_worker.scheduler.new_token_ratio import NewTokenRatio
+from pando_worker.scheduler.policy import make_policy
+from pando_worker.scheduler.req import Ending, Grammar, Req
+from pando_worker.scheduler.results import Result, read_results
+from pando_worker.scheduler.sharing import Computing
 from pando_worker.settings import WorkerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The batch that the device works on."""
+
+    step: Step
+    rows: list[Row]
+    num_decodes: int  # leading rows that are decodes; the others are prefills
+    at: float
+
+    @property
+    def prefilled(self) -> list[Row]:
+        return self.rows[self.num_decodes :]
 
 
 class Scheduler:
@@ -46,33 +86,45 @@ class Scheduler:
         settings: WorkerSettings,
         kv: KVManager,
         runner: ModelRunner,
+        grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """
+        Args:
+            grammars: None refuses requests that come with one.
+            clock: seconds.
+        """
         self.kv = kv
         self._settings = settings
         self._runner = runner
+        self._grammars = grammars
         self._clock = clock
+        self._order = make_policy(settings.schedule_policy, kv.cache, settings.max_passed_over)
+        self._watermark_pages = int(settings.watermark * kv.allocator.num_pages)
+
+        self._compiling: list[tuple[Req, Future[Grammar]]] = []
         self.waiting: deque[Req] = deque()
         self.prefilling: list[Req] = []
         self.running: list[Req] = []
-        self._by_rid: dict[str, Req] = {}
-        self._arrivals = 0
-        self._abort_asked = False
+        self._by_rid: dict[str, Req] = {}  # all that still owe an answer
+        self._unwanted: list[Req] = []  # aborted since the last step
+        self.in_flight: Launched | None = None
+        self._events: list[Event] = []
 
-        self._prefill_rate = Rate()
-        self._decode_rate = Rate()
-        self._release_rate = Rate()
-        self._steps = 0
-        self._prompt_tokens = 0
-        self._cached_prompt_tokens = 0
-        self._output_tokens = 0
-        self._finished = 0
-        self._aborted = 0
-        self._retracted = 0
+        self.ratio = NewTokenRatio(settings.new_token_ratio)
+        self.meter = Meter()
+        self._arrivals = 0
+        self._next_deadline = math.inf
+        self._taken_in_at = -math.inf
 
     @property
     def is_idle(self) -> bool:
-        return not self._by_rid
+        return not self._by_rid and self.in_flight is None
+
+    @property
+    def only_compiles(self) -> bool:
+        """All there is to do is to wait for grammars, which other threads compile."""
+        return bool(self._compiling) and len(self._compiling) == len(self._by_rid)
 
     def receive(self, command: Command) -> list[Event]:
         match command:
@@ -80,7 +132,7 @@ class Scheduler:
                 return self._enqueue(command)
             case Abort(rid=rid):
                 if req := self._by_rid.get(rid):
-                    req.aborted = self._abort_asked = True
+                    self._unwanted.append(req)
                 return []
             case FlushCache(call=call):
                 if self.is_idle:
@@ -88,184 +140,357 @@ class Scheduler:
                 return [CacheFlushed(call=call, done=self.is_idle)]
 
     def step(self) -> list[Event]:
-        """Run one batch, if there is anything to run, and return what it produced."""
-        events = self._end_aborted() if self._abort_asked else []
-        if rows := self._prefill_rows():
-            events += self._run(rows, self._prefill_rate)
-        elif rows := self._decode_rows():
-            events += self._run(rows, self._decode_rate)
+        """Launch one batch, if there is anything to run, and return what came of another."""
+        self._end_unwanted()
+        self._queue_compiled()
+        launched = self._launch(*self._plan())
+        if self.in_flight:
+            self._take_in(self.in_flight)
+        self.in_flight = launched
+        if launched and self._grammars and is_constrained(launched.rows):
+            launched.step.sample(build_mask(launched.rows, self._grammars.vocab_size))
+        if launched and not self._settings.overlap_schedule:
+            self._take_in(launched)
         if self.is_idle:
             self.kv.check_idle()
+            self.ratio.reset()
+        events, self._events = self._events, []
         return events
 
     def stats(self) -> Stats:
+        meter = self.meter
         return Stats(
             running=len(self.prefilling) + len(self.running),
-            waiting=len(self.waiting),
+            waiting=len(self.waiting) + len(self._compiling),
             waiting_tokens=sum(req.num_tokens - req.hit_when_queued for req in self.waiting),
             capacity_tokens=self.kv.capacity_tokens,
             pinned_tokens=self.kv.pinned_tokens,
             cached_tokens=self.kv.cached_tokens,
-            prefill_tokens_per_s=self._prefill_rate.per_second,
-            decode_tokens_per_s=self._decode_rate.per_second,
-            release_tokens_per_s=self._release_rate.per_second,
-            steps_total=self._steps,
-            prompt_tokens_total=self._prompt_tokens,
-            cached_prompt_tokens_total=self._cached_prompt_tokens,
-            output_tokens_total=self._output_tokens,
-            finished_requests_total=self._finished,
-            aborted_requests_total=self._aborted,
-            retracted_requests_total=self._retracted,
+            prefill_tokens_per_s=meter.prefill_rate.per_second,
+            decode_tokens_per_s=meter.decode_rate.per_second,
+            release_tokens_per_s=meter.release_rate.per_second,
+            steps_total=meter.steps,
+            prompt_tokens_total=meter.prompt_tokens,
+            cached_prompt_tokens_total=meter.cached_prompt_tokens,
+            output_tokens_total=meter.output_tokens,
+            finished_requests_total=meter.finished,
+            aborted_requests_total=meter.aborted,
+            retracted_requests_total=meter.retracted,
             evicted_tokens_total=self.kv.evicted_tokens,
         )
 
+    # Requests come
+
     def _enqueue(self, command: Generate) -> list[Event]:
-        total = len(command.input_ids) + command.sampling.max_new_tokens
-        problem = None
-        if command.rid in self._by_rid:
-            problem = (400, f"request id {command.rid!r} is already in use")
-        elif not command.input_ids:
-            problem = (400, "the prompt has no tokens")
-        elif total > self.kv.max_request_tokens:
-            problem = (
-                400,
-                f"the prompt's {len(command.input_ids)} tokens and max_tokens"
-                f" {command.sampling.max_new_tokens} together exceed this worker's limit of"
-                f" {self.kv.max_request_tokens} tokens",
-            )
-        elif len(self.waiting) >= self._settings.max_queued_requests:
-            problem = (503, f"{len(self.waiting)} requests are waiting already, try again later")
-        if problem:
+        if problem := self._refusal(command):
             status, message = problem
             return [Rejected(rid=command.rid, status=status, message=message)]
-
-        prompt = np.array(command.input_ids, dtype=np.int32)
+        prompt_len = len(command.input_ids)
+        ids = np.empty(prompt_len + command.sampling.max_new_tokens, dtype=np.int32)
+        ids[:prompt_len] = command.input_ids
+        now = self._clock()
         req = Req(
             rid=command.rid,
-            prompt=prompt,
+            ids=ids,
+            num_known=prompt_len,
+            prompt_len=prompt_len,
             sampling=command.sampling,
             arrival=self._arrivals,
-            hit_when_queued=self.kv.cache.prefix_len(prompt),
+            hit_when_queued=self.kv.cache.prefix_len(ids[:prompt_len]),
+            queued_at=now,
+            logprobs=command.logprobs,
+            priority=command.priority,
+            deadline=math.inf if command.deadline_s is None else now + command.deadline_s,
         )
         self._arrivals += 1
         self._by_rid[req.rid] = req
-        self.waiting.append(req)
+        self._next_deadline = min(self._next_deadline, req.deadline)
+        if command.grammar and self._grammars:
+            self._compiling.append((req, self._grammars.compile(command.grammar)))
+        else:
+            self.waiting.append(req)
         return []
 
-    def _prefill_rows(self) -> list[Row]:
-        """Admit what fits and fill the token budget with prefills; empty when there are none."""
-        budget = self._settings.chunked_prefill_size - sum(r.extend_len for r in self.prefilling)
-        if self.waiting and budget > 0 and self.kv.rows.num_free:
-            admitted = admit(
-                order(self.waiting, self._settings.schedule_policy, self.kv.cache),
-                self.prefilling + self.running,
-                self.kv,
-                token_budget=budget,
-                new_token_ratio=self._settings.new_token_ratio,
+    def _refusal(self, command: Generate) -> tuple[int, str] | None:
+        """Why a request cannot be taken: status and message."""
+        prompt_len, allowed = len(command.input_ids), command.sampling.max_new_tokens
+        queued = len(self.waiting) + len(self._compiling)
+        if command.rid in self._by_rid:
+            return 400, f"request id {command.rid!r} is already in use"
+        if prompt_len == 0:
+            return 400, "the prompt has no tokens"
+        if prompt_len + allowed > self.kv.max_request_tokens:
+            return 400, (
+                f"the prompt's {prompt_len} tokens and max_tokens {allowed} together exceed this"
+                f" worker's limit of {self.kv.max_request_tokens} tokens"
             )
-            for req in admitted:
-                self.waiting.remove(req)
-                self._count_prompt(req)
-            self.prefilling += admitted
-        return prefill_rows(self.prefilling, self._settings.chunked_prefill_size, self.kv.page_size)
+        if command.grammar and self._grammars is None:
+            return 400, "this worker follows no grammars"
+        if queued >= self._settings.max_queued_requests:
+            return 503, f"{queued} requests are waiting already, try again later"
+        return None
 
-    def _decode_rows(self) -> list[Row]:
-        """One token for each running request, retracting some where the pool is too full."""
-        while victim := retraction_victim(self.running, self.kv):
-            self.running.remove(victim)
-            self._retract(victim)
-        for req in self.running:
+    def _queue_compiled(self) -> None:
+        if not any(grammar.done() for _, grammar in self._compiling):
+            return
+        for req, grammar in self._compiling:
+            if not grammar.done():
+                continue
+            try:
+                req.grammar = grammar.result()
+            except GrammarError as error:
+                self._reject(req, 400, str(error))
+            else:
+                self.waiting.append(req)
+        self._compiling = [entry for entry in self._compiling if not entry[1].done()]
+
+    # Requests leave
+
+    def _end_unwanted(self) -> None:
+        """End what was aborted and what is late."""
+        ended = [(req, Ending.ABORTED) for req in self._unwanted]
+        self._unwanted = []
+        now = self._clock()
+        if now >= self._next_deadline:
+            ended += [(req, Ending.LATE) for req in self._by_rid.values() if req.deadline <= now]
+            left = (req.deadline for req in self._by_rid.values() if req.deadline > now)
+            self._next_deadline = min(left, default=math.inf)
+        for req, ending in ended:
+            if req.ending is None:
+                self._end(req, ending)
+        if ended:
+            self.waiting = deque(req for req in self.waiting if req.ending is None)
+            self._compiling = [entry for entry in self._compiling if entry[0].ending is None]
+            self._forget_ended()
+
+    def _end(self, req: Req, ending: Ending) -> None:
+        req.ending = ending
+        if req.in_flight == 0:
+            self._let_go(req)
+
+    def _let_go(self, req: Req) -> None:
+        """Nothing launched needs an ended request any more."""
+        if req.is_admitted and req.ending is Ending.FAILED:
+            self.kv.release(req)
+        elif req.is_admitted:
+            # The last token sampled may have been dropped; what ran after it is of no use.
+            self.kv.cache_finished_req(req, min(req.cached_len, req.num_known))
+        if req.ending is Ending.ABORTED:
+            self.meter.aborted += 1
+            del self._by_rid[req.rid]
+            self._events.append(Outputs([_output(req, [], FinishReason.ABORT)]))
+        elif req.ending is Ending.LATE:
+            passed = f"its deadline passed after {req.deadline - req.queued_at:.3g} s"
+            self._reject(req, 504, f"{passed}, with {req.num_output} tokens produced")
+
+    def _reject(self, req: Req, status: int, message: str) -> None:
+        del self._by_rid[req.rid]
+        self._events.append(Rejected(rid=req.rid, status=status, message=message))
+
+    def _forget_ended(self) -> None:
+        self.prefilling = [req for req in self.prefilling if req.ending is None]
+        self.running = [req for req in self.running if req.ending is None]
+
+    # What to run next
+
+    def _plan(self) -> tuple[list[Row], list[Row]]:
+        """The next batch: decodes, and prefills within the token budget."""
+        budget = self._settings.chunked_prefill_size
+        if self._settings.batching == "prefill-first":
+            prefills = self._prefills(budget)
+            return ([], prefills) if prefills else (self._decodes(), [])
+        retracted = self.meter.retracted
+        decodes = self._decodes()
+        if self.meter.retracted > retracted:
+            return decodes, []  # what was freed is for those that run
+        taken = sum(row.extend_len for row in decodes)
+        return decodes, self._prefills(max(budget - taken, self.kv.page_size))
+
+    def _decodes(self) -> list[Row]:
+        """The next token of each running request, retracting some where the pool is too full."""
+        if self.in_flight and not self._has_room(self._decodable()):
+            self._take_in(self.in_flight)
+            self.in_flight = None
+        retracted = False
+        while not self._has_room(ready := self._decodable()):
+            self._retract(retraction_victim([*self.prefilling, *self.running]))
+            retracted = True
+        if retracted:
+            self.ratio.recover(self.running)
+        elif ready:
+            self.ratio.decay()
+        for req in ready:
             self.kv.grow(req)
-        return [Row(req, 1) for req in self.running]
+        return [next_row(req, req.extend_len) for req in ready]
+
+    def _decodable(self) -> list[Req]:
+        return [
+            req
+            for req in self.running
+            if req.remaining_tokens > 0 and not (req.jumps and req.in_flight)
+        ]
+
+    def _has_room(self, ready: list[Req]) -> bool:
+        return sum(self.kv.pages_missing(req) for req in ready) <= self.kv.available_pages
 
     def _retract(self, req: Req) -> None:
         """Back to the queue's front; what it computed stays cached for as long as there is room."""
+        (self.running if req in self.running else self.prefilling).remove(req)
         req.hit_when_queued = req.cached_len
+        if req.num_output == 0:
+            req.prompt_logprobs.clear()
         self.kv.cache_finished_req(req)
         self.waiting.appendleft(req)
-        self._retracted += 1
+        self.meter.retracted += 1
 
-    def _run(self, rows: list[Row], rate: Rate) -> list[Event]:
-        started = self._clock()
-        batch = build_batch(rows, self.kv.rows)
-        step = self._runner.launch(batch)
-        step.sample(None)
-        tokens = step.result().tokens
-        pinned = self.kv.pinned_tokens
-        events = self._apply(rows, tokens.tolist())
+    def _prefills(self, budget: int) -> list[Row]:
+        self._admit(budget - sum(req.extend_len for req in self.prefilling))
+        return prefill_rows(self.prefilling, budget, self.kv.page_size)
 
-        seconds = self._clock() - started
-        rate.add(len(batch.input_ids), seconds)
-        self._release_rate.add(max(0, pinned - self.kv.pinned_tokens), seconds)
-        self._steps += 1
-        return events
-
-    def _apply(self, rows: list[Row], tokens: list[int]) -> list[Event]:
-        """Take a step's tokens in: `tokens` are those of the rows that sampled, in order."""
-        sampled = [row.req for row in rows if row.samples]
-        for row in rows:
-            row.req.cached_len += row.extend_len
-        if self.prefilling:
-            # Rows follow the queue, and only the last one can be an unfinished chunk.
-            self.prefilling = self.prefilling[len(sampled) :]
-            self.running += sampled
-            for row in rows:
-                self.kv.cache_unfinished_req(row.req)
-
-        outputs: list[Output] = []
-        events: list[Event] = []
-        for req, token in zip(sampled, tokens, strict=True):
-            if token < 0:
-                events.append(self._fail(req))
-            else:
-                outputs.append(self._take_token(req, token))
-        self.running = [req for req in self.running if req.rid in self._by_rid]
-        return [Outputs(outputs), *events] if outputs else events
-
-    def _take_token(self, req: Req, token: int) -> Output:
-        req.output.append(token)
-        self._output_tokens += 1
-        finish = None
-        if token in req.sampling.stop_token_ids:
-            finish = FinishReason.STOP
-        elif req.remaining_tokens == 0:
-            finish = FinishReason.LENGTH
-        if finish:
-            self.kv.cache_finished_req(req)
-            del self._by_rid[req.rid]
-            self._finished += 1
-        return _output(req, [token], finish)
-
-    def _fail(self, req: Req) -> Rejected:
-        """End a request whose logits are not finite; what it computed alone is not cached."""
-        self.kv.release(req)
-        del self._by_rid[req.rid]
-        return Rejected(rid=req.rid, status=500, message="the model's output was not finite")
-
-    def _end_aborted(self) -> list[Event]:
-        self._abort_asked = False
-        aborted = [req for req in self._by_rid.values() if req.aborted]
-        for req in aborted:
-            if req.is_admitted:
-                self.kv.cache_finished_req(req)
-            del self._by_rid[req.rid]
-        self._aborted += len(aborted)
-        self.waiting = deque(req for req in self.waiting if not req.aborted)
-        self.prefilling = [req for req in self.prefilling if not req.aborted]
-        self.running = [req for req in self.running if not req.aborted]
-        return [Outputs([_output(req, [], FinishReason.ABORT) for req in aborted])]
+    def _admit(self, budget: int) -> None:
+        """Admit what fits of the waiting requests into so many tokens of prefill."""
+        if not self.waiting or budget <= 0 or self.kv.rows.num_free == 0:
+            return
+        holding = [*self.prefilling, *self.running]
+        reserve = self._watermark_pages + reserved_pages(holding, self.ratio.value, self.kv)
+        if holding and self.kv.available_pages <= reserve:
+            return  # the queue need not be put in order for nothing
+        computing = [*self.prefilling]
+        if self.in_flight:
+            computing += [row.req for row in self.in_flight.prefilled]
+        admitted = admit(
+            self._order(self.waiting),
+            self.kv,
+            Computing(computing, self.kv),
+            token_budget=budget,
+            new_token_ratio=self.ratio.value,
+            reserve=reserve,
+            alone=not holding,
+        )
+        for req in admitted:
+            self.waiting.remove(req)
+            self._count_prompt(req)
+        self.prefilling += admitted
+        arrivals = sorted(req.arrival for req in admitted)
+        for req in self.waiting:
+            req.passed_over += len(arrivals) - bisect(arrivals, req.arrival)
 
     def _count_prompt(self, req: Req) -> None:
         if req.cached_prompt_tokens is None:  # not when it comes back from a retraction
             req.cached_prompt_tokens = req.cached_len
-            self._prompt_tokens += len(req.prompt)
-            self._cached_prompt_tokens += req.cached_len
+            req.queue_seconds = self._clock() - req.queued_at
+            self.meter.prompt_tokens += req.prompt_len
+            self.meter.cached_prompt_tokens += req.cached_len
+
+    # Run it
+
+    def _launch(self, decodes: list[Row], prefills: list[Row]) -> Launched | None:
+        rows = [*decodes, *prefills]
+        if not rows:
+            return None
+        started = self._clock()
+        step = self._runner.launch(build_batch(rows, self.kv.rows))
+        if not is_constrained(rows):
+            step.sample(None)
+        for row in rows:
+            row.req.cached_len = row.end
+            row.req.in_flight += 1
+            row.req.unseen += row.samples
+        # Rows follow the queue, and only the last one can be an unfinished chunk.
+        through = [row.req for row in prefills if row.samples]
+        self.prefilling = self.prefilling[len(through) :]
+        self.running += through
+        return Launched(step, rows, len(decodes), started)
+
+    def _take_in(self, launched: Launched) -> None:
+        """Wait for a batch's result and act on it."""
+        self.in_flight = None
+        results = read_results(launched.rows, launched.step.result())
+        pinned = self.kv.pinned_tokens
+        outputs: list[Output] = []
+        failed: list[Req] = []
+        for index, (row, result) in enumerate(zip(launched.rows, results, strict=True)):
+            req = row.req
+            req.in_flight -= 1
+            req.unseen -= row.samples
+            req.prompt_logprobs += result.scores
+            if req.ending is None and result.token is not None:
+                if output := self._take_token(req, result):
+                    outputs.append(output)
+                else:
+                    failed.append(req)
+            if req.ending is None and index >= launched.num_decodes:
+                self.kv.cache_unfinished_req(req, row.end)
+            elif req.ending is not None and req.in_flight == 0 and req.is_admitted:
+                self._let_go(req)
+        if outputs:
+            self._events.append(Outputs(outputs))
+        for req in failed:
+            self._reject(req, 500, "the model's output was not finite, or outside the grammar")
+        self._forget_ended()
+
+        now = self._clock()
+        self.meter.last_batch = len(launched.rows)
+        self.meter.add_step(
+            prefill_tokens=sum(row.extend_len for row in launched.prefilled),
+            decodes=launched.num_decodes,
+            released=max(0, pinned - self.kv.pinned_tokens),
+            seconds=now - max(launched.at, self._taken_in_at),
+        )
+        self._taken_in_at = now
+
+    def _take_token(self, req: Req, result: Result) -> Output | None:
+        """The output that a sampled token makes, with those that follow it without a choice; None
+        when the request failed."""
+        assert result.token is not None
+        if result.token < 0:
+            req.ending = Ending.FAILED
+            return None
+        tokens: list[int] = []
+        forced = [result.token]
+        finish: FinishReason | None = None
+        while forced and finish is None:
+            for token in forced:
+                req.append(token)
+                tokens.append(token)
+                if req.grammar is not None and not req.grammar.accept(token):
+                    req.ending = Ending.FAILED
+                    return None
+                if finish := _finish(req, token):
+                    break
+            jump = req.grammar is not None and finish is None and len(tokens) == 1
+            forced = take_jump(req) if jump else []
+        self.meter.output_tokens += len(tokens)
+        if finish:
+            req.ending = Ending.FINISHED
+            self.meter.finished += 1
+            del self._by_rid[req.rid]
+        logprobs = [result.logprob] if result.logprob else []
+        return _output(req, tokens, finish, logprobs)
 
 
-def _output(req: Req, token_ids: list[int], finish: FinishReason | None) -> Output:
+def _finish(req: Req, token: int) -> FinishReason | None:
+    if token in req.sampling.stop_token_ids:
+        return FinishReason.STOP
+    if req.grammar is not None and req.grammar.is_finished:
+        return FinishReason.STOP
+    return FinishReason.LENGTH if req.num_known == len(req.ids) else None
+
+
+def _output(
+    req: Req,
+    token_ids: list[int],
+    finish: FinishReason | None,
+    logprobs: list[TokenLogprob] | None = None,
+) -> Output:
+    prompt_logprobs, req.prompt_logprobs = req.prompt_logprobs, []
+    queue_seconds, req.queue_seconds = req.queue_seconds, None
     return Output(
         rid=req.rid,
         token_ids=token_ids,
         cached_tokens=req.cached_prompt_tokens or 0,
         finish=finish,
+        logprobs=logprobs or [],
+        prompt_logprobs=prompt_logprobs,
+        queue_s=queue_seconds,
     )

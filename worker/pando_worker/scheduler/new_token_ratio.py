@@ -1,0 +1,35 @@
+"""How much of their `max_new_tokens` running requests are expected to produce.
+
+Most stop long before. So the share falls slowly while nothing goes wrong, and more requests run at
+once; a retraction shows that it fell too far, and sets it anew from what the requests really did
+(SGLang's scheme).
+"""
+
+from collections.abc import Sequence
+
+from pando_worker.scheduler.req import Req
+
+FLOOR = 0.14  # of the initial ratio
+DECAY_STEPS = 600  # from the initial ratio to its floor
+STEPS_AHEAD = 20  # that those left after a retraction are to run without another
+
+
+class NewTokenRatio:
+    def __init__(self, initial: float) -> None:
+        self._initial = initial
+        self._floor = initial * FLOOR
+        self.value = initial
+
+    def decay(self) -> None:
+        """A decode step found room for all its tokens."""
+        self.value = max(self._floor, self.value - (self._initial - self._floor) / DECAY_STEPS)
+
+    def recover(self, left: Sequence[Req]) -> None:
+        """A retraction left these running."""
+        produced = sum(req.num_output + STEPS_AHEAD for req in left)
+        allowed = sum(req.num_output + req.remaining_tokens for req in left)
+        self.value = min(1.0, max(self.value, produced / max(1, allowed)))
+
+    def reset(self) -> None:
+        """Nothing runs any more: the next requests may be of another kind."""
+        self.value = self._initial
