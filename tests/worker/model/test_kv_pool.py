@@ -8,6 +8,7 @@ import torch
 from pando_worker.memory.kv_pool import KVBudget, TokenToKVPool, kv_cell_bytes
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import DoesNotFit, UnsupportedModel
+from pando_worker.models.loader import build_model
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference
@@ -50,9 +51,10 @@ def test_less_than_a_page_does_not_fit_and_the_error_says_why(too_small: KVBudge
 
 def test_pool_takes_the_bytes_that_the_cell_size_says(tmp_path: Path) -> None:
     Reference(tmp_path)
-    config = read_config(tmp_path)
-    pool = TokenToKVPool(config, 48, torch.bfloat16, torch.device("cpu"))
-    cell = kv_cell_bytes(config, torch.bfloat16)
+    cpu = torch.device("cpu")
+    layers = build_model(read_config(tmp_path), torch.bfloat16, cpu).attention_layers
+    pool = TokenToKVPool(layers, 48, torch.bfloat16, cpu)
+    cell = kv_cell_bytes(layers, torch.bfloat16)
     assert cell == 2 * 2 * 2 * 8 * 2  # layers, K and V, KV heads, head dim, bytes
     assert sum(tensor.nbytes for tensor in (*pool.k, *pool.v)) == 48 * cell
 

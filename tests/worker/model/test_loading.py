@@ -13,10 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from pando_worker.models.config import YarnRope, read_config
+from pando_worker.models import llama
+from pando_worker.models.config import family_config, read_config
 from pando_worker.models.errors import BrokenCheckpoint, ModelNotFound, UnsupportedModel
 from pando_worker.models.hub import resolve_model
 from pando_worker.models.loader import build_model, load_weights, weight_bytes
+from pando_worker.models.rope import YarnRope
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.paged import Paged, Row
 
@@ -37,6 +39,10 @@ def edit_tensors(model_dir: Path, edit: Callable[[dict[str, Tensor]], object]) -
     tensors = load_file(model_dir / "model.safetensors")
     edit(tensors)
     save_file(tensors, model_dir / "model.safetensors")
+
+
+def llama_config(model_dir: Path) -> llama.Config:
+    return family_config(read_config(model_dir), llama.Config)
 
 
 def load(model_dir: Path) -> None:
@@ -111,12 +117,12 @@ def test_absent_weights_are_refused(model_dir: Path) -> None:
 def test_both_spellings_of_rotary_parameters_mean_the_same(model_dir: Path) -> None:
     scaling = {"factor": 4.0, "original_max_position_embeddings": 256}
     edit_config(model_dir, rope_parameters=scaling | {"rope_type": "yarn", "rope_theta": 5e5})
-    new = read_config(model_dir)
+    new = llama_config(model_dir)
     for key in ("rope_type", "type"):
         edit_config(
             model_dir, rope_parameters=None, rope_theta=500000, rope_scaling=scaling | {key: "yarn"}
         )
-        assert read_config(model_dir) == new
+        assert llama_config(model_dir) == new
     assert new.rope == YarnRope(
         rope_theta=500000.0, factor=4.0, original_max_position_embeddings=256
     )
@@ -124,7 +130,7 @@ def test_both_spellings_of_rotary_parameters_mean_the_same(model_dir: Path) -> N
 
 def test_config_may_leave_derived_fields_out(model_dir: Path) -> None:
     edit_config(model_dir, num_key_value_heads=None, head_dim=None, rope_parameters=None)
-    config = read_config(model_dir)
+    config = llama_config(model_dir)
     assert (config.num_key_value_heads, config.head_dim, config.rope.rope_theta) == (4, 8, 10000.0)
 
 
@@ -135,11 +141,14 @@ def test_config_may_leave_derived_fields_out(model_dir: Path) -> None:
         ({"architectures": None}, "architectures .*; supported: LlamaForCausalLM"),
         (
             {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
-            "rope type 'dynamic'; supported: default, linear, llama3, yarn",
+            "rope type 'dynamic'; supported in LlamaForCausalLM: default, linear, llama3, yarn, l",
         ),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5; supported: 1"),
-        ({"hidden_act": "gelu"}, "hidden_act 'gelu'; supported: silu"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config .*fp8"),
+        (
+            {"partial_rotary_factor": 0.5},
+            "partial_rotary_factor 0.5; supported .*: 1.0",
+        ),
+        ({"hidden_act": "gelu"}, "hidden_act 'gelu'; supported in LlamaForCausalLM: silu"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config .*fp8.*: none"),
     ],
 )
 def test_unsupported_models_are_refused_by_name(
@@ -147,7 +156,7 @@ def test_unsupported_models_are_refused_by_name(
 ) -> None:
     edit_config(model_dir, **changes)
     with pytest.raises(UnsupportedModel, match=message):
-        read_config(model_dir)
+        llama_config(model_dir)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +165,7 @@ def test_unsupported_models_are_refused_by_name(
         ({"vocab_size": None}, "missing required field `vocab_size`"),
         ({"hidden_size": "32"}, r"Expected `int`, got `str` - at `\$.hidden_size`"),
         ({"num_key_value_heads": 3}, r"\(4\) is not a multiple of num_key_value_heads \(3\)"),
-        ({"head_dim": 7}, r"head_dim \(7\) is odd"),
+        ({"head_dim": 7}, "an odd number of rotary dimensions a head: 7"),
         ({"rope_parameters": {"rope_type": "linear"}}, "missing required field `factor`"),
         ({"rope_scaling": 2.0}, r"Expected `object`, got `float` - at `\$.rope_scaling`"),
     ],
@@ -166,7 +175,7 @@ def test_malformed_config_is_refused_with_the_field(
 ) -> None:
     edit_config(model_dir, **changes)
     with pytest.raises(BrokenCheckpoint, match=message):
-        read_config(model_dir)
+        build_model(read_config(model_dir), torch.float32, CPU)
 
 
 def test_config_that_is_no_json_is_refused(tmp_path: Path) -> None:

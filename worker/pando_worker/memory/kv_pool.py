@@ -4,21 +4,22 @@ A slot holds one token; page p holds the slots [p * page_size, (p + 1) * page_si
 not know who owns a slot: the page allocator hands them out.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from pando_worker.models.config import ModelConfig
+from pando_worker.attention.backend import AttentionLayer
 from pando_worker.models.errors import DoesNotFit
 
 MIB = 2**20
 
 
-def kv_cell_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
-    """KV memory of one token: layers x (key and value) x KV heads x head dim x element size."""
-    width = config.num_key_value_heads * config.head_dim
-    return config.num_hidden_layers * 2 * width * dtype.itemsize
+def kv_cell_bytes(layers: Sequence[AttentionLayer], dtype: torch.dtype) -> int:
+    """KV memory of one token: over all layers, KV heads x (key and value) x element size."""
+    widths = (layer.kv_heads * (layer.head_dim + layer.v_head_dim) for layer in layers)
+    return sum(widths) * dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,17 +61,29 @@ class TokenToKVPool:
     """One K and one V tensor a layer: one for all layers makes compiled steps far slower.
 
     Slots are not cleared: none is read before it was written by the row that reads it.
+
+    Attributes:
+        layers: whose keys and values these are; layer i has `index` i
+        k: of each layer, [num_slots, kv_heads, head_dim]
+        v: of each layer, [num_slots, kv_heads, v_head_dim]
     """
 
     def __init__(
-        self, config: ModelConfig, num_slots: int, dtype: torch.dtype, device: torch.device
+        self,
+        layers: Sequence[AttentionLayer],
+        num_slots: int,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
-        shape = (num_slots, config.num_key_value_heads, config.head_dim)
-        layers = range(config.num_hidden_layers)
-        self.k = [torch.empty(shape, dtype=dtype, device=device) for _ in layers]
-        self.v = [torch.empty(shape, dtype=dtype, device=device) for _ in layers]
+        def empty(heads: int, width: int) -> Tensor:
+            return torch.empty((num_slots, heads, width), dtype=dtype, device=device)
+
+        assert [layer.index for layer in layers] == list(range(len(layers)))
+        self.layers = layers
+        self.k = [empty(layer.kv_heads, layer.head_dim) for layer in layers]
+        self.v = [empty(layer.kv_heads, layer.v_head_dim) for layer in layers]
 
     def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        """Put keys and values, [num_tokens, kv_heads, head_dim], into `slots`, [num_tokens]."""
+        """Put keys and values, as many as there are `slots`, [num_tokens], into these."""
         self.k[layer].index_copy_(0, slots, k)
         self.v[layer].index_copy_(0, slots, v)

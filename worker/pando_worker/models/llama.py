@@ -1,100 +1,57 @@
-"""Llama: the decoder of `LlamaForCausalLM` checkpoints, for inference over a paged KV pool.
+"""Llama 2 and 3.x (`LlamaForCausalLM`), and the many models of the same shape."""
 
-Modules and parameters have their checkpoint's names, but for the fused projections, whose `parts`
-do. Where a row's earlier keys and values are is the attention backend's business.
-"""
+import msgspec
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from pando_worker.models.build import Build
+from pando_worker.models.layers.attention import Attention
+from pando_worker.models.layers.block import PreNormBlock
+from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.layers.mlp import GatedMLP
+from pando_worker.models.layers.norm import RMSNorm
+from pando_worker.models.layers.rotary import RotaryEmbedding
+from pando_worker.models.rope import Count, Positive, Rope
 
-from pando_worker.attention.backend import AttentionBackend, AttentionLayer
-from pando_worker.models.config import ModelConfig
-from pando_worker.models.layers import FusedLinear, GatedMLP, RotaryEmbedding, Rotation
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    vocab_size: Count
+    hidden_size: Count
+    intermediate_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    num_key_value_heads: Count
+    head_dim: Count
+    rope: Rope
+    rms_norm_eps: Positive = 1e-6
+    tie_word_embeddings: bool = False
+    attention_bias: bool = False
+    mlp_bias: bool = False
 
 
-class LlamaAttention(nn.Module):
-    def __init__(self, config: ModelConfig, layer: int) -> None:
-        super().__init__()
-        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.head_dim = config.head_dim
-        self.layer = AttentionLayer(
-            index=layer,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            head_dim=self.head_dim,
-            v_head_dim=self.head_dim,
-            scale=self.head_dim**-0.5,
-        )
-        q_width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        self.qkv_proj = FusedLinear(
-            config.hidden_size,
-            {"q_proj": q_width, "k_proj": kv_width, "v_proj": kv_width},
+def build(config: Config, build: Build) -> CausalLM:
+    return CausalLM(
+        build,
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        layers=[_layer(config, build, index) for index in range(config.num_hidden_layers)],
+        norm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
+        rotaries=[RotaryEmbedding(build, config.rope, config.head_dim)],
+        tied=config.tie_word_embeddings,
+    )
+
+
+def _layer(config: Config, build: Build, index: int) -> PreNormBlock:
+    return PreNormBlock(
+        input_layernorm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
+        self_attn=Attention(
+            build,
+            index,
+            hidden_size=config.hidden_size,
+            heads=config.num_attention_heads,
+            kv_heads=config.num_key_value_heads,
+            head_dim=config.head_dim,
             bias=config.attention_bias,
-        )
-        self.o_proj = nn.Linear(q_width, config.hidden_size, bias=config.attention_bias)
-
-    def forward(self, x: Tensor, rotation: Rotation, attention: AttentionBackend) -> Tensor:
-        qkv = self.qkv_proj(x).unflatten(-1, (-1, self.head_dim))
-        qk, v = qkv.tensor_split([self.heads + self.kv_heads], dim=1)
-        q, k = rotation.apply(qk).tensor_split([self.heads], dim=1)
-        out: Tensor = self.o_proj(attention.forward(q, k, v, self.layer).flatten(1))
-        return out
-
-
-class LlamaLayer(nn.Module):
-    def __init__(self, config: ModelConfig, layer: int) -> None:
-        super().__init__()
-        self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = LlamaAttention(config, layer)
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
-
-    def forward(self, x: Tensor, rotation: Rotation, attention: AttentionBackend) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), rotation, attention)
-        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
-        return out
-
-
-class LlamaModel(nn.Module):
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        # Given its weight, for drawing a first one would import torch's compiler: two seconds.
-        vocab_size, hidden_size = config.vocab_size, config.hidden_size
-        weight = torch.empty(vocab_size, hidden_size)
-        self.embed_tokens = nn.Embedding(vocab_size, hidden_size, _weight=weight)
-        self.layers = nn.ModuleList(LlamaLayer(config, i) for i in range(config.num_hidden_layers))
-        self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
-
-
-class LlamaForCausalLM(nn.Module):
-    def __init__(self, config: ModelConfig, rotary: RotaryEmbedding) -> None:
-        super().__init__()
-        self.rotary = rotary
-        self.model = LlamaModel(config)
-        self.lm_head = (
-            None
-            if config.tie_word_embeddings
-            else nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        )
-
-    @torch.inference_mode()
-    def forward(self, input_ids: Tensor, positions: Tensor, attention: AttentionBackend) -> Tensor:
-        """Final hidden states, normalized, [num_tokens, hidden_size].
-
-        Args:
-            input_ids, positions: [num_tokens]
-            attention: planned for this batch
-        """
-        rotation = self.rotary.rotation(positions)
-        x: Tensor = self.model.embed_tokens(input_ids)
-        for layer in self.model.layers:
-            x = layer(x, rotation, attention)
-        out: Tensor = self.model.norm(x)
-        return out
-
-    @torch.inference_mode()
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Of those of the hidden states that are given, float32, [n, vocab_size]."""
-        head = self.model.embed_tokens if self.lm_head is None else self.lm_head
-        return functional.linear(hidden, head.weight).float()
+            out_bias=config.attention_bias,
+        ),
+        post_attention_layernorm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
+        mlp=GatedMLP(build, config.hidden_size, config.intermediate_size, bias=config.mlp_bias),
+    )

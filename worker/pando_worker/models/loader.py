@@ -1,42 +1,66 @@
 """Builds a model from a directory: an empty one first, then its safetensors, tensor by tensor.
 
-Each tensor is copied straight into the (part of a) parameter that it fills, converting its type on
-the way, so that beside the model there is never more than one tensor, mapped from its file.
+Each tensor, or what this rank takes of it, is copied straight into the (part of a) parameter that
+it fills, converting its type on the way. So beside its share of the model a rank never holds more
+than its share of one tensor.
 """
 
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import nn
 
-from pando_worker.models.config import ModelConfig
+from pando_worker.models.build import Build, Fill
+from pando_worker.models.config import ModelConfig, family_config
 from pando_worker.models.errors import BrokenCheckpoint
-from pando_worker.models.layers import FusedLinear, RotaryEmbedding
-from pando_worker.models.llama import LlamaForCausalLM
+from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.parallel import ParallelGroup
+from pando_worker.models.registry import family
 
 log = logging.getLogger("pando.worker.models")
+
+_FLOATING_POINT = ("F64", "F32", "F16", "BF16")  # as safetensors writes them
 
 
 class _Index(msgspec.Struct):
     weight_map: dict[str, str]  # tensor: file
 
 
-def build_model(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> LlamaForCausalLM:
-    """The model without memory for its parameters yet: enough to know how much they take."""
-    rotary = RotaryEmbedding(config.rope, config.head_dim, dtype, device)
-    with torch.device("meta"):
-        return LlamaForCausalLM(config, rotary).to(dtype).requires_grad_(False)
+def build_model(
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    group: ParallelGroup | None = None,
+    context_length: int | None = None,
+) -> CausalLM:
+    """The model without memory for its parameters yet: enough to know how much they take.
+
+    Args:
+        group: the ranks that share it; by default there is one
+        context_length: longest sequence that will be served, the model's longest by default
+
+    Raises:
+        UnsupportedModel: it has something that its family here lacks, or cannot be shared so.
+        BrokenCheckpoint: malformed or contradictory fields.
+    """
+    module = family(config.architecture)
+    built = Build(
+        dtype, device, group or ParallelGroup(), context_length or config.max_position_embeddings
+    )
+    return module.build(family_config(config, module.Config), built)
 
 
 def weight_bytes(model: nn.Module) -> int:
+    """This rank's."""
     return sum(parameter.nbytes for parameter in model.parameters())
 
 
-def load_weights(model: LlamaForCausalLM, model_dir: Path, device: torch.device) -> None:
+def load_weights(model: CausalLM, model_dir: Path, device: torch.device) -> None:
     """Give `model` memory on `device` and fill it from the safetensors files of `model_dir`.
 
     Raises:
@@ -44,17 +68,20 @@ def load_weights(model: LlamaForCausalLM, model_dir: Path, device: torch.device)
     """
     files = _weight_files(model_dir)
     _allocate(model, device)
-    unfilled = _destinations(model)
+    unfilled: dict[str, list[Fill]] = {}
+    for fill in _fills(model):
+        unfilled.setdefault(fill.name, []).append(fill)
     known = set(unfilled)
     unexpected: list[str] = []
     for number, path in enumerate(files, start=1):
-        for name, tensor in _read(path):
-            if name in unfilled:
-                _fill(unfilled.pop(name), name, tensor, path)
-            elif name in known:
-                raise BrokenCheckpoint(f"{path} has the tensor {name} a second time")
-            elif not _is_redundant(name, model):
-                unexpected.append(name)
+        with _opened(path) as file:
+            for name in file.keys():  # noqa: SIM118, it is no dict and cannot be iterated
+                if name in unfilled:
+                    _fill(file, unfilled.pop(name), path)
+                elif name in known:
+                    raise BrokenCheckpoint(f"{path} has the tensor {name} a second time")
+                elif not _is_redundant(name, model):
+                    unexpected.append(name)
         if len(files) > 1:
             log.info("loaded %s (%d of %d)", path.name, number, len(files))
     if unfilled or unexpected:
@@ -65,11 +92,14 @@ def load_weights(model: LlamaForCausalLM, model_dir: Path, device: torch.device)
 
 
 def _allocate(model: nn.Module, device: torch.device) -> None:
-    """What `to_empty` does, which from "meta" imports a symbolic algebra system: a second."""
-    for module in model.modules():
-        for name, meta in list(module.named_parameters(recurse=False)):
-            memory = torch.empty(meta.shape, dtype=meta.dtype, device=device)
-            setattr(module, name, nn.Parameter(memory, requires_grad=False))
+    """What `to_empty` does, which from "meta" imports a symbolic algebra system: a second.
+
+    Parameters stay the same objects, so that what refers to one (`AttentionLayer.sinks`) goes on.
+    """
+    for parameter in model.parameters():
+        memory = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+        filled = nn.Parameter(memory, requires_grad=False)
+        torch.utils.swap_tensors(parameter, filled)  # type: ignore[no-untyped-call]
 
 
 def _weight_files(model_dir: Path) -> list[Path]:
@@ -88,41 +118,41 @@ def _weight_files(model_dir: Path) -> list[Path]:
     )
 
 
-def _read(path: Path) -> Iterator[tuple[str, Tensor]]:
+def _opened(path: Path) -> Any:
     try:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118, it is no dict and cannot be iterated
-                yield name, file.get_tensor(name)
+        return safe_open(path, framework="pt")
     except (OSError, SafetensorError) as error:
         raise BrokenCheckpoint(f"cannot read {path}: {error}") from error
 
 
-def _destinations(model: nn.Module) -> dict[str, Tensor]:
-    """Every tensor that the checkpoint must have, and the memory that it fills."""
-    fused = {name: m for name, m in model.named_modules() if isinstance(m, FusedLinear)}
-    destinations: dict[str, Tensor] = {}
-    for name, parameter in model.named_parameters():
-        owner, kind = name.rsplit(".", 1)
-        if module := fused.get(owner):
-            parent = owner.rsplit(".", 1)[0]
-            parts = torch.split(parameter, list(module.parts.values()))
-            for part, memory in zip(module.parts, parts, strict=True):
-                destinations[f"{parent}.{part}.{kind}"] = memory
+def _fills(model: nn.Module) -> Iterator[Fill]:
+    """All that the checkpoint must have, and the memory that it fills."""
+    for name, module in model.named_modules():
+        if hasattr(module, "fills"):
+            parent = name.rpartition(".")[0]
+            prefix = f"{parent}." if parent else ""
+            for fill in module.fills():
+                yield fill._replace(name=prefix + fill.name)
         else:
-            destinations[name] = parameter
-    return destinations
+            for kind, parameter in module.named_parameters(recurse=False):
+                part = tuple(slice(0, size) for size in parameter.shape)
+                yield Fill(f"{name}.{kind}", tuple(parameter.shape), part, parameter)
 
 
-def _fill(memory: Tensor, name: str, tensor: Tensor, path: Path) -> None:
-    if tensor.shape != memory.shape or not tensor.is_floating_point():
-        raise BrokenCheckpoint(
-            f"{path}: {name} is {tensor.dtype} {list(tensor.shape)}, config.json asks for floating"
-            f" point {list(memory.shape)}"
-        )
-    memory.copy_(tensor)
+def _fill(file: Any, fills: list[Fill], path: Path) -> None:
+    """From one tensor of an open file."""
+    tensor = file.get_slice(fills[0].name)
+    shape, dtype = tuple(tensor.get_shape()), tensor.get_dtype()
+    for name, wanted, part, memory in fills:
+        if shape != wanted or dtype not in _FLOATING_POINT:
+            raise BrokenCheckpoint(
+                f"{path}: {name} is {dtype} {list(shape)}, config.json asks for floating point"
+                f" {list(wanted)}"
+            )
+        memory.copy_(tensor[part])
 
 
-def _is_redundant(name: str, model: LlamaForCausalLM) -> bool:
+def _is_redundant(name: str, model: CausalLM) -> bool:
     """Tensors that some checkpoints carry although they follow from others."""
     tied_head = name == "lm_head.weight" and model.lm_head is None
     return tied_head or name.endswith(".rotary_emb.inv_freq")

@@ -57,18 +57,20 @@ class TorchModelRunner:
                 f" {self.config.max_position_embeddings} positions of {model_dir}"
             )
 
-        self._model = build_model(self.config, dtype, device)
+        self._model = build_model(self.config, dtype, device, context_length=self.context_length)
         budget = KVBudget(
             memory_bytes=int(settings.memory_gib * 2**30),
             weight_bytes=weight_bytes(self._model),
             mem_fraction_static=settings.mem_fraction_static,
-            cell_bytes=kv_cell_bytes(self.config, dtype),
+            cell_bytes=kv_cell_bytes(self._model.attention_layers, dtype),
             page_size=settings.page_size,
             max_total_tokens=settings.max_total_tokens,
         )
         self.capacity_tokens = budget.capacity()
         load_weights(self._model, model_dir, device)
-        self.kv_pool = TokenToKVPool(self.config, self.capacity_tokens, dtype, device)
+        self.kv_pool = TokenToKVPool(
+            self._model.attention_layers, self.capacity_tokens, dtype, device
+        )
         self._attention = TorchAttention(self.kv_pool)
         self._device = device
         self._warm_up(settings.page_size)

@@ -1,0 +1,60 @@
+"""Attention over keys that lie one after the other, with all that an `AttentionLayer` may ask."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from pando_worker.attention.backend import AttentionLayer
+
+
+def attend(
+    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, layer: AttentionLayer
+) -> Tensor:
+    """Softmax of the scaled, masked scores over the keys, times the values.
+
+    Args:
+        q: [rows, heads, queries, head_dim]
+        keys: [rows, kv_heads, n, head_dim]
+        values: [rows, kv_heads, n, v_head_dim]
+        mask: added to the scores, broadcast to [rows, heads, queries, n]; where there are several
+            queries, [queries, n]. The layer's window is in it.
+
+    Returns:
+        [rows, heads, queries, v_head_dim]
+    """
+    if layer.soft_cap is not None or layer.sinks is not None:
+        return _explicit(q, keys, values, mask, layer)
+    if q.shape[2] > 1:
+        return scaled_dot_product_attention(
+            q, keys, values, attn_mask=mask, scale=layer.scale, enable_gqa=True
+        )
+    # The heads that share a KV head as its queries: measured faster than repeating keys for them.
+    out = scaled_dot_product_attention(
+        q.view(len(q), layer.kv_heads, -1, layer.head_dim),
+        keys,
+        values,
+        attn_mask=mask,
+        scale=layer.scale,
+    )
+    return out.reshape(len(q), layer.heads, 1, layer.v_head_dim)
+
+
+def _explicit(
+    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, layer: AttentionLayer
+) -> Tensor:
+    """As `attend`, with soft caps and sinks, which torch's operator has not."""
+    rows, heads, queries, _ = q.shape
+    folded = q.reshape(rows, layer.kv_heads, -1, layer.head_dim)
+    scores = (folded @ keys.transpose(-1, -2)).float().mul_(layer.scale)
+    scores = scores.view(rows, heads, queries, -1)
+    if layer.soft_cap is not None:
+        scores = scores.div_(layer.soft_cap).tanh_().mul_(layer.soft_cap)
+    if mask is not None:
+        scores += mask
+    if layer.sinks is None:
+        weights = scores.softmax(dim=-1)
+    else:
+        sinks = layer.sinks.float().view(1, heads, 1, 1).expand(rows, heads, queries, 1)
+        weights = torch.cat((scores, sinks), dim=-1).softmax(dim=-1)[..., :-1]
+    folded_weights = weights.to(values.dtype).reshape(rows, layer.kv_heads, -1, weights.shape[-1])
+    return (folded_weights @ values).view(rows, heads, queries, layer.v_head_dim)

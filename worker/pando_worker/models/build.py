@@ -1,0 +1,38 @@
+"""`Build`: what all layers of a model are made with, and what they say of their checkpoint.
+
+Layers are made without memory first, so that a model's size is known before anything is loaded.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from pando_worker.models.parallel import ParallelGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    dtype: torch.dtype
+    device: torch.device  # where parameters will be
+    group: ParallelGroup
+    context_length: int  # longest sequence that will be served
+
+    def parameter(self, *shape: int) -> nn.Parameter:
+        """On "meta": without memory until weights are loaded."""
+        empty = torch.empty(shape, dtype=self.dtype, device="meta")
+        return nn.Parameter(empty, requires_grad=False)
+
+
+class Fill(NamedTuple):
+    """A part of a checkpoint's tensor, and the (part of a) parameter that it fills.
+
+    A layer whose parameters are not the checkpoint's tensors has a method `fills()` that yields
+    one for each of them; its names are relative to the layer's parent.
+    """
+
+    name: str  # in the checkpoint
+    shape: tuple[int, ...]  # of the checkpoint's whole tensor
+    part: tuple[slice, ...]  # of it, what this rank takes; one slice a dimension
+    memory: Tensor

@@ -1,0 +1,91 @@
+"""The attention of a layer: projections, rotary positions, and a call of the attention backend."""
+
+from torch import Tensor, nn
+
+from pando_worker.attention.backend import AttentionBackend, AttentionLayer
+from pando_worker.models.build import Build
+from pando_worker.models.errors import BrokenCheckpoint
+from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear, Rows
+from pando_worker.models.layers.rotary import Rotation
+
+Rotations = tuple[Rotation, ...]
+"""Of a step, one for each rotary embedding of the model."""
+
+
+class Attention(nn.Module):
+    """Grouped-query attention; each rank computes a share of the heads.
+
+    Args:
+        index: of the layer
+        scale: of the scores, head_dim ** -0.5 by default
+        window: tokens that a token sees, itself included; all by default
+        bias: of the projections to queries, keys and values
+        out_bias: of the projection back
+        fused: the first three are one tensor in the checkpoint, `qkv_proj`
+        q_norm, k_norm: applied to [num_tokens, this rank's heads, head_dim] before the rotation
+        rope: which of the model's rotary embeddings is this layer's
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        index: int,
+        *,
+        hidden_size: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        scale: float | None = None,
+        window: int | None = None,
+        bias: bool = False,
+        out_bias: bool = False,
+        fused: bool = False,
+        q_norm: nn.Module | None = None,
+        k_norm: nn.Module | None = None,
+        rope: int = 0,
+    ) -> None:
+        super().__init__()
+        if heads % kv_heads:
+            raise BrokenCheckpoint(
+                f"num_attention_heads ({heads}) is not a multiple of num_key_value_heads"
+                f" ({kv_heads})"
+            )
+        mine = build.group.share(heads, "attention heads")
+        kv_mine = build.group.share_or_repeat(kv_heads, "key-value heads")
+        self.layer = AttentionLayer(
+            index=index,
+            heads=len(mine),
+            kv_heads=len(kv_mine),
+            head_dim=head_dim,
+            v_head_dim=head_dim,
+            scale=head_dim**-0.5 if scale is None else scale,
+            window=window,
+        )
+        q_rows = _rows(heads, mine, head_dim)
+        kv_rows = _rows(kv_heads, kv_mine, head_dim)
+        self.qkv_proj = ColumnParallelLinear(
+            build,
+            hidden_size,
+            {"q_proj": q_rows, "k_proj": kv_rows, "v_proj": kv_rows},
+            bias=bias,
+            fused="qkv_proj" if fused else None,
+        )
+        self.q_norm, self.k_norm = q_norm, k_norm
+        self.o_proj = RowParallelLinear(build, "o_proj", q_rows, hidden_size, bias=out_bias)
+        self._rope = rope
+
+    def forward(self, x: Tensor, rotations: Rotations, attention: AttentionBackend) -> Tensor:
+        layer, rotation = self.layer, rotations[self._rope]
+        qkv = self.qkv_proj(x).unflatten(-1, (-1, layer.head_dim))
+        qk, v = qkv.tensor_split([layer.heads + layer.kv_heads], dim=1)
+        if self.q_norm is None or self.k_norm is None:
+            q, k = rotation.apply(qk).tensor_split([layer.heads], dim=1)
+        else:
+            q, k = qk.tensor_split([layer.heads], dim=1)
+            q, k = rotation.apply(self.q_norm(q)), rotation.apply(self.k_norm(k))
+        out: Tensor = self.o_proj(attention.forward(q, k, v, layer).flatten(1))
+        return out
+
+
+def _rows(heads: int, mine: range, head_dim: int) -> Rows:
+    return Rows(heads * head_dim, range(mine.start * head_dim, mine.stop * head_dim))

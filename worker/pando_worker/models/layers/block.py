@@ -1,0 +1,29 @@
+"""One layer of a decoder: attention, then feed-forward, each added to the residual stream."""
+
+from torch import Tensor, nn
+
+from pando_worker.attention.backend import AttentionBackend
+from pando_worker.models.layers.attention import Attention, Rotations
+
+
+class PreNormBlock(nn.Module):
+    """Llama's: each half normalises what it reads. The arguments have their checkpoint's names."""
+
+    def __init__(
+        self,
+        *,
+        input_layernorm: nn.Module,
+        self_attn: Attention,
+        post_attention_layernorm: nn.Module,
+        mlp: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.input_layernorm = input_layernorm
+        self.self_attn = self_attn
+        self.post_attention_layernorm = post_attention_layernorm
+        self.mlp = mlp
+
+    def forward(self, x: Tensor, rotations: Rotations, attention: AttentionBackend) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), rotations, attention)
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out

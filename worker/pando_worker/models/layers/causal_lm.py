@@ -1,0 +1,80 @@
+"""`CausalLM`: what all decoders have in common, around the layers of a family.
+
+Modules and parameters have their checkpoint's names, but for those that tell them (`fills`). Where
+a row's earlier keys and values are is the attention backend's business.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from pando_worker.attention.backend import AttentionBackend, AttentionLayer
+from pando_worker.models.build import Build
+from pando_worker.models.layers.attention import Attention
+from pando_worker.models.layers.rotary import RotaryEmbedding
+from pando_worker.models.layers.vocabulary import VocabularyTable
+
+
+class Decoder(nn.Module):
+    def __init__(
+        self, embed_tokens: VocabularyTable, layers: Sequence[nn.Module], norm: nn.Module
+    ) -> None:
+        super().__init__()
+        self.embed_tokens = embed_tokens
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
+
+
+class CausalLM(nn.Module):
+    """A decoder for inference over a paged KV pool.
+
+    Args:
+        layers: called with (x, rotations, attention backend); their `Attention`s have the indices
+            0, 1, ... in this order
+        rotaries: one for each kind of rotary positions that the layers have
+        tied: the embedding is the head, too
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        *,
+        vocab_size: int,
+        hidden_size: int,
+        layers: Sequence[nn.Module],
+        norm: nn.Module,
+        rotaries: Sequence[RotaryEmbedding],
+        tied: bool,
+    ) -> None:
+        super().__init__()
+        embed_tokens = VocabularyTable(build, "embed_tokens", vocab_size, hidden_size)
+        self.model = Decoder(embed_tokens, layers, norm)
+        self.lm_head = None if tied else VocabularyTable(build, "lm_head", vocab_size, hidden_size)
+        self._rotaries = rotaries
+
+    @property
+    def attention_layers(self) -> list[AttentionLayer]:
+        """What the KV pool and the attention backend are made for, as this rank computes it."""
+        return [module.layer for module in self.modules() if isinstance(module, Attention)]
+
+    @torch.inference_mode()
+    def forward(self, input_ids: Tensor, positions: Tensor, attention: AttentionBackend) -> Tensor:
+        """Final hidden states, normalized, [num_tokens, hidden_size].
+
+        Args:
+            input_ids, positions: [num_tokens]
+            attention: planned for this batch
+        """
+        rotations = tuple(rotary.rotation(positions) for rotary in self._rotaries)
+        x: Tensor = self.model.embed_tokens(input_ids)
+        for layer in self.model.layers:
+            x = layer(x, rotations, attention)
+        out: Tensor = self.model.norm(x)
+        return out
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Of final hidden states [n, hidden_size]; float32 [n, vocab_size], equal on all ranks."""
+        head = self.model.embed_tokens if self.lm_head is None else self.lm_head
+        return head.logits(hidden)

@@ -1,0 +1,93 @@
+"""Linear layers, split over the ranks by their outputs (column) or by their inputs (row)."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pando_worker.models.build import Build, Fill
+
+
+class Rows(NamedTuple):
+    """Of one of the projections that are computed together."""
+
+    total: int
+    taken: range  # by this rank
+
+
+class ColumnParallelLinear(nn.Module):
+    """Projections of the same input as one matrix product, each rank computing a share of each.
+
+    Args:
+        sections: each projection's name and rows, in the order of the output. In the checkpoint
+            they are tensors beside this layer, or
+        fused: the parts, in this order, of one tensor of this name
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        in_features: int,
+        sections: Mapping[str, Rows],
+        *,
+        bias: bool,
+        fused: str | None = None,
+    ) -> None:
+        super().__init__()
+        width = sum(len(rows.taken) for rows in sections.values())
+        self.weight = build.parameter(width, in_features)
+        self.bias = build.parameter(width) if bias else None
+        self._sections = sections
+        self._fused = fused
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in_features] to [..., this rank's rows of all projections]"""
+        return functional.linear(x, self.weight, self.bias)
+
+    def fills(self) -> Iterator[Fill]:
+        start = offset = 0
+        whole = sum(rows.total for rows in self._sections.values())
+        for section, (total, taken) in self._sections.items():
+            name = self._fused or section
+            shape = (whole if self._fused else total, self.weight.shape[1])
+            first = offset + taken.start
+            part = (slice(first, first + len(taken)), slice(0, shape[1]))
+            memory = slice(start, start + len(taken))
+            yield Fill(f"{name}.weight", shape, part, self.weight[memory])
+            if self.bias is not None:
+                yield Fill(f"{name}.bias", shape[:1], part[:1], self.bias[memory])
+            start += len(taken)
+            offset += total if self._fused else 0
+
+
+class RowParallelLinear(nn.Module):
+    """Its input is what the ranks have computed, a share each; its output is whole on all.
+
+    Args:
+        name: in the checkpoint
+        columns: inputs, all and those of this rank
+    """
+
+    def __init__(
+        self, build: Build, name: str, columns: Rows, out_features: int, *, bias: bool
+    ) -> None:
+        super().__init__()
+        self.weight = build.parameter(out_features, len(columns.taken))
+        self.bias = build.parameter(out_features) if bias else None
+        self._name = name
+        self._columns = columns
+        self._group = build.group
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., this rank's inputs] to [..., out_features]"""
+        bias = self.bias if self._group.rank == 0 else None  # counts once in the sum
+        return self._group.all_reduce(functional.linear(x, self.weight, bias))
+
+    def fills(self) -> Iterator[Fill]:
+        total, taken = self._columns
+        rows = slice(0, len(self.weight))
+        part = (rows, slice(taken.start, taken.stop))
+        yield Fill(f"{self._name}.weight", (rows.stop, total), part, self.weight)
+        if self.bias is not None:
+            yield Fill(f"{self._name}.bias", (rows.stop,), (rows,), self.bias)

@@ -1,0 +1,18 @@
+"""Root mean square normalisation (arXiv:1910.07467)."""
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pando_worker.models.build import Build
+
+
+class RMSNorm(nn.Module):
+    """Over the last dimension, of `size`."""
+
+    def __init__(self, build: Build, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = build.parameter(size)
+        self._eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.rms_norm(x, self.weight.shape, self.weight, self._eps)

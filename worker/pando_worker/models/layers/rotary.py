@@ -1,0 +1,146 @@
+"""Rotary positions (RoFormer, arXiv:2104.09864) with the scalings for longer contexts."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pando_worker.models.build import Build
+from pando_worker.models.errors import BrokenCheckpoint
+from pando_worker.models.rope import (
+    DefaultRope,
+    LinearRope,
+    Llama3Rope,
+    LongRope,
+    Rope,
+    YarnRope,
+)
+
+
+class Rotation(NamedTuple):
+    """The rotary angles of a step's tokens, for all heads and layers, in the model's dtype."""
+
+    cos: Tensor  # [num_tokens, 1, rotary_dim]
+    sin: Tensor  # [num_tokens, 1, rotary_dim], the first half negated
+
+    def apply(self, x: Tensor) -> Tensor:
+        """Rotate the first `rotary_dim` dimensions of `x`, [num_tokens, heads, head_dim].
+
+        Of them, dimension i pairs with i + rotary_dim / 2.
+        """
+        dim = self.cos.shape[-1]
+        if dim < x.shape[-1]:
+            return torch.cat((self.apply(x[..., :dim]), x[..., dim:]), dim=-1)
+        return torch.addcmul(x * self.cos, x.roll(dim // 2, dims=-1), self.sin)
+
+
+class RotaryEmbedding:
+    """Makes the rotation of a step's tokens.
+
+    Angles are computed once a step for all layers. A table of them would cost as much memory as
+    thousands of KV tokens where the context is long, and saves some 10 µs a step.
+
+    Args:
+        rotary_dim: dimensions of a head that rotate, the first ones
+
+    Raises:
+        BrokenCheckpoint: they are odd, or the scaling has factors for another number of them.
+    """
+
+    def __init__(self, build: Build, rope: Rope, rotary_dim: int) -> None:
+        if rotary_dim % 2:
+            raise BrokenCheckpoint(f"an odd number of rotary dimensions a head: {rotary_dim}")
+        frequencies, self._scale = _frequencies(rope, rotary_dim, build.context_length)
+        self._frequencies = frequencies.to(build.device)  # float32, [rotary_dim / 2]
+        self._dtype = build.dtype
+
+    def rotation(self, positions: Tensor) -> Rotation:
+        """Of positions [num_tokens]."""
+        angles = positions[:, None, None] * self._frequencies
+        cos, sin = angles.cos() * self._scale, angles.sin() * self._scale
+        return Rotation(
+            cos=torch.cat((cos, cos), dim=-1).to(self._dtype),
+            sin=torch.cat((-sin, sin), dim=-1).to(self._dtype),
+        )
+
+
+def _frequencies(rope: Rope, dim: int, context_length: int) -> tuple[Tensor, float]:
+    """Radians a position, [dim / 2], and the factor on cosine and sine."""
+    exponents = torch.arange(0, dim, 2, device="cpu", dtype=torch.float32) / dim
+    plain = 1.0 / rope.rope_theta**exponents
+    match rope:
+        case DefaultRope():
+            return plain, 1.0
+        case LinearRope(factor=factor):
+            return plain / factor, 1.0
+        case Llama3Rope():
+            return _llama3(rope, plain), 1.0
+        case YarnRope():
+            return _yarn(rope, plain, dim), _yarn_scale(rope)
+        case LongRope():
+            return _long(rope, plain, context_length), _long_scale(rope)
+
+
+def _llama3(rope: Llama3Rope, plain: Tensor) -> Tensor:
+    """Llama 3.1: slow frequencies divided by `factor`, fast ones kept, between them a blend.
+
+    The weight of the plain frequency is where its turns within the original context lie between
+    `low_freq_factor` and `high_freq_factor`.
+    """
+    turns = rope.original_max_position_embeddings * plain / (2 * math.pi)
+    low, high = rope.low_freq_factor, rope.high_freq_factor
+    keep = ((turns - low) / (high - low)).clamp(0, 1)
+    return torch.lerp(plain / rope.factor, plain, keep)
+
+
+def _yarn(rope: YarnRope, plain: Tensor, dim: int) -> Tensor:
+    """YaRN (arXiv:2309.00071), section 3.2: as above, with the blend linear in the dimension."""
+
+    def dimension(turns: float) -> float:
+        """Where a frequency makes so many turns within the original context."""
+        wavelength = rope.original_max_position_embeddings / (turns * 2 * math.pi)
+        return dim * math.log(wavelength) / (2 * math.log(rope.rope_theta))
+
+    low, high = dimension(rope.beta_fast), dimension(rope.beta_slow)
+    if rope.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    width = high - low or 0.001
+    dims = torch.arange(dim // 2, device="cpu", dtype=torch.float32)
+    scale_down = ((dims - low) / width).clamp(0, 1)
+    return torch.lerp(plain, plain / rope.factor, scale_down)
+
+
+def _yarn_scale(rope: YarnRope) -> float:
+    """The square root of YaRN's attention temperature (section 3.4), DeepSeek's form included."""
+    if rope.attention_factor is not None:
+        return rope.attention_factor
+    log = math.log(max(rope.factor, 1.0))
+    if rope.mscale and rope.mscale_all_dim:
+        return (0.1 * rope.mscale * log + 1.0) / (0.1 * rope.mscale_all_dim * log + 1.0)
+    return 0.1 * log + 1.0
+
+
+def _long(rope: LongRope, plain: Tensor, context_length: int) -> Tensor:
+    """LongRoPE (arXiv:2402.13753): each frequency divided by its own factor.
+
+    There are two sets of factors. transformers takes the long ones as soon as a sequence is longer
+    than the original context; cached keys would then be of the other set. So the longest sequence
+    that is served decides for all, as in vLLM.
+    """
+    is_long = context_length > rope.original_max_position_embeddings
+    name, factors = (
+        ("long_factor", rope.long_factor) if is_long else ("short_factor", rope.short_factor)
+    )
+    if len(factors) != len(plain):
+        raise BrokenCheckpoint(f"rope has {len(factors)} values of {name}, not {len(plain)}")
+    return plain / torch.tensor(factors, device="cpu", dtype=torch.float32)
+
+
+def _long_scale(rope: LongRope) -> float:
+    if rope.attention_factor is not None:
+        return rope.attention_factor
+    if rope.factor <= 1:
+        return 1.0
+    return math.sqrt(1 + math.log(rope.factor) / math.log(rope.original_max_position_embeddings))

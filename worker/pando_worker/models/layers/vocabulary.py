@@ -1,0 +1,49 @@
+"""Embedding and output head: tables with a row a token, each rank holding a range of the rows."""
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pando_worker.models.build import Build, Fill
+
+
+class VocabularyTable(nn.Module):
+    """Both the embedding and the head, which some models share.
+
+    Any vocabulary can be split: the last rank has rows that stand for no token where need be.
+
+    Args:
+        name: in the checkpoint
+    """
+
+    def __init__(self, build: Build, name: str, vocab_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self._group = build.group
+        rows = -(-vocab_size // self._group.size)
+        self.weight = build.parameter(rows, hidden_size)
+        self._name = name
+        self._vocab_size = vocab_size
+        self._first = rows * self._group.rank
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Embeddings [num_tokens, hidden_size] of ids [num_tokens]."""
+        if self._group.size == 1:
+            return functional.embedding(ids, self.weight)
+        ids = ids - self._first
+        elsewhere = (ids < 0) | (ids >= len(self.weight))
+        x = functional.embedding(ids.masked_fill_(elsewhere, 0), self.weight)
+        return self._group.all_reduce(x.masked_fill_(elsewhere[:, None], 0.0))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """[n, hidden_size] to float32 [n, vocab_size], the same on every rank."""
+        logits = self._group.all_gather(functional.linear(x, self.weight))
+        return logits[:, : self._vocab_size].float()
+
+    def fills(self) -> Iterator[Fill]:
+        hidden_size = self.weight.shape[1]
+        first = min(self._first, self._vocab_size)
+        last = min(self._first + len(self.weight), self._vocab_size)
+        part = (slice(first, last), slice(0, hidden_size))
+        shape = (self._vocab_size, hidden_size)
+        yield Fill(f"{self._name}.weight", shape, part, self.weight[: last - first])

@@ -1,0 +1,84 @@
+"""`ParallelGroup`: the ranks that compute one model together, each a share of every layer.
+
+It is handed to whatever needs it; a group of one does nothing. Layers are split as in Megatron-LM
+(arXiv:1909.08053): the first projection of a pair by its outputs, the second by its inputs, so
+that each pair needs one sum over all ranks.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pando_worker.models.errors import UnsupportedModel
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelGroup:
+    """Every rank makes the same calls in the same order, each waiting for all others."""
+
+    rank: int = 0
+    size: int = 1
+    process_group: dist.ProcessGroup | None = None  # None alone
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        """The sum over all ranks, in place."""
+        if self.size > 1:
+            dist.all_reduce(x, group=self.process_group)
+        return x
+
+    def all_gather(self, x: Tensor) -> Tensor:
+        """All ranks' [n, width] side by side, [n, size * width], the same on every rank."""
+        if self.size == 1:
+            return x
+        parts = x.new_empty(self.size * x.shape[0], x.shape[1])
+        dist.all_gather_into_tensor(parts, x.contiguous(), group=self.process_group)
+        return parts.view(self.size, *x.shape).transpose(0, 1).flatten(1)
+
+    def share(self, count: int, what: str) -> range:
+        """This rank's part of `count` things.
+
+        Raises:
+            UnsupportedModel: they cannot be shared evenly.
+        """
+        if count % self.size:
+            raise UnsupportedModel(f"{count} {what} cannot be shared by {self.size} ranks evenly")
+        each = count // self.size
+        return range(self.rank * each, (self.rank + 1) * each)
+
+    def share_or_repeat(self, count: int, what: str) -> range:
+        """As `share`; where there are fewer things than ranks, neighbours have the same one."""
+        if count < self.size and self.size % count == 0:
+            one = self.rank * count // self.size
+            return range(one, one + 1)
+        return self.share(count, what)
+
+
+def join_group(
+    rank: int, size: int, rendezvous: str, device: torch.device, timeout: timedelta
+) -> ParallelGroup:
+    """Meet the other ranks: NCCL between GPUs, gloo between CPUs. Once a process.
+
+    Args:
+        rendezvous: URL that all ranks know, as torch.distributed takes it: tcp://host:port of
+            rank 0, or file:///path of a file that does not exist yet
+        timeout: for the meeting and for each later call
+
+    Raises:
+        torch.distributed.DistError: not all came in time. Later calls raise RuntimeError where a
+            rank died.
+    """
+    if size == 1:
+        return ParallelGroup()
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(
+        backend, init_method=rendezvous, rank=rank, world_size=size, timeout=timeout
+    )
+    return ParallelGroup(rank, size, dist.group.WORLD)
+
+
+def leave_group(group: ParallelGroup) -> None:
+    if group.process_group is not None:
+        dist.destroy_process_group(group.process_group)

@@ -1,0 +1,33 @@
+"""Which file has the code for the `architectures` of a `config.json`.
+
+Imported by name when a model is built: the HTTP process, which only asks whether there is one,
+does without torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pando_worker.models.build import Build
+    from pando_worker.models.layers.causal_lm import CausalLM
+
+FAMILIES = {
+    "LlamaForCausalLM": "llama",
+}
+
+
+class Family(Protocol):
+    """A module of this package: one family of models."""
+
+    Config: type[msgspec.Struct]
+    """A msgspec Struct of the fields that it reads, named as in the file, and `rope: Rope`."""
+
+    def build(self, config: Any, build: "Build") -> "CausalLM":
+        """The model of a `Config`, its parameters on "meta"."""
+        ...
+
+
+def family(architecture: str) -> Family:
+    return cast(Family, import_module(f"pando_worker.models.{FAMILIES[architecture]}"))

@@ -1,0 +1,75 @@
+"""Rotary parameters of a `config.json`, in one form whichever spelling the file uses.
+
+There are `rope_theta` with `rope_scaling`, and the `rope_parameters` of transformers 5. The angles
+that follow from them are computed in `layers/rotary.py`.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=1)]
+Positive = Annotated[float, Meta(gt=0)]
+
+
+class DefaultRope(msgspec.Struct, frozen=True, tag_field="rope_type", tag="default"):
+    rope_theta: Positive
+
+
+class LinearRope(msgspec.Struct, frozen=True, tag_field="rope_type", tag="linear"):
+    rope_theta: Positive
+    factor: Positive
+
+
+class Llama3Rope(msgspec.Struct, frozen=True, tag_field="rope_type", tag="llama3"):
+    rope_theta: Positive
+    factor: Positive
+    low_freq_factor: Positive
+    high_freq_factor: Positive
+    original_max_position_embeddings: Count
+
+
+class YarnRope(msgspec.Struct, frozen=True, tag_field="rope_type", tag="yarn"):
+    rope_theta: Positive
+    factor: Positive
+    original_max_position_embeddings: Count
+    attention_factor: Positive | None = None
+    beta_fast: Positive = 32.0
+    beta_slow: Positive = 1.0
+    mscale: float = 0.0
+    mscale_all_dim: float = 0.0
+    truncate: bool = True
+
+
+class LongRope(msgspec.Struct, frozen=True, tag_field="rope_type", tag="longrope"):
+    rope_theta: Positive
+    factor: Positive  # of the context's length
+    original_max_position_embeddings: Count
+    short_factor: tuple[Positive, ...]  # one a frequency: for contexts of the original length
+    long_factor: tuple[Positive, ...]  # one a frequency: for longer ones
+    attention_factor: Positive | None = None
+
+
+Rope = DefaultRope | LinearRope | Llama3Rope | YarnRope | LongRope
+
+
+def rope_fields(raw: dict[str, Any], scaling: dict[str, Any]) -> dict[str, Any]:
+    """What a `Rope` is converted from: `scaling` with the fields that others imply.
+
+    Args:
+        raw: the whole config file
+        scaling: its `rope_scaling` or `rope_parameters`
+    """
+    longest = raw.get("max_position_embeddings", 2048)
+    original = raw.get("original_max_position_embeddings", longest)
+    scaling = {key: value for key, value in scaling.items() if value is not None}
+    fields = {
+        "rope_type": scaling.get("type", "default"),
+        "rope_theta": raw.get("rope_theta", 10_000.0),
+        "original_max_position_embeddings": original,
+    } | scaling
+    if fields["rope_type"] in ("longrope", "su"):  # "su" is what the first Phi-3 files call it
+        fields["rope_type"] = "longrope"
+        fields.setdefault("factor", longest / fields["original_max_position_embeddings"])
+    return fields
