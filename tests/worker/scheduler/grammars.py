@@ -1,8 +1,7 @@
 """Grammars over the hash model's tokens, simple enough to be computed by hand.
 
-`even` allows even tokens. `list A B C …` allows only the tokens named, one at each place, and then
-nothing more; `3:A B` lets the first three tokens free and forces those after them. `slow …` is
-compiled when the test says so.
+`even` allows even tokens. `3:A B` lets the first three tokens free and forces those after them,
+with which it ends; `3:A B …` goes on freely. `slow` is compiled when the test says so.
 """
 
 from concurrent.futures import Future
@@ -29,7 +28,9 @@ class GrammarsForTests:
             future.set_result(_Even())
         elif text[0].isdigit():
             free, _, forced = text.partition(":")
-            future.set_result(_Forced(int(free), [int(token) for token in forced.split()]))
+            ends = not forced.endswith("…")
+            tokens = [int(token) for token in forced.removesuffix("…").split()]
+            future.set_result(_Forced(int(free), tokens, ends=ends))
         else:
             future.set_exception(GrammarError(f"no such grammar: {text}"))
         return future
@@ -49,24 +50,23 @@ class _Even:
 
 
 class _Forced:
-    def __init__(self, free: int, forced: list[int]) -> None:
+    def __init__(self, free: int, forced: list[int], *, ends: bool) -> None:
         self._free = free
         self._forced = forced
+        self._ends = ends
         self._taken = 0
 
     @property
     def is_finished(self) -> bool:
-        return self._taken == self._free + len(self._forced)
+        return self._ends and not self.fast_forward() and self._taken >= self._free
 
     def fill_mask(self, words: NDArray[np.int32]) -> None:
-        if self._taken >= self._free:
-            token = self._forced[self._taken - self._free]
+        if forced := self.fast_forward():
             words[:] = 0
-            words.view(np.uint32)[token // 32] = np.uint32(1 << token % 32)
+            words.view(np.uint32)[forced[0] // 32] = np.uint32(1 << forced[0] % 32)
 
     def accept(self, token: int) -> bool:
-        at = self._taken - self._free
-        if at >= 0 and self._forced[at] != token:
+        if (forced := self.fast_forward()) and forced[0] != token:
             return False
         self._taken += 1
         return True

@@ -3,13 +3,10 @@
 import pytest
 
 from pando_worker.messages import FinishReason
-from tests.worker.scheduler.hash_model import HashRunner, expected_tokens
+from tests.worker.scheduler.hash_model import expected_tokens
 from tests.worker.scheduler.world import World
 
-
-@pytest.fixture(autouse=True, params=[True, False], ids=["overlap", "no overlap"])
-def _overlap(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "OVERLAP", request.param)
+pytestmark = pytest.mark.usefixtures("overlap")
 
 
 def test_a_request_gets_the_tokens_of_its_own_prefix() -> None:
@@ -143,20 +140,6 @@ def test_cold_prefixes_are_evicted_for_new_requests_and_locked_ones_are_not() ->
     assert world.scheduler.stats().evicted_tokens_total > 0
 
 
-def test_lpm_runs_the_longest_cached_prefix_first_and_fcfs_the_first_arrival() -> None:
-    orders = {}
-    for policy in ("lpm", "fcfs"):
-        world = World(schedule_policy=policy, max_running=1)
-        world.send("warm", range(16), max_new_tokens=1)
-        world.run()
-        world.send("cold", [90] * 12, max_new_tokens=1)
-        world.send("half", [*range(8), 91, 92, 93, 94], max_new_tokens=1)
-        world.send("full", [*range(16), 95], max_new_tokens=1)
-        world.run()
-        orders[policy] = [rid for rid in world.finish if rid != "warm"]
-    assert orders == {"lpm": ["full", "half", "cold"], "fcfs": ["cold", "half", "full"]}
-
-
 def test_a_request_that_can_never_fit_is_rejected_at_once_with_the_limit() -> None:
     world = World(pages=8, page_size=4)
     world.send("big", range(30), max_new_tokens=3)
@@ -188,24 +171,6 @@ def test_a_request_id_in_use_is_rejected_without_harm_to_its_owner() -> None:
     assert world.tokens["a"] == expected_tokens(range(5), 4)
 
 
-@pytest.mark.parametrize("steps", range(7))
-def test_an_abort_at_any_step_frees_the_request_and_harms_nobody(steps: int) -> None:
-    world = World(page_size=4, chunked_prefill_size=8, max_running=2)
-    world.send("other", [5] * 6, max_new_tokens=12)
-    world.send("victim", range(20), max_new_tokens=12)
-    world.send("waiting", [7] * 6, max_new_tokens=12)
-    for _ in range(steps):
-        world.step()
-    world.abort("victim")
-    world.step()
-    assert world.finish["victim"] is FinishReason.ABORT
-    world.check_ownership()
-    world.run()
-    assert world.tokens["other"] == expected_tokens([5] * 6, 12)
-    assert world.tokens["waiting"] == expected_tokens([7] * 6, 12)
-    assert world.scheduler.stats().pinned_tokens == 0
-
-
 def test_aborting_an_unknown_or_finished_request_does_nothing() -> None:
     world = World()
     world.send("a", range(5))
@@ -214,16 +179,6 @@ def test_aborting_an_unknown_or_finished_request_does_nothing() -> None:
     world.abort("never")
     world.step()
     assert world.scheduler.stats().aborted_requests_total == 0
-
-
-def test_a_request_whose_logits_are_not_finite_fails_alone() -> None:
-    world = World(runner=HashRunner(num_slots=256, broken=frozenset({96})))
-    world.send("good", range(6), max_new_tokens=5)
-    world.send("bad", [96, 2, 3], max_new_tokens=5)
-    world.run()
-    assert world.rejected["bad"].status == 500
-    assert world.tokens["good"] == expected_tokens(range(6), 5)
-    assert world.cached_len([96, 2, 3]) == 0
 
 
 def test_flush_forgets_everything_but_is_refused_while_requests_run() -> None:

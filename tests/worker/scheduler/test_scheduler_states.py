@@ -1,11 +1,13 @@
 """Any sequence of requests, aborts, steps and flushes, in a pool that is far too small."""
 
+from dataclasses import dataclass
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pando_worker.messages import FinishReason
-from tests.worker.scheduler.hash_model import expected_tokens
+from tests.worker.scheduler.hash_model import expected_tokens, next_allowed
 from tests.worker.scheduler.world import World
 
 
@@ -17,7 +19,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         pages=st.integers(6, 16),
         max_running=st.integers(1, 6),
         ratio=st.sampled_from([0.01, 0.5, 1.0]),
-        policy=st.sampled_from(["lpm", "fcfs"]),
+        policy=st.sampled_from(["lpm", "dfs-weight", "fcfs", "random", "priority"]),
+        batching=st.sampled_from(["decode-first", "prefill-first"]),
+        overlap=st.booleans(),
         radix_cache=st.booleans(),
     )
     def start(
@@ -27,6 +31,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_running: int,
         ratio: float,
         policy: str,
+        batching: str,
+        overlap: bool,
         radix_cache: bool,
     ) -> None:
         self.world = World(
@@ -37,20 +43,40 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_queued_requests=8,
             new_token_ratio=ratio,
             schedule_policy=policy,
+            batching=batching,
+            overlap_schedule=overlap,
+            max_passed_over=2,
             radix_cache=radix_cache,
         )
-        self.sent: dict[str, tuple[list[int], int]] = {}
+        self.sent: dict[str, Sent] = {}
 
     # Prompts that share prefixes: runs of the same few tokens.
     @rule(
-        runs=st.lists(st.tuples(st.integers(0, 1), st.integers(1, 6)), min_size=1, max_size=5),
+        runs=st.lists(st.tuples(st.integers(0, 1), st.integers(1, 9)), min_size=1, max_size=5),
         max_new_tokens=st.integers(1, 16),
+        copies=st.integers(1, 3),
+        grammar=st.sampled_from([None, None, "even", "2:5 6 7 8 9 …"]),
+        priority=st.integers(-1, 1),
+        stops=st.booleans(),
     )
-    def send(self, runs: list[tuple[int, int]], max_new_tokens: int) -> None:
-        rid = f"r{len(self.sent)}"
+    def send(
+        self,
+        runs: list[tuple[int, int]],
+        max_new_tokens: int,
+        copies: int,
+        grammar: str | None,
+        priority: int,
+        stops: bool,
+    ) -> None:
         prompt = [token for token, length in runs for _ in range(length)]
-        self.sent[rid] = (prompt, max_new_tokens)
-        self.world.send(rid, prompt, max_new_tokens)
+        expected = expected_output(prompt, max_new_tokens, grammar)
+        stop = [expected[len(expected) // 2]] if stops else []
+        if stop:
+            expected = expected[: expected.index(stop[0]) + 1]
+        for _ in range(copies):
+            rid = f"r{len(self.sent)}"
+            self.sent[rid] = Sent(prompt, expected)
+            self.world.send(rid, prompt, max_new_tokens, stop, grammar=grammar, priority=priority)
 
     @rule(steps=st.integers(1, 6))
     def step(self, steps: int) -> None:
@@ -73,20 +99,39 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @invariant()
     def tokens_are_those_of_the_prompt(self) -> None:
-        for rid, (prompt, _) in getattr(self, "sent", {}).items():
+        for rid, sent in getattr(self, "sent", {}).items():
             produced = self.world.tokens[rid]
-            assert produced == expected_tokens(prompt, len(produced))
+            assert produced == sent.expected[: len(produced)]
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
         self.world.run()
-        for rid, (_, max_new_tokens) in self.sent.items():
+        for rid, sent in self.sent.items():
             if rid in self.world.rejected:
                 continue
             if self.world.finish[rid] is not FinishReason.ABORT:
-                assert len(self.world.tokens[rid]) == max_new_tokens
+                assert self.world.tokens[rid] == sent.expected
         self.world.kv.check_idle()
+
+
+@dataclass(frozen=True)
+class Sent:
+    prompt: list[int]
+    expected: list[int]  # the tokens that it gets unless it is aborted
+
+
+def expected_output(prompt: list[int], count: int, grammar: str | None) -> list[int]:
+    """What the hash model says one token at a time, as the grammar lets it."""
+    produced: list[int] = []
+    for index in range(count):
+        token = expected_tokens([*prompt, *produced], 1)[0]
+        if grammar == "even":
+            token = next_allowed(token, lambda token: token % 2 == 0)
+        elif grammar and 2 <= index < 7:
+            token = index + 3
+        produced.append(token)
+    return produced
 
 
 TestScheduler = SchedulerMachine.TestCase

@@ -54,7 +54,8 @@ class World:
         )
         self.batches: list[ForwardBatch] = []
         self._runner = runner or HashRunner(pages * page_size)
-        self.scheduler = Scheduler(self.settings, self.kv, self, GrammarsForTests(), clock)
+        self.grammars = GrammarsForTests()
+        self.scheduler = Scheduler(self.settings, self.kv, self, self.grammars, clock)
         self.tokens: dict[str, list[int]] = {}
         self.cached: dict[str, int] = {}
         self.finish: dict[str, FinishReason] = {}
