@@ -1,0 +1,107 @@
+"""The tools that a chat request offers, and what it says about using them, read and checked."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from pando_worker.server.errors import bad_request
+
+MAX_TOOLS = 128
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    name: str
+    parameters: dict[str, Any]  # a JSON schema
+    strict: bool  # arguments must follow it, or the request is refused
+
+
+class Choice(Enum):
+    AUTO = auto()  # the model decides whether to call
+    REQUIRED = auto()  # it must call at least one tool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """What tools the output may call. There is none where a request has no tools or wants none
+    called: then the output is not looked through for calls."""
+
+    tools: tuple[Tool, ...]  # that may be called: one where the request named it
+    choice: Choice
+    parallel: bool  # several calls in one output
+    named: bool  # tool_choice names the tool; OpenAI then ends with "stop", not "tool_calls"
+
+
+def read_tool_use(
+    tools: object, tool_choice: object = None, parallel_tool_calls: object = None
+) -> ToolUse | None:
+    """Of a chat request's raw fields. Raises ApiError 400, its `param` being the field's name."""
+    offered = _read_tools(tools)
+    if not isinstance(parallel_tool_calls, bool | None):
+        raise bad_request("parallel_tool_calls must be a boolean", "parallel_tool_calls")
+    parallel = parallel_tool_calls is not False
+    if not offered:
+        if tool_choice not in (None, "none", "auto"):
+            raise bad_request("tool_choice needs tools to choose from", "tool_choice")
+        return None
+    match tool_choice:
+        case "none":
+            return None
+        case None | "auto":
+            return ToolUse(offered, Choice.AUTO, parallel, named=False)
+        case "required":
+            return ToolUse(offered, Choice.REQUIRED, parallel, named=False)
+        case {"type": "function", "function": {"name": str(name)}}:
+            chosen = tuple(tool for tool in offered if tool.name == name)
+            if not chosen:
+                raise bad_request(
+                    f"tool_choice names {name[:64]!r}, which is none of the tools", "tool_choice"
+                )
+            return ToolUse(chosen, Choice.REQUIRED, parallel=False, named=True)
+        case _:
+            raise bad_request(
+                "tool_choice must be 'none', 'auto', 'required' or"
+                " {'type': 'function', 'function': {'name': ...}}",
+                "tool_choice",
+            )
+
+
+def _read_tools(tools: object) -> tuple[Tool, ...]:
+    if tools is None:
+        return ()
+    if not isinstance(tools, Sequence) or isinstance(tools, str):
+        raise bad_request("tools must be a list", "tools")
+    if len(tools) > MAX_TOOLS:
+        raise bad_request(f"there are {len(tools)} tools; at most {MAX_TOOLS} are allowed", "tools")
+    read = tuple(_read_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools))
+    if len({tool.name for tool in read}) < len(read):
+        raise bad_request("two tools have the same name", "tools")
+    return read
+
+
+def _read_tool(tool: object, param: str) -> Tool:
+    match tool:
+        case {"type": "function", "function": {"name": str(name), **rest}}:
+            pass
+        case {"type": str(kind)} if kind != "function":
+            raise bad_request(
+                f"tools of type {kind[:64]!r} are not supported; use functions", param
+            )
+        case _:
+            raise bad_request("must be {type: 'function', function: {name: ..., ...}}", param)
+    if not _NAME.fullmatch(name):
+        raise bad_request(
+            f"the function's name {name[:80]!r} must be 1 to 64 letters, digits, _ or -", param
+        )
+    parameters = rest.get("parameters")
+    if parameters is None:
+        parameters = {"type": "object", "properties": {}}
+    if not isinstance(parameters, dict):
+        raise bad_request("the function's parameters must be a JSON schema object", param)
+    strict = rest.get("strict")
+    if not isinstance(strict, bool | None):
+        raise bad_request("the function's strict must be a boolean", param)
+    return Tool(name, parameters, strict is True)
