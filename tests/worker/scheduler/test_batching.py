@@ -43,7 +43,7 @@ def test_streams_that_fill_the_budget_leave_a_prompt_one_page_a_step() -> None:
     world = World(pages=256, page_size=4, chunked_prefill_size=4)
     for index in range(6):
         world.send(f"r{index}", [index] * 4, max_new_tokens=30)
-    while len(world.scheduler.running) < 6:
+    while len(world.scheduler.planner.running) < 6:
         world.step()
     world.batches.clear()
     world.send("new", range(12), max_new_tokens=1)

@@ -86,7 +86,7 @@ def test_nobody_is_passed_over_by_more_than_the_bound(policy: str) -> None:
     world.send("patient", [90] * 12, max_new_tokens=1, priority=-9)
     sent = 0
     while "patient" not in world.finish:
-        while len(world.scheduler.waiting) < 4:
+        while len(world.scheduler.planner.waiting) < 4:
             world.send(f"r{sent}", [*WARM, sent % 7], max_new_tokens=1, priority=9)
             sent += 1
         world.step()

@@ -24,12 +24,12 @@ def test_a_retraction_raises_the_ratio_and_an_idle_moment_resets_it() -> None:
     for index in range(5):
         world.send(f"r{index}", [index] * 6, max_new_tokens=30)
     while not world.scheduler.stats().retracted_requests_total:
-        before = world.scheduler.ratio.value
+        before = world.scheduler.planner.ratio.value
         world.step()
     assert before < 0.1
-    assert world.scheduler.ratio.value > before
+    assert world.scheduler.planner.ratio.value > before
     world.run()
-    assert world.scheduler.ratio.value == 0.1
+    assert world.scheduler.planner.ratio.value == 0.1
 
 
 def test_the_watermark_stays_free_at_admission() -> None:
@@ -38,7 +38,7 @@ def test_the_watermark_stays_free_at_admission() -> None:
         world.send(rid, [ord(rid)] * 16, max_new_tokens=4)
     world.step()
     assert world.kv.available_pages >= 10
-    assert len(world.scheduler.waiting) == 2
+    assert len(world.scheduler.planner.waiting) == 2
     world.run()
 
 

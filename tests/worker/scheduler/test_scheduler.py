@@ -113,7 +113,7 @@ def test_the_request_with_least_progress_is_retracted_first() -> None:
     world.send("young", [9] * 8, max_new_tokens=23)
     while not world.scheduler.stats().retracted_requests_total:
         world.step()
-    assert [req.rid for req in world.scheduler.waiting] == ["young"]
+    assert [req.rid for req in world.scheduler.planner.waiting] == ["young"]
 
 
 def test_admission_reserves_for_what_running_requests_will_produce() -> None:

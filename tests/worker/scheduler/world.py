@@ -144,7 +144,9 @@ class World:
         kv, scheduler = self.kv, self.scheduler
         owners = [page for node in kv.cache.nodes() for page in node.pages.tolist()]
         assert len(owners) == kv.cache.evictable_pages + kv.cache.protected_pages
-        holding = {id(req): req for req in [*scheduler.prefilling, *scheduler.running]}
+        holding = {
+            id(req): req for req in [*scheduler.planner.prefilling, *scheduler.planner.running]
+        }
         if scheduler.in_flight:  # what ended while a step ran holds its pages until that is over
             rows = scheduler.in_flight.rows
             holding |= {id(row.req): row.req for row in rows if row.req.is_admitted}

@@ -57,10 +57,15 @@ def build_batch(rows: Sequence[Row], pool: ReqToTokenPool) -> ForwardBatch:
     positions = np.arange(len(row_of)) - starts[row_of] + cached_lens[row_of]
     pages = table[row_of, positions // page_size].astype(np.int64)
 
-    input_ids = np.concatenate([row.req.pending(row.extend_len) for row in rows])
+    input_ids = np.empty(len(row_of), dtype=np.int64)
+    for row, first in zip(rows, starts.tolist(), strict=True):
+        if row.extend_len == 1:
+            input_ids[first] = row.req.next_token
+        else:
+            input_ids[first : first + row.extend_len] = row.req.pending(row.extend_len)
     samples = [index for index, row in enumerate(rows) if row.samples]
     return ForwardBatch(
-        input_ids=input_ids.astype(np.int64),
+        input_ids=input_ids,
         positions=positions,
         out_slots=pages * page_size + positions % page_size,
         extend_lens=extend_lens,

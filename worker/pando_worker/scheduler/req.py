@@ -130,11 +130,13 @@ class Req:
         self.ids[self.num_known] = token
         self.num_known += 1
 
+    @property
+    def next_token(self) -> int:
+        """The first token to run; -1 - row where it is not known yet."""
+        return int(self.ids[self.cached_len]) if self.cached_len < self.num_known else -1 - self.row
+
     def pending(self, count: int) -> Tokens:
-        """The next `count` tokens to run, [count]; -1 - row for one that is not known yet."""
-        start, end = self.cached_len, self.cached_len + count
-        if end <= self.num_known:
-            return self.ids[start:end]
-        assert end == self.num_known + 1 == self.num_tokens
-        future = np.array([-1 - self.row], dtype=np.int32)
-        return np.concatenate((self.ids[start : self.num_known], future)) if count > 1 else future
+        """The next `count` tokens to run, [count], all of them known."""
+        end = self.cached_len + count
+        assert end <= self.num_known
+        return self.ids[self.cached_len : end]

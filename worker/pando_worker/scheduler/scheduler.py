@@ -5,11 +5,7 @@ and takes in the result of another, and both return the events to send. Processe
 `process.py`; the clock and the runner are arguments, so the same code runs under the fleet
 simulator.
 
-A request moves through ordered queues, and is in exactly one of them:
-
-    compiling ──▶ waiting ──admit──▶ prefilling ──last chunk launched──▶ running ──▶ ended
-     (grammar)       ▲                   │                                  │
-                     └────────────────── retract ───────────────────────────┘
+A request is compiling (its grammar), then in one of the planner's queues, then ended.
 
 With overlap, a call of `step` launches batch N + 1 before it looks at the result of batch N, so
 that the device never waits for the scheduler:
@@ -18,14 +14,12 @@ that the device never waits for the scheduler:
     device      ── N ──────┴──── N+1 ──────────────────
 
 Two things need what N yields, and so wait for it: a grammar's mask, which delays only the sampling
-of N + 1, and the retraction of a request, which is rare. A request that ended is let go once no
-launched batch has a part of it.
+of N + 1, and a retraction, which is rare. A request that ended is let go once no launched batch has
+a part of it: it is its pages' only owner until then.
 """
 
 import math
 import time
-from bisect import bisect
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -48,8 +42,7 @@ from pando_worker.messages import (
     TokenLogprob,
 )
 from pando_worker.runner.batch import ModelRunner, Step
-from pando_worker.scheduler.admission import admit, prefill_rows, reserved_pages, retraction_victim
-from pando_worker.scheduler.batching import Row, build_batch, next_row
+from pando_worker.scheduler.batching import Row, build_batch
 from pando_worker.scheduler.constrained import (
     GrammarCompiler,
     build_mask,
@@ -58,11 +51,9 @@ from pando_worker.scheduler.constrained import (
 )
 from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.meter import Meter
-from pando_worker.scheduler.new_token_ratio import NewTokenRatio
-from pando_worker.scheduler.policy import make_policy
+from pando_worker.scheduler.planner import Plan, Planner
 from pando_worker.scheduler.req import Ending, Grammar, Req
 from pando_worker.scheduler.results import Result, read_results
-from pando_worker.scheduler.sharing import Computing
 from pando_worker.settings import WorkerSettings
 
 
@@ -71,13 +62,9 @@ class Launched:
     """The batch that the device works on."""
 
     step: Step
-    rows: list[Row]
-    num_decodes: int  # leading rows that are decodes; the others are prefills
+    plan: Plan
+    rows: list[Row]  # of the plan, as they are in the batch
     at: float
-
-    @property
-    def prefilled(self) -> list[Row]:
-        return self.rows[self.num_decodes :]
 
 
 class Scheduler:
@@ -99,20 +86,13 @@ class Scheduler:
         self._runner = runner
         self._grammars = grammars
         self._clock = clock
-        self._order = make_policy(settings.schedule_policy, kv.cache, settings.max_passed_over)
-        self._watermark_pages = int(settings.watermark * kv.allocator.num_pages)
-
+        self.meter = Meter()
+        self.planner = Planner(settings, kv, self.meter, clock)
         self._compiling: list[tuple[Req, Future[Grammar]]] = []
-        self.waiting: deque[Req] = deque()
-        self.prefilling: list[Req] = []
-        self.running: list[Req] = []
         self._by_rid: dict[str, Req] = {}  # all that still owe an answer
         self._unwanted: list[Req] = []  # aborted since the last step
         self.in_flight: Launched | None = None
         self._events: list[Event] = []
-
-        self.ratio = NewTokenRatio(settings.new_token_ratio)
-        self.meter = Meter()
         self._arrivals = 0
         self._next_deadline = math.inf
         self._taken_in_at = -math.inf
@@ -125,6 +105,10 @@ class Scheduler:
     def only_compiles(self) -> bool:
         """All there is to do is to wait for grammars, which other threads compile."""
         return bool(self._compiling) and len(self._compiling) == len(self._by_rid)
+
+    @property
+    def _num_queued(self) -> int:
+        return len(self.planner.waiting) + len(self._compiling)
 
     def receive(self, command: Command) -> list[Event]:
         match command:
@@ -143,7 +127,9 @@ class Scheduler:
         """Launch one batch, if there is anything to run, and return what came of another."""
         self._end_unwanted()
         self._queue_compiled()
-        launched = self._launch(*self._plan())
+        if self.in_flight and not self.planner.has_room:
+            self._take_in(self.in_flight)
+        launched = self._launch()
         if self.in_flight:
             self._take_in(self.in_flight)
         self.in_flight = launched
@@ -153,16 +139,16 @@ class Scheduler:
             self._take_in(launched)
         if self.is_idle:
             self.kv.check_idle()
-            self.ratio.reset()
+            self.planner.ratio.reset()
         events, self._events = self._events, []
         return events
 
     def stats(self) -> Stats:
-        meter = self.meter
+        meter, queues = self.meter, self.planner
         return Stats(
-            running=len(self.prefilling) + len(self.running),
-            waiting=len(self.waiting) + len(self._compiling),
-            waiting_tokens=sum(req.num_tokens - req.hit_when_queued for req in self.waiting),
+            running=len(queues.prefilling) + len(queues.running),
+            waiting=self._num_queued,
+            waiting_tokens=sum(req.num_tokens - req.hit_when_queued for req in queues.waiting),
             capacity_tokens=self.kv.capacity_tokens,
             pinned_tokens=self.kv.pinned_tokens,
             cached_tokens=self.kv.cached_tokens,
@@ -208,13 +194,12 @@ class Scheduler:
         if command.grammar and self._grammars:
             self._compiling.append((req, self._grammars.compile(command.grammar)))
         else:
-            self.waiting.append(req)
+            self.planner.waiting.append(req)
         return []
 
     def _refusal(self, command: Generate) -> tuple[int, str] | None:
         """Why a request cannot be taken: status and message."""
         prompt_len, allowed = len(command.input_ids), command.sampling.max_new_tokens
-        queued = len(self.waiting) + len(self._compiling)
         if command.rid in self._by_rid:
             return 400, f"request id {command.rid!r} is already in use"
         if prompt_len == 0:
@@ -226,8 +211,8 @@ class Scheduler:
             )
         if command.grammar and self._grammars is None:
             return 400, "this worker follows no grammars"
-        if queued >= self._settings.max_queued_requests:
-            return 503, f"{queued} requests are waiting already, try again later"
+        if self._num_queued >= self._settings.max_queued_requests:
+            return 503, f"{self._num_queued} requests are waiting already, try again later"
         return None
 
     def _queue_compiled(self) -> None:
@@ -241,7 +226,7 @@ class Scheduler:
             except GrammarError as error:
                 self._reject(req, 400, str(error))
             else:
-                self.waiting.append(req)
+                self.planner.waiting.append(req)
         self._compiling = [entry for entry in self._compiling if not entry[1].done()]
 
     # Requests leave
@@ -259,9 +244,8 @@ class Scheduler:
             if req.ending is None:
                 self._end(req, ending)
         if ended:
-            self.waiting = deque(req for req in self.waiting if req.ending is None)
             self._compiling = [entry for entry in self._compiling if entry[0].ending is None]
-            self._forget_ended()
+            self.planner.forget_ended()
 
     def _end(self, req: Req, ending: Ending) -> None:
         req.ending = ending
@@ -287,105 +271,12 @@ class Scheduler:
         del self._by_rid[req.rid]
         self._events.append(Rejected(rid=req.rid, status=status, message=message))
 
-    def _forget_ended(self) -> None:
-        self.prefilling = [req for req in self.prefilling if req.ending is None]
-        self.running = [req for req in self.running if req.ending is None]
-
-    # What to run next
-
-    def _plan(self) -> tuple[list[Row], list[Row]]:
-        """The next batch: decodes, and prefills within the token budget."""
-        budget = self._settings.chunked_prefill_size
-        if self._settings.batching == "prefill-first":
-            prefills = self._prefills(budget)
-            return ([], prefills) if prefills else (self._decodes(), [])
-        retracted = self.meter.retracted
-        decodes = self._decodes()
-        if self.meter.retracted > retracted:
-            return decodes, []  # what was freed is for those that run
-        taken = sum(row.extend_len for row in decodes)
-        return decodes, self._prefills(max(budget - taken, self.kv.page_size))
-
-    def _decodes(self) -> list[Row]:
-        """The next token of each running request, retracting some where the pool is too full."""
-        if self.in_flight and not self._has_room(self._decodable()):
-            self._take_in(self.in_flight)
-            self.in_flight = None
-        retracted = False
-        while not self._has_room(ready := self._decodable()):
-            self._retract(retraction_victim([*self.prefilling, *self.running]))
-            retracted = True
-        if retracted:
-            self.ratio.recover(self.running)
-        elif ready:
-            self.ratio.decay()
-        for req in ready:
-            self.kv.grow(req)
-        return [next_row(req, req.extend_len) for req in ready]
-
-    def _decodable(self) -> list[Req]:
-        return [
-            req
-            for req in self.running
-            if req.remaining_tokens > 0 and not (req.jumps and req.in_flight)
-        ]
-
-    def _has_room(self, ready: list[Req]) -> bool:
-        return sum(self.kv.pages_missing(req) for req in ready) <= self.kv.available_pages
-
-    def _retract(self, req: Req) -> None:
-        """Back to the queue's front; what it computed stays cached for as long as there is room."""
-        (self.running if req in self.running else self.prefilling).remove(req)
-        req.hit_when_queued = req.cached_len
-        if req.num_output == 0:
-            req.prompt_logprobs.clear()
-        self.kv.cache_finished_req(req)
-        self.waiting.appendleft(req)
-        self.meter.retracted += 1
-
-    def _prefills(self, budget: int) -> list[Row]:
-        self._admit(budget - sum(req.extend_len for req in self.prefilling))
-        return prefill_rows(self.prefilling, budget, self.kv.page_size)
-
-    def _admit(self, budget: int) -> None:
-        """Admit what fits of the waiting requests into so many tokens of prefill."""
-        if not self.waiting or budget <= 0 or self.kv.rows.num_free == 0:
-            return
-        holding = [*self.prefilling, *self.running]
-        reserve = self._watermark_pages + reserved_pages(holding, self.ratio.value, self.kv)
-        if holding and self.kv.available_pages <= reserve:
-            return  # the queue need not be put in order for nothing
-        computing = [*self.prefilling]
-        if self.in_flight:
-            computing += [row.req for row in self.in_flight.prefilled]
-        admitted = admit(
-            self._order(self.waiting),
-            self.kv,
-            Computing(computing, self.kv),
-            token_budget=budget,
-            new_token_ratio=self.ratio.value,
-            reserve=reserve,
-            alone=not holding,
-        )
-        for req in admitted:
-            self.waiting.remove(req)
-            self._count_prompt(req)
-        self.prefilling += admitted
-        arrivals = sorted(req.arrival for req in admitted)
-        for req in self.waiting:
-            req.passed_over += len(arrivals) - bisect(arrivals, req.arrival)
-
-    def _count_prompt(self, req: Req) -> None:
-        if req.cached_prompt_tokens is None:  # not when it comes back from a retraction
-            req.cached_prompt_tokens = req.cached_len
-            req.queue_seconds = self._clock() - req.queued_at
-            self.meter.prompt_tokens += req.prompt_len
-            self.meter.cached_prompt_tokens += req.cached_len
-
     # Run it
 
-    def _launch(self, decodes: list[Row], prefills: list[Row]) -> Launched | None:
-        rows = [*decodes, *prefills]
+    def _launch(self) -> Launched | None:
+        computing = [row.req for row in self.in_flight.plan.prefills] if self.in_flight else []
+        plan = self.planner.plan(computing)
+        rows = plan.rows
         if not rows:
             return None
         started = self._clock()
@@ -396,11 +287,8 @@ class Scheduler:
             row.req.cached_len = row.end
             row.req.in_flight += 1
             row.req.unseen += row.samples
-        # Rows follow the queue, and only the last one can be an unfinished chunk.
-        through = [row.req for row in prefills if row.samples]
-        self.prefilling = self.prefilling[len(through) :]
-        self.running += through
-        return Launched(step, rows, len(decodes), started)
+        self.planner.launched(plan)
+        return Launched(step, plan, rows, started)
 
     def _take_in(self, launched: Launched) -> None:
         """Wait for a batch's result and act on it."""
@@ -419,7 +307,7 @@ class Scheduler:
                     outputs.append(output)
                 else:
                     failed.append(req)
-            if req.ending is None and index >= launched.num_decodes:
+            if req.ending is None and index >= len(launched.plan.decodes):
                 self.kv.cache_unfinished_req(req, row.end)
             elif req.ending is not None and req.in_flight == 0 and req.is_admitted:
                 self._let_go(req)
@@ -427,13 +315,13 @@ class Scheduler:
             self._events.append(Outputs(outputs))
         for req in failed:
             self._reject(req, 500, "the model's output was not finite, or outside the grammar")
-        self._forget_ended()
+        self.planner.forget_ended()
 
         now = self._clock()
         self.meter.last_batch = len(launched.rows)
         self.meter.add_step(
-            prefill_tokens=sum(row.extend_len for row in launched.prefilled),
-            decodes=launched.num_decodes,
+            prefill_tokens=sum(row.extend_len for row in launched.plan.prefills),
+            decodes=len(launched.plan.decodes),
             released=max(0, pinned - self.kv.pinned_tokens),
             seconds=now - max(launched.at, self._taken_in_at),
         )

@@ -1,0 +1,158 @@
+"""`Planner`: holds the queues and decides which requests the next step runs.
+
+    waiting ──admit──▶ prefilling ──last chunk launched──▶ running
+       ▲                   │                                  │
+       └────────────────── retract ───────────────────────────┘
+
+Streams are served first: each running request gets its next token, and prompts fill what that
+leaves of the step's token budget. With `prefill-first`, prompts get whole steps instead.
+"""
+
+from bisect import bisect
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pando_worker.scheduler.admission import admit, prefill_rows, reserved_pages, retraction_victim
+from pando_worker.scheduler.batching import Row, next_row
+from pando_worker.scheduler.kv_manager import KVManager
+from pando_worker.scheduler.meter import Meter
+from pando_worker.scheduler.new_token_ratio import NewTokenRatio
+from pando_worker.scheduler.policy import make_policy
+from pando_worker.scheduler.req import Req
+from pando_worker.scheduler.sharing import Computing
+from pando_worker.settings import WorkerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    decodes: list[Row]
+    prefills: list[Row]
+
+    @property
+    def rows(self) -> list[Row]:
+        return [*self.decodes, *self.prefills]
+
+
+class Planner:
+    def __init__(
+        self, settings: WorkerSettings, kv: KVManager, meter: Meter, clock: Callable[[], float]
+    ) -> None:
+        self.waiting: deque[Req] = deque()
+        self.prefilling: list[Req] = []
+        self.running: list[Req] = []
+        self.ratio = NewTokenRatio(settings.new_token_ratio)
+        self._settings = settings
+        self._kv = kv
+        self._meter = meter
+        self._clock = clock
+        self._order = make_policy(settings.schedule_policy, kv.cache, settings.max_passed_over)
+        self._watermark_pages = int(settings.watermark * kv.allocator.num_pages)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether every running request can get its next token's page. Otherwise `plan` retracts
+        some, which needs to know all that they produced."""
+        return self._is_room_for(self._ready())
+
+    def plan(self, prefills_in_flight: Iterable[Req]) -> Plan:
+        """What to run next; the requests have got their pages.
+
+        Args:
+            prefills_in_flight: those whose prompts, or chunks of them, are being computed.
+        """
+        budget = self._settings.chunked_prefill_size
+        if self._settings.batching == "prefill-first":
+            prefills = self._prefills(budget, prefills_in_flight)
+            return Plan([], prefills) if prefills else Plan(self._decodes(), [])
+        retracted = self._meter.retracted
+        decodes = self._decodes()
+        if self._meter.retracted > retracted:
+            return Plan(decodes, [])  # what was freed is for those that run
+        taken = sum(row.extend_len for row in decodes)
+        # However many streams there are, prompts go on.
+        budget = max(budget - taken, self._kv.page_size)
+        return Plan(decodes, self._prefills(budget, prefills_in_flight))
+
+    def launched(self, plan: Plan) -> None:
+        """Requests whose prompts are through run from now on."""
+        # Rows follow the queue, and only the last one can be an unfinished chunk.
+        through = [row.req for row in plan.prefills if row.samples]
+        self.prefilling = self.prefilling[len(through) :]
+        self.running += through
+
+    def forget_ended(self) -> None:
+        self.waiting = deque(req for req in self.waiting if req.ending is None)
+        self.prefilling = [req for req in self.prefilling if req.ending is None]
+        self.running = [req for req in self.running if req.ending is None]
+
+    def _decodes(self) -> list[Row]:
+        """The next token of each running request, retracting some where the pool is too full."""
+        retracted = False
+        while not self._is_room_for(ready := self._ready()):
+            self._retract(retraction_victim([*self.prefilling, *self.running]))
+            retracted = True
+        if retracted:
+            self.ratio.recover(self.running)
+        elif ready:
+            self.ratio.decay()
+        for req in ready:
+            self._kv.grow(req)
+        return [next_row(req, req.extend_len) for req in ready]
+
+    def _ready(self) -> list[Req]:
+        return [
+            req
+            for req in self.running
+            if req.remaining_tokens > 0 and not (req.jumps and req.in_flight)
+        ]
+
+    def _is_room_for(self, ready: list[Req]) -> bool:
+        return sum(map(self._kv.pages_missing, ready)) <= self._kv.available_pages
+
+    def _retract(self, req: Req) -> None:
+        """Back to the queue's front; what it computed stays cached for as long as there is room."""
+        assert req.in_flight == 0
+        (self.running if req in self.running else self.prefilling).remove(req)
+        req.hit_when_queued = req.cached_len
+        if req.num_output == 0:
+            req.prompt_logprobs.clear()
+        self._kv.cache_finished_req(req)
+        self.waiting.appendleft(req)
+        self._meter.retracted += 1
+
+    def _prefills(self, budget: int, in_flight: Iterable[Req]) -> list[Row]:
+        self._admit(budget - sum(req.extend_len for req in self.prefilling), in_flight)
+        return prefill_rows(self.prefilling, budget, self._kv.page_size)
+
+    def _admit(self, budget: int, in_flight: Iterable[Req]) -> None:
+        """Admit what fits of the waiting requests into so many tokens of prefill."""
+        if not self.waiting or budget <= 0 or self._kv.rows.num_free == 0:
+            return
+        holding = [*self.prefilling, *self.running]
+        reserve = self._watermark_pages + reserved_pages(holding, self.ratio.value, self._kv)
+        if holding and self._kv.available_pages <= reserve:
+            return  # the queue need not be put in order for nothing
+        admitted = admit(
+            self._order(self.waiting),
+            self._kv,
+            Computing([*self.prefilling, *in_flight], self._kv),
+            token_budget=budget,
+            new_token_ratio=self.ratio.value,
+            reserve=reserve,
+            alone=not holding,
+        )
+        for req in admitted:
+            self.waiting.remove(req)
+            self._count_prompt(req)
+        self.prefilling += admitted
+        arrivals = sorted(req.arrival for req in admitted)
+        for req in self.waiting:
+            req.passed_over += len(arrivals) - bisect(arrivals, req.arrival)
+
+    def _count_prompt(self, req: Req) -> None:
+        if req.cached_prompt_tokens is None:  # not when it comes back from a retraction
+            req.cached_prompt_tokens = req.cached_len
+            req.queue_seconds = self._clock() - req.queued_at
+            self._meter.prompt_tokens += req.prompt_len
+            self._meter.cached_prompt_tokens += req.cached_len
