@@ -41,7 +41,7 @@ class Tokenizer:
 
     def __init__(self, model_dir: Path) -> None:
         """Raises UnsupportedModel or BrokenCheckpoint where there is no usable tokenizer."""
-        self._tokenizer = _load(model_dir)
+        self._tokenizer = load_tokenizer(model_dir)
         self._backend = self._tokenizer.backend_tokenizer
         self._backend.no_truncation()  # some files bring one; a prompt is never cut silently
         self._backend.no_padding()
@@ -80,9 +80,9 @@ class Tokenizer:
         chars = sum(len(str(message.get("content"))) for message in messages)
         return await self._run(render_and_encode, chars)
 
-    def decode(self, token_ids: list[int]) -> str:
-        """The text of a whole token sequence, special tokens included."""
-        return str(self._backend.decode(token_ids, skip_special_tokens=False))
+    def decode(self, token_ids: list[int], *, special_tokens: bool = True) -> str:
+        """The text of a whole token sequence, with or without its special tokens."""
+        return str(self._backend.decode(token_ids, skip_special_tokens=not special_tokens))
 
     def tokens(self, token_ids: list[int]) -> list[str]:
         """The vocabulary's own spelling of each token."""
@@ -124,7 +124,7 @@ class Tokenizer:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
 
-def _load(model_dir: Path) -> Any:
+def load_tokenizer(model_dir: Path) -> Any:
     transformers_logging.set_verbosity_error()
     try:
         if (model_dir / "tokenizer.json").is_file():

@@ -1,0 +1,68 @@
+"""`Grammar`: how far one request has come in the grammar that its output follows."""
+
+import logging
+from collections.abc import Set
+
+import numpy as np
+from llguidance import LLMatcher
+from numpy.typing import NDArray
+
+log = logging.getLogger("pando.worker.grammar")
+
+
+class Grammar:
+    """Owned by one request; for `n` outputs compile the text once more, which copies."""
+
+    def __init__(self, matcher: LLMatcher, eos_token_ids: Set[int]) -> None:
+        self._matcher = matcher
+        # An end-of-sequence token is counted here: the matcher counts only some of them, and so
+        # would roll back one token too many or too few.
+        self._eos = eos_token_ids
+        self._ended = False
+
+    @property
+    def is_finished(self) -> bool:
+        """Nothing but an end-of-sequence token may follow, or one has been accepted."""
+        return self._ended or (self._matcher.is_stopped() and not self._matcher.is_error())
+
+    def fill_mask(self, words: NDArray[np.int32]) -> None:
+        """Write which tokens may come next. Runs without the GIL.
+
+        Text that the grammar forces counts as one token, the one that the tokenizer makes of it;
+        other spellings of the same text are masked. A grammar that turns out to be too complex to
+        go on with allows nothing, so that its request fails alone.
+
+        Args:
+            words: [ceil(vocab_size / 32)], contiguous; token t is bit t % 32 of word t // 32. Bits
+                of ids that no token has are cleared.
+        """
+        self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        if self._matcher.is_error():
+            log.warning("a grammar failed: %s", self._matcher.get_error())
+            words[:] = 0
+
+    def accept(self, token: int) -> bool:
+        """Go on by a token; False, and nothing has changed, where it is not allowed."""
+        if self._ended:
+            return False
+        if token in self._eos:
+            self._ended = self._matcher.is_accepting()
+            return self._ended
+        return self._matcher.try_consume_tokens([token]) == 1
+
+    def rollback(self, count: int) -> None:
+        """Take back the last accepted tokens, at most as many as there were."""
+        if self._ended and count:
+            self._ended = False
+            count -= 1
+        if count and not self._matcher.rollback(count):
+            raise ValueError(f"cannot take back {count} tokens: {self._matcher.get_error()}")
+
+    def fast_forward(self) -> list[int]:
+        """The tokens that have to come next, as far as there is no choice; may be none.
+
+        These are the tokens that the tokenizer makes of the forced text behind the last accepted
+        token. The last of them are left out where text that may follow could still change them,
+        so appending them gives what tokenizing the whole would give. Nothing is accepted by this.
+        """
+        return [] if self.is_finished else self._matcher.compute_ff_tokens()

@@ -1,0 +1,76 @@
+"""The tokenizer as llguidance sees it: what each token id spells, and how text becomes tokens.
+
+What a token spells is asked of the detokenizer's own table, so a mask never allows what would be
+shown as other text. Special tokens spell nothing: only a grammar that names one by its id can
+have it. An added token that is not special, `<tool_call>` say, spells its text.
+"""
+
+from collections.abc import Set
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tokenizers import Tokenizer
+
+from pando_worker.server.detokenizer import Vocabulary
+from pando_worker.server.tokenizer import load_tokenizer
+
+
+class GrammarVocabulary:
+    """In the shape that `llguidance.TokenizerWrapper` takes a tokenizer in."""
+
+    def __init__(self, tokens: list[bytes], special: Set[int], eos: int, tokenizer: Tokenizer):
+        self.tokens = tokens  # [vocab_size]; empty for ids that may never be sampled
+        self.special_token_ids = sorted(special)
+        self.eos_token_id = eos
+        self.bos_token_id = None
+        self._tokenizer = tokenizer
+
+    def __call__(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def load_vocabulary(model_dir: Path, vocab_size: int, eos: Set[int]) -> GrammarVocabulary:
+    """Raises BrokenCheckpoint or UnsupportedModel where there is no usable tokenizer."""
+    tokenizer = _continuing(load_tokenizer(model_dir).backend_tokenizer)
+    spelled = Vocabulary(tokenizer)
+    added = tokenizer.get_added_tokens_decoder()
+    special = {id for id, token in added.items() if token.special} | eos
+    tokens = [
+        (tokenizer.id_to_token(id) or "").encode() if id in special else spelled[id]
+        for id in range(vocab_size)
+    ]
+    return GrammarVocabulary(tokens, {id for id in special if id < vocab_size}, min(eos), tokenizer)
+
+
+def _continuing(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy that tokenizes text as the middle of an output, byte by byte as it stands: nothing is
+    put in front of it, it is not normalized, and a special token's spelling is plain text."""
+    state = msgspec.json.decode(tokenizer.to_str())
+    state["normalizer"] = _only_replacing(state["normalizer"])
+    _without_prefix(state["pre_tokenizer"])
+    copy = Tokenizer.from_str(msgspec.json.encode(state).decode())
+    copy.encode_special_tokens = True
+    return copy
+
+
+def _only_replacing(normalizer: dict[str, Any] | None) -> dict[str, Any] | None:
+    """SentencePiece spells a space as another character; everything else changes the text."""
+    if normalizer is None or normalizer["type"] == "Replace":
+        return normalizer
+    steps = normalizer.get("normalizers", [])
+    kept = [kept for step in steps if (kept := _only_replacing(step)) is not None]
+    return {"type": "Sequence", "normalizers": kept} if kept else None
+
+
+def _without_prefix(pre_tokenizer: dict[str, Any] | None) -> None:
+    if pre_tokenizer is None:
+        return
+    match pre_tokenizer["type"]:
+        case "Sequence":
+            for step in pre_tokenizer["pretokenizers"]:
+                _without_prefix(step)
+        case "Metaspace":
+            pre_tokenizer["prepend_scheme"] = "never"
+        case "ByteLevel":
+            pre_tokenizer["add_prefix_space"] = False
