@@ -1,12 +1,13 @@
 """The sampler against transformers' logits processors, which give each token its probability."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import (
     LogitsProcessorList,
@@ -17,7 +18,7 @@ from transformers import (
 )
 
 from pando_worker.runner.batch import SamplingBatch
-from pando_worker.runner.sampler import gumbel_noise, sample
+from pando_worker.runner.sampler import sample, uniforms
 
 Params = Mapping[str, float]
 
@@ -37,6 +38,17 @@ PARAMS: list[Params] = [
     {"top_k": 6, "top_p": 0.8},
     {"top_k": 12, "top_p": 0.95, "min_p": 0.05, "temperature": 1.7},
 ]
+LARGE_PARAMS: list[Params] = [
+    {},
+    {"top_k": 3},
+    {"top_k": 50},
+    {"top_k": 1300},
+    {"top_p": 0.3},
+    {"top_p": 0.9},
+    {"top_p": 0.999},
+    {"min_p": 0.01},
+    {"top_k": 700, "top_p": 0.97, "temperature": 0.8},
+]
 
 
 def batch(rows: Sequence[Params]) -> SamplingBatch:
@@ -53,7 +65,7 @@ def batch(rows: Sequence[Params]) -> SamplingBatch:
     )
 
 
-def probabilities(params: Params) -> Tensor:
+def probabilities(params: Params, logits: Tensor = LOGITS) -> Tensor:
     warpers = LogitsProcessorList([TemperatureLogitsWarper(params.get("temperature", 1.0))])
     if "top_k" in params:
         warpers.append(TopKLogitsWarper(int(params["top_k"])))
@@ -62,7 +74,7 @@ def probabilities(params: Params) -> Tensor:
     if "min_p" in params:
         warpers.append(MinPLogitsWarper(params["min_p"]))
     ids = torch.zeros(1, 1, dtype=torch.int64)
-    warped: Tensor = warpers(ids, LOGITS[None])
+    warped: Tensor = warpers(ids, logits[None])
     return warped.softmax(-1)[0]
 
 
@@ -89,6 +101,45 @@ def test_draws_follow_the_distribution_of_transformers(params: Params, vary: str
     goal = expected[likely] * draws
     chi_square = float(((counts[likely] - goal) ** 2 / goal).sum())
     assert chi_square <= chi_square_limit(int(likely.sum()) - 1)
+
+
+def peaked(vocab_size: int) -> Tensor:
+    """As models' are: the n-th most likely token has a share of about n ** -1.5."""
+    rank = torch.randperm(vocab_size, generator=torch.Generator().manual_seed(4)) + 1.0
+    return -1.5 * rank.log()
+
+
+def flat(vocab_size: int) -> Tensor:
+    return torch.randn(vocab_size, generator=torch.Generator().manual_seed(5)) * 0.3
+
+
+@pytest.mark.parametrize("shape", [peaked, flat])
+@pytest.mark.parametrize("vocab_size", [100, 4096, 20_011])
+@pytest.mark.parametrize("params", LARGE_PARAMS, ids=str)
+def test_large_vocabularies_draw_what_the_probabilities_of_transformers_say(
+    shape: Callable[[int], Tensor], vocab_size: int, params: Params
+) -> None:
+    """Each draw is where their cumulated sum passes the row's number, but for rounding."""
+    draws, logits = 64, shape(vocab_size)
+    held = probabilities(params, logits).double().cumsum(-1).numpy()
+    numbers = uniforms(np.arange(draws), np.zeros(draws, dtype=np.int64))
+    rows = batch([{**params, "seed": seed} for seed in range(draws)])
+    tokens = sample(logits.expand(draws, -1).clone(), rows).numpy()
+    above, below = held[tokens], np.where(tokens > 0, held[tokens - 1], 0.0)
+    assert (above > below).all(), "a token was drawn that a filter removes"
+    assert (numbers < above + 1e-5).all()
+    assert (numbers > below - 1e-5).all()
+
+
+@pytest.mark.parametrize("vocab_size", [100, 20_011])
+def test_rows_that_filter_differently_do_not_disturb_each_other(vocab_size: int) -> None:
+    """Also when some distributions are peaked and others flat, so that only some need a sort."""
+    kinds = [*PARAMS, {"top_p": 0.9}, {"top_k": 900}, {"temperature": 0.0}]
+    rows: list[Params] = [{**p, "seed": i} for i, p in enumerate([*kinds, *kinds])]
+    logits = torch.stack([peaked(vocab_size)] * len(kinds) + [flat(vocab_size)] * len(kinds))
+    together = sample(logits.clone(), batch(rows)).tolist()
+    alone = [int(sample(logits[i : i + 1].clone(), batch([row]))) for i, row in enumerate(rows)]
+    assert together == alone
 
 
 def test_greedy_takes_the_best_whatever_else_is_set() -> None:
@@ -141,37 +192,54 @@ def test_tokens_that_tie_at_the_threshold_all_stay() -> None:
     assert set(drawn.tolist()) == {0, 1, 2}
 
 
-def test_noise_is_the_published_hashes() -> None:
-    """Against the same generators written with Python's integers."""
-    mask32, mask64 = 2**32 - 1, 2**64 - 1
+@pytest.mark.parametrize("params", [{"top_k": 1}, {"top_p": 0.01}, {"top_p": 0.5}], ids=str)
+def test_a_thousand_tokens_that_tie_for_the_best_all_stay(params: Params) -> None:
+    """More than top-p looks at first, in a vocabulary too large to sort."""
+    logits = torch.full((300, 20_000), -2.0)
+    logits[:, 7::20] = 1.0
+    drawn = sample(logits, batch([{**params, "seed": i} for i in range(300)])) - 7
+    assert not (drawn % 20).any()
+    assert len(set(drawn.tolist())) > 200
+
+
+def test_a_top_p_next_to_one_keeps_all_and_next_to_nothing_the_best() -> None:
+    logits = peaked(20_000).expand(200, -1)
+    for top_p, most in ((1 - 2.0**-24, 200), (1e-30, 1)):
+        rows = batch([{"top_p": top_p, "seed": i} for i in range(200)])
+        drawn = sample(logits.clone(), rows)
+        assert 1 <= len(set(drawn.tolist())) <= most
+        assert (drawn >= 0).all()
+    assert set(drawn.tolist()) == {int(logits[0].argmax())}
+
+
+def test_no_rows_give_no_tokens() -> None:
+    assert sample(torch.zeros(0, VOCAB), batch([])).tolist() == []
+
+
+def test_numbers_are_the_published_hash() -> None:
+    """Against splitmix64 written with Python's integers."""
+    mask = 2**64 - 1
 
     def splitmix(x: int) -> int:
-        x = (x + 0x9E3779B97F4A7C15) & mask64
-        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & mask64
-        x = (x ^ x >> 27) * 0x94D049BB133111EB & mask64
+        x = (x + 0x9E3779B97F4A7C15) & mask
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & mask
+        x = (x ^ x >> 27) * 0x94D049BB133111EB & mask
         return x ^ x >> 31
-
-    def murmur(x: int) -> int:
-        x = (x ^ x >> 16) * 0x85EBCA6B & mask32
-        x = (x ^ x >> 13) * 0xC2B2AE35 & mask32
-        return x ^ x >> 16
 
     assert splitmix(0) == 0xE220A8397B1DCDAF  # the published first output from seed 0
     seeds, steps = [0, -1, 2**62 + 12345], [0, 7, 2**40]
-    noise = gumbel_noise(np.array(seeds), np.array(steps), 50, torch.device("cpu"))
-    for row, (seed, step) in enumerate(zip(seeds, steps, strict=True)):
-        key = splitmix((splitmix(seed & mask64) + step) & mask64)
-        for token in range(50):
-            bits = murmur(murmur(token ^ key & mask32) ^ key >> 32) & 0x7FFFFFFF
-            expected = -math.log(-math.log1p(-(bits + 0.5) / 2**31))
-            assert noise[row, token] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    for seed, step, number in zip(
+        seeds, steps, uniforms(np.array(seeds), np.array(steps)), strict=True
+    ):
+        assert number == (splitmix((splitmix(seed & mask) + step) & mask) >> 12) / 2**52
 
 
-def test_noise_has_the_moments_of_a_standard_gumbel_and_no_neighbours_in_common() -> None:
-    grid = np.arange(200)
-    noise = gumbel_noise(np.repeat(grid, 2), np.tile([0, 1], 200), 5000, torch.device("cpu"))
-    assert noise.isfinite().all()
-    assert float(noise.mean()) == pytest.approx(0.5772, abs=0.005)
-    assert float(noise.var()) == pytest.approx(math.pi**2 / 6, abs=0.01)
-    correlations = torch.corrcoef(noise).fill_diagonal_(0)
-    assert float(correlations.abs().max()) < 6 / math.sqrt(5000)
+def test_numbers_are_uniform_and_neighbours_have_nothing_in_common() -> None:
+    grid = np.arange(300)
+    numbers = uniforms(np.repeat(grid, 300), np.tile(grid, 300)).reshape(300, 300)
+    counts = np.bincount((numbers * 50).astype(int).reshape(-1), minlength=50)
+    goal = numbers.size / 50
+    assert ((counts - goal) ** 2 / goal).sum() <= chi_square_limit(49)
+    for square in (numbers, numbers.T):
+        correlations: NDArray[np.float64] = np.asarray(np.corrcoef(square))
+        assert np.abs(correlations - np.eye(300)).max() < 6 / math.sqrt(300)

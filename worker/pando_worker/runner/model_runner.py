@@ -13,8 +13,12 @@ from pando_worker.models.config import read_config
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.hub import resolve_model
 from pando_worker.models.loader import build_model, load_weights, weight_bytes
-from pando_worker.runner.batch import ForwardBatch, Int32, SamplingBatch, StepResult
-from pando_worker.runner.sampler import sample
+from pando_worker.models.parallel import ParallelGroup
+from pando_worker.runner.batch import ForwardBatch, SamplingBatch
+from pando_worker.runner.future_tokens import FutureTokens
+from pando_worker.runner.logprobs import prompt_logprobs
+from pando_worker.runner.step import TorchStep
+from pando_worker.runner.transfer import to_device
 from pando_worker.settings import DType, WorkerSettings
 
 log = logging.getLogger("pando.worker.runner")
@@ -29,7 +33,7 @@ _DTYPES = {
 
 
 class TorchModelRunner:
-    """A `ModelRunner` on torch. Blocks while it runs; one thread calls it.
+    """A `ModelRunner` on torch. On the CPU its calls run what they ask for; one thread makes them.
 
     Attributes:
         config: the model's shape
@@ -38,15 +42,19 @@ class TorchModelRunner:
         kv_pool: the keys and values, in slots that the scheduler hands out
     """
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, group: ParallelGroup | None = None) -> None:
         """Load the model and size the pool.
+
+        Args:
+            group: the ranks that share the model; by default there is one.
 
         Raises:
             ModelError: it is not found, not supported, broken or does not fit.
         """
         started = time.monotonic()
-        if settings.threads is not None:
-            torch.set_num_threads(settings.threads)
+        self._group = group or ParallelGroup()
+        threads = settings.threads or torch.get_num_threads()
+        torch.set_num_threads(max(1, threads // self._group.size))
         device, dtype = torch.device(settings.device), _DTYPES[settings.dtype]
         model_dir = resolve_model(settings.model)
         self.config = read_config(model_dir)
@@ -57,21 +65,22 @@ class TorchModelRunner:
                 f" {self.config.max_position_embeddings} positions of {model_dir}"
             )
 
-        self._model = build_model(self.config, dtype, device, context_length=self.context_length)
+        self._model = build_model(self.config, dtype, device, self._group, self.context_length)
         budget = KVBudget(
-            memory_bytes=int(settings.memory_gib * 2**30),
+            memory_bytes=int(settings.memory_gib * 2**30) // self._group.size,
             weight_bytes=weight_bytes(self._model),
             mem_fraction_static=settings.mem_fraction_static,
             cell_bytes=kv_cell_bytes(self._model.attention_layers, dtype),
             page_size=settings.page_size,
             max_total_tokens=settings.max_total_tokens,
         )
-        self.capacity_tokens = budget.capacity()
+        self.capacity_tokens = self._group.smallest(budget.capacity())
         load_weights(self._model, model_dir, device)
         self.kv_pool = TokenToKVPool(
             self._model.attention_layers, self.capacity_tokens, dtype, device
         )
         self._attention = TorchAttention(self.kv_pool)
+        self._futures = FutureTokens(settings.max_running_requests, device)
         self._device = device
         self._warm_up(settings.page_size)
         log.info(
@@ -84,19 +93,36 @@ class TorchModelRunner:
             budget,
         )
 
-    def launch(self, batch: ForwardBatch) -> "_TorchStep":
-        return _TorchStep(self.logits(batch), batch.sampling)
+    def launch(self, batch: ForwardBatch) -> TorchStep:
+        hidden = self._run(batch)
+        scores = None
+        if batch.scores is not None:
+            head, vocab_size = self._model.logits, self.config.vocab_size
+            scores = prompt_logprobs(head, hidden, batch.scores, vocab_size)
+        return TorchStep(batch, self._head(batch, hidden), scores, self._futures, self._group)
 
     def logits(self, batch: ForwardBatch) -> Tensor:
         """Run a batch; float32 [num_samples, vocab_size], on the model's device."""
-        sampled = np.cumsum(batch.extend_lens, dtype=np.int64)[batch.sample_rows] - 1
+        return self._head(batch, self._run(batch))
+
+    @torch.inference_mode()
+    def _run(self, batch: ForwardBatch) -> Tensor:
+        """Final hidden states, [num_tokens, hidden_size]; keys and values go to the pool."""
         self._attention.plan(batch)
-        hidden = self._model(
-            torch.from_numpy(batch.input_ids).to(self._device),
-            torch.from_numpy(batch.positions).to(self._device),
+        hidden: Tensor = self._model(
+            self._futures.resolve(batch.input_ids),
+            to_device(batch.positions, self._device),
             self._attention,
         )
-        return self._model.logits(hidden[torch.from_numpy(sampled).to(self._device)])
+        return hidden
+
+    @torch.inference_mode()
+    def _head(self, batch: ForwardBatch, hidden: Tensor) -> Tensor:
+        """Logits after each row that samples, float32 [num_samples, vocab_size]."""
+        last = np.cumsum(batch.extend_lens, dtype=np.int64)[batch.sample_rows] - 1
+        if not np.array_equal(last, np.arange(len(hidden))):  # they are where all rows decode
+            hidden = hidden[to_device(last, self._device)]
+        return self._model.logits(hidden)
 
     def _warm_up(self, page_size: int) -> None:
         """Run one prefill and one decode, so that the first request does not pay for the first use
@@ -104,21 +130,6 @@ class TorchModelRunner:
         tokens = min(page_size, self.context_length)
         for batch in (_page_zero(0, tokens, page_size), _page_zero(tokens - 1, 1, page_size)):
             self.launch(batch).sample(None)
-
-
-class _TorchStep:
-    def __init__(self, logits: Tensor, sampling: SamplingBatch) -> None:
-        self._logits = logits
-        self._sampling = sampling
-        self._tokens: Tensor | None = None
-
-    def sample(self, mask: Int32 | None) -> None:
-        assert mask is None
-        self._tokens = sample(self._logits, self._sampling)
-
-    def result(self) -> StepResult:
-        assert self._tokens is not None, "sample comes first"
-        return StepResult(tokens=self._tokens.cpu().numpy())
 
 
 def _page_zero(cached: int, extend: int, page_size: int) -> ForwardBatch:

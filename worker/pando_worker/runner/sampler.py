@@ -1,84 +1,168 @@
-"""Picks the next token of every row, each by its own parameters and its own random numbers.
+"""Picks the next token of every row, each by its own parameters and its own random number.
 
 The order is that of transformers and vLLM: temperature, then top-k, top-p over what top-k left,
-min-p relative to the most likely token. Each of them keeps the tokens above some score, so a row's
-filter is one threshold; tokens that tie with it stay.
+min-p relative to the most likely token. Each keeps the tokens above some value, so it is a
+threshold a row; tokens that tie with it stay. Nothing is sorted that need not be.
 
-The draw takes the best of score + Gumbel noise, which is a draw from the softmax. The noise is a
-pure function of (seed, step, token id), so a request's tokens do not depend on its batch.
+The draw is by inversion: one number in [0, 1) is a pure function of (seed, step) and picks the
+token where the cumulated weights, in the order of the vocabulary, pass it. No operation mixes rows,
+so a request's tokens do not depend on its batch.
 """
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
-from pando_worker.runner.batch import Int64, SamplingBatch
+from pando_worker.runner.batch import Float32, Int64, SamplingBatch
+from pando_worker.runner.transfer import to_device
 
 UInt64 = NDArray[np.uint64]
+
+# Vocabularies are searched by blocks, best block first, then inside it. Nearly every vocabulary is
+# a multiple of 64. Measured at 32 x 131,072 on CPU: argmax 3.7 ms whole, 0.7 ms by blocks.
+BLOCK = 64
+# Tokens that top-p looks at first: enough for all but flat distributions. Measured as above: these
+# from the others 5 ms, a sort of all 28 ms (numpy) or 210 ms (torch).
+HEAD = 256
+# Finding more than one in WIDE values costs as much as sorting all.
+WIDE = 16
 
 
 @torch.inference_mode()
 def sample(logits: Tensor, params: SamplingBatch) -> Tensor:
-    """Next tokens, int64 [rows]; -1 where a row's logits have no finite maximum.
+    """Next tokens, int64 [rows]; -1 where none can be drawn: a row's logits are not all finite
+    numbers or -inf, or every token is forbidden.
 
     Args:
         logits: float32 [rows, vocab_size]; -inf forbids a token
     """
-    best, tokens = logits.max(dim=-1)
-    drawn = np.flatnonzero(params.temperature > 0)
-    if len(drawn):
-        rows = torch.from_numpy(drawn).to(logits.device)
-        tokens[rows] = _draw(logits[rows] - best[rows, None], params, drawn)
+    if remainder := logits.shape[1] % BLOCK:
+        logits = functional.pad(logits, (0, BLOCK - remainder), value=-torch.inf)
+    blocks = _blocks(logits)
+    best, block = blocks.amax(dim=-1).max(dim=-1)
+    tokens = block * BLOCK + _pick_row(blocks, block).argmax(dim=-1)
+    if len(drawn := np.flatnonzero(params.temperature > 0)):
+        rows = to_device(drawn, logits.device)
+        tokens.index_copy_(0, rows, _draw(_take(logits, drawn), best[rows], params, drawn))
     return tokens.masked_fill_(~best.isfinite(), -1)
 
 
-def _draw(scores: Tensor, params: SamplingBatch, rows: Int64) -> Tensor:
-    """A token for each of `rows`, int64 [rows]; scores [rows, vocab_size] are 0 at the best."""
-    device, vocab_size = scores.device, scores.shape[1]
-    scores /= torch.from_numpy(params.temperature[rows]).to(device)[:, None]
-    threshold = torch.from_numpy(params.min_p[rows]).to(device).log()
-    top_k, top_p = params.top_k[rows], params.top_p[rows]
-    sorts = np.flatnonzero(((top_k > 0) & (top_k < vocab_size)) | (top_p < 1))
-    if len(sorts):
-        index = torch.from_numpy(sorts).to(device)
-        top = _top_threshold(scores[index], top_k[sorts], top_p[sorts])
-        threshold[index] = torch.maximum(threshold[index], top)
-    scores.masked_fill_(scores < threshold[:, None], -torch.inf)
-    scores += gumbel_noise(params.seed[rows], params.step[rows], vocab_size, device)
-    return scores.argmax(dim=-1)
+def _draw(logits: Tensor, best: Tensor, params: SamplingBatch, rows: Int64) -> Tensor:
+    """A token for each of `rows`, int64 [rows], given their logits and the best of each."""
+    device = logits.device
+    temperature = to_device(params.temperature[rows], device)[:, None]
+    weights = (logits - best[:, None]).div_(temperature).exp_()  # 1 at the best
+    top_k, top_p, min_p = params.top_k[rows], params.top_p[rows], params.min_p[rows]
+    if (limited := (top_k > 0) & (top_k < logits.shape[1])).any():
+        _keep(weights, logits, _top_k_threshold(logits, np.where(limited, top_k, 0)))
+    if (top_p < 1).any() or (min_p > 0).any():
+        threshold = to_device(min_p, device)
+        if (top_p < 1).any():
+            threshold = torch.maximum(threshold, _top_p_threshold(weights, top_p))
+        _keep(weights, weights, threshold)
+    return _invert(weights, to_device(uniforms(params.seed[rows], params.step[rows]), device))
 
 
-def _top_threshold(scores: Tensor, top_k: Int64, top_p: NDArray[np.float32]) -> Tensor:
-    """The lowest score that top-k and top-p keep, [rows]."""
-    vocab_size = scores.shape[1]
-    counts = np.where(top_k > 0, np.minimum(top_k, vocab_size), vocab_size)
-    top = scores.topk(int(counts.max())).values
-    count = torch.from_numpy(counts).to(scores.device)[:, None]
-    outside = torch.arange(top.shape[1], device=scores.device) >= count
-    probs = top.masked_fill(outside, -torch.inf).softmax(dim=-1)
-    # A token stays while those before it hold less than top_p. At 1 rounding must not end that.
-    mass = np.where(top_p < 1, top_p, np.inf).astype(np.float32)
-    before = probs.cumsum(dim=-1) - probs
-    keep = (before < torch.from_numpy(mass).to(scores.device)[:, None]) & ~outside
-    last = keep.sum(dim=-1, keepdim=True).sub_(1).clamp_(min=0)
-    return top.gather(1, last)[:, 0]
+def _keep(weights: Tensor, values: Tensor, threshold: Tensor) -> None:
+    """Set weights to 0 where values [rows, vocab_size] are below their row's threshold [rows].
 
-
-def gumbel_noise(seed: Int64, step: Int64, vocab_size: int, device: torch.device) -> Tensor:
-    """Standard Gumbel noise, float32 [rows, vocab_size]; seed and step are [rows].
-
-    Counter-based: token t of a row gets murmur3's 32-bit finaliser, twice, of t and the halves of
-    a 64-bit key that splitmix64 makes of seed and step.
+    A comparison that writes floats, then a product: measured a quarter of `masked_fill_`.
     """
-    key = _splitmix64(_splitmix64(seed.view(np.uint64)) + step.view(np.uint64))
-    halves = torch.from_numpy(key.view(np.int32).reshape(-1, 2)).to(device)
-    bits = torch.arange(vocab_size, dtype=torch.int32, device=device) ^ halves[:, :1]
-    bits = _murmur3_mix(_murmur3_mix(bits) ^ halves[:, 1:])
-    # 31 bits to (0, 1). Rounding must not give 1; small values, which win, keep their precision.
-    uniform = bits.bitwise_and_(0x7FFFFFFF).float().add_(0.5).mul_(2.0**-31)
-    exponential = uniform.clamp_(max=1 - 2.0**-24).neg_().log1p_().neg_()
-    return exponential.log_().neg_()
+    weights *= torch.ge(values, threshold[:, None], out=torch.empty_like(values))
+
+
+def _top_k_threshold(logits: Tensor, top_k: Int64) -> Tensor:
+    """The k-th largest logit of each row, [rows]; -inf where top_k is 0."""
+    rows, count = np.flatnonzero(top_k), int(top_k.max())
+    kth = to_device(count - top_k[rows], logits.device)[:, None]
+    edge = _largest(_take(logits, rows), count).gather(1, kth)[:, 0]
+    return logits.new_full((len(logits),), -torch.inf).index_copy_(
+        0, to_device(rows, logits.device), edge
+    )
+
+
+def _top_p_threshold(weights: Tensor, top_p: Float32) -> Tensor:
+    """The lowest weight in the smallest set of tokens that holds top_p of all, [rows]; 0 where
+    top_p is 1, as rounding must not remove anything there."""
+    device, threshold = weights.device, weights.new_zeros(len(weights))
+    goal = to_device(top_p, device) * weights.sum(dim=-1)
+    rows = np.flatnonzero(top_p < 1)
+    # Whether the head suffices is known only on the host: on a GPU that would wait for the device.
+    if weights.is_cpu and weights.shape[1] > WIDE * HEAD:
+        head = _largest(_take(weights, rows), HEAD)
+        threshold[rows] = _nucleus_edge(head, goal[rows])
+        rows = rows[(head.sum(dim=-1) < goal[rows]).numpy()]
+    if len(rows):
+        ordered = _largest(_take(weights, rows), weights.shape[1])
+        index = to_device(rows, device)
+        threshold.index_copy_(0, index, _nucleus_edge(ordered, goal[index]))
+    return threshold
+
+
+def _take(values: Tensor, rows: Int64) -> Tensor:
+    """Some rows, or, without a copy, all."""
+    if len(rows) == len(values):
+        return values
+    return values.index_select(0, to_device(rows, values.device))
+
+
+def _nucleus_edge(ascending: Tensor, goal: Tensor) -> Tensor:
+    """The last weight, from the largest on, before which there is less than `goal`: [rows]"""
+    held = ascending.cumsum(dim=-1)
+    edge = torch.searchsorted(held, held[:, -1:] - goal[:, None], right=True)
+    return ascending.gather(1, edge.clamp_(max=ascending.shape[1] - 1))[:, 0]
+
+
+def _largest(values: Tensor, count: int) -> Tensor:
+    """The `count` largest values of each row, the largest last, [rows, count]."""
+    if WIDE * count >= values.shape[1]:
+        # Measured: numpy's sort, on vector units, takes a fifth to an eighth of torch's.
+        ordered = torch.from_numpy(np.sort(values)) if values.is_cpu else values.sort().values
+        return ordered[:, -count:]
+    blocks = _blocks(values)
+    if blocks.shape[1] >= 4 * count:
+        # Those blocks whose best are largest hold the values: any other block has no value above
+        # the `count` bests of these.
+        chosen = blocks.amax(dim=-1).topk(count, sorted=False).indices
+        blocks = blocks.gather(1, chosen[:, :, None].expand(-1, -1, BLOCK))
+    return blocks.flatten(1).topk(count).values.flip(-1)
+
+
+def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
+    """The token where the cumulated weights pass `uniform` of their sum, int64 [rows].
+
+    Args:
+        weights: float32 [rows, vocab_size]; a token of weight 0 is never picked
+        uniform: float64 [rows], in [0, 1 - 2^-52]
+    """
+    blocks = _blocks(weights)
+    mass = blocks.sum(dim=-1).cumsum(dim=-1, dtype=torch.float64)  # [rows, blocks]
+    target = uniform[:, None] * mass[:, -1:]
+    block = torch.searchsorted(mass, target, right=True)
+    block.clamp_(max=mass.shape[1] - 1)  # for rows of NaN, which have no token
+    before = functional.pad(mass, (1, 0)).gather(1, block)
+    inside = _pick_row(blocks, block[:, 0]).cumsum(dim=-1, dtype=torch.float64)
+    # A block's sum is rounded: what is left to pass may exceed what its tokens add up to.
+    rest = torch.minimum(target - before, inside[:, -1:] * (1 - 2.0**-52))
+    return (block * BLOCK + torch.searchsorted(inside, rest, right=True))[:, 0]
+
+
+def _blocks(values: Tensor) -> Tensor:
+    """[rows, vocab_size] as [rows, vocab_size / BLOCK, BLOCK]"""
+    return values.reshape(len(values), values.shape[1] // BLOCK, BLOCK)
+
+
+def _pick_row(blocks: Tensor, index: Tensor) -> Tensor:
+    """One block of each row, [rows, BLOCK], of [rows, blocks, BLOCK]; index is [rows]."""
+    return blocks.gather(1, index[:, None, None].expand(-1, 1, BLOCK))[:, 0]
+
+
+def uniforms(seed: Int64, step: Int64) -> NDArray[np.float64]:
+    """Numbers in [0, 1 - 2^-52], [rows]: the high 52 of 64 bits that splitmix64 makes of both."""
+    bits = _splitmix64(_splitmix64(seed.view(np.uint64)) + step.view(np.uint64))
+    return (bits >> np.uint64(12)).astype(np.float64) * 2.0**-52
 
 
 def _splitmix64(x: UInt64) -> UInt64:
@@ -87,12 +171,3 @@ def _splitmix64(x: UInt64) -> UInt64:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
-
-
-def _murmur3_mix(bits: Tensor) -> Tensor:
-    """murmur3's 32-bit finaliser (Appleby), in place on int32; shifts there are arithmetic."""
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        bits ^= (bits >> shift).bitwise_and_((1 << (32 - shift)) - 1)
-        bits *= factor - (1 << 32)
-    bits ^= (bits >> 16).bitwise_and_(0xFFFF)
-    return bits

@@ -1,0 +1,34 @@
+"""`FutureTokens`: the last token of every running request, on the device.
+
+The scheduler plans a step before it knows the tokens of the one before, and writes `-1 - row` for
+them. Steps run in order, so when such a step runs, the token of that row of the ReqToTokenPool is
+here.
+"""
+
+import torch
+from torch import Tensor
+
+from pando_worker.runner.batch import Int64
+from pando_worker.runner.transfer import to_device
+
+
+class FutureTokens:
+    def __init__(self, rows: int, device: torch.device) -> None:
+        self._last = torch.zeros(rows, dtype=torch.int64, device=device)
+
+    @torch.inference_mode()
+    def resolve(self, ids: Int64) -> Tensor:
+        """`ids`, [n], on the device, with the tokens in place of `-1 - row`."""
+        tokens = to_device(ids, self._last.device)
+        if ids.min(initial=0) >= 0:
+            return tokens
+        return torch.where(tokens < 0, self._last[(-1 - tokens).clamp_(min=0)], tokens)
+
+    @torch.inference_mode()
+    def put(self, rows: Int64, tokens: Tensor) -> None:
+        """Keep what the rows of the ReqToTokenPool yielded, both [n].
+
+        A row that yielded none (-1) runs on with token 0 until the scheduler has seen it and ends
+        its request: what it computes is thrown away, but it must be a token.
+        """
+        self._last.index_copy_(0, to_device(rows, self._last.device), tokens.clamp(min=0))

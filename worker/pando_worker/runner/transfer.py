@@ -1,0 +1,36 @@
+"""Arrays to the model's device and back, without waiting for the device.
+
+On a GPU both ways go through pinned memory, which torch recycles once the copy has run; on the CPU
+there is nothing to copy.
+"""
+
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """`array` on `device`. On the CPU it shares the array's memory, which must then stay as it is
+    for as long as the tensor is in use."""
+    tensor = torch.from_numpy(array)
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+class HostCopy:
+    """A tensor on its way to the host."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._host = tensor
+        self._arrived: torch.cuda.Event | None = None
+        if tensor.is_cuda:
+            self._host = torch.empty_like(tensor, device="cpu", pin_memory=True)
+            self._host.copy_(tensor, non_blocking=True)
+            self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._arrived.record()
+
+    def wait(self) -> NDArray[Any]:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._host.numpy()
