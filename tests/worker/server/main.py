@@ -1,4 +1,4 @@
-"""A worker's process: `python -m tests.worker.server.main JSON-SETTINGS`.
+"""A worker's process: `python -m tests.worker.server.main JSON-SETTINGS [stand-in]`.
 
 Imports little: it is started often, and its scheduler process imports it again.
 """
@@ -19,4 +19,6 @@ def configure_logging() -> None:
 if __name__ == "__main__":
     configure_logging()
     settings = WorkerSettings.model_validate(json.loads(sys.argv[1]))
-    sys.exit(run(settings, configure_logging, run_stand_in))
+    if sys.argv[2:] == ["stand-in"]:
+        sys.exit(run(settings, configure_logging, run_stand_in))
+    sys.exit(run(settings, configure_logging))

@@ -1,6 +1,7 @@
 """A scheduler process without a model: says what the real one says, and fails when told to.
 
-Its output repeats the prompt, one token a step. A request's seed tells it to misbehave: `Trick`.
+Its output repeats the prompt, one token a step, with log-probabilities by `score`. A request's seed
+in thousands tells it to misbehave: `Trick`. So the choices of one request have the same trick.
 """
 
 import multiprocessing
@@ -27,7 +28,9 @@ from pando_worker.messages import (
     Outputs,
     Ready,
     Rejected,
+    SamplingParams,
     Stats,
+    TokenLogprob,
 )
 from pando_worker.settings import WorkerSettings
 
@@ -37,18 +40,35 @@ BROKEN_LOAD = "broken-load"
 
 
 class Trick(IntEnum):
-    SLOW = 1001  # 20 ms a token
-    QUEUED = 1002  # waits for ever
-    BUSY = 1003  # rejected: the queue is full
-    FAILS = 1004  # rejected after its second token
-    DIES = 1005  # takes the process with it at its third token
-    TOGETHER = 1006  # all tokens in one output
+    SLOW = 1000  # 20 ms a token
+    QUEUED = 2000  # waits for ever
+    BUSY = 3000  # rejected: the queue is full
+    FAILS = 4000  # rejected after its second token
+    DIES = 5000  # takes the process with it at its third token
+    TOGETHER = 6000  # all tokens in one output
+    ROTATED = 7000  # repeats the prompt from token `seed - ROTATED` on
+    SECOND_FAILS = 8000  # the choice with seed + 1 is rejected after its second token
+    SHOWN = 9000  # rejected with the command as JSON for a message
+
+
+def trick_of(sampling: SamplingParams) -> Trick | None:
+    thousands = sampling.seed // 1000 * 1000
+    if thousands == Trick.SECOND_FAILS:
+        return Trick.FAILS if sampling.seed % 1000 == 1 else Trick.SLOW
+    return Trick(thousands) if thousands in list(Trick) else None
+
+
+def score(token_id: int, top: int) -> TokenLogprob:
+    """A token's log-probability is its own matter here, and the likeliest are its neighbours."""
+    ids = [token_id + i for i in range(top)]
+    return TokenLogprob(-(1 + token_id % 5) / 4, ids, [-0.25 - i for i in range(top)])
 
 
 @dataclass(slots=True)
 class _Running:
     command: Generate
     cached: int
+    deadline: float
     sent: int = 0
     due: float = 0.0
 
@@ -111,14 +131,18 @@ class _StandIn:
 
     def _receive(self, command: Command) -> None:
         match command:
-            case Generate(rid=rid, sampling=sampling) if sampling.seed == Trick.BUSY:
+            case Generate(rid=rid, sampling=sampling) if trick_of(sampling) is Trick.BUSY:
                 self._send(Rejected(rid=rid, status=503, message="many requests are waiting"))
+            case Generate(rid=rid, sampling=sampling) if trick_of(sampling) is Trick.SHOWN:
+                shown = msgspec.json.encode(command).decode()
+                self._send(Rejected(rid=rid, status=400, message=shown))
             case Generate(rid=rid, input_ids=prompt):
                 cached = len(prompt) - 1 if prompt in self._seen else 0
                 self._seen.append(prompt)
                 self._prompt_tokens += len(prompt)
                 self._cached_tokens += cached
-                self._running[rid] = _Running(command, cached)
+                patience = float("inf") if command.deadline_s is None else command.deadline_s
+                self._running[rid] = _Running(command, cached, time.monotonic() + patience)
             case Abort(rid=rid):
                 if running := self._running.pop(rid, None):
                     self._aborted += 1
@@ -131,20 +155,22 @@ class _StandIn:
     def _step(self, running: _Running) -> list[Output]:
         """The request's next token, if it is due."""
         command, sampling = running.command, running.command.sampling
-        if sampling.seed == Trick.QUEUED or time.monotonic() < running.due:
+        trick = trick_of(sampling)
+        if time.monotonic() >= running.deadline:
+            return self._reject(running, 504, "its time has passed")
+        if trick is Trick.QUEUED or time.monotonic() < running.due:
             return []
-        if sampling.seed == Trick.SLOW:
+        if trick is Trick.SLOW:
             running.due = time.monotonic() + 0.02
-        if sampling.seed == Trick.DIES and running.sent == 2:
+        if trick is Trick.DIES and running.sent == 2:
             os._exit(3)
-        if sampling.seed == Trick.FAILS and running.sent == 2:
-            del self._running[command.rid]
-            self._send(Rejected(rid=command.rid, status=500, message="it failed while running"))
-            return []
+        if trick is Trick.FAILS and running.sent == 2:
+            return self._reject(running, 500, "it failed while running")
         tokens: list[int] = []
         finish = None
-        while finish is None and (not tokens or sampling.seed == Trick.TOGETHER):
-            tokens.append(command.input_ids[running.sent % len(command.input_ids)])
+        start = sampling.seed % 1000 if trick is Trick.ROTATED else 0
+        while finish is None and (not tokens or trick is Trick.TOGETHER):
+            tokens.append(command.input_ids[(start + running.sent) % len(command.input_ids)])
             running.sent += 1
             if tokens[-1] in sampling.stop_token_ids:
                 finish = FinishReason.STOP
@@ -156,12 +182,29 @@ class _StandIn:
             del self._running[command.rid]
         return [self._output(running, tokens, finish)]
 
+    def _reject(self, running: _Running, status: int, message: str) -> list[Output]:
+        del self._running[running.command.rid]
+        self._send(Rejected(rid=running.command.rid, status=status, message=message))
+        return []
+
     def _output(self, running: _Running, tokens: list[int], finish: FinishReason | None) -> Output:
-        return Output(
+        first = running.sent == len(tokens)
+        output = Output(
             rid=running.command.rid,
             token_ids=tokens,
             cached_tokens=running.cached,
             finish=finish,
+            queue_s=0.25 if first else None,
+        )
+        wanted, prompt = running.command.logprobs, running.command.input_ids
+        if wanted is None:
+            return output
+        scored = None if wanted.prompt_start is None else max(1, wanted.prompt_start)
+        told = [] if scored is None or not first else prompt[scored:]
+        return msgspec.structs.replace(
+            output,
+            logprobs=[score(token, wanted.top) for token in tokens],
+            prompt_logprobs=[score(token, wanted.top) for token in told],
         )
 
     def _send_stats(self) -> None:

@@ -73,10 +73,13 @@ async def test_generate_streams_all_text_so_far(http: aiohttp.ClientSession) -> 
     [
         ({}, "text"),
         ({"text": "a", "input_ids": [5]}, "text"),
-        ({"text": ["a", "b"]}, "text"),
+        ({"text": ["a", ""]}, "text"),
+        ({"text": []}, "text"),
         ({"text": "a", "sampling_params": {"max_new_tokens": 0}}, "sampling_params.max_new_tokens"),
-        ({"text": "a", "sampling_params": {"n": 2}}, "n"),
-        ({"text": "a", "return_logprob": True}, "return_logprob"),
+        ({"text": "a", "sampling_params": {"n": 0}}, "sampling_params.n"),
+        ({"text": "a", "token_ids_logprob": [5]}, "token_ids_logprob"),
+        ({"text": "a", "top_logprobs_num": 21}, "top_logprobs_num"),
+        ({"text": "a", "priority": 1}, "priority"),
         ({"text": "a", "rid": "with space"}, "rid"),
     ],
 )

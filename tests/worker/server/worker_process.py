@@ -20,7 +20,7 @@ import psutil
 
 MODEL = Path(__file__).parents[3] / "examples" / "models" / "pando-tiny"
 MODEL_NAME = "pando-tiny"
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class WorkerProcess:
@@ -35,11 +35,15 @@ class WorkerProcess:
 
     @classmethod
     @contextmanager
-    def start(cls, *, ready: bool = True, **settings: object) -> Iterator["WorkerProcess"]:
-        """Started, and ready to generate unless told not to wait for that."""
+    def start(
+        cls, *, ready: bool = True, stand_in: bool = True, **settings: object
+    ) -> Iterator["WorkerProcess"]:
+        """Started, and ready to generate unless told not to wait for that; with the stand-in for
+        the scheduler, or the real one."""
         options = {"model": str(MODEL), "port": 0, **settings}
+        scheduler = ["stand-in"] if stand_in else []
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.worker.server.main", json.dumps(options)],
+            [sys.executable, "-m", "tests.worker.server.main", json.dumps(options), *scheduler],
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -1,15 +1,26 @@
-"""POST /v1/completions, of a text or of token ids."""
+"""POST /v1/completions, of one prompt or several, each a text or token ids."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 
 from fastapi import APIRouter, Request
 from msgspec import UNSET, UnsetType
 
+from pando_worker.messages import LogprobsWanted
 from pando_worker.server.answer import Answer, Result
-from pando_worker.server.generation import Delta, generate
-from pando_worker.server.openai_objects import Completion, CompletionChoice, Usage, usage_of
-from pando_worker.server.protocol import CompletionRequest
+from pando_worker.server.detokenizer import Vocabulary
+from pando_worker.server.jobs import Asked, make_job
+from pando_worker.server.logprobs import completion_logprobs, echoed_logprobs, joined
+from pando_worker.server.openai_objects import (
+    Completion,
+    CompletionChoice,
+    CompletionLogprobs,
+    Usage,
+    usage_of,
+)
+from pando_worker.server.protocol.completions import CompletionRequest, prompts_of
+from pando_worker.server.reader import Delta, ScoredToken
 from pando_worker.server.service import Service
 
 
@@ -19,46 +30,117 @@ def routes(service: Service) -> APIRouter:
     @router.post("/v1/completions", response_model=None)
     async def completions(body: CompletionRequest, request: Request) -> Answer:
         service.model.check_name(body.model)
-        prompt = body.prompt
-        input_ids = await service.encode(prompt) if isinstance(prompt, str) else prompt
-        job = service.job(
-            request, body, input_ids, prompt_param="prompt", max_tokens=body.max_tokens
+        asked = Asked(
+            prompts=await service.encode_all(prompts_of(body.prompt)),
+            prompt_param="prompt",
+            max_tokens=body.max_tokens,
+            min_tokens=body.min_tokens or 0,
+            samples=body.samples,
+            keep_last=body.truncate_prompt_tokens,
+            seed=body.seed,
+            priority=body.priority or 0,
+            logprobs=_logprobs_wanted(body),
         )
+        job = make_job(service, request, body, asked)
         form = _CompletionForm(
             id=f"cmpl-{request.state.request_id}",
             model=service.model.name,
             created=int(time.time()),
-            include_usage=bool(body.stream_options and body.stream_options.include_usage),
+            include_usage=body.include_usage,
+            n=body.n or 1,
+            vocabulary=service.model.tokenizer.vocabulary,
+            logprobs=body.logprobs,
+            echo=_texts(service, body, job.prompts) if body.echo else None,
         )
-        deltas = generate(service.engine, service.model.tokenizer.vocabulary, job, service.metrics)
-        return Answer(deltas, form, prompt_tokens=len(input_ids), stream=body.stream)
+        return service.answer(job, form, stream=body.stream)
 
     return router
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _logprobs_wanted(body: CompletionRequest) -> LogprobsWanted | None:
+    if body.logprobs is not None:
+        return LogprobsWanted(top=body.logprobs, prompt_start=0 if body.echo else None)
+    ranked = body.samples > (body.n or 1)
+    return LogprobsWanted() if ranked else None
+
+
+def _texts(service: Service, body: CompletionRequest, encoded: list[list[int]]) -> list[str]:
+    """The prompts as text, of what truncation left of them."""
+    decode = service.model.tokenizer.decode
+    whole = body.truncate_prompt_tokens is None
+    return [
+        prompt if whole and isinstance(prompt, str) else decode(ids, special_tokens=False)
+        for prompt, ids in zip(prompts_of(body.prompt), encoded, strict=True)
+    ]
+
+
+@dataclass(slots=True, kw_only=True)
 class _CompletionForm:
     id: str
     model: str
     created: int
     include_usage: bool
+    n: int
+    vocabulary: Vocabulary
+    logprobs: int | None
+    echo: list[str] | None  # the prompts' texts
+    echoed: set[int] = field(default_factory=set)  # choices whose stream has begun with theirs
 
-    def whole(self, result: Result) -> Completion:
-        assert result.finish is not None
-        choice = CompletionChoice(0, result.text, result.finish.reason)
-        return self._of([choice], usage_of(result))
+    def whole(self, results: list[Result]) -> Completion:
+        choices: list[CompletionChoice] = []
+        for _, samples in groupby(results, lambda result: result.prompt):
+            for result in _best(list(samples), self.n):
+                text = self._prompt_text(result) + result.text
+                choices.append(self._choice(len(choices), result, text, result.scored, echo=True))
+        return self._of(choices, usage_of(results))
 
-    def events(self, delta: Delta, result: Result) -> list[object]:
+    def events(self, delta: Delta, results: list[Result]) -> list[object]:
+        result, index = results[delta.index], delta.index
+        begins = self.echo is not None and index not in self.echoed
+        self.echoed.add(index)
+        text = self._prompt_text(result) + delta.text if begins else delta.text
         events: list[object] = []
-        if delta.text or delta.finish:
-            finish = delta.finish.reason if delta.finish else None
-            choice = CompletionChoice(0, delta.text, finish)
+        if text or delta.finish or delta.scored:
+            choice = self._choice(index, result, text, delta.scored, echo=begins)
             events.append(self._of([choice], None if self.include_usage else UNSET))
-        if delta.finish and self.include_usage:
-            events.append(self._of([], usage_of(result)))
+        if self.include_usage and all(result.finish for result in results):
+            events.append(self._of([], usage_of(results)))
         return events
+
+    def _choice(
+        self, index: int, result: Result, text: str, tokens: list[ScoredToken], *, echo: bool
+    ) -> CompletionChoice:
+        finish = result.finish.reason if result.finish else None
+        return CompletionChoice(index, text, finish, self._scores(result, tokens, echo=echo))
+
+    def _scores(
+        self, result: Result, tokens: list[ScoredToken], *, echo: bool
+    ) -> CompletionLogprobs | None:
+        if self.logprobs is None:
+            return None
+        prompt = self._prompt_text(result)
+        scores = completion_logprobs(self.vocabulary, tokens, self.logprobs, len(prompt))
+        if not echo or self.echo is None:
+            return scores
+        ids, given = result.prompt_ids, result.prompt_logprobs
+        return joined(echoed_logprobs(self.vocabulary, prompt, ids, given, self.logprobs), scores)
+
+    def _prompt_text(self, result: Result) -> str:
+        return self.echo[result.prompt] if self.echo else ""
 
     def _of(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> Completion:
         return Completion(
             id=self.id, created=self.created, model=self.model, choices=choices, usage=usage
         )
+
+
+def _best(samples: list[Result], n: int) -> list[Result]:
+    """The n with the highest mean log-probability, best first; all in their order where n are."""
+    if len(samples) == n:
+        return samples
+    return sorted(samples, key=_mean_logprob, reverse=True)[:n]
+
+
+def _mean_logprob(result: Result) -> float:
+    scores = [token.logprob for token in result.logprobs]
+    return sum(scores) / len(scores) if scores else float("-inf")

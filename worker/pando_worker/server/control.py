@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
 from pando_worker.server.errors import ApiError, unavailable
-from pando_worker.server.protocol import AbortRequest
+from pando_worker.server.protocol.control import AbortRequest
 from pando_worker.server.service import Service
 
 _SECRET_SETTINGS = {"redis"}  # its URL may hold a password

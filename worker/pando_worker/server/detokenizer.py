@@ -7,7 +7,7 @@ window to decode again. Bytes that are not UTF-8 become U+FFFD, as in a decode o
 
 import codecs
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from pando_worker.models.errors import UnsupportedModel
 
 _UTF8 = codecs.getincrementaldecoder("utf-8")
+_NONE: Mapping[int, bytes] = {}
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -26,8 +27,10 @@ class Vocabulary:
         """Raises UnsupportedModel for a tokenizer whose decoder is of another family."""
         self._tokenizer = tokenizer
         self._spell = _speller(tokenizer)
-        special = tokenizer.get_added_tokens_decoder().items()
-        self._bytes: dict[int, bytes] = {id: b"" for id, token in special if token.special}
+        added = tokenizer.get_added_tokens_decoder().items()
+        # Special tokens and how they are written where they are to be seen.
+        self.special = {id: token.content.encode() for id, token in added if token.special}
+        self._bytes: dict[int, bytes] = dict.fromkeys(self.special, b"")
 
     def __getitem__(self, token_id: int) -> bytes:
         """The token's bytes: none for a special token or an id that the tokenizer does not have
@@ -42,13 +45,21 @@ class Vocabulary:
 class Detokenizer:
     """The text of one request's output, as the continuation of its prompt."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, written: Mapping[int, bytes] = _NONE) -> None:
+        """`written` are the special tokens that are not left out, from `Vocabulary.special`."""
         self._vocabulary = vocabulary
+        self._written = written
         self._decoder = _UTF8("replace")
+
+    @property
+    def within_character(self) -> bool:
+        """Whether the last tokens' bytes wait for the rest of a character."""
+        return bool(self._decoder.getstate()[0])
 
     def push(self, token_id: int) -> str:
         """The text that this token completes; empty within a character."""
-        return self._decoder.decode(self._vocabulary[token_id])
+        spelled = self._written.get(token_id) or self._vocabulary[token_id]
+        return self._decoder.decode(spelled)
 
     def flush(self) -> str:
         """U+FFFD where the output ended within a character."""

@@ -1,15 +1,15 @@
 """The HTTP process's end of the two ZeroMQ pipes to the scheduler process.
 
-`generate` runs one request as an async iterator of outputs; `stats`, `ready` and `changed` are the
-scheduler's latest word. Every `Generate` sent gets exactly one last answer (an `Output` with
-`finish`, or `Rejected`), also after an abort, so the requests known here bound all that is queued.
+`call` runs the requests of one client together; `stats`, `ready` and `changed` are the scheduler's
+latest word. Every `Generate` sent gets exactly one last answer (an `Output` with `finish`, or
+`Rejected`), also after an abort, so the requests known here bound all that is queued.
 """
 
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -28,31 +28,107 @@ from pando_worker.messages import (
     Outputs,
     Ready,
     Rejected,
-    SamplingParams,
     Stats,
+    TokenLogprob,
 )
-from pando_worker.server.errors import ApiError, unavailable
+from pando_worker.server.errors import ApiError, deadline_passed, unavailable
 
 log = logging.getLogger("pando.worker")
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A request that the scheduler knows; `token_ids` are those that nobody took yet.
+    """A request that the scheduler knows, with the part of its output that nobody took yet.
 
     Bounded by the request's max_new_tokens: a slow reader gets fewer, larger outputs.
     """
 
+    rid: str
     name: str
+    index: int
+    call: "Call"
     token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
     cached_tokens: int = 0
+    queue_s: float | None = None
     finish: FinishReason | None = None
-    error: ApiError | None = None
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @property
-    def ended(self) -> bool:
-        return self.finish is not None or self.error is not None
+    def add(self, output: Output) -> None:
+        self.token_ids += output.token_ids
+        self.logprobs += output.logprobs
+        self.prompt_logprobs += output.prompt_logprobs
+        self.cached_tokens = output.cached_tokens
+        self.queue_s = output.queue_s if self.queue_s is None else self.queue_s
+        self.finish = output.finish
+
+    def take(self) -> Output:
+        output = Output(
+            rid=self.rid,
+            token_ids=self.token_ids,
+            cached_tokens=self.cached_tokens,
+            finish=self.finish,
+            queue_s=self.queue_s,
+            logprobs=self.logprobs,
+            prompt_logprobs=self.prompt_logprobs,
+        )
+        self.token_ids, self.logprobs, self.prompt_logprobs = [], [], []
+        self.queue_s = None
+        return output
+
+
+class Call:
+    """Requests that run together for one client, known by their index."""
+
+    def __init__(self, abort: Callable[[str], None]) -> None:
+        self._abort = abort
+        self._requests: dict[int, _Request] = {}  # those whose end nobody took yet
+        self._news: dict[int, _Request] = {}  # those with something to take, the longest wait first
+        self._arrived = asyncio.Event()
+        self._error: ApiError | None = None
+
+    async def outputs(self) -> AsyncGenerator[tuple[int, Output], None]:
+        """Each request's outputs as they come, the last one of each with `finish`.
+
+        Raises ApiError when the scheduler rejects one of them or ends.
+        """
+        while True:
+            if self._error is not None:
+                raise self._error
+            if self._news:
+                index = next(iter(self._news))
+                output = self._news.pop(index).take()
+                if output.finish is not None:
+                    del self._requests[index]
+                yield index, output
+            elif self._requests:
+                self._arrived.clear()
+                await self._arrived.wait()
+            else:
+                return
+
+    def stop(self, index: int) -> None:
+        """Abort one request; nothing more comes of it."""
+        self._news.pop(index, None)
+        if (request := self._requests.pop(index, None)) and request.finish is None:
+            self._abort(request.rid)
+
+    def stop_all(self) -> None:
+        for index in list(self._requests):
+            self.stop(index)
+
+    def started(self, request: _Request) -> None:
+        self._requests[request.index] = request
+
+    def heard(self, request: _Request) -> None:
+        if request.index in self._requests:  # not after it was stopped
+            self._news[request.index] = request
+            self._arrived.set()
+
+    def failed(self, request: _Request, error: ApiError) -> None:
+        if self._requests.pop(request.index, None):
+            self._error = error
+            self._arrived.set()
 
 
 class EngineClient:
@@ -77,6 +153,7 @@ class EngineClient:
 
         self.ready: Ready | None = None
         self.stats: Stats | None = None
+        self.events_heard = 0
         self.loaded = asyncio.Event()  # set with Ready
         self.changed = asyncio.Event()  # set with Ready and each Stats; the heartbeat clears it
 
@@ -88,37 +165,27 @@ class EngineClient:
     async def receive_events(self) -> None:
         """Dispatches the scheduler's events; runs as long as the engine does."""
         while True:
-            self._dispatch(self._decoder.decode(await self._events.recv()))
+            event = self._decoder.decode(await self._events.recv())
+            self.events_heard += 1
+            self._dispatch(event)
 
-    async def generate(
-        self, name: str, input_ids: list[int], sampling: SamplingParams
-    ) -> AsyncGenerator[Output, None]:
-        """Outputs as they come, the last one with `finish`. Close it to abort the request.
+    @contextmanager
+    def call(self, orders: Sequence[Generate]) -> Iterator[Call]:
+        """Runs the requests while the block does; what has not ended by then is aborted.
 
-        `name` need not be unique; it is what `abort` knows the request by.
-        Raises ApiError when the scheduler rejects it or ends.
+        Their rids need not be unique: they are what `abort` knows the requests by.
+        Raises ApiError while the model loads, and after the scheduler's end.
         """
-        rid = f"{name}#{next(self._calls)}"
-        self._send(Generate(rid=rid, input_ids=input_ids, sampling=sampling))
-        request = self._requests[rid] = _Request(name)
+        call = Call(self._abort)
         try:
-            while True:
-                await request.arrived.wait()
-                request.arrived.clear()
-                if request.error is not None:
-                    raise request.error
-                token_ids, request.token_ids = request.token_ids, []
-                yield Output(
-                    rid=rid,
-                    token_ids=token_ids,
-                    cached_tokens=request.cached_tokens,
-                    finish=request.finish,
-                )
-                if request.finish is not None:
-                    return
+            for index, order in enumerate(orders):
+                rid = f"{order.rid}#{next(self._calls)}"
+                self._send(msgspec.structs.replace(order, rid=rid))
+                request = self._requests[rid] = _Request(rid, order.rid, index, call)
+                call.started(request)
+            yield call
         finally:
-            if not request.ended:
-                self._abort(rid)
+            call.stop_all()
 
     def abort(self, name: str) -> int:
         """Aborts all requests of that name, which then end with finish ABORT. Returns how many."""
@@ -142,8 +209,7 @@ class EngineClient:
         """Ends every request with a 503 that gives the reason, now and from now on."""
         self._ended = reason
         for request in self._requests.values():
-            request.error = self._gone()
-            request.arrived.set()
+            request.call.failed(request, self._gone())
         self._requests.clear()
         for flush in self._flushes.values():
             if not flush.done():
@@ -176,8 +242,7 @@ class EngineClient:
                     self._deliver(output)
             case Rejected(rid=rid):
                 if request := self._requests.pop(rid, None):
-                    request.error = _rejection(event)
-                    request.arrived.set()
+                    request.call.failed(request, _rejection(event))
             case Stats():
                 self.stats = event
                 self.changed.set()
@@ -193,10 +258,8 @@ class EngineClient:
         request = self._requests.get(output.rid)
         if request is None:
             return  # ended by `end` while this was on its way
-        request.token_ids += output.token_ids
-        request.cached_tokens = output.cached_tokens
-        request.finish = output.finish
-        request.arrived.set()
+        request.add(output)
+        request.call.heard(request)
         if output.finish is not None:
             del self._requests[output.rid]
 
@@ -207,6 +270,8 @@ def _rejection(event: Rejected) -> ApiError:
             return unavailable(event.message, "queue_full")
         case 400:
             return ApiError(400, event.message)
+        case 504:
+            return deadline_passed(event.message)
         case _:
             log.error("the scheduler gave a request up: %s", event.message)
             return ApiError(event.status, event.message, kind="server_error")

@@ -39,6 +39,11 @@ def unavailable(message: str, code: str) -> ApiError:
     return ApiError(503, message, kind="service_unavailable_error", code=code, retry_after=1)
 
 
+def deadline_passed(message: str) -> ApiError:
+    """504: the request had a time limit, its own or the worker's."""
+    return ApiError(504, message, kind="timeout_error", code="deadline_exceeded")
+
+
 def internal_error() -> ApiError:
     """500 without the reason, which is in the log beside the request id."""
     return ApiError(500, "internal error; the worker's log says more", kind="server_error")

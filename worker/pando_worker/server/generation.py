@@ -1,113 +1,80 @@
-"""One generation from token ids to text: what every endpoint that generates has in common.
+"""A client's generation from token ids to text: what every endpoint that generates shares.
 
-A `Job` goes to the scheduler; its tokens come back as `Delta`s of text that is final, cut at stop
-strings. Closing the iterator of deltas aborts the request.
+A `Job` goes to the scheduler as one request a choice; their tokens come back as `Delta`s of text
+that is final, cut at stop strings. Closing the iterator of deltas aborts what still runs.
 """
 
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pando_worker.messages import FinishReason, Output, SamplingParams
-from pando_worker.server.detokenizer import Detokenizer, Vocabulary
+from pando_worker.messages import FinishReason, Generate, Output
+from pando_worker.server.detokenizer import Vocabulary
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.metrics import Metrics
-from pando_worker.server.stop_strings import StopStrings
+from pando_worker.server.reader import Delta, Finish, OutputReader, TextOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    name: str  # what /abort_request knows it by
-    input_ids: list[int]
-    sampling: SamplingParams
-    stop: list[str]
-    include_stop: bool  # keep the stop string or token that ends the text
+    prompts: list[list[int]]
+    samples: int  # choices of each prompt
+    orders: list[Generate]  # choice i of prompt p is number p * samples + i
+    text: TextOptions
+    prompt_only: bool = False  # the one token that the scheduler has to make is not wanted
     received: float  # time.monotonic() when the request came in
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    reason: FinishReason
-    matched: int | str | None = None  # the stop token or stop string
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delta:
-    text: str  # may be empty: within a character, or held back as a possible stop string
-    token_ids: list[int]
-    cached_tokens: int
-    finish: Finish | None
 
 
 async def generate(
     engine: EngineClient, vocabulary: Vocabulary, job: Job, metrics: Metrics
 ) -> AsyncGenerator[Delta, None]:
-    """Deltas, the last one with `finish`. Raises ApiError when the scheduler gives the job up."""
-    reader = _OutputReader(vocabulary, job)
-    last: float | None = None
-    async with aclosing(engine.generate(job.name, job.input_ids, job.sampling)) as outputs:
-        async for output in outputs:
-            delta = reader.read(output)
-            last = _observe(metrics, job, delta, last)
-            yield delta
-            if delta.finish:
-                return
+    """Deltas of all choices as they come, the last one of each with `finish`.
+
+    Raises ApiError when the scheduler gives any of them up.
+    """
+    readers = [OutputReader(i, vocabulary, job.text) for i in range(len(job.orders))]
+    latencies = [_Latency(metrics, job) for _ in job.orders]
+    with engine.call(job.orders) as call:
+        async with aclosing(call.outputs()) as outputs:
+            async for index, output in outputs:
+                delta = readers[index].read(output)
+                latencies[index].observe(output, delta)
+                if delta.finish:
+                    call.stop(index)  # it may run on where a stop string ended it
+                yield _without_output(delta) if job.prompt_only else delta
 
 
-def _observe(metrics: Metrics, job: Job, delta: Delta, last: float | None) -> float | None:
-    """Records the delta's latencies; `last` is when the job's token before it came."""
-    now = time.monotonic()
-    if delta.finish:
-        metrics.request_duration.observe(now - job.received)
-    if not delta.token_ids:
-        return last
-    if last is None:
-        metrics.time_to_first_token.observe(now - job.received)
-    else:
-        # Tokens that a slow reader gets together share their time.
-        each = (now - last) / len(delta.token_ids)
-        for _ in delta.token_ids:
-            metrics.inter_token_latency.observe(each)
-    return now
+def _without_output(delta: Delta) -> Delta:
+    finish = delta.finish and Finish(FinishReason.LENGTH)
+    return replace(delta, text="", token_ids=[], logprobs=[], scored=[], finish=finish)
 
 
-class _OutputReader:
-    """Turns tokens into final text. Token by token, so the result is the same however many come
-    together."""
+@dataclass(slots=True)
+class _Latency:
+    """Records the latencies of one choice."""
 
-    def __init__(self, vocabulary: Vocabulary, job: Job) -> None:
-        self._detokenizer = Detokenizer(vocabulary)
-        self._stops = StopStrings(job.stop, include=job.include_stop)
-        self._include_stop = job.include_stop
+    metrics: Metrics
+    job: Job
+    last: float | None = None  # when the token before came
+    tokens: int = 0
 
-    def read(self, output: Output) -> Delta:
-        tokens = output.token_ids
-        stopped = output.finish is FinishReason.STOP  # by the last token, whose text is left out
-        text = ""
-        for i, token_id in enumerate(tokens):
-            if stopped and not self._include_stop and i == len(tokens) - 1:
-                break
-            text += self._stops.push(self._detokenizer.push(token_id))
-            if self._stops.matched is not None:
-                return self._delta(output, text, tokens[: i + 1])
-        if output.finish is None:
-            return self._delta(output, text, tokens)
-        text += self._stops.push(self._detokenizer.flush())
-        if self._stops.matched is None:
-            text += self._stops.flush()
-        return self._delta(output, text, tokens)
-
-    def _delta(self, output: Output, text: str, token_ids: list[int]) -> Delta:
-        finish = None
-        if self._stops.matched is not None:
-            finish = Finish(FinishReason.STOP, self._stops.matched)
-        elif output.finish is not None:
-            stopped = output.finish is FinishReason.STOP
-            finish = Finish(output.finish, token_ids[-1] if stopped else None)
-        return Delta(
-            text=text,
-            token_ids=token_ids,
-            cached_tokens=output.cached_tokens,
-            finish=finish,
-        )
+    def observe(self, output: Output, delta: Delta) -> None:
+        now = time.monotonic()
+        metrics, received = self.metrics, self.job.received
+        self.tokens += len(delta.token_ids)
+        if output.queue_s is not None:
+            metrics.queue_time.observe(output.queue_s)
+        if delta.finish:
+            metrics.request_duration.observe(now - received)
+            metrics.request_output_tokens.observe(self.tokens)
+        if not delta.token_ids:
+            return
+        if self.last is None:
+            metrics.time_to_first_token.observe(now - received)
+        else:
+            # Tokens that a slow reader gets together share their time.
+            each = (now - self.last) / len(delta.token_ids)
+            for _ in delta.token_ids:
+                metrics.inter_token_latency.observe(each)
+        self.last = now

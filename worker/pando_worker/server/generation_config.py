@@ -20,6 +20,7 @@ class GenerationConfig(msgspec.Struct, frozen=True, kw_only=True):
     top_p: _Probability = 1.0
     top_k: Annotated[int, Meta(ge=0)] = 0  # 0 keeps every token
     min_p: _Probability = 0.0
+    repetition_penalty: Annotated[float, Meta(gt=0)] = 1.0
 
 
 def read_generation_config(model_dir: Path, eos_token_id: int | None) -> GenerationConfig:
@@ -32,7 +33,7 @@ def read_generation_config(model_dir: Path, eos_token_id: int | None) -> Generat
     eos = {*_ids(generation), *_ids(config)}
     if eos_token_id is not None:
         eos.add(eos_token_id)
-    names = ("temperature", "top_p", "top_k", "min_p")
+    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
     known = {name: generation[name] for name in names if generation.get(name) is not None}
     try:
         return msgspec.convert(known | {"eos_token_ids": sorted(eos)}, GenerationConfig)

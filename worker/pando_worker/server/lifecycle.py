@@ -27,6 +27,7 @@ from pando_worker.server.scheduler_process import SchedulerProcess
 from pando_worker.server.service import ServedModel, Service
 from pando_worker.server.startup import Address, CannotStartError
 from pando_worker.server.tokenizer import Tokenizer
+from pando_worker.server.watchdog import silence
 from pando_worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
@@ -69,7 +70,10 @@ async def _serve(
         engine=engine,
         # As many as the scheduler can hold, so that its own refusal is the usual one.
         gate=Gate(settings.max_queued_requests + settings.max_running_requests),
-        metrics=Metrics(lambda: engine.stats),
+        metrics=Metrics(
+            lambda: engine.stats,
+            vllm_model_name=model.name if settings.compat_metrics else None,
+        ),
         prompt_meter=PromptMeter(),
     )
     heart = _heart(settings, service, address)
@@ -91,6 +95,7 @@ async def _serve(
         tasks.create_task(server.serve(sockets=[address.listener]))
         background = [tasks.create_task(engine.receive_events())]
         background.append(tasks.create_task(_announce_ready(engine, address)))
+        background.append(tasks.create_task(_watch(engine, settings.watchdog_seconds, end)))
         if heart:
             background.append(tasks.create_task(heart.run()))
         code = await end.reached()
@@ -105,15 +110,27 @@ async def _serve(
     return code
 
 
+async def _watch(engine: EngineClient, limit_s: float, end: "_End") -> None:
+    """Ends the worker where the scheduler falls silent. Loading has no limit."""
+    await engine.loaded.wait()
+    await silence(engine, limit_s)
+    end.scheduler_is_stuck(
+        f"the scheduler process has said nothing for {limit_s:g} s: it is stuck, and this worker"
+        " ends so that it can be started again. If single steps can take that long here, raise"
+        " watchdog_seconds or lower chunked_prefill_size"
+    )
+
+
 class _End:
     """When and how this process ends: a first signal drains, a second one does not wait, and the
-    scheduler's end is this process's end."""
+    scheduler's end, or its being stuck, is this process's end."""
 
     def __init__(self, service: Service, process: SpawnProcess) -> None:
         self._service = service
         self._process = process
         self._asked = asyncio.Event()
         self._died = asyncio.Event()
+        self._stuck: str | None = None
         self.at_once = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(process.sentinel, self._on_death)
@@ -131,8 +148,7 @@ class _End:
             patience = self._service.settings.drain_seconds
             await self._first(gate.wait_empty(), self._died.wait(), within_s=patience)
         if self._died.is_set():
-            self._process.join(1)  # its pipe closes a moment before its exit code is there
-            code, reason = 1, f"the scheduler process ended (exit code {self._process.exitcode})"
+            code, reason = 1, self._stuck or self._exit_reason()
             log.error(reason)
         else:
             code, reason = 0, "this worker has shut down"
@@ -141,6 +157,14 @@ class _End:
         engine.end(reason)
         await self._first(gate.wait_empty(), within_s=LAST_WORDS_S)
         return code
+
+    def scheduler_is_stuck(self, reason: str) -> None:
+        self._stuck = reason
+        self._died.set()
+
+    def _exit_reason(self) -> str:
+        self._process.join(1)  # its pipe closes a moment before its exit code is there
+        return f"the scheduler process ended (exit code {self._process.exitcode})"
 
     async def _first(self, *waits: Coroutine[Any, Any, Any], within_s: float | None = None) -> None:
         """Until the first of these is over, the time is up, or nothing is to be waited for."""

@@ -15,12 +15,18 @@ from pando_worker.messages import Stats
 _FIRST_TOKEN = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _NEXT_TOKEN = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5, 10)
 _DURATION = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_LENGTH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
 class Metrics:
-    def __init__(self, stats: Callable[[], Stats | None]) -> None:
+    def __init__(
+        self, stats: Callable[[], Stats | None], *, vllm_model_name: str | None = None
+    ) -> None:
+        """With `vllm_model_name`, some gauges are also there as vLLM names them, so labelled."""
         self.registry = CollectorRegistry()
         self.registry.register(_SchedulerCollector(stats))
+        if vllm_model_name is not None:
+            self.registry.register(_VllmCollector(stats, vllm_model_name))
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"pando_worker_{name}", text, labels, registry=self.registry)
@@ -36,6 +42,14 @@ class Metrics:
         )
         self.request_duration = histogram(
             "request_duration_seconds", "From request to last token", _DURATION
+        )
+        self.queue_time = histogram(
+            "queue_time_seconds",
+            "From a request's arrival at the scheduler to its start",
+            _DURATION,
+        )
+        self.request_output_tokens = histogram(
+            "request_output_tokens", "Tokens generated for a choice", _LENGTH
         )
         self.http_requests = counter(
             "http_requests_total", "HTTP requests by route and status", "path", "status"
@@ -58,34 +72,66 @@ class _SchedulerCollector:
         stats = self._stats()
         if stats is None:
             return
-        yield _gauge("running_requests", "Requests being prefilled or decoded", stats.running)
-        yield _gauge("waiting_requests", "Requests in the queue", stats.waiting)
-        yield _gauge("waiting_tokens", "Uncached prompt tokens in the queue", stats.waiting_tokens)
+        for field, name, text in _GAUGES:
+            yield GaugeMetricFamily(
+                f"pando_worker_{name}", text, value=float(getattr(stats, field))
+            )
         yield _kv_tokens(stats)
-        yield _gauge("kv_capacity_tokens", "Tokens that the KV pool holds", stats.capacity_tokens)
+        for field, name, text in _COUNTERS:
+            yield CounterMetricFamily(
+                f"pando_worker_{name}", text, value=float(getattr(stats, field))
+            )
+
+
+class _VllmCollector:
+    """The gauges that gateways and dashboards of the field read, by the names that they know."""
+
+    def __init__(self, stats: Callable[[], Stats | None], model_name: str) -> None:
+        self._stats = stats
+        self._model_name = model_name
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._stats()
+        if stats is None:
+            return
         for name, text, value in (
-            ("scheduler_steps", "Batches run", stats.steps_total),
-            ("prompt_tokens", "Prompt tokens, cached ones included", stats.prompt_tokens_total),
+            ("num_requests_running", "Requests being prefilled or decoded", stats.running),
+            ("num_requests_waiting", "Requests in the queue", stats.waiting),
             (
-                "cached_prompt_tokens",
-                "Prompt tokens found in the cache",
-                stats.cached_prompt_tokens_total,
+                "kv_cache_usage_perc",
+                "Share of the KV pool that running requests hold; 1 is all of it",
+                stats.pinned_tokens / stats.capacity_tokens,
             ),
-            ("output_tokens", "Tokens generated", stats.output_tokens_total),
-            ("finished_requests", "Requests that ran to their end", stats.finished_requests_total),
-            ("aborted_requests", "Requests aborted", stats.aborted_requests_total),
-            (
-                "retracted_requests",
-                "Running requests sent back to the queue for lack of KV space",
-                stats.retracted_requests_total,
-            ),
-            ("evicted_tokens", "Cached tokens evicted", stats.evicted_tokens_total),
         ):
-            yield CounterMetricFamily(f"pando_worker_{name}", text, value=value)
+            family = GaugeMetricFamily(f"vllm:{name}", text, labels=["model_name"])
+            family.add_metric([self._model_name], value)
+            yield family
 
 
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"pando_worker_{name}", text, value=value)
+# Fields of Stats, with name and meaning; `kv_tokens` has the remaining ones.
+_GAUGES = (
+    ("running", "running_requests", "Requests being prefilled or decoded"),
+    ("waiting", "waiting_requests", "Requests in the queue"),
+    ("waiting_tokens", "waiting_tokens", "Uncached prompt tokens in the queue"),
+    ("capacity_tokens", "kv_capacity_tokens", "Tokens that the KV pool holds"),
+    ("prefill_tokens_per_s", "prefill_tokens_per_second", "While prefilling, smoothed"),
+    ("decode_tokens_per_s", "decode_tokens_per_second", "Of all running requests, smoothed"),
+    ("release_tokens_per_s", "release_tokens_per_second", "KV tokens unpinned, smoothed"),
+)
+_COUNTERS = (
+    ("steps_total", "scheduler_steps", "Batches run"),
+    ("prompt_tokens_total", "prompt_tokens", "Prompt tokens, cached ones included"),
+    ("cached_prompt_tokens_total", "cached_prompt_tokens", "Prompt tokens found in the cache"),
+    ("output_tokens_total", "output_tokens", "Tokens generated"),
+    ("finished_requests_total", "finished_requests", "Requests that ran to their end"),
+    ("aborted_requests_total", "aborted_requests", "Requests aborted"),
+    (
+        "retracted_requests_total",
+        "retracted_requests",
+        "Running requests sent back to the queue for lack of KV space",
+    ),
+    ("evicted_tokens_total", "evicted_tokens", "Cached tokens evicted"),
+)
 
 
 def _kv_tokens(stats: Stats) -> GaugeMetricFamily:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pando_worker.messages import FinishReason
-from pando_worker.server.answer import Result
+from pando_worker.server.answer import Result, TokenCounts
 
 
 class PromptTokensDetails(msgspec.Struct, frozen=True):
@@ -20,6 +20,33 @@ class Usage(msgspec.Struct, frozen=True):
     prompt_tokens_details: PromptTokensDetails
 
 
+class TopLogprob(msgspec.Struct, frozen=True):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ChatTokenLogprob(msgspec.Struct, frozen=True):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(msgspec.Struct, frozen=True):
+    content: list[ChatTokenLogprob]
+    refusal: None = None
+
+
+class CompletionLogprobs(msgspec.Struct, frozen=True):
+    """Parallel lists; a prompt's first token has no log-probability."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
 class Message(msgspec.Struct, frozen=True):
     content: str
     role: Literal["assistant"] = "assistant"
@@ -29,7 +56,7 @@ class ChatChoice(msgspec.Struct, frozen=True):
     index: int
     message: Message
     finish_reason: FinishReason
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
 
 
 class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +77,7 @@ class ChatChunkChoice(msgspec.Struct, frozen=True):
     index: int
     delta: MessageDelta
     finish_reason: FinishReason | None = None
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
 
 
 class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +93,7 @@ class CompletionChoice(msgspec.Struct, frozen=True):
     index: int
     text: str
     finish_reason: FinishReason | None = None
-    logprobs: None = None
+    logprobs: CompletionLogprobs | None = None
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,11 +107,11 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | UnsetType | None = UNSET
 
 
-def usage_of(result: Result) -> Usage:
-    completion_tokens = len(result.token_ids)
+def usage_of(results: list[Result]) -> Usage:
+    counts = TokenCounts.of(results)
     return Usage(
-        result.prompt_tokens,
-        completion_tokens,
-        result.prompt_tokens + completion_tokens,
-        PromptTokensDetails(result.cached_tokens),
+        counts.prompt,
+        counts.completion,
+        counts.prompt + counts.completion,
+        PromptTokensDetails(counts.cached),
     )

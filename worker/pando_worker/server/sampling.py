@@ -5,13 +5,18 @@ from typing import TypeVar
 
 from pando_worker.messages import SamplingParams
 from pando_worker.server.generation_config import GenerationConfig
-from pando_worker.server.protocol import SamplingFields
+from pando_worker.server.protocol.sampling import SamplingFields
 
 Number = TypeVar("Number", int, float)
 
 
 def sampling_params(
-    fields: SamplingFields, defaults: GenerationConfig, max_new_tokens: int
+    fields: SamplingFields,
+    defaults: GenerationConfig,
+    *,
+    max_new_tokens: int,
+    min_new_tokens: int,
+    seed: int,
 ) -> SamplingParams:
     eos = () if fields.ignore_eos else defaults.eos_token_ids
     top_k = _given(fields.top_k, defaults.top_k)
@@ -21,9 +26,21 @@ def sampling_params(
         top_k=max(top_k, 0),
         top_p=_given(fields.top_p, defaults.top_p),
         min_p=_given(fields.min_p, defaults.min_p),
-        seed=random.getrandbits(63) if fields.seed is None else fields.seed,
+        seed=seed,
         stop_token_ids=tuple({*eos, *(fields.stop_token_ids or ())}),
+        min_new_tokens=min_new_tokens,
+        presence_penalty=fields.presence_penalty or 0.0,
+        frequency_penalty=fields.frequency_penalty or 0.0,
+        repetition_penalty=_given(fields.repetition_penalty, defaults.repetition_penalty),
+        logit_bias=fields.logit_bias or {},
     )
+
+
+def seeds(first: int | None, count: int) -> list[int]:
+    """Of a request's choices, one after the other from the client's or a drawn one, in 64 bits."""
+    if first is None:
+        first = random.getrandbits(63)
+    return [(first + i + 2**63) % 2**64 - 2**63 for i in range(count)]
 
 
 def _given(value: Number | None, default: Number) -> Number:

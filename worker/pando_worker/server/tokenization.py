@@ -5,7 +5,8 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from pando_worker.server.errors import bad_request
-from pando_worker.server.protocol import DetokenizeRequest, TokenizeRequest, messages_of
+from pando_worker.server.protocol.chat import messages_of
+from pando_worker.server.protocol.control import DetokenizeRequest, TokenizeRequest
 from pando_worker.server.service import Service
 from pando_worker.server.tokenizer import Prompt
 

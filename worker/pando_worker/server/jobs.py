@@ -1,0 +1,155 @@
+"""From a request that was understood to the job that runs it: checked against the model."""
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from pando_worker.messages import Generate, LogprobsWanted
+from pando_worker.server.deadline import remaining_s
+from pando_worker.server.errors import bad_request
+from pando_worker.server.generation import Job
+from pando_worker.server.protocol.sampling import SamplingFields
+from pando_worker.server.reader import TextOptions
+from pando_worker.server.sampling import sampling_params, seeds
+from pando_worker.server.service import Service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What an API's request asks for, beside the sampling fields that all have."""
+
+    prompts: list[list[int]]
+    prompt_param: str  # the field that they came in, for errors
+    max_tokens: int | None  # None: all that fits
+    min_tokens: int = 0
+    samples: int = 1  # choices of each prompt
+    keep_last: int | None = None  # truncate_prompt_tokens
+    seed: int | None = None
+    name: str | None = None  # what /abort_request knows it by; the request id by default
+    priority: int = 0
+    logprobs: LogprobsWanted | None = None
+    grammar: str | None = None
+    visible_tokens: frozenset[str] = frozenset()  # special tokens that the text must show
+
+
+def make_job(service: Service, request: Request, fields: SamplingFields, asked: Asked) -> Job:
+    """Raises ApiError 400 for what the model or this worker can never do, 504 for a late one."""
+    _check_counts(service, asked)
+    _check_priority(service, asked)
+    _check_bias(service, fields)
+    prompts = [_fitting(service, prompt, asked) for prompt in asked.prompts]
+    budgets = [_budget(service, prompt, asked) for prompt in prompts]
+    deadline_s = remaining_s(request, service.settings.request_timeout_seconds)
+    orders = [
+        Generate(
+            rid=asked.name or request.state.request_id,
+            input_ids=prompt,
+            sampling=sampling_params(
+                fields,
+                service.model.generation,
+                max_new_tokens=budget,
+                min_new_tokens=asked.min_tokens,
+                seed=seed,
+            ),
+            logprobs=asked.logprobs,
+            grammar=asked.grammar,
+            priority=asked.priority,
+            deadline_s=deadline_s,
+        )
+        for prompt, budget in zip(prompts, budgets, strict=True)
+        for seed in seeds(asked.seed, asked.samples)
+    ]
+    return Job(
+        prompts=prompts,
+        samples=asked.samples,
+        orders=orders,
+        text=_text_options(service, fields, asked),
+        prompt_only=asked.max_tokens == 0,
+        received=request.state.received,
+    )
+
+
+def _text_options(service: Service, fields: SamplingFields, asked: Asked) -> TextOptions:
+    special = service.model.tokenizer.vocabulary.special
+    if fields.skip_special_tokens:
+        names = asked.visible_tokens
+        special = {id: name for id, name in special.items() if name.decode() in names}
+    return TextOptions(
+        stop=fields.stop,
+        include_stop=fields.include_stop_str_in_output,
+        special_tokens=special,
+        unstoppable=asked.min_tokens,
+    )
+
+
+def _check_counts(service: Service, asked: Asked) -> None:
+    limit = service.ready.max_running_requests
+    if asked.samples > limit:
+        raise bad_request(f"n is {asked.samples}; this worker runs {limit} requests at once", "n")
+    limit = service.settings.max_queued_requests
+    if (choices := asked.samples * len(asked.prompts)) > limit:
+        raise bad_request(
+            f"{len(asked.prompts)} prompts with n {asked.samples} are {choices} requests; this"
+            f" worker queues {limit}",
+            asked.prompt_param,
+        )
+
+
+def _check_priority(service: Service, asked: Asked) -> None:
+    if asked.priority and service.settings.schedule_policy != "priority":
+        raise bad_request(
+            f"priority is {asked.priority}, but this worker's schedule_policy is"
+            f" {service.settings.schedule_policy!r}, which knows none",
+            "priority",
+        )
+
+
+def _check_bias(service: Service, fields: SamplingFields) -> None:
+    highest = max(fields.logit_bias or (0,))
+    if highest >= service.model.vocab_size:
+        raise bad_request(
+            f"logit_bias has token id {highest}, which is not below the vocabulary's size"
+            f" {service.model.vocab_size}",
+            "logit_bias",
+        )
+
+
+def _fitting(service: Service, prompt: list[int], asked: Asked) -> list[int]:
+    """The prompt, cut only where that was asked for."""
+    if asked.keep_last is not None:
+        room = service.context_length - max(asked.max_tokens or 1, 1)
+        keep = asked.keep_last if asked.keep_last > 0 else max(room, 1)
+        prompt = prompt[-keep:]
+    if not prompt:
+        raise bad_request("the prompt has no tokens", asked.prompt_param)
+    if max(prompt) >= service.model.vocab_size:
+        raise bad_request(
+            f"token id {max(prompt)} is not below the vocabulary's size {service.model.vocab_size}",
+            asked.prompt_param,
+        )
+    if len(prompt) >= service.context_length:
+        raise bad_request(
+            f"this model's context has {service.context_length} tokens, but the prompt alone has"
+            f" {len(prompt)}",
+            asked.prompt_param,
+            "context_length_exceeded",
+        )
+    return prompt
+
+
+def _budget(service: Service, prompt: list[int], asked: Asked) -> int:
+    """Tokens to generate at most; the scheduler makes one at least."""
+    remaining = service.context_length - len(prompt)
+    budget = remaining if asked.max_tokens is None else max(asked.max_tokens, 1)
+    if budget > remaining:
+        raise bad_request(
+            f"this model's context has {service.context_length} tokens, but {len(prompt)} of prompt"
+            f" and max_tokens {budget} are {len(prompt) + budget}",
+            "max_tokens",
+            "context_length_exceeded",
+        )
+    if asked.min_tokens > budget:
+        raise bad_request(
+            f"min_tokens is {asked.min_tokens}, above max_tokens, which is {budget}", "min_tokens"
+        )
+    return budget

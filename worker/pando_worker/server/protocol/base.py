@@ -1,0 +1,39 @@
+"""What all requests have in common.
+
+Unknown fields are tolerated, as OpenAI does. A known field that this worker cannot honour is
+refused rather than ignored, unless its value asks for nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from pando_worker.server.errors import bad_request
+
+Neutral = tuple[object, ...]
+"""Values that ask for nothing; so does null."""
+
+TokenId = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]  # higher first, as in SGLang
+
+
+class RequestBody(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
+
+    UNSUPPORTED: ClassVar[Mapping[str, Neutral]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unsupported(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            for name, neutral in cls.UNSUPPORTED.items():
+                value = data.get(name)
+                if value is not None and value not in neutral:
+                    raise bad_request(
+                        f"{name} is not supported by this worker yet; leave it out",
+                        name,
+                        "unsupported_parameter",
+                    )
+        return data

@@ -1,0 +1,102 @@
+"""Conversations, and POST /v1/chat/completions."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from pando_worker.server.errors import bad_request
+from pando_worker.server.protocol.openai import OpenAIFields, TopLogprobs
+from pando_worker.server.protocol.sampling import UNSUPPORTED_SAMPLING
+
+
+class ChatMessage(BaseModel):
+    """One message. Fields beside role and content (a name, tool calls) reach the chat template."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    role: str
+    content: str | None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _text_of_parts(cls, value: object) -> object:
+        """Joins text parts, since most templates know only strings; as vLLM does, by lines."""
+        if not isinstance(value, list):
+            return value
+        texts = []
+        for part in value:
+            match part:
+                case {"type": "text", "text": str(text)}:
+                    texts.append(text)
+                case {"type": str(kind)} if kind != "text":
+                    raise PydanticCustomError(
+                        "content", "has a part of type {kind!r}; this worker reads text only",
+                        {"kind": kind[:64]},
+                    )  # fmt: skip
+                case _:
+                    raise PydanticCustomError(
+                        "content", "must be a string or a list of {{type: 'text', text: ...}} parts"
+                    )
+        return "\n".join(texts)
+
+
+def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """As a chat template reads them, with the fields that the client sent.
+
+    Templates print what they find: null content, as beside tool calls, is empty text. They write
+    the arguments of earlier tool calls as JSON themselves, so these come to them as objects.
+    Raises ApiError 400 for arguments that are not a JSON object.
+    """
+    rendered = []
+    for i, message in enumerate(messages):
+        fields = message.model_dump(exclude_unset=True)
+        fields["content"] = message.content or ""
+        if calls := fields.get("tool_calls"):
+            fields["tool_calls"] = _with_objects(calls, f"messages[{i}].tool_calls")
+        rendered.append(fields)
+    return rendered
+
+
+def _with_objects(calls: Any, param: str) -> list[dict[str, Any]]:
+    if not isinstance(calls, list):
+        raise bad_request(f"{param} must be a list", param)
+    rendered = []
+    for i, call in enumerate(calls):
+        match call:
+            case {"function": {"name": str(), **function}}:
+                arguments: Any = function.get("arguments")
+            case _:
+                raise bad_request(f"{param}[{i}] must have a function with a name", param)
+        if not isinstance(arguments, dict):
+            try:
+                arguments = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
+            except (msgspec.DecodeError, TypeError) as error:
+                where = f"{param}[{i}].function.arguments"
+                raise bad_request(f"{where} is not a JSON object: {error}", where) from error
+        rendered.append(call | {"function": call["function"] | {"arguments": arguments}})
+    return rendered
+
+
+class ChatRequest(OpenAIFields):
+    UNSUPPORTED = UNSUPPORTED_SAMPLING | {
+        "prompt_logprobs": (),
+        "modalities": (["text"],),
+        "audio": (),
+        "prediction": (),
+    }
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: TopLogprobs | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _top_logprobs_need_logprobs(self) -> "ChatRequest":
+        if self.top_logprobs is not None and not self.logprobs:
+            raise bad_request("top_logprobs is only allowed with logprobs: true", "top_logprobs")
+        return self

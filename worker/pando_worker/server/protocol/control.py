@@ -1,0 +1,40 @@
+"""Requests that generate nothing: vLLM's /tokenize and /detokenize, SGLang's /abort_request."""
+
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from pando_worker.server.errors import bad_request
+from pando_worker.server.protocol.base import RequestBody, TokenId
+from pando_worker.server.protocol.chat import ChatMessage
+
+
+class TokenizeRequest(RequestBody):
+    """POST /tokenize, of a prompt or of a conversation."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    add_special_tokens: bool = True  # of a prompt; a chat template writes its own
+    add_generation_prompt: bool = True
+    return_token_strs: bool = False
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _prompt_or_messages(self) -> "TokenizeRequest":
+        if (self.prompt is None) == (self.messages is None):
+            raise bad_request("give either prompt or messages", "prompt")
+        return self
+
+
+class DetokenizeRequest(RequestBody):
+    """POST /detokenize"""
+
+    model: str | None = None
+    tokens: list[TokenId]
+
+
+class AbortRequest(RequestBody):
+    """POST /abort_request: `rid` is the request's x-request-id, or the rid given to /generate."""
+
+    rid: str

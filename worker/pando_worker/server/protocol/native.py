@@ -1,0 +1,50 @@
+"""POST /generate, SGLang's own form."""
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from pando_worker.server.errors import bad_request
+from pando_worker.server.protocol.base import Neutral, Priority, RequestBody, Seed, TokenId
+from pando_worker.server.protocol.openai import TopLogprobs
+from pando_worker.server.protocol.sampling import UNSUPPORTED_SAMPLING, SamplingFields
+
+_UNSUPPORTED: dict[str, Neutral] = {
+    "token_ids_logprob": ([],),
+    "image_data": (),
+    "audio_data": (),
+    "video_data": (),
+    "input_embeds": (),
+    "lora_path": (),
+    "return_hidden_states": (False,),
+}
+
+
+class NativeSamplingParams(SamplingFields):
+    UNSUPPORTED = UNSUPPORTED_SAMPLING
+
+    max_new_tokens: Annotated[int, Field(ge=1)] = 128  # SGLang's default
+    min_new_tokens: Annotated[int, Field(ge=0)] = 0
+    sampling_seed: Seed | None = None
+
+
+class NativeRequest(RequestBody):
+    UNSUPPORTED = _UNSUPPORTED
+
+    model: str | None = None
+    text: str | list[str] | None = None
+    input_ids: list[TokenId] | list[list[TokenId]] | None = None
+    sampling_params: NativeSamplingParams = NativeSamplingParams()
+    stream: bool = False
+    rid: Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,128}$")] | None = None
+    priority: Priority | None = None
+    return_logprob: bool = False
+    logprob_start_len: Annotated[int, Field(ge=-1)] = -1  # -1: of the output alone
+    top_logprobs_num: TopLogprobs = 0
+    return_text_in_logprobs: bool = False
+
+    @model_validator(mode="after")
+    def _text_or_ids(self) -> "NativeRequest":
+        if (self.text is None) == (self.input_ids is None):
+            raise bad_request("give either text or input_ids", "text")
+        return self

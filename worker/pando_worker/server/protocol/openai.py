@@ -1,0 +1,47 @@
+"""What OpenAI's chat and text completions share."""
+
+from typing import Annotated
+
+from pydantic import Field, field_validator, model_validator
+
+from pando_worker.server.errors import bad_request
+from pando_worker.server.protocol.base import Priority, RequestBody
+from pando_worker.server.protocol.sampling import SamplingFields
+
+MAX_TOP_LOGPROBS = 20
+TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
+
+
+class StreamOptions(RequestBody):
+    include_usage: bool = False
+
+
+class OpenAIFields(SamplingFields):
+    model: str
+    max_tokens: Annotated[int, Field(ge=0)] | None = None  # 0: the echoed prompt alone
+    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    priority: Priority | None = None
+    # The last tokens of the prompt to keep; -1: as many as fit. None: a long prompt is refused.
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @field_validator("stream", mode="before")
+    @classmethod
+    def _null_is_false(cls, value: object) -> object:
+        return False if value is None else value
+
+    @model_validator(mode="after")
+    def _options_need_a_stream(self) -> "OpenAIFields":
+        if self.stream_options is not None and not self.stream:
+            raise bad_request("stream_options is only allowed with stream: true", "stream_options")
+        if self.truncate_prompt_tokens == 0:
+            raise bad_request(
+                "truncate_prompt_tokens is 0: at least one token must be left",
+                "truncate_prompt_tokens",
+            )
+        return self
