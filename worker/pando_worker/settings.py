@@ -47,6 +47,10 @@ class WorkerSettings(BaseSettings):
         int | None, Field(ge=1, description="CPU threads of the model; all cores by default")
     ] = None
 
+    tensor_parallel_size: Annotated[
+        int, Field(ge=1, description="processes that share each layer of the model")
+    ] = 1
+
     memory_gib: Annotated[
         float, Field(gt=0, description="memory for weights and KV pool together, in GiB")
     ] = 2.0

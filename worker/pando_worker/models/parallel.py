@@ -33,9 +33,23 @@ class ParallelGroup:
         """All ranks' [n, width] side by side, [n, size * width], the same on every rank."""
         if self.size == 1:
             return x
-        parts = x.new_empty(self.size * x.shape[0], x.shape[1])
-        dist.all_gather_into_tensor(parts, x.contiguous(), group=self.process_group)
-        return parts.view(self.size, *x.shape).transpose(0, 1).flatten(1)
+        parts = [torch.empty_like(x) for _ in range(self.size)]
+        dist.all_gather(parts, x.contiguous(), group=self.process_group)
+        return torch.cat(parts, dim=1)
+
+    def broadcast(self, x: Tensor) -> Tensor:
+        """Rank 0's `x`, in place on the others."""
+        if self.size > 1:
+            dist.broadcast(x, src=0, group=self.process_group)
+        return x
+
+    def smallest(self, number: int) -> int:
+        """Of the ranks' numbers."""
+        if self.size == 1:
+            return number
+        numbers: list[int] = [0] * self.size
+        dist.all_gather_object(numbers, number, group=self.process_group)
+        return min(numbers)
 
     def share(self, count: int, what: str) -> range:
         """This rank's part of `count` things.

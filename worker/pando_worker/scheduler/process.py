@@ -12,12 +12,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import zmq
 
 from pando_worker.messages import Command, Event, Ready, Stats
 from pando_worker.models.errors import ModelError
+from pando_worker.ranks.leader import LeadingRunner, followers
+from pando_worker.runner.batch import ModelRunner
 from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
@@ -39,12 +42,19 @@ def run_scheduler(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     configure_logging()
+    # Read when torch is first imported, here and in other ranks. Threads that spin while they wait
+    # for each other take the cores from the one they wait for: measured on busy cores, a step took
+    # 12 ms with, 176 without.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     context = zmq.Context()
     commands, events = context.socket(zmq.PULL), context.socket(zmq.PUSH)
     try:
         commands.bind(command_endpoint)
         events.connect(event_endpoint)
-        _Loop(_load(settings), commands, events).run()
+        # The private directory of this worker's sockets.
+        directory = Path(command_endpoint.removeprefix("ipc://")).parent
+        with followers(settings, directory, configure_logging) as sockets:
+            _Loop(_load(settings, directory, sockets), commands, events).run()
     except ModelError as error:
         log.error("cannot serve this model: %s", error)
         sys.exit(1)
@@ -55,19 +65,23 @@ def run_scheduler(
         context.destroy(linger=0)
 
 
-def _load(settings: WorkerSettings) -> Scheduler:
-    # Read when torch is first imported. Threads that spin while they wait for each other take the
-    # cores from the one they wait for: measured on busy cores, a step took 12 ms with, 176 without.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+def _load(
+    settings: WorkerSettings, directory: Path, followers: list[zmq.Socket[bytes]]
+) -> Scheduler:
     # Torch takes seconds to import; nothing before this point needs it.
+    from pando_worker.ranks.group import join
     from pando_worker.runner.model_runner import TorchModelRunner
+    from pando_worker.runner.threaded import ThreadedRunner
 
-    runner = TorchModelRunner(settings)
+    model = TorchModelRunner(settings, join(settings, 0, directory))
+    runner: ModelRunner = LeadingRunner(model, followers) if followers else model
+    if settings.overlap_schedule and settings.device == "cpu":
+        runner = ThreadedRunner(runner)
     kv = KVManager(
-        capacity_tokens=runner.capacity_tokens,
+        capacity_tokens=model.capacity_tokens,
         page_size=settings.page_size,
         max_running_requests=settings.max_running_requests,
-        max_request_tokens=runner.context_length,
+        max_request_tokens=model.context_length,
         radix_cache=settings.radix_cache,
     )
     return Scheduler(settings, kv, runner)

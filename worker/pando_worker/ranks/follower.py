@@ -1,0 +1,64 @@
+"""A tensor-parallel rank other than 0: runs every batch that rank 0 sends, and decides nothing.
+
+Scheduling, sampling and everything random happens on rank 0 alone, so ranks cannot disagree. Rank 0
+sends the same `ForwardBatch` to all, they meet in the model's collectives, and the tokens that rank
+0 sampled come back through one more.
+"""
+
+import logging
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing import parent_process
+from multiprocessing.connection import wait
+from pathlib import Path
+
+import zmq
+
+from pando_worker.models.errors import ModelError
+from pando_worker.runner.batch import ForwardBatch
+from pando_worker.settings import WorkerSettings
+
+log = logging.getLogger("pando.worker.ranks")
+
+
+def batch_endpoint(directory: Path, rank: int) -> str:
+    return f"ipc://{directory}/rank-{rank}"
+
+
+def run_follower(
+    settings: WorkerSettings, rank: int, directory: Path, configure_logging: Callable[[], None]
+) -> None:
+    """Process entry: runs until rank 0's process, its parent, ends or kills it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    configure_logging()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    context = zmq.Context()
+    batches = context.socket(zmq.PULL)
+    try:
+        batches.bind(batch_endpoint(directory, rank))
+        # Not before: rank 0 imports this file, too, and both import torch when they need it.
+        from pando_worker.ranks.group import join
+        from pando_worker.runner.model_runner import TorchModelRunner
+
+        runner = TorchModelRunner(settings, join(settings, rank, directory))
+        while True:
+            batch: ForwardBatch = pickle.loads(batches.recv())
+            runner.launch(batch).sample(None)
+    except ModelError as error:
+        log.error("rank %d cannot serve this model: %s", rank, error)
+    except Exception:
+        log.exception("rank %d failed", rank)
+    sys.exit(1)
+
+
+def _end_with_parent() -> None:
+    """A collective that waits for a rank that is gone may never return."""
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)

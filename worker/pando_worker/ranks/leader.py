@@ -1,0 +1,89 @@
+"""Rank 0's side of tensor parallelism: starts the other ranks, and sends them every batch."""
+
+import logging
+import multiprocessing
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+import zmq
+
+from pando_worker.ranks.follower import batch_endpoint, run_follower
+from pando_worker.runner.batch import ForwardBatch, ModelRunner, Step
+from pando_worker.settings import WorkerSettings
+
+log = logging.getLogger("pando.worker.ranks")
+
+
+class LeadingRunner:
+    """A `ModelRunner` around rank 0's own, which all other ranks run along with."""
+
+    def __init__(self, runner: ModelRunner, followers: list[zmq.Socket[bytes]]) -> None:
+        self._runner = runner
+        self._followers = followers
+
+    def launch(self, batch: ForwardBatch) -> Step:
+        data = pickle.dumps(batch, protocol=5)
+        for follower in self._followers:
+            follower.send(data)
+        return self._runner.launch(batch)
+
+
+@contextmanager
+def followers(
+    settings: WorkerSettings, directory: Path, configure_logging: Callable[[], None]
+) -> Iterator[list[zmq.Socket[bytes]]]:
+    """The ranks from 1 on, as processes that live as long as the block: sockets to send them
+    batches. If one of them dies, this process ends, with a line in the log that says which."""
+    context = zmq.Context()
+    spawn = multiprocessing.get_context("spawn")
+    processes = [
+        spawn.Process(
+            target=run_follower,
+            args=(settings, rank, directory, configure_logging),
+            name=f"pando-rank-{rank}",
+        )
+        for rank in range(1, settings.tensor_parallel_size)
+    ]
+    ending = threading.Event()
+    try:
+        for process in processes:
+            process.start()
+        threading.Thread(target=_end_with_any, args=(processes, ending), daemon=True).start()
+        ranks = range(1, settings.tensor_parallel_size)
+        yield [_connect(context, batch_endpoint(directory, rank)) for rank in ranks]
+    finally:
+        ending.set()
+        for process in processes:
+            process.kill()
+            process.join()
+        context.destroy(linger=0)
+
+
+def _connect(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
+    socket = context.socket(zmq.PUSH)
+    socket.connect(endpoint)
+    return socket
+
+
+def _end_with_any(processes: list[SpawnProcess], ending: threading.Event) -> None:
+    """The rest of the ranks cannot go on, and may wait for the dead one for ever."""
+    if not processes:
+        return
+    wait([process.sentinel for process in processes])
+    if ending.is_set():
+        return
+    for rank, process in enumerate(processes, start=1):
+        process.join(0.1)  # its pipe closes a moment before its exit code is there
+        if process.exitcode is not None:
+            log.error(
+                "tensor-parallel rank %d ended (exit code %d): this worker ends with it",
+                rank,
+                process.exitcode,
+            )
+    os._exit(1)
