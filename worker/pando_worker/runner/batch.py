@@ -82,7 +82,10 @@ class PageCopies:
 
 @dataclass(slots=True)
 class ForwardBatch:
-    """One step over `batch` requests with `num_tokens` new tokens altogether."""
+    """One step over `batch` requests with `num_tokens` new tokens altogether.
+
+    Its arrays must stay as they are until the step's result is there.
+    """
 
     input_ids: Int64  # [num_tokens], the rows one after the other; -1 - row: not known yet
     positions: Int64  # [num_tokens]
@@ -111,7 +114,8 @@ class Logprobs:
 
 @dataclass(slots=True)
 class StepResult:
-    # [num_samples], in the order of `sample_rows`; -1 where the logits are not finite.
+    # [num_samples], in the order of `sample_rows`; -1 where the logits are not finite or the mask
+    # and the biases forbid every token.
     tokens: Int64
     logprobs: Logprobs | None = None  # of `tokens`, where any row asked
     scores: Logprobs | None = None  # of `PromptScores.targets`
@@ -125,12 +129,12 @@ class Step(Protocol):
 
         Args:
             mask: [num_samples, ceil(vocab_size / 32)]; token t of a row is allowed where bit
-                t % 32 of word t // 32 is set. None allows all.
+                t % 32 of word t // 32 is set. None allows all. The caller may change it afterwards.
         """
         ...
 
     def result(self) -> StepResult:
-        """Wait for the step's end; after `sample`."""
+        """Wait for the step's end; after `sample`. Raises what failed in the model."""
         ...
 
 

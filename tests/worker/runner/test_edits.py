@@ -1,0 +1,149 @@
+"""Biases, penalties and masks, against transformers, vLLM's formula in plain loops, and bits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import RepetitionPenaltyLogitsProcessor
+
+from pando_worker.runner.batch import LogitBias, Penalties
+from pando_worker.runner.edits import add_bias, apply_mask, penalize
+from pando_worker.runner.sampler import sample
+from tests.worker.model.paged import greedy
+
+VOCAB = 40
+
+
+@dataclass
+class History:
+    """What a row has had, and its penalties."""
+
+    prompt: list[int] = field(default_factory=list)
+    output: list[int] = field(default_factory=list)
+    presence: float = 0.0
+    frequency: float = 0.0
+    repetition: float = 1.0
+
+
+def penalties(rows: dict[int, History]) -> Penalties:
+    tokens = [[*row.prompt, *row.output] for row in rows.values()]
+    outputs = [[False] * len(row.prompt) + [True] * len(row.output) for row in rows.values()]
+    return Penalties(
+        samples=np.array(list(rows), dtype=np.int64),
+        presence=np.array([row.presence for row in rows.values()], dtype=np.float32),
+        frequency=np.array([row.frequency for row in rows.values()], dtype=np.float32),
+        repetition=np.array([row.repetition for row in rows.values()], dtype=np.float32),
+        tokens=np.array([*chain(*tokens)], dtype=np.int64),
+        token_row=np.repeat(np.arange(len(rows)), [len(row) for row in tokens]),
+        is_output=np.array([*chain(*outputs)], dtype=np.bool_),
+    )
+
+
+def penalized(logits: Tensor, rows: dict[int, History]) -> Tensor:
+    wanted = penalties(rows)
+    changed = logits.clone()
+    penalize(changed, wanted, torch.from_numpy(wanted.tokens))
+    return changed
+
+
+def by_the_formula(logits: Tensor, rows: dict[int, History]) -> Tensor:
+    """vLLM's, one token at a time in float64."""
+    expected = logits.double()
+    for sample_row, row in rows.items():
+        for token in {*row.prompt, *row.output}:
+            old = expected[sample_row, token]
+            expected[sample_row, token] = old / row.repetition if old > 0 else old * row.repetition
+        for token in set(row.output):
+            expected[sample_row, token] -= row.frequency * row.output.count(token) + row.presence
+    return expected.float()
+
+
+def random_logits(rows: int, vocab: int = VOCAB) -> Tensor:
+    return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(2)) * 3
+
+
+TOKENS = st.lists(st.integers(0, VOCAB - 1), max_size=60)
+PENALTY = st.sampled_from([0.0, -2.0, -0.3, 0.7, 2.0])
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 4),
+        st.builds(History, TOKENS, TOKENS, PENALTY, PENALTY, st.sampled_from([1.0, 0.5, 1.2, 2.0])),
+        min_size=1,
+    )
+)
+def test_penalties_are_vllms_formula(rows: dict[int, History]) -> None:
+    logits = random_logits(5)
+    torch.testing.assert_close(
+        penalized(logits, rows), by_the_formula(logits, rows), atol=1e-4, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("repetition", [0.6, 1.0, 1.3])
+def test_repetition_penalty_is_that_of_transformers(repetition: float) -> None:
+    logits, prompt, output = random_logits(1), [3, 7, 7, 12], [7, 30, 3]
+    processor = RepetitionPenaltyLogitsProcessor(repetition)
+    expected = processor(torch.tensor([[*prompt, *output]]), logits.clone())
+    rows = {0: History(prompt, output, repetition=repetition)}
+    torch.testing.assert_close(penalized(logits, rows), expected)
+
+
+def test_rows_without_penalties_stay_as_they_are() -> None:
+    logits = random_logits(3)
+    changed = penalized(logits, {1: History([1, 2], [2], 1.0, 1.0, 1.5)})
+    assert torch.equal(changed[[0, 2]], logits[[0, 2]])
+    assert not torch.equal(changed[1], logits[1])
+
+
+def test_biases_of_one_token_add_up_and_minus_infinity_forbids() -> None:
+    logits = random_logits(3)
+    changed, expected = logits.clone(), logits.clone()
+    add_bias(
+        changed,
+        LogitBias(
+            samples=np.array([0, 2, 2, 1]),
+            tokens=np.array([5, 5, 5, 9]),
+            values=np.array([1.5, -4.0, 1.0, -np.inf], dtype=np.float32),
+        ),
+    )
+    expected[0, 5] += 1.5
+    expected[2, 5] -= 3.0
+    expected[1, 9] = -torch.inf
+    torch.testing.assert_close(changed, expected)
+
+
+def mask_of(allowed: Sequence[set[int]], vocab: int) -> np.ndarray:
+    words = np.zeros((len(allowed), -(-vocab // 32)), dtype=np.uint32)
+    for row, tokens in zip(words, allowed, strict=True):
+        for token in tokens:
+            row[token // 32] |= np.uint32(1 << token % 32)
+    return words.view(np.int32)
+
+
+@pytest.mark.parametrize("vocab", [31, 32, 33, 100, 128])
+def test_a_mask_leaves_the_tokens_whose_bits_are_set(vocab: int) -> None:
+    random = np.random.default_rng(vocab)
+    allowed = [set(np.flatnonzero(random.random(vocab) < p).tolist()) for p in (0, 0.5, 0.9, 1)]
+    logits = random_logits(4, vocab)
+    changed = logits.clone()
+    apply_mask(changed, mask_of(allowed, vocab))
+    for row, tokens in enumerate(allowed):
+        assert set(changed[row].isfinite().nonzero()[:, 0].tolist()) == tokens
+    assert torch.equal(changed[changed.isfinite()], logits[changed.isfinite()])
+
+
+def test_a_row_that_may_yield_nothing_or_is_not_a_number_yields_minus_one() -> None:
+    """Also where the mask hides the value that is none."""
+    logits = torch.zeros(4, VOCAB)
+    logits[:, 7] = 3.0
+    logits[2, 20] = torch.nan
+    logits[3, 20] = torch.inf
+    apply_mask(logits, mask_of([{7, 9}, set(), {7}, {7}], VOCAB))
+    assert sample(logits, greedy(4)).tolist() == [7, -1, -1, -1]
