@@ -1,14 +1,14 @@
-"""Tiny Llama checkpoints with random weights, written by transformers, the tests' truth."""
+"""Tiny checkpoints with random weights, written by transformers, the tests' truth."""
 
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 SHAPE: dict[str, Any] = {
-    "vocab_size": 96,
+    "vocab_size": 97,
     "hidden_size": 32,
     "intermediate_size": 48,
     "num_hidden_layers": 2,
@@ -25,32 +25,39 @@ class Reference:
         self,
         path: Path,
         *,
+        config_type: Any = LlamaConfig,
         dtype: torch.dtype = torch.float32,
         max_shard_size: str = "1GB",
         **overrides: Any,
     ) -> None:
         torch.manual_seed(0)
         self.path = path
-        model = LlamaForCausalLM(LlamaConfig(**SHAPE | overrides))
+        model = AutoModelForCausalLM.from_config(config_type(**SHAPE | overrides))
         with torch.no_grad():
             for parameter in model.parameters():
                 # Biases start as zeros and norms as ones: make all of them count.
                 offset = 1.0 if (parameter == 1).all() else 0.0
                 parameter.normal_(std=0.3).add_(offset)
         model.to(dtype).save_pretrained(path, max_shard_size=max_shard_size)
-        self.model = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        self._greedy: dict[tuple[int, ...], list[int]] = {}
 
     def logits(self, tokens: list[int]) -> Tensor:
         """After the last of `tokens`, [vocab_size]."""
+        return self.all_logits(tokens)[-1]
+
+    def all_logits(self, tokens: list[int]) -> Tensor:
+        """After each of `tokens`, [len(tokens), vocab_size]."""
         with torch.inference_mode():
-            logits: Tensor = self.model(torch.tensor([tokens])).logits[0, -1]
+            logits: Tensor = self.model(torch.tensor([tokens]), use_cache=False).logits[0]
         return logits
 
     def greedy(self, prompt: list[int], count: int) -> list[int]:
-        tokens = list(prompt)
-        for _ in range(count):
-            tokens.append(int(self.logits(tokens).argmax()))
-        return tokens[len(prompt) :]
+        """The best `count` tokens after `prompt`, without a cache; remembered."""
+        tokens = self._greedy.setdefault(tuple(prompt), [])
+        while len(tokens) < count:
+            tokens.append(int(self.logits(prompt + tokens).argmax()))
+        return tokens[:count]
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:

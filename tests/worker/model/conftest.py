@@ -1,9 +1,36 @@
 """One thread for all models here: they are tiny, and threads only wait for each other."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
+
+from tests.worker.model.checkpoints import Reference
+from tests.worker.model.families import FAMILIES
+
+References = Callable[[str], Reference]
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def reference_of(tmp_path_factory: pytest.TempPathFactory) -> References:
+    """The reference of a family, made once."""
+    made: dict[str, Reference] = {}
+
+    def reference_of(name: str) -> Reference:
+        if name not in made:
+            config_type, fields = FAMILIES[name]
+            path = tmp_path_factory.mktemp("family")
+            made[name] = Reference(path, config_type=config_type, **fields)
+        return made[name]
+
+    return reference_of
+
+
+@pytest.fixture(scope="session", params=FAMILIES)
+def family(request: pytest.FixtureRequest, reference_of: References) -> Reference:
+    return reference_of(request.param)

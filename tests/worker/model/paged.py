@@ -1,15 +1,26 @@
-"""Drives a `TorchModelRunner` without a scheduler: lays rows out in pages and builds batches."""
+"""Lays rows out in pages and builds batches of them, without a scheduler.
+
+`Paged` runs them on a `TorchModelRunner`; `BareModel` on a model, its pool and the torch backend.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.memory.kv_pool import TokenToKVPool
+from pando_worker.models.config import read_config
+from pando_worker.models.loader import build_model, load_weights
+from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.batch import ForwardBatch, SamplingBatch
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import DType, WorkerSettings
+
+CPU = torch.device("cpu")
 
 
 @dataclass(slots=True)
@@ -23,9 +34,98 @@ class Row:
         return len(self.tokens) - self.cached
 
 
-class Paged:
-    """A runner and its pages, handed out in random order so that no two neighbours are a row's."""
+class Pages:
+    """Handed out in random order, so that no two neighbours are a row's."""
 
+    def __init__(self, num_pages: int, page_size: int) -> None:
+        self._page_size = page_size
+        self._random = np.random.default_rng(0)
+        self._num_pages = num_pages
+        self._free = self._random.permutation(num_pages).tolist()
+
+    def fork(self, row: Row, tokens: list[int], pages: int) -> Row:
+        """A row of `tokens` that shares the first pages of another one, already cached there."""
+        return Row(tokens, row.pages[:pages], pages * self._page_size)
+
+    def batch(self, rows: Sequence[Row], counts: Sequence[int]) -> ForwardBatch:
+        """The next `counts` tokens of the rows, which have them cached then."""
+        positions = [np.arange(r.cached, r.cached + n) for r, n in zip(rows, counts, strict=True)]
+        ids = [r.tokens[r.cached : r.cached + n] for r, n in zip(rows, counts, strict=True)]
+        for row, count in zip(rows, counts, strict=True):
+            row.cached += count
+            while len(row.pages) * self._page_size < row.cached:
+                row.pages.append(self._free.pop())
+        width = max(len(row.pages) for row in rows)
+        table = self._random.integers(0, self._num_pages, (len(rows), width))
+        for index, row in enumerate(rows):
+            table[index, : len(row.pages)] = row.pages
+        slots = [
+            table[index, where // self._page_size] * self._page_size + where % self._page_size
+            for index, where in enumerate(positions)
+        ]
+        samples = [index for index, row in enumerate(rows) if row.pending == 0]
+        return ForwardBatch(
+            input_ids=np.concatenate(ids).astype(np.int64),
+            positions=np.concatenate(positions).astype(np.int64),
+            out_slots=np.concatenate(slots).astype(np.int64),
+            extend_lens=np.array(counts, dtype=np.int32),
+            seq_lens=np.array([row.cached for row in rows], dtype=np.int32),
+            page_table=table.astype(np.int32),
+            page_size=self._page_size,
+            req_rows=np.arange(len(rows)),
+            sample_rows=np.array(samples, dtype=np.int64),
+            sampling=greedy(len(samples)),
+        )
+
+
+class BareModel:
+    """A model, one rank's share of it where there is a group, and its KV pool."""
+
+    def __init__(
+        self,
+        model_dir: Path,
+        page_size: int = 4,
+        tokens: int = 4096,
+        *,
+        dtype: torch.dtype = torch.float32,
+        group: ParallelGroup | None = None,
+        context_length: int | None = None,
+    ) -> None:
+        self.model = build_model(read_config(model_dir), dtype, CPU, group, context_length)
+        load_weights(self.model, model_dir, CPU)
+        self.pool = TokenToKVPool(self.model.attention_layers, tokens, dtype, CPU)
+        for tensor in (*self.pool.k, *self.pool.v):
+            tensor.fill_(torch.nan)  # what others left there must not show
+        self._attention = TorchAttention(self.pool)
+        self.pages = Pages(tokens // page_size, page_size)
+
+    def run(self, rows: Sequence[Row], chunk: int = 1 << 30) -> Tensor:
+        """Run at most `chunk` pending tokens of each row; logits after each of them."""
+        batch = self.pages.batch(rows, [min(chunk, row.pending) for row in rows])
+        self._attention.plan(batch)
+        ids, positions = map(torch.from_numpy, (batch.input_ids, batch.positions))
+        return self.model.logits(self.model(ids, positions, self._attention))
+
+    def greedy(self, prompts: Sequence[list[int]], count: int, chunk: int) -> list[list[int]]:
+        """The best `count` tokens after each prompt. Rows join one after the other, so that most
+        batches mix decodes with chunks of prefills."""
+        rows = [Row(list(tokens)) for tokens in prompts]
+        goals = [len(tokens) + count for tokens in prompts]
+        step = 0
+        while active := [
+            r for r, g in zip(rows[: 1 + step // 3], goals, strict=False) if len(r.tokens) < g
+        ]:
+            before = [row.cached for row in active]
+            best = self.run(active, chunk).argmax(-1).tolist()
+            for row, cached in zip(active, before, strict=True):
+                own, best = best[: row.cached - cached], best[row.cached - cached :]
+                if row.pending == 0:
+                    row.tokens.append(own[-1])
+            step += 1
+        return [row.tokens[-count:] for row in rows]
+
+
+class Paged:
     def __init__(
         self, model: Path, page_size: int = 4, tokens: int = 4096, dtype: DType = DType.AUTO
     ) -> None:
@@ -38,22 +138,15 @@ class Paged:
                 dtype=dtype,
             )
         )
-        self.page_size = page_size
-        self._random = np.random.default_rng(0)
-        self._num_pages = self.runner.capacity_tokens // page_size
-        self._free = self._random.permutation(self._num_pages).tolist()
-
-    def fork(self, row: Row, tokens: list[int], pages: int) -> Row:
-        """A row of `tokens` that shares the first pages of another one, already cached there."""
-        return Row(tokens, row.pages[:pages], pages * self.page_size)
+        self.pages = Pages(self.runner.capacity_tokens // page_size, page_size)
 
     def logits(self, rows: Sequence[Row]) -> Tensor:
         """Run all that is pending of all rows, [rows, vocab_size]."""
-        return self.runner.logits(self._batch(rows, [row.pending for row in rows]))
+        return self.runner.logits(self.pages.batch(rows, [row.pending for row in rows]))
 
     def step(self, rows: Sequence[Row], chunk: int) -> list[int | None]:
         """Run at most `chunk` tokens of each row, and append the next to those that are through."""
-        batch = self._batch(rows, [min(chunk, row.pending) for row in rows])
+        batch = self.pages.batch(rows, [min(chunk, row.pending) for row in rows])
         launched = self.runner.launch(batch)
         launched.sample(None)
         tokens = launched.result().tokens.tolist()
@@ -61,35 +154,6 @@ class Paged:
         for index, token in sampled.items():
             rows[index].tokens.append(token)
         return [sampled.get(index) for index in range(len(rows))]
-
-    def _batch(self, rows: Sequence[Row], counts: Sequence[int]) -> ForwardBatch:
-        positions = [np.arange(r.cached, r.cached + n) for r, n in zip(rows, counts, strict=True)]
-        ids = [r.tokens[r.cached : r.cached + n] for r, n in zip(rows, counts, strict=True)]
-        for row, count in zip(rows, counts, strict=True):
-            row.cached += count
-            while len(row.pages) * self.page_size < row.cached:
-                row.pages.append(self._free.pop())
-        width = max(len(row.pages) for row in rows)
-        table = self._random.integers(0, self._num_pages, (len(rows), width))
-        for index, row in enumerate(rows):
-            table[index, : len(row.pages)] = row.pages
-        slots = [
-            table[index, where // self.page_size] * self.page_size + where % self.page_size
-            for index, where in enumerate(positions)
-        ]
-        samples = [index for index, row in enumerate(rows) if row.pending == 0]
-        return ForwardBatch(
-            input_ids=np.concatenate(ids).astype(np.int64),
-            positions=np.concatenate(positions).astype(np.int64),
-            out_slots=np.concatenate(slots).astype(np.int64),
-            extend_lens=np.array(counts, dtype=np.int32),
-            seq_lens=np.array([row.cached for row in rows], dtype=np.int32),
-            page_table=table.astype(np.int32),
-            page_size=self.page_size,
-            req_rows=np.arange(len(rows)),
-            sample_rows=np.array(samples, dtype=np.int64),
-            sampling=greedy(len(samples)),
-        )
 
 
 def greedy(rows: int) -> SamplingBatch:

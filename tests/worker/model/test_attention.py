@@ -1,0 +1,187 @@
+"""The torch backend against attention written out in float64, for all that a layer may ask."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.memory.kv_pool import TokenToKVPool
+from pando_worker.runner.batch import ForwardBatch
+from tests.worker.model.paged import greedy
+
+CPU = torch.device("cpu")
+SINKS = torch.tensor([1.5, -2.0, 0.0, 4.0])
+LAYERS = {
+    "grouped heads": AttentionLayer(
+        index=0, heads=4, kv_heads=2, head_dim=16, v_head_dim=16, scale=0.25
+    ),
+    "a head a head": AttentionLayer(
+        index=1, heads=4, kv_heads=4, head_dim=8, v_head_dim=8, scale=0.3
+    ),
+    "scale": AttentionLayer(index=2, heads=4, kv_heads=1, head_dim=16, v_head_dim=16, scale=0.9),
+    "narrow values": AttentionLayer(
+        index=3, heads=4, kv_heads=2, head_dim=24, v_head_dim=16, scale=0.2
+    ),
+    "wide values": AttentionLayer(
+        index=4, heads=4, kv_heads=2, head_dim=8, v_head_dim=32, scale=0.2, window=40
+    ),
+    "window": AttentionLayer(
+        index=5, heads=4, kv_heads=2, head_dim=16, v_head_dim=16, scale=0.25, window=7
+    ),
+    "window of itself": AttentionLayer(
+        index=6, heads=4, kv_heads=2, head_dim=16, v_head_dim=16, scale=0.25, window=1
+    ),
+    "window of several blocks": AttentionLayer(
+        index=7, heads=4, kv_heads=2, head_dim=16, v_head_dim=16, scale=0.25, window=300
+    ),
+    "soft cap": AttentionLayer(
+        index=8, heads=4, kv_heads=2, head_dim=16, v_head_dim=16, scale=1.0, soft_cap=2.0
+    ),
+    "sinks": AttentionLayer(
+        index=9, heads=4, kv_heads=2, head_dim=16, v_head_dim=16, scale=0.25, sinks=SINKS
+    ),
+    "all of it": AttentionLayer(
+        index=10,
+        heads=4,
+        kv_heads=2,
+        head_dim=16,
+        v_head_dim=8,
+        scale=0.8,
+        window=7,
+        soft_cap=3.0,
+        sinks=SINKS,
+    ),
+}
+# (cached, new) tokens of each row
+BATCHES = {
+    "decodes": [(0, 1), (1, 1), (6, 1), (7, 1), (700, 1), (300, 1), (40, 1)],
+    "decodes of one length": [(9, 1), (9, 1)],
+    "prefills": [(0, 5), (0, 300), (0, 2)],
+    "chunks after a cached prefix": [(3, 5), (290, 300), (64, 256), (10, 2)],
+    "all mixed": [(0, 1), (20, 30), (33, 1), (0, 9), (600, 1), (5, 2)],
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    batch: ForwardBatch
+    slots: list[Tensor]  # of each row's tokens, cached and new
+
+
+def case(rows: list[tuple[int, int]], page_size: int) -> Case:
+    """Pages in random order, so that no two neighbours are a row's."""
+    random = np.random.default_rng(0)
+    lengths = np.array([cached + new for cached, new in rows], dtype=np.int32)
+    counts = -(-lengths // page_size)
+    pages = random.permutation(int(counts.sum())).astype(np.int32)
+    table = random.choice(pages, (len(rows), counts.max()))
+    slots, out = [], []
+    for index, (cached, new) in enumerate(rows):
+        first = int(counts[:index].sum())
+        table[index, : counts[index]] = pages[first : first + counts[index]]
+        where = np.arange(cached + new)
+        own = table[index, where // page_size].astype(np.int64) * page_size + where % page_size
+        slots.append(torch.from_numpy(own))
+        out.append(own[cached:])
+    return Case(
+        slots=slots,
+        batch=ForwardBatch(
+            input_ids=np.zeros(sum(new for _, new in rows), dtype=np.int64),
+            positions=np.concatenate([np.arange(c, c + n) for c, n in rows]),
+            out_slots=np.concatenate(out),
+            extend_lens=np.array([new for _, new in rows], dtype=np.int32),
+            seq_lens=lengths,
+            page_table=table.astype(np.int32),
+            page_size=page_size,
+            req_rows=np.arange(len(rows)),
+            sample_rows=np.arange(len(rows)),
+            sampling=greedy(len(rows)),
+        ),
+    )
+
+
+def brute_force(q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
+    """A row's new queries, its last ones, over all of its keys, in float64."""
+    group = layer.heads // layer.kv_heads
+    k, v = (t.double().repeat_interleave(group, dim=1) for t in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q.double(), k) * layer.scale
+    if layer.soft_cap is not None:
+        scores = layer.soft_cap * torch.tanh(scores / layer.soft_cap)
+    query = torch.arange(len(k) - len(q), len(k))[:, None]
+    key = torch.arange(len(k))[None, :]
+    visible = key <= query
+    if layer.window is not None:
+        visible &= query - key < layer.window
+    weights = scores.masked_fill(~visible, -torch.inf).exp()
+    total = weights.sum(-1, keepdim=True)
+    if layer.sinks is not None:
+        total = total + layer.sinks.double().exp()[:, None, None]
+    return torch.einsum("hqk,khd->qhd", weights / total, v)
+
+
+def rows_of(batch: ForwardBatch, tokens: Tensor) -> Iterator[Tensor]:
+    yield from torch.split(tokens, batch.extend_lens.tolist())
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+@pytest.mark.parametrize("rows", BATCHES.values(), ids=BATCHES.keys())
+def test_attention_equals_brute_force(rows: list[tuple[int, int]], page_size: int) -> None:
+    """All layers share one pool and one plan, as in a model whose layers differ."""
+    made = case(rows, page_size)
+    torch.manual_seed(0)
+    num_slots = max(int(slots.max()) for slots in made.slots) + 1
+    pool = TokenToKVPool(list(LAYERS.values()), num_slots, torch.float32, CPU)
+    attention = TorchAttention(pool)
+    attention.plan(made.batch)
+    for name, layer in LAYERS.items():
+        whole_k = torch.randn(num_slots, layer.kv_heads, layer.head_dim)
+        whole_v = torch.randn(num_slots, layer.kv_heads, layer.v_head_dim)
+        pool.k[layer.index].fill_(torch.nan)  # what nobody stored
+        pool.v[layer.index].fill_(torch.nan)
+        for slots, (cached, _) in zip(made.slots, rows, strict=True):
+            pool.store(
+                layer.index, slots[:cached], whole_k[slots[:cached]], whole_v[slots[:cached]]
+            )
+        new = torch.from_numpy(made.batch.out_slots)
+        q = torch.randn(len(new), layer.heads, layer.head_dim)
+        out = attention.forward(q, whole_k[new], whole_v[new], layer)
+        expected = [
+            brute_force(row, whole_k[slots], whole_v[slots], layer)
+            for row, slots in zip(rows_of(made.batch, q), made.slots, strict=True)
+        ]
+        torch.testing.assert_close(
+            out.double(),
+            torch.cat(expected),
+            atol=1e-5,
+            rtol=1e-5,
+            msg=partial("{}: {}".format, name),
+        )
+
+
+def test_keys_behind_the_window_are_never_read() -> None:
+    """Their pages may have been given to others, who left what is not finite there."""
+    layer = LAYERS["window"]
+    assert layer.window is not None
+    rows = [(40, 1), (40, 3), (100, 1)]
+    made = case(rows, page_size=4)
+    num_slots = max(int(slots.max()) for slots in made.slots) + 1
+    only = AttentionLayer(
+        index=0, heads=4, kv_heads=2, head_dim=16, v_head_dim=16, scale=0.25, window=layer.window
+    )
+    pool = TokenToKVPool([only], num_slots, torch.float32, CPU)
+    for slots, (cached, _) in zip(made.slots, rows, strict=True):
+        seen = slots[cached + 1 - layer.window : cached]
+        for tensor in (pool.k[0], pool.v[0]):
+            tensor[slots[:cached]] = torch.nan
+            tensor[seen] = 1.0
+    attention = TorchAttention(pool)
+    attention.plan(made.batch)
+    new = len(made.batch.out_slots)
+    kv = torch.ones(new, 2, 16)
+    assert attention.forward(torch.ones(new, 4, 16), kv, kv, only).isfinite().all()
