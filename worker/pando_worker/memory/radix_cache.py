@@ -1,64 +1,87 @@
-"""`RadixCache`: the prefixes whose keys and values the pool holds, as a compressed radix tree.
+"""`RadixCache`: the prefixes whose keys and values are kept, as a compressed radix tree.
 
-An edge holds a run of whole pages: `key`, their token ids, and `pages`, where they lie in the KV
-pool. Requests lock the path they use (`lock_ref`); what nobody locks is evictable.
+An edge holds a run of whole pages (`TreeNode`). Requests lock the path they use (`lock_ref`); what
+nobody locks is evictable, in the order of the eviction policy, leaves first.
 
-Eviction order needs no heap. `_evictable` is an ordered dict of all unlocked nodes, oldest first.
-Whoever touches or unlocks a path moves its nodes to the end, deepest first, so a node always stands
-behind its descendants; and a locked node's ancestors are locked, so an unlocked node has only
-unlocked descendants. Hence the first entry is always a leaf, and the least recently used one:
-evicting costs O(evicted), whatever the size of the tree.
+With a host tier, a node that leaves the device may stay in the tree with pages in host memory. What
+is on the device is closed under prefixes: below a node that is on the host alone, all are. A match
+tells how far it is on the device and how far it goes on on the host; `load` brings that part back.
+Copies are queued in the `HostTier`, which says why their order is right.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pando_worker.memory.eviction import make_order
+from pando_worker.memory.ghost_list import GhostList
+from pando_worker.memory.host_tier import HostTier
 from pando_worker.memory.page_allocator import PageAllocator, Pages
+from pando_worker.memory.tree_node import (
+    NO_MARKS,
+    NO_PAGES,
+    NO_TOKENS,
+    Marks,
+    Tokens,
+    TreeNode,
+    common_prefix,
+    cut,
+)
 
-Tokens = NDArray[np.int32]
-
-_NO_TOKENS: Tokens = np.empty(0, dtype=np.int32)
-_NO_PAGES: Pages = np.empty(0, dtype=np.int32)
-
-
-class TreeNode:
-    __slots__ = ("children", "key", "lock_ref", "pages", "parent")
-
-    def __init__(self, parent: "TreeNode | None", key: Tokens, pages: Pages) -> None:
-        self.parent = parent
-        self.key = key  # [len(pages) * page_size]
-        self.pages = pages
-        self.children: dict[bytes, TreeNode] = {}  # by the bytes of a child's first page
-        self.lock_ref = 0  # locks on this node or below it
+__all__ = ["Match", "RadixCache", "Tokens", "TreeNode"]
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The longest cached prefix of a key: its pages in order and the node at which it ends."""
+    """The longest cached prefix of a key."""
 
-    pages: Pages
-    node: TreeNode
+    pages: Pages  # of its part on the device, in order
+    node: TreeNode  # where that part ends: to be locked
+    host_pages: int  # how many more pages are on the host alone
+    end: TreeNode  # where these end; `node` if there are none
 
 
 class RadixCache:
-    """Owns the pages that requests left behind, and gives them back to the allocator by LRU.
+    """Owns the pages that requests left behind, and gives them back to the allocator.
 
     With `enabled=False` nothing ever matches and nothing is kept.
+
+    Attributes:
+        evicted_pages: pages whose content was forgotten: neither on the device nor on the host
+        hot_evicted_tokens: evicted, and soon asked for again; see `GhostList`
     """
 
-    def __init__(self, allocator: PageAllocator, page_size: int, *, enabled: bool = True) -> None:
+    def __init__(
+        self,
+        allocator: PageAllocator,
+        page_size: int,
+        *,
+        enabled: bool = True,
+        policy: str = "lru",
+        host: HostTier | None = None,
+        block_tokens: int = 64,
+    ) -> None:
+        """
+        Args:
+            policy: `lru`, `lfu` or `fifo`; see `eviction.py`.
+            block_tokens: of evicted tokens recognized as one, and moved to the host together.
+        """
         self.page_size = page_size
         self.enabled = enabled
         self._allocator = allocator
-        self.root = TreeNode(None, _NO_TOKENS, _NO_PAGES)
+        self.root = TreeNode(None, NO_TOKENS, 0)
+        self.root.pages = NO_PAGES
         self.root.lock_ref = 1  # never evicted
-        self._evictable: OrderedDict[TreeNode, None] = OrderedDict()
+        self._order = make_order(policy)
+        self._host = host
+        held = allocator.num_pages + (host.allocator.num_pages if host else 0)
+        self._ghosts = GhostList(held * page_size, page_size, block_tokens)
+        self._now = 0
         self.evictable_pages = 0
         self.protected_pages = 0
+        self.evicted_pages = 0
+        self.hot_evicted_tokens = 0
 
     def reset(self) -> None:
         """Forget everything and free its pages.
@@ -68,7 +91,13 @@ class RadixCache:
         """
         if self.protected_pages:
             raise RuntimeError(f"the radix cache is in use: {self.pretty_print()}")
-        self.evict(self.evictable_pages)
+        evicted = self.evicted_pages
+        for child in list(self.root.children.values()):
+            self._forget(child)
+        self.evicted_pages = evicted
+        self._ghosts.clear()
+
+    # Find
 
     def prefix_len(self, key: Tokens) -> int:
         """Tokens of `key` that are cached; changes nothing, not even what is recent."""
@@ -81,100 +110,247 @@ class RadixCache:
     def match_prefix(self, key: Tokens) -> Match:
         """The longest cached prefix of whole pages; marks it as just used.
 
-        Splits the last edge where `key` leaves it, so that the match ends at a node to lock.
+        Splits the last edge where `key` leaves it, so that the match ends at a node.
         """
-        node, pages = self.root, []
+        device = end = self.root
+        pages: list[Pages] = []
+        host_pages = 0
         for child, matched in self._walk(key):
-            node = child if matched == len(child.pages) else self._split(child, matched)
-            pages.append(node.pages)
-        self._touch(node)
-        return Match(np.concatenate(pages) if pages else _NO_PAGES, node)
+            end = child if matched == child.num_pages else self._split(child, matched)
+            if end.pages is None:
+                host_pages += matched
+            else:
+                device = end
+                pages.append(end.pages)
+        self._touch(end)
+        return Match(np.concatenate(pages) if pages else NO_PAGES, device, host_pages, end)
+
+    def count_use(self, key: Tokens, match: Match) -> None:
+        """A request for `key` was admitted with `match`, which is locked: hits, hot evictions, and
+        the stores that hits lead to."""
+        for node in list(match.end.path_up()):
+            node.hits += 1
+            if self._host and self._host.store_hits and node.hits >= self._host.store_hits:
+                self._back_up(node)
+        if len(self._ghosts):
+            marks = self._ghosts.marks(key, match.end.end, self._marks_before(match.end))
+            self.hot_evicted_tokens += self._ghosts.asked(marks)
+
+    # Keep
 
     def insert(self, key: Tokens, pages: Pages) -> int:
         """Store `pages` under `key`; they are `len(key) / page_size` many.
 
-        Returns how many leading pages the tree had already. Those of the caller's pages stay the
-        caller's; from there on they belong to the tree.
+        Returns how many leading pages the tree had on the device already. Those of the caller's
+        pages stay the caller's; from there on they belong to the tree.
         """
         match = self.match_prefix(key)
-        known = len(match.pages)
+        known = start = len(match.pages)
+        for node in _path_down(match.node, match.end):  # computed anew instead of loaded
+            count = node.num_pages
+            self._arrive(node, pages[start : start + count].copy())
+            start += count
+        end = match.end
+        if start < len(pages):
+            end = TreeNode(end, key[end.end :].copy(), len(key))
+            end.marks = self._ghosts.marks(key, match.end.end, self._marks_before(match.end))
+            match.end.children[self._edge(end.key)] = end
+            self._arrive(end, pages[start:].copy())
         if known < len(pages):
-            leaf = TreeNode(match.node, key[known * self.page_size :].copy(), pages[known:].copy())
-            match.node.children[self._edge(leaf.key)] = leaf
-            self._evictable[leaf] = None
-            self.evictable_pages += len(leaf.pages)
-            self._touch(leaf)
+            self._touch(end)
         return known
 
+    def load(self, match: Match) -> Match:
+        """Bring what `match` found on the host back to the device, by copies that run before the
+        next batch; returns the match with all its pages on the device.
+
+        `match.node` is locked, and `match.host_pages` can be had by evicting others.
+        """
+        assert self._host is not None
+        nodes = _path_down(match.node, match.end)
+        for node in nodes:
+            self._host.begin_load(node)
+        self.evict(match.host_pages - self._allocator.num_free)
+        pages = self._allocator.alloc(match.host_pages)
+        start = 0
+        for node in nodes:
+            count = node.num_pages
+            self._arrive(node, pages[start : start + count].copy())
+            self._host.load(node)
+            start += count
+        self._touch(match.end)
+        return Match(np.concatenate((match.pages, pages)), match.end, 0, match.end)
+
+    def back_up(self, key: Tokens) -> None:
+        """Store what is cached of `key` on the host as well, as far as there is room."""
+        for node in list(self.match_prefix(key).node.path_up()):
+            self._back_up(node)
+
+    # Lock
+
     def inc_lock_ref(self, node: TreeNode) -> None:
-        """Protect the path from the root to `node`."""
-        for each in self._path_up(node):
+        """Protect the path from the root to `node`, which is on the device."""
+        for each in node.path_up():
             if each.lock_ref == 0:
-                del self._evictable[each]
-                self.evictable_pages -= len(each.pages)
-                self.protected_pages += len(each.pages)
+                self._order.discard(each)
+                self.evictable_pages -= each.num_pages
+                self.protected_pages += each.num_pages
             each.lock_ref += 1
 
     def dec_lock_ref(self, node: TreeNode) -> None:
         """Undo one `inc_lock_ref`; what becomes evictable counts as just used."""
-        for each in self._path_up(node):
+        self._now += 1
+        for each in node.path_up():
             each.lock_ref -= 1
             if each.lock_ref == 0:
-                self._evictable[each] = None
-                self.evictable_pages += len(each.pages)
-                self.protected_pages -= len(each.pages)
+                each.used = self._now
+                self._order.add(each)
+                self.evictable_pages += each.num_pages
+                self.protected_pages -= each.num_pages
+
+    # Evict
 
     def evict(self, count: int) -> int:
-        """Free the `count` least recently used pages, or all evictable ones; returns how many.
+        """Free at least `count` pages of the device, or all evictable ones; returns how many.
 
-        A leaf that holds more than is needed only loses its end.
+        A leaf that holds more than is needed only loses its end. Where that goes to the host it is
+        not less than a block, so that no page gets a node of its own.
         """
         freed = 0
-        while freed < count and self._evictable:
-            leaf = next(iter(self._evictable))
-            keep = max(0, len(leaf.pages) - (count - freed))
-            self._allocator.free(leaf.pages[keep:])
-            freed += len(leaf.pages) - keep
-            if keep:
-                leaf.pages = leaf.pages[:keep].copy()
-                leaf.key = leaf.key[: keep * self.page_size].copy()
-            else:
-                assert leaf.parent is not None
-                del leaf.parent.children[self._edge(leaf.key)]
-                del self._evictable[leaf]
-        self.evictable_pages -= freed
+        while freed < count and (leaf := self._order.first()):
+            freed += self._evict_end(leaf, count - freed)
         return freed
 
-    def nodes(self) -> Iterator[TreeNode]:
-        """All nodes but the root, parents before children."""
-        stack = [self.root]
-        while stack:
-            node = stack.pop()
-            if node is not self.root:
-                yield node
-            stack.extend(node.children.values())
+    def _evict_end(self, leaf: TreeNode, count: int) -> int:
+        """Free the last `count` pages of a leaf, or a few more; returns how many."""
+        keep_on_host = leaf.host_pages is not None or self._stores_on_eviction()
+        if keep_on_host:
+            count = max(count, self._ghosts.block_pages)
+        size = leaf.num_pages
+        if count < size:
+            self._split(leaf, size - count)  # leaf is the lower part now
+        count = leaf.num_pages
+        if keep_on_host and self._back_up(leaf):
+            self._free_device_pages(leaf)
+        else:
+            self._forget(leaf)
+        return count
 
-    def pretty_print(self) -> str:
-        """The tree as indented lines, for debugging: tokens, pages and locks of each edge."""
-        lines = [f"root, {self.evictable_pages} evictable and {self.protected_pages} locked pages"]
-        stack = [(child, 1) for child in self.root.children.values()]
-        while stack:
-            node, depth = stack.pop()
-            head = " ".join(map(str, node.key[:8])) + (" …" if len(node.key) > 8 else "")
-            lines.append(
-                f"{'  ' * depth}{len(node.key)} tokens [{head}] in {len(node.pages)} pages,"
-                f" lock_ref {node.lock_ref}"
-            )
-            stack.extend((child, depth + 1) for child in node.children.values())
-        return "\n".join(lines)
+    def _stores_on_eviction(self) -> bool:
+        """A page that is stored now and wanted again is copied twice."""
+        return self._host is not None and self._host.store_hits is None and self._host.pays(2)
+
+    def _back_up(self, node: TreeNode) -> bool:
+        """Store a node on the host; False, and nothing was stored, where there is no room."""
+        assert self._host is not None
+        if node.host_pages is None and self._make_host_room(node.num_pages):
+            self._host.store(node)
+        return node.host_pages is not None
+
+    def _make_host_room(self, count: int) -> bool:
+        """Free host pages until there are `count`; False, and nothing was freed, if that many
+        cannot be had."""
+        host = self._host
+        assert host is not None
+        if count > host.allocator.num_free + host.evictable_pages:
+            return False
+        while (missing := count - host.allocator.num_free) > 0:
+            oldest = host.oldest()
+            if oldest.pages is not None:
+                host.drop(oldest)  # it stays on the device
+                continue
+            missing = max(missing, self._ghosts.block_pages)
+            if missing < oldest.num_pages:
+                self._split(oldest, oldest.num_pages - missing)
+            self._forget(oldest)
+        return True
+
+    def _forget(self, node: TreeNode) -> None:
+        """Take a node and all below it out of the tree; nothing of it is locked."""
+        assert node.parent is not None
+        for each in node.subtree():
+            self.evicted_pages += each.num_pages
+            self._ghosts.add(each.marks)
+            if each.pages is not None:
+                self._free_device_pages(each)
+            if each.host_pages is not None:
+                assert self._host is not None
+                self._host.drop(each)
+        del node.parent.children[self._edge(node.key)]
+
+    # Parts of the above
+
+    def _arrive(self, node: TreeNode, pages: Pages) -> None:
+        """A node's content is, or will be, in these pages of the device, which are now its own."""
+        assert node.parent is not None
+        node.pages = pages
+        node.created = self._now
+        node.parent.device_children += 1
+        self.evictable_pages += len(pages)
+        self._order.add(node)
+
+    def _free_device_pages(self, node: TreeNode) -> None:
+        assert node.pages is not None
+        assert node.parent is not None
+        pages, node.pages = node.pages, None
+        self._allocator.free(pages)
+        self._order.discard(node)
+        self.evictable_pages -= len(pages)
+        node.parent.device_children -= 1
+        if node.parent.device_children == 0:
+            self._order.expose(node.parent)
+        if self._host:
+            self._host.left_device(node, pages)
+
+    def _split(self, node: TreeNode, count: int) -> TreeNode:
+        """Cut an edge after `count` pages; returns the new node, which is the upper part.
+
+        In the order of eviction the upper part is then the oldest. The caller either evicts the
+        lower part, or touches the upper one.
+        """
+        assert node.parent is not None
+        at = count * self.page_size
+        upper = TreeNode(node.parent, NO_TOKENS, node.start + at)
+        node.parent.children[self._edge(node.key)] = upper
+        upper.children[self._edge(node.key, at)] = node
+        marks = upper.end // self._ghosts.block_tokens - node.start // self._ghosts.block_tokens
+        upper.marks, node.marks = cut(node.marks, marks)
+        upper.key, node.key = cut(node.key, at)
+        node.parent = upper
+        upper.lock_ref, upper.hits = node.lock_ref, node.hits
+        upper.used, upper.created = node.used, node.created
+        if node.pages is not None:
+            upper.pages, node.pages = cut(node.pages, count)
+            upper.device_children = 1
+            if upper.lock_ref == 0:
+                self._order.add_upper(upper)
+        if node.host_pages is not None:
+            assert self._host is not None
+            upper.host_pages, node.host_pages = cut(node.host_pages, count)
+            self._host.add_upper(upper, node)
+        return upper
+
+    def _touch(self, node: TreeNode) -> None:
+        self._now += 1
+        for each in node.path_up():
+            each.used = self._now
+            if each.lock_ref == 0 and each.pages is not None:
+                self._order.touch(each)
+            if each.host_pages is not None:
+                assert self._host is not None
+                self._host.touch(each)
+
+    def _marks_before(self, node: TreeNode) -> Marks:
+        """Marks of which the last is that of the last block that ends in `node` or above it."""
+        return next((each.marks for each in node.path_up() if len(each.marks)), NO_MARKS)
 
     def _walk(self, key: Tokens) -> Iterator[tuple[TreeNode, int]]:
         """The nodes along `key` from the root down, each with how many of its pages match."""
         node, start = self.root, 0
         while child := node.children.get(self._edge(key, start)):
-            matched = self._common_pages(child.key, key[start:])
+            matched = common_prefix(child.key, key[start:]) // self.page_size
             next_start = start + len(child.key)
-            whole = matched == len(child.pages)  # asked before the caller may split the child
+            whole = matched == child.num_pages  # asked before the caller may split the child
             yield child, matched
             if not whole:
                 return
@@ -183,32 +359,35 @@ class RadixCache:
     def _edge(self, key: Tokens, start: int = 0) -> bytes:
         return key[start : start + self.page_size].tobytes()
 
-    def _common_pages(self, a: Tokens, b: Tokens) -> int:
-        length = min(len(a), len(b))
-        differs = a[:length] != b[:length]
-        same = int(differs.argmax()) if differs.any() else length
-        return same // self.page_size
+    # Look
 
-    def _split(self, node: TreeNode, count: int) -> TreeNode:
-        """Cut an edge after `count` pages; returns the new node, which is the upper part."""
-        assert node.parent is not None
-        cut = count * self.page_size
-        upper = TreeNode(node.parent, node.key[:cut].copy(), node.pages[:count].copy())
-        upper.lock_ref = node.lock_ref
-        upper.children[self._edge(node.key, cut)] = node
-        node.parent.children[self._edge(upper.key)] = upper
-        node.parent = upper
-        node.key, node.pages = node.key[cut:].copy(), node.pages[count:].copy()
-        if upper.lock_ref == 0:
-            self._evictable[upper] = None  # at the end: behind its descendants
-        return upper
+    def nodes(self) -> Iterator[TreeNode]:
+        """All nodes but the root, parents before children."""
+        for child in self.root.children.values():
+            yield from child.subtree()
 
-    def _touch(self, node: TreeNode) -> None:
-        for each in self._path_up(node):
-            if each.lock_ref == 0:
-                self._evictable.move_to_end(each)
+    def pretty_print(self) -> str:
+        """The tree as indented lines, for debugging: tokens, pages and locks of each edge."""
+        lines = [f"root, {self.evictable_pages} evictable and {self.protected_pages} locked pages"]
+        stack = [(child, 1) for child in self.root.children.values()]
+        while stack:
+            node, depth = stack.pop()
+            head = " ".join(map(str, node.key[:8])) + (" …" if len(node.key) > 8 else "")
+            host = "" if node.host_pages is None else f", {len(node.host_pages)} of the host"
+            lines.append(
+                f"{'  ' * depth}{len(node.key)} tokens [{head}] in"
+                f" {0 if node.pages is None else len(node.pages)} pages{host},"
+                f" lock_ref {node.lock_ref}"
+            )
+            stack.extend((child, depth + 1) for child in node.children.values())
+        return "\n".join(lines)
 
-    def _path_up(self, node: TreeNode) -> Iterator[TreeNode]:
-        while node.parent is not None:
-            yield node
-            node = node.parent
+
+def _path_down(above: TreeNode, end: TreeNode) -> list[TreeNode]:
+    """The nodes below `above` down to `end`."""
+    path: list[TreeNode] = []
+    while end is not above:
+        path.append(end)
+        assert end.parent is not None
+        end = end.parent
+    return path[::-1]

@@ -9,12 +9,34 @@ request. Within the row of an admitted request:
 
 so at any time free + evictable + protected + owned by requests = capacity, and with no request
 admitted protected and owned are 0.
+
+With a host tier, cached pages may outlive their eviction in host memory. A request that finds them
+there gets pages of the device, into which they are copied before the batch that is launched next:
+`take_copies` belongs to every launch.
 """
 
+from dataclasses import dataclass
+
+from pando_worker.memory.host_tier import HostTier, copying_pays
 from pando_worker.memory.page_allocator import PageAllocator
 from pando_worker.memory.radix_cache import RadixCache
 from pando_worker.memory.req_pool import ReqToTokenPool
+from pando_worker.runner.batch import PageCopies
+from pando_worker.scheduler.rates import Rate
 from pando_worker.scheduler.req import Req
+
+# Under write-through-selective: hits after which a prefix is stored on the host.
+STORE_HITS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMemory:
+    """What the host tier has to work with."""
+
+    pages: int
+    write: str  # the setting `host_write`
+    bytes_per_token: int  # keys and values of all layers
+    copy_rate: Rate  # bytes, as the runner measures them
 
 
 class KVManager:
@@ -26,20 +48,38 @@ class KVManager:
         max_running_requests: int,
         max_request_tokens: int,
         radix_cache: bool = True,
+        eviction_policy: str = "lru",
+        host: HostMemory | None = None,
     ) -> None:
         """
         Args:
             capacity_tokens: size of the KV pool, rounded down to whole pages.
             max_request_tokens: prompt and output of one request; capped at the capacity, so that
                 any request within it can run when it is alone.
+            host: None for no host tier.
         """
         self.page_size = page_size
         self.allocator = PageAllocator(capacity_tokens // page_size)
         self.capacity_tokens = self.allocator.num_pages * page_size
         self.max_request_tokens = min(max_request_tokens, self.capacity_tokens)
         self.rows = ReqToTokenPool(max_running_requests, self.max_request_tokens, page_size)
-        self.cache = RadixCache(self.allocator, page_size, enabled=radix_cache)
-        self.evicted_tokens = 0
+        self.prefill_rate = Rate()  # tokens; a scheduler puts its own measurement here
+        self._host_memory = host
+        self.host: HostTier | None = None
+        if host:
+            self.host = HostTier(
+                host.pages,
+                self.allocator.num_pages,
+                store_hits=STORE_HITS if host.write == "write-through-selective" else None,
+                pays=self._copying_pays,
+            )
+        self.cache = RadixCache(
+            self.allocator,
+            page_size,
+            enabled=radix_cache,
+            policy=eviction_policy,
+            host=self.host,
+        )
 
     @property
     def available_pages(self) -> int:
@@ -54,6 +94,43 @@ class KVManager:
     def pinned_tokens(self) -> int:
         return (self.allocator.num_pages - self.available_pages) * self.page_size
 
+    @property
+    def free_tokens(self) -> int:
+        return self.allocator.num_free * self.page_size
+
+    @property
+    def evicted_tokens(self) -> int:
+        """Cached tokens that were forgotten so far; what moved to the host is not among them."""
+        return self.cache.evicted_pages * self.page_size
+
+    @property
+    def hot_evicted_tokens(self) -> int:
+        """Of these, the ones that were asked for again soon; see `GhostList`."""
+        return self.cache.hot_evicted_tokens
+
+    @property
+    def host_capacity_tokens(self) -> int:
+        return self.host.allocator.num_pages * self.page_size if self.host else 0
+
+    @property
+    def host_tokens(self) -> int:
+        """Tokens that the host holds, whether the device has them too or not."""
+        return self.host.held_pages * self.page_size if self.host else 0
+
+    @property
+    def host_stored_tokens(self) -> int:
+        """Tokens copied from the device to the host so far."""
+        return self.host.stored_pages * self.page_size if self.host else 0
+
+    @property
+    def host_loaded_tokens(self) -> int:
+        """Tokens copied from the host to the device so far."""
+        return self.host.loaded_pages * self.page_size if self.host else 0
+
+    def take_copies(self) -> tuple[PageCopies | None, PageCopies | None]:
+        """Stores and loads for the batch that is about to be launched; see `HostTier`."""
+        return self.host.take_copies() if self.host else (None, None)
+
     def pages_for(self, tokens: int) -> int:
         return -(-tokens // self.page_size)
 
@@ -65,12 +142,18 @@ class KVManager:
         """
         if self.rows.num_free == 0:
             return False
-        match = self.cache.match_prefix(req.tokens(req.matchable))
+        key = req.tokens(req.matchable)
+        match = self.cache.match_prefix(key)
         self.cache.inc_lock_ref(match.node)
-        hit = len(match.pages)
-        if self.pages_for(req.num_tokens) - hit + reserve > self.available_pages:
+        if self.pages_for(req.num_tokens) - len(match.pages) + reserve > self.available_pages:
             self.cache.dec_lock_ref(match.node)
             return False
+        if match.host_pages and self._copying_pays(1):
+            on_device, match = match.node, self.cache.load(match)
+            self.cache.inc_lock_ref(match.node)
+            self.cache.dec_lock_ref(on_device)
+        self.cache.count_use(key, match)
+        hit = len(match.pages)
         req.row = self.rows.alloc()
         req.node = match.node
         req.tree_pages = req.num_pages = hit
@@ -94,7 +177,7 @@ class KVManager:
             return
         shortage = missing - self.allocator.num_free
         if shortage > 0:
-            self.evicted_tokens += self.cache.evict(shortage) * self.page_size
+            self.cache.evict(shortage)
         end = req.num_pages + missing
         self.rows.pages[req.row, req.num_pages : end] = self.allocator.alloc(missing)
         req.num_pages = end
@@ -123,8 +206,6 @@ class KVManager:
     def cache_finished_req(self, req: Req, end: int | None = None) -> None:
         """Take a request's row; what it computed stays behind in the cache, unlocked.
 
-        Also how a request is retracted: it then waits again, with nothing held.
-
         Args:
             end: how many of its first tokens are computed, `cached_len` if nothing is in flight.
         """
@@ -133,6 +214,17 @@ class KVManager:
             self._give_to_cache(req, count)
             req.tree_pages = count
         self.release(req)
+
+    def retract_req(self, req: Req, end: int | None = None) -> None:
+        """Like `cache_finished_req`, for a request that will come back: it then waits again, with
+        nothing held. Where copying beats computing, what it computed goes to the host, at once or
+        when it is evicted, so that no more than a copy is lost."""
+        key = req.tokens(
+            (req.cached_len if end is None else end) // self.page_size * self.page_size
+        )
+        self.cache_finished_req(req, end)
+        if self.host and self.host.store_hits and self._copying_pays(2):
+            self.cache.back_up(key)
 
     def release(self, req: Req) -> None:
         """Take a request's row and free all that it alone owns."""
@@ -162,6 +254,17 @@ class KVManager:
                 f" evictable, {self.cache.protected_pages} are locked, and {rows} rows are taken;"
                 f" the radix cache: {self.cache.pretty_print()}"
             )
+        if self.host and (lost := self.host.lost_pages):
+            raise RuntimeError(f"{lost} host pages are neither free nor held by the radix cache")
+
+    def _copying_pays(self, copies: int) -> bool:
+        memory = self._host_memory
+        return memory is not None and copying_pays(
+            copies,
+            bytes_per_token=memory.bytes_per_token,
+            copy_bytes_per_s=memory.copy_rate.per_second,
+            prefill_tokens_per_s=self.prefill_rate.per_second,
+        )
 
     def _give_to_cache(self, req: Req, count: int) -> None:
         """Insert a request's first `count` pages; frees those of its own that were there already.

@@ -1,0 +1,183 @@
+"""`HostTier`: which nodes of the prefix tree have pages in host memory, and the copies to make.
+
+It owns the numbers only; the pages themselves are in `host_pool.py`, and the copies travel in the
+next `ForwardBatch`, where stores (device to host) run before loads (host to device) and both before
+the model. Until `take_copies` hands a copy over it is merely queued:
+
+- A device page whose store is queued may be given away at once: what overwrites it runs later.
+- A host page that a queued load reads is not given away: a store into it would run first.
+- When the target of a queued copy is freed, the copy is dropped.
+
+A node is in exactly one of two places here: the LRU order, or `loading` until its load is taken.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import numpy as np
+
+from pando_worker.memory.page_allocator import PageAllocator, Pages
+from pando_worker.memory.tree_node import TreeNode
+from pando_worker.runner.batch import PageCopies
+
+
+def copying_pays(
+    copies: int,
+    *,
+    bytes_per_token: float,
+    copy_bytes_per_s: float,
+    prefill_tokens_per_s: float,
+) -> bool:
+    """Whether a token's keys and values are copied so many times faster than computed anew.
+
+    Both sides are seconds a token. A rate of 0 is one that is not known yet; then copying is tried,
+    which measures it.
+    """
+    if copy_bytes_per_s == 0 or prefill_tokens_per_s == 0:
+        return True
+    return copies * bytes_per_token / copy_bytes_per_s < 1 / prefill_tokens_per_s
+
+
+class HostTier:
+    """
+    Attributes:
+        store_hits: hits after which a node is stored (write-through-selective); None: when it is
+            evicted from the device (write-back).
+        pays: whether so many copies of a token beat computing it again
+        evictable_pages, loading_pages: with the free ones these are all there are
+        stored_pages, loaded_pages: copies handed over so far
+    """
+
+    def __init__(
+        self,
+        num_pages: int,
+        num_device_pages: int,
+        *,
+        store_hits: int | None = None,
+        pays: Callable[[int], bool] = lambda copies: True,
+    ) -> None:
+        self.allocator = PageAllocator(num_pages)
+        self.store_hits = store_hits
+        self.pays = pays
+        self.evictable_pages = 0
+        self.stored_pages = 0
+        self.loaded_pages = 0
+        self.loading: dict[TreeNode, None] = {}
+        self.loading_pages = 0
+        # Whoever touches a path moves it to the end, deepest first: a node that is on the host
+        # alone stands behind its descendants, so if it is the oldest, it is a leaf.
+        self._lru: OrderedDict[TreeNode, None] = OrderedDict()
+        self._stores = _Queue(num_pages)
+        self._loads = _Queue(num_device_pages)
+
+    @property
+    def held_pages(self) -> int:
+        return self.evictable_pages + self.loading_pages
+
+    @property
+    def lost_pages(self) -> int:
+        """0, unless there is a mistake in the bookkeeping."""
+        return self.allocator.num_pages - self.allocator.num_free - self.held_pages
+
+    def oldest(self) -> TreeNode:
+        """Of the nodes that may lose their host pages, the one used longest ago."""
+        return next(iter(self._lru))
+
+    def touch(self, node: TreeNode) -> None:
+        if node not in self.loading:
+            self._lru.move_to_end(node)
+
+    def store(self, node: TreeNode) -> None:
+        """Give a node on the device a copy here; there have to be enough free pages."""
+        assert node.pages is not None
+        assert node.host_pages is None
+        node.host_pages = self.allocator.alloc(len(node.pages))
+        self.evictable_pages += len(node.host_pages)
+        self._stores.add(node.host_pages, node.pages)
+        self._lru[node] = None
+
+    def begin_load(self, node: TreeNode) -> None:
+        """Keep a node's pages until they are copied; `load` follows."""
+        assert node.host_pages is not None
+        del self._lru[node]
+        self.loading[node] = None
+        self.evictable_pages -= len(node.host_pages)
+        self.loading_pages += len(node.host_pages)
+
+    def load(self, node: TreeNode) -> None:
+        """Copy a node's pages to its new ones on the device."""
+        assert node.pages is not None
+        assert node.host_pages is not None
+        self._loads.add(node.pages, node.host_pages)
+
+    def left_device(self, node: TreeNode, pages: Pages) -> None:
+        """A node was evicted from the device pages `pages`."""
+        self._loads.cancel(pages)
+        if node in self.loading:
+            del self.loading[node]
+            self.loading_pages -= len(pages)
+            self.evictable_pages += len(pages)
+            self._lru[node] = None
+        elif node in self._lru:
+            self._lru.move_to_end(node)
+
+    def drop(self, node: TreeNode) -> None:
+        """Free a node's host pages; it is not being loaded."""
+        assert node.host_pages is not None
+        del self._lru[node]
+        self._stores.cancel(node.host_pages)
+        self.evictable_pages -= len(node.host_pages)
+        self.allocator.free(node.host_pages)
+        node.host_pages = None
+
+    def add_upper(self, upper: TreeNode, lower: TreeNode) -> None:
+        """A node was split; see `EvictionOrder.add_upper`."""
+        if lower in self.loading:
+            self.loading[upper] = None
+        else:
+            self._lru[upper] = None
+            self._lru.move_to_end(upper, last=False)
+
+    def take_copies(self) -> tuple[PageCopies | None, PageCopies | None]:
+        """Stores and loads for the batch that is about to be launched."""
+        for node in self.loading:
+            self._lru[node] = None
+        self.loading.clear()
+        self.evictable_pages += self.loading_pages
+        self.loading_pages = 0
+        stores = self._stores.take()
+        loads = self._loads.take()
+        if stores:
+            self.stored_pages += len(stores[0])
+        if loads:
+            self.loaded_pages += len(loads[0])
+        return (
+            PageCopies(host=stores[0], device=stores[1]) if stores else None,
+            PageCopies(device=loads[0], host=loads[1]) if loads else None,
+        )
+
+
+class _Queue:
+    """Copies by their target page, which is unique."""
+
+    def __init__(self, num_targets: int) -> None:
+        self._source: Pages = np.full(num_targets, -1, dtype=np.int32)
+        self._targets: list[Pages] = []
+
+    def add(self, targets: Pages, sources: Pages) -> None:
+        self._source[targets] = sources
+        self._targets.append(targets)
+
+    def cancel(self, targets: Pages) -> None:
+        self._source[targets] = -1
+
+    def take(self) -> tuple[Pages, Pages] | None:
+        """Targets and sources; None if there are none."""
+        if not self._targets:
+            return None
+        targets = np.unique(np.concatenate(self._targets))
+        targets = targets[self._source[targets] >= 0]
+        sources = self._source[targets]
+        self._source[targets] = -1
+        self._targets.clear()
+        return (targets, sources) if len(targets) else None

@@ -1,0 +1,107 @@
+"""`TreeNode`: an edge of the prefix tree with the node at its end.
+
+It stands for a run of whole pages of one prefix: their token ids, and where their keys and values
+lie: in pages of the device's KV pool, in pages of the host's, or in both.
+"""
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pando_worker.memory.page_allocator import Pages
+
+Tokens = NDArray[np.int32]
+Marks = NDArray[np.uint64]  # see ghost_list.py
+
+_Array = TypeVar("_Array", Tokens, Marks)
+
+NO_TOKENS: Tokens = np.empty(0, dtype=np.int32)
+NO_PAGES: Pages = np.empty(0, dtype=np.int32)
+NO_MARKS: Marks = np.empty(0, dtype=np.uint64)
+
+
+class TreeNode:
+    """Fields that count time count operations on the tree."""
+
+    __slots__ = (
+        "children",
+        "created",
+        "device_children",
+        "end",
+        "hits",
+        "host_pages",
+        "key",
+        "lock_ref",
+        "marks",
+        "pages",
+        "parent",
+        "used",
+    )
+
+    def __init__(self, parent: "TreeNode | None", key: Tokens, end: int) -> None:
+        self.parent = parent
+        self.key = key  # [num_pages * page_size]
+        self.end = end  # tokens from the root to the end of this node
+        self.pages: Pages | None = None  # on the device
+        self.host_pages: Pages | None = None
+        self.marks: Marks = NO_MARKS
+        self.children: dict[bytes, TreeNode] = {}  # by the bytes of a child's first page
+        self.device_children = 0  # children that are on the device
+        self.lock_ref = 0  # locks on this node or below it
+        self.hits = 0  # admitted requests that found it
+        self.used = 0  # when it was last matched, inserted or unlocked
+        self.created = 0  # when it came to the device
+
+    @property
+    def start(self) -> int:
+        return self.end - len(self.key)
+
+    @property
+    def num_pages(self) -> int:
+        pages = self.host_pages if self.pages is None else self.pages
+        assert pages is not None, "a node is on the device, on the host, or gone"
+        return len(pages)
+
+    def path_up(self) -> Iterator["TreeNode"]:
+        """From here to the root, without it."""
+        node = self
+        while node.parent is not None:
+            yield node
+            node = node.parent
+
+    def subtree(self) -> Iterator["TreeNode"]:
+        """This node and all below it, parents before children."""
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+
+def common_prefix(a: Tokens, b: Tokens) -> int:
+    """How many leading tokens are equal.
+
+    Compares ever longer blocks, so that a difference near the start costs no look at the rest.
+    """
+    length, start, width = min(len(a), len(b)), 0, 64
+    while start < length:
+        end = min(start + width, length)
+        differs = a[start:end] != b[start:end]
+        first = int(differs.argmax())
+        if differs[first]:
+            return start + first
+        start, width = end, min(4 * width, 65_536)
+    return length
+
+
+def cut(array: _Array, at: int) -> tuple[_Array, _Array]:
+    """`array` before and from `at`. A part is copied if it is the smaller half of its memory:
+    cutting page after page off a long edge then costs what is cut, and at most half lies waste."""
+    return _own(array[:at]), _own(array[at:])
+
+
+def _own(view: _Array) -> _Array:
+    base = view.base
+    return view.copy() if isinstance(base, np.ndarray) and 2 * view.size < base.size else view
