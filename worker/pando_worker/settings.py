@@ -1,6 +1,7 @@
 """Every setting of a worker, in one place: flags, `PANDO_WORKER_…` variables and the YAML file."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -109,6 +110,21 @@ class WorkerSettings(BaseSettings):
     ] = 1024
     radix_cache: Annotated[bool, Field(description="keep and match prefixes")] = True
 
+    log_every_steps: Annotated[
+        int, Field(ge=0, description="steps between two lines of the log on the load; 0 for none")
+    ] = 200
+    profile: Annotated[
+        Path | None, Field(description="directory for a trace of the first busy steps")
+    ] = None
+
+    tool_call_parser: Annotated[
+        Literal["auto", "none", "hermes", "llama3", "mistral"],
+        Field(description="how the model writes tool calls; auto: by its chat template"),
+    ] = "auto"
+    reasoning_parser: Annotated[
+        Literal["auto", "none", "qwen3", "deepseek_r1"],
+        Field(description="how the model marks its reasoning; auto: by its chat template"),
+    ] = "auto"
     max_body_bytes: Annotated[
         int, Field(ge=1, description="longest request body; longer ones get 413")
     ] = 64 * 1024 * 1024

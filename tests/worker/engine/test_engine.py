@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pando_worker.runner.model_runner import TorchModelRunner
+from pando_worker.scheduler.profile import StepProfile
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.scheduler.world import World
@@ -89,3 +90,15 @@ def test_the_shipped_model_answers_as_in_transformers() -> None:
             torch.tensor([ids]), max_new_tokens=24, do_sample=False, eos_token_id=-1
         )
         assert world.tokens[text] == answer[0, len(ids) :].tolist()
+
+
+def test_a_profile_names_the_operators_of_the_steps(tmp_path: Path) -> None:
+    profile = StepProfile(tmp_path / "profile", skip=1, steps=2)
+    world = engine(SHIPPED, pages=16, page_size=16)
+    world.send("a", range(5), max_new_tokens=12)
+    while not profile.done:
+        world.step()
+        profile.update(world.scheduler.meter.steps)
+    world.run()
+    assert (tmp_path / "profile" / "trace.json").stat().st_size > 0
+    assert "aten::linear" in (tmp_path / "profile" / "operators.txt").read_text()

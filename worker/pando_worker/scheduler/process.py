@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import zmq
@@ -23,7 +24,11 @@ from pando_worker.ranks.leader import LeadingRunner, followers
 from pando_worker.runner.batch import ModelRunner
 from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.scheduler import Scheduler
+from pando_worker.scheduler.step_log import StepLog
 from pando_worker.settings import WorkerSettings
+
+if TYPE_CHECKING:
+    from pando_worker.scheduler.profile import StepProfile
 
 log = logging.getLogger("pando.worker.scheduler")
 
@@ -54,7 +59,9 @@ def run_scheduler(
         # The private directory of this worker's sockets.
         directory = Path(command_endpoint.removeprefix("ipc://")).parent
         with followers(settings, directory, configure_logging) as sockets:
-            _Loop(_load(settings, directory, sockets), commands, events).run()
+            scheduler = _load(settings, directory, sockets)
+            profile = _profile(settings.profile)
+            _Loop(scheduler, commands, events, settings.log_every_steps, profile).run()
     except ModelError as error:
         log.error("cannot serve this model: %s", error)
         sys.exit(1)
@@ -87,11 +94,24 @@ def _load(
     return Scheduler(settings, kv, runner)
 
 
+def _profile(directory: Path | None) -> "StepProfile | None":
+    if directory is None:
+        return None
+    from pando_worker.scheduler.profile import StepProfile  # imports torch
+
+    return StepProfile(directory)
+
+
 class _Loop:
     """Drains commands, runs a step, sends what it produced, and again."""
 
     def __init__(
-        self, scheduler: Scheduler, commands: zmq.Socket[bytes], events: zmq.Socket[bytes]
+        self,
+        scheduler: Scheduler,
+        commands: zmq.Socket[bytes],
+        events: zmq.Socket[bytes],
+        log_every_steps: int,
+        profile: "StepProfile | None",
     ) -> None:
         self._scheduler = scheduler
         self._commands = commands
@@ -101,6 +121,8 @@ class _Loop:
         parent = multiprocessing.parent_process()
         assert parent is not None, "the scheduler is a child process of the HTTP process"
         self._parent = parent
+        self._profile = profile
+        self._log = StepLog(log_every_steps)
         self._stats: Stats | None = None
         self._stats_at = 0.0
 
@@ -119,6 +141,8 @@ class _Loop:
             for event in self._scheduler.step():
                 self._send(event)
             self._send_stats()
+            if self._profile and not self._profile.done:
+                self._profile.update(self._scheduler.meter.steps)
 
     def _receive(self) -> None:
         """Take in all commands that have arrived; when idle, wait for one."""
@@ -134,6 +158,7 @@ class _Loop:
         if now - self._stats_at < STATS_MIN_S:
             return
         stats = self._scheduler.stats()
+        self._log.update(stats, now)
         if stats != self._stats or now - self._stats_at >= STATS_MAX_S:
             self._send(stats)
             self._stats, self._stats_at = stats, now

@@ -1,0 +1,54 @@
+"""`pando worker --profile DIR`: a trace of the first busy steps, to see what a step's time goes to.
+
+Written in Chrome's trace format (chrome://tracing, Perfetto), with a table of the dearest operators
+beside it. Profiling slows steps down, so it ends by itself.
+"""
+
+import logging
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+log = logging.getLogger("pando.worker.scheduler")
+
+ROWS = 40  # of the table
+
+
+class StepProfile:
+    def __init__(self, directory: Path, *, skip: int = 20, steps: int = 50) -> None:
+        """
+        Args:
+            skip: steps before, in which kernels are chosen and memory is touched for the first time
+            steps: how many to profile
+        """
+        self._directory = directory
+        self._first, self._last = skip, skip + steps
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            activities.append(ProfilerActivity.CUDA)
+        self._profile = profile(
+            activities=activities,
+            # The model may run in a thread of its own.
+            experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True),
+        )
+        self._started = False
+        self.done = False
+
+    def update(self, steps: int) -> None:
+        """Called between two steps, of which so many have been run."""
+        if not self._started and steps >= self._first:
+            self._started = True
+            self._profile.start()
+        elif self._started and not self.done and steps >= self._last:
+            self.done = True
+            self._profile.stop()
+            self._write()
+
+    def _write(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        trace, table = self._directory / "trace.json", self._directory / "operators.txt"
+        self._profile.export_chrome_trace(str(trace))
+        averages = self._profile.key_averages()
+        table.write_text(averages.table(sort_by="self_cpu_time_total", row_limit=ROWS))
+        log.info("profile of %d steps: %s, %s", self._last - self._first, trace, table)

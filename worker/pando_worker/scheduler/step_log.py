@@ -1,0 +1,41 @@
+"""A line in the log every so many steps: what the worker is busy with."""
+
+import logging
+
+from pando_worker.messages import Stats
+
+log = logging.getLogger("pando.worker.scheduler")
+
+
+class StepLog:
+    def __init__(self, every: int) -> None:
+        """
+        Args:
+            every: steps between two lines; 0 for none.
+        """
+        self._every = every
+        self._last: tuple[float, Stats] | None = None
+
+    def update(self, stats: Stats, now: float) -> None:
+        """Look at the state after some step; `now` in seconds."""
+        if self._last is None:
+            self._last = now, stats
+        before, last = self._last
+        if self._every == 0 or stats.steps_total - last.steps_total < self._every:
+            return
+        seconds = now - before
+        prompt = stats.prompt_tokens_total - last.prompt_tokens_total
+        cached = stats.cached_prompt_tokens_total - last.cached_prompt_tokens_total
+        output = stats.output_tokens_total - last.output_tokens_total
+        log.info(
+            "%d running, %d waiting, KV pool %.0f %% pinned and %.0f %% cached,"
+            " %.0f %% of %d prompt tokens from the cache, %.0f output tokens/s",
+            stats.running,
+            stats.waiting,
+            100 * stats.pinned_tokens / stats.capacity_tokens,
+            100 * stats.cached_tokens / stats.capacity_tokens,
+            100 * cached / prompt if prompt else 0.0,
+            prompt,
+            output / seconds if seconds > 0 else 0.0,
+        )
+        self._last = now, stats
