@@ -15,6 +15,34 @@ def worker() -> Iterator[WorkerProcess]:
         yield worker
 
 
+@pytest.fixture(scope="session")
+def rich_worker() -> Iterator[WorkerProcess]:
+    """One with everything on that is off by default, or that the shipped model does not show."""
+    with WorkerProcess.start(
+        tool_call_parser="hermes",
+        reasoning_parser="qwen3",
+        schedule_policy="priority",
+        compat_metrics=True,
+        request_timeout_seconds=30,
+        context_length=2048,
+    ) as worker:
+        yield worker
+
+
+@pytest.fixture
+async def rich_http(rich_worker: WorkerProcess) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(rich_worker.url) as session:
+        yield session
+
+
+@pytest.fixture
+async def rich_client(rich_worker: WorkerProcess) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(
+        base_url=f"{rich_worker.url}/v1", api_key="none", max_retries=0
+    ) as client:
+        yield client
+
+
 @pytest.fixture
 async def http(worker: WorkerProcess) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession(worker.url) as session:

@@ -49,6 +49,7 @@ class Trick(IntEnum):
     ROTATED = 7000  # repeats the prompt from token `seed - ROTATED` on
     SECOND_FAILS = 8000  # the choice with seed + 1 is rejected after its second token
     SHOWN = 9000  # rejected with the command as JSON for a message
+    ANSWERS = 10000  # repeats a chat's last message, and ends with it
 
 
 def trick_of(sampling: SamplingParams) -> Trick | None:
@@ -69,8 +70,16 @@ class _Running:
     command: Generate
     cached: int
     deadline: float
+    start: int = 0  # in the prompt: where the output begins
     sent: int = 0
     due: float = 0.0
+
+
+def _last_message(prompt: list[int]) -> int:
+    """Where the shipped template puts the text of the last message: the prompt ends with the token
+    that stands before every message's text."""
+    *before, opening = prompt
+    return len(before) - before[::-1].index(opening)
 
 
 def run_stand_in(
@@ -91,7 +100,7 @@ def run_stand_in(
             time.sleep(0.05)
         return
     try:
-        _StandIn(commands, events).run()
+        _StandIn(commands, events, settings.context_length or CONTEXT).run()
     finally:
         context.destroy(linger=0)
 
@@ -103,7 +112,10 @@ def _parent_lives() -> bool:
 
 
 class _StandIn:
-    def __init__(self, commands: zmq.Socket[bytes], events: zmq.Socket[bytes]) -> None:
+    def __init__(
+        self, commands: zmq.Socket[bytes], events: zmq.Socket[bytes], context: int
+    ) -> None:
+        self._context = context
         self._commands = commands
         self._events = events
         self._decoder = msgspec.msgpack.Decoder(Command)
@@ -116,7 +128,10 @@ class _StandIn:
 
     def run(self) -> None:
         ready = Ready(
-            capacity_tokens=4096, max_running_requests=8, max_request_tokens=CONTEXT, page_size=16
+            capacity_tokens=4096,
+            max_running_requests=8,
+            max_request_tokens=self._context,
+            page_size=16,
         )
         self._send(ready)
         while _parent_lives():
@@ -143,6 +158,8 @@ class _StandIn:
                 self._cached_tokens += cached
                 patience = float("inf") if command.deadline_s is None else command.deadline_s
                 self._running[rid] = _Running(command, cached, time.monotonic() + patience)
+                if trick_of(command.sampling) is Trick.ANSWERS:
+                    self._running[rid].start = _last_message(prompt)
             case Abort(rid=rid):
                 if running := self._running.pop(rid, None):
                     self._aborted += 1
@@ -168,7 +185,7 @@ class _StandIn:
             return self._reject(running, 500, "it failed while running")
         tokens: list[int] = []
         finish = None
-        start = sampling.seed % 1000 if trick is Trick.ROTATED else 0
+        start = sampling.seed % 1000 if trick is Trick.ROTATED else running.start
         while finish is None and (not tokens or trick is Trick.TOGETHER):
             tokens.append(command.input_ids[(start + running.sent) % len(command.input_ids)])
             running.sent += 1

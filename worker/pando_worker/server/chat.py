@@ -1,13 +1,20 @@
 """POST /v1/chat/completions."""
 
 import time
+from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
 
 from pando_worker.messages import LogprobsWanted
 from pando_worker.server.answer import Answer
 from pando_worker.server.chat_form import ChatForm
+from pando_worker.server.errors import bad_request
+from pando_worker.server.grammars import grammar_for
 from pando_worker.server.jobs import Asked, make_job
+from pando_worker.server.parsers.formats import ToolFormat
+from pando_worker.server.parsers.output import OutputParser
+from pando_worker.server.parsers.reasoning import TAIL_TOKENS, ReasoningFormat, Start
+from pando_worker.server.parsers.tools import ToolUse, read_tool_use
 from pando_worker.server.protocol.chat import ChatRequest
 from pando_worker.server.service import Service
 
@@ -18,8 +25,11 @@ def routes(service: Service) -> APIRouter:
     @router.post("/v1/chat/completions", response_model=None)
     async def chat_completions(body: ChatRequest, request: Request) -> Answer:
         service.model.check_name(body.model)
+        tool_use = read_tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
+        prompt = await service.encode_chat(body)
+        reading = _reading(service, tool_use, prompt)
         asked = Asked(
-            prompts=[await service.encode_chat(body)],
+            prompts=[prompt],
             prompt_param="messages",
             max_tokens=body.max_completion_tokens or body.max_tokens,
             min_tokens=body.min_tokens or 0,
@@ -28,6 +38,10 @@ def routes(service: Service) -> APIRouter:
             seed=body.seed,
             priority=body.priority or 0,
             logprobs=LogprobsWanted(top=body.top_logprobs or 0) if body.logprobs else None,
+            grammar=await grammar_for(
+                service, body, tool_use=reading.tool_use, reasoning=reading.reasoning
+            ),
+            visible_tokens=reading.markers,
         )
         job = make_job(service, request, body, asked)
         form = ChatForm(
@@ -37,7 +51,51 @@ def routes(service: Service) -> APIRouter:
             include_usage=body.include_usage,
             vocabulary=service.model.tokenizer.vocabulary,
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+            parsers=[reading.parser() for _ in job.orders],
+            calls_finish=tool_use is None or not tool_use.named,
         )
         return service.answer(job, form, stream=body.stream)
 
     return router
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How a chat's output is to be read."""
+
+    tool_use: ToolUse | None
+    tool_format: ToolFormat | None
+    reasoning: tuple[ReasoningFormat, Start] | None
+
+    @property
+    def markers(self) -> frozenset[str]:
+        """Special tokens that the parsers must see."""
+        calls = self.tool_format.markers if self.tool_format else ()
+        reasoning = self.reasoning[0].markers if self.reasoning else ()
+        return frozenset([*calls, *reasoning])
+
+    def parser(self) -> OutputParser:
+        """For one choice."""
+        return OutputParser(
+            reasoning=self.reasoning[0].parser(self.reasoning[1]) if self.reasoning else None,
+            calls=self.tool_format.parser(self.tool_use.tools)
+            if self.tool_format and self.tool_use
+            else None,
+        )
+
+
+def _reading(service: Service, tool_use: ToolUse | None, prompt: list[int]) -> _Reading:
+    """Raises ApiError 400 where tools may be called in a format that nobody knows."""
+    model = service.model
+    if tool_use is not None and model.tool_format is None:
+        raise bad_request(
+            "how this model writes tool calls is not known; the worker's setting tool_call_parser"
+            " can say it",
+            "tools",
+            "unsupported_parameter",
+        )
+    reasoning = None
+    if model.reasoning_format is not None:
+        end = model.tokenizer.decode(prompt[-TAIL_TOKENS:])
+        reasoning = model.reasoning_format, model.reasoning_format.start(end)
+    return _Reading(tool_use, model.tool_format if tool_use else None, reasoning)

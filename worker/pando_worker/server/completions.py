@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from pando_worker.messages import LogprobsWanted
 from pando_worker.server.answer import Answer, Result
 from pando_worker.server.detokenizer import Vocabulary
+from pando_worker.server.grammars import grammar_for
 from pando_worker.server.jobs import Asked, make_job
 from pando_worker.server.logprobs import completion_logprobs, echoed_logprobs, joined
 from pando_worker.server.openai_objects import (
@@ -40,6 +41,7 @@ def routes(service: Service) -> APIRouter:
             seed=body.seed,
             priority=body.priority or 0,
             logprobs=_logprobs_wanted(body),
+            grammar=await grammar_for(service, body),
         )
         job = make_job(service, request, body, asked)
         form = _CompletionForm(

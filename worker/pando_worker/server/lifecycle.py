@@ -22,6 +22,7 @@ from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.gate import Gate
 from pando_worker.server.generation_config import read_generation_config
 from pando_worker.server.metrics import Metrics
+from pando_worker.server.parsers.registry import reasoning_format, tool_format
 from pando_worker.server.prompt_meter import PromptMeter
 from pando_worker.server.scheduler_process import SchedulerProcess
 from pando_worker.server.service import ServedModel, Service
@@ -53,6 +54,8 @@ def serve(
         tokenizer=tokenizer,
         generation=read_generation_config(model_dir, tokenizer.eos_token_id),
         vocab_size=config.vocab_size,
+        tool_format=tool_format(settings.tool_call_parser, tokenizer.chat_template),
+        reasoning_format=reasoning_format(settings.reasoning_parser, tokenizer.chat_template),
     )
     try:
         return uvloop.run(_serve(settings, model, address, scheduler))

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from pando_worker.messages import FinishReason, LogprobsWanted, TokenLogprob
 from pando_worker.server.answer import Answer, Result
 from pando_worker.server.detokenizer import Vocabulary
+from pando_worker.server.grammars import grammar_for
 from pando_worker.server.jobs import Asked, make_job
 from pando_worker.server.logprobs import finite, token_text
 from pando_worker.server.protocol.completions import prompts_of
@@ -44,6 +45,7 @@ def routes(service: Service) -> APIRouter:
             name=name,
             priority=body.priority or 0,
             logprobs=_logprobs_wanted(body),
+            grammar=await grammar_for(service, sampling),
         )
         job = make_job(service, request, sampling, asked)
         form = _NativeForm(

@@ -47,15 +47,34 @@ class CompletionLogprobs(msgspec.Struct, frozen=True):
     text_offset: list[int]
 
 
+class Function(msgspec.Struct, frozen=True):
+    arguments: str
+    name: str | UnsetType = UNSET  # absent where a stream adds to the arguments
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """In a stream, or part of one: the first has id, type and name, the others arguments."""
+
+    function: Function
+    index: int | UnsetType = UNSET  # in a stream
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+
+
 class Message(msgspec.Struct, frozen=True):
-    content: str
+    content: str | None
     role: Literal["assistant"] = "assistant"
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+
+
+ChatFinish = FinishReason | Literal["tool_calls"]
 
 
 class ChatChoice(msgspec.Struct, frozen=True):
     index: int
     message: Message
-    finish_reason: FinishReason
+    finish_reason: ChatFinish
     logprobs: ChatLogprobs | None = None
 
 
@@ -71,12 +90,14 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
 class MessageDelta(msgspec.Struct, frozen=True):
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class ChatChunkChoice(msgspec.Struct, frozen=True):
     index: int
     delta: MessageDelta
-    finish_reason: FinishReason | None = None
+    finish_reason: ChatFinish | None = None
     logprobs: ChatLogprobs | None = None
 
 

@@ -12,6 +12,8 @@ from pando_worker.server.gate import Gate
 from pando_worker.server.generation import Job, generate
 from pando_worker.server.generation_config import GenerationConfig
 from pando_worker.server.metrics import Metrics
+from pando_worker.server.parsers.formats import ToolFormat
+from pando_worker.server.parsers.reasoning import ReasoningFormat
 from pando_worker.server.prompt_meter import PromptMeter
 from pando_worker.server.protocol.chat import ChatRequest, messages_of
 from pando_worker.server.tokenizer import Prompt, Tokenizer
@@ -24,6 +26,8 @@ class ServedModel:
     tokenizer: Tokenizer
     generation: GenerationConfig
     vocab_size: int  # rows of the embedding: ids below it may be sent
+    tool_format: ToolFormat | None = None  # None: not known
+    reasoning_format: ReasoningFormat | None = None  # None: it does not reason, as far as is known
     created: int = field(default_factory=lambda: int(time.time()))  # Unix time
 
     def check_name(self, name: str | None) -> None:
@@ -70,7 +74,9 @@ class Service:
     async def encode_chat(self, body: ChatRequest) -> list[int]:
         """Token ids of a conversation in the model's chat template."""
         prompt = await self.model.tokenizer.encode_chat(
-            messages_of(body.messages), template_kwargs=body.chat_template_kwargs
+            messages_of(body.messages),
+            tools=body.tools,
+            template_kwargs=body.chat_template_kwargs,
         )
         return self._metered(prompt)
 

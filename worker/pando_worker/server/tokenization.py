@@ -49,6 +49,7 @@ def routes(service: Service) -> APIRouter:
             return await tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens)
         return await tokenizer.encode_chat(
             messages_of(body.messages or []),
+            tools=body.tools,
             add_generation_prompt=body.add_generation_prompt,
             template_kwargs=body.chat_template_kwargs,
         )

@@ -57,6 +57,7 @@ class Tokenizer:
         self,
         messages: Sequence[dict[str, Any]],
         *,
+        tools: Sequence[dict[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         template_kwargs: dict[str, Any] | None = None,
     ) -> Prompt:
@@ -75,10 +76,17 @@ class Tokenizer:
 
         def render_and_encode() -> Prompt:
             # The template writes the special tokens itself.
-            return self._encode(self._render(messages, add_generation_prompt, kwargs), False)
+            given = {"tools": list(tools) if tools else None, **kwargs}
+            return self._encode(self._render(messages, add_generation_prompt, given), False)
 
-        chars = sum(len(str(message.get("content"))) for message in messages)
+        chars = sum(len(str(message)) for message in (*messages, *(tools or ())))
         return await self._run(render_and_encode, chars)
+
+    @property
+    def chat_template(self) -> str | None:
+        """The source of the model's chat template, or of all of them where it has several."""
+        template = self._tokenizer.chat_template
+        return "\n".join(template.values()) if isinstance(template, dict) else template
 
     def decode(self, token_ids: list[int], *, special_tokens: bool = True) -> str:
         """The text of a whole token sequence, with or without its special tokens."""

@@ -1,13 +1,18 @@
 """Notices a scheduler that says nothing any more, which a living one does twice a second."""
 
 import asyncio
-
-from pando_worker.server.engine_client import EngineClient
+from typing import Protocol
 
 TICKS = 20
 
 
-async def silence(engine: EngineClient, limit_s: float) -> None:
+class Heard(Protocol):
+    @property
+    def events_heard(self) -> int:
+        """Events that the scheduler has sent; only grows."""
+
+
+async def silence(engine: Heard, limit_s: float) -> None:
     """Returns once the scheduler has been silent for so long.
 
     Counted in ticks that this process itself lived through: where the whole worker was suspended,

@@ -83,6 +83,8 @@ def _with_objects(calls: Any, param: str) -> list[dict[str, Any]]:
 class ChatRequest(OpenAIFields):
     UNSUPPORTED = UNSUPPORTED_SAMPLING | {
         "prompt_logprobs": (),
+        "functions": ([],),
+        "function_call": ("none", "auto"),
         "modalities": (["text"],),
         "audio": (),
         "prediction": (),
@@ -93,6 +95,10 @@ class ChatRequest(OpenAIFields):
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool | None = None
     top_logprobs: TopLogprobs | None = None
+    # Read by `parsers.tools.read_tool_use`.
+    tools: Any = None
+    tool_choice: Any = None
+    parallel_tool_calls: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
 
     @model_validator(mode="after")

@@ -15,6 +15,7 @@ class TokenizeRequest(RequestBody):
     model: str | None = None
     prompt: str | None = None
     messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    tools: list[dict[str, Any]] | None = None
     add_special_tokens: bool = True  # of a prompt; a chat template writes its own
     add_generation_prompt: bool = True
     return_token_strs: bool = False

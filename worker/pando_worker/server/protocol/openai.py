@@ -1,6 +1,6 @@
 """What OpenAI's chat and text completions share."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
@@ -25,6 +25,13 @@ class OpenAIFields(SamplingFields):
     priority: Priority | None = None
     # The last tokens of the prompt to keep; -1: as many as fit. None: a long prompt is refused.
     truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    # OpenAI's and vLLM's constraints, read where grammars are made.
+    response_format: Any = None
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
 
     @property
     def include_usage(self) -> bool:

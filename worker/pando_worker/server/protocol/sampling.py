@@ -1,6 +1,6 @@
 """How to sample, in OpenAI's fields and those that vLLM and SGLang add to them."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
@@ -13,12 +13,26 @@ MAX_STOP_TOKEN_IDS = 1024
 MAX_BIASES = 1024
 MAX_SAMPLES = 128
 
+CONSTRAINTS = (
+    "json_schema",
+    "regex",
+    "ebnf",
+    "response_format",
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+)
+
 Probability = Annotated[float, Field(gt=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 Samples = Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
 
 UNSUPPORTED_SAMPLING: dict[str, Neutral] = {
+    "structural_tag": (),
+    "guided_whitespace_pattern": (),
     "logits_processors": ([],),
     "bad_words": ([],),
     "use_beam_search": (False,),
@@ -41,6 +55,15 @@ class SamplingFields(RequestBody):
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    # SGLang's constraints, read where grammars are made.
+    json_schema: Any = None
+    regex: Any = None
+    ebnf: Any = None
+
+    def constraints(self) -> dict[str, Any]:
+        """Those of the fields that constrain the output, by name, which are given."""
+        fields = ((name, getattr(self, name, None)) for name in CONSTRAINTS)
+        return {name: value for name, value in fields if value is not None}
 
     @field_validator("stop", mode="before")
     @classmethod
