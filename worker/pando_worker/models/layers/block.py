@@ -27,3 +27,32 @@ class PreNormBlock(nn.Module):
         x = x + self.self_attn(self.input_layernorm(x), rotations, attention)
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
+
+
+class SandwichNormBlock(nn.Module):
+    """Gemma's: each half normalises what it reads and what it adds."""
+
+    def __init__(
+        self,
+        *,
+        input_layernorm: nn.Module,
+        self_attn: Attention,
+        post_attention_layernorm: nn.Module,
+        pre_feedforward_layernorm: nn.Module,
+        mlp: nn.Module,
+        post_feedforward_layernorm: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.input_layernorm = input_layernorm
+        self.self_attn = self_attn
+        self.post_attention_layernorm = post_attention_layernorm
+        self.pre_feedforward_layernorm = pre_feedforward_layernorm
+        self.mlp = mlp
+        self.post_feedforward_layernorm = post_feedforward_layernorm
+
+    def forward(self, x: Tensor, rotations: Rotations, attention: AttentionBackend) -> Tensor:
+        attended = self.self_attn(self.input_layernorm(x), rotations, attention)
+        x = x + self.post_attention_layernorm(attended)
+        fed = self.mlp(self.pre_feedforward_layernorm(x))
+        out: Tensor = x + self.post_feedforward_layernorm(fed)
+        return out

@@ -34,6 +34,8 @@ class CausalLM(nn.Module):
             0, 1, ... in this order
         rotaries: one for each kind of rotary positions that the layers have
         tied: the embedding is the head, too
+        embedding_scale: of the embeddings, rounded to the model's dtype
+        logit_soft_cap: logits become cap * tanh(logit / cap)
     """
 
     def __init__(
@@ -46,12 +48,18 @@ class CausalLM(nn.Module):
         norm: nn.Module,
         rotaries: Sequence[RotaryEmbedding],
         tied: bool,
+        embedding_scale: float = 1.0,
+        logit_soft_cap: float | None = None,
     ) -> None:
         super().__init__()
         embed_tokens = VocabularyTable(build, "embed_tokens", vocab_size, hidden_size)
         self.model = Decoder(embed_tokens, layers, norm)
         self.lm_head = None if tied else VocabularyTable(build, "lm_head", vocab_size, hidden_size)
         self._rotaries = rotaries
+        # As the embeddings are: Gemma was trained with a scale in bfloat16.
+        rounded = torch.tensor(embedding_scale, dtype=build.dtype, device="cpu")
+        self._embedding_scale = rounded.item()
+        self._logit_soft_cap = logit_soft_cap
 
     @property
     def attention_layers(self) -> list[AttentionLayer]:
@@ -68,6 +76,8 @@ class CausalLM(nn.Module):
         """
         rotations = tuple(rotary.rotation(positions) for rotary in self._rotaries)
         x: Tensor = self.model.embed_tokens(input_ids)
+        if self._embedding_scale != 1.0:
+            x = x * self._embedding_scale
         for layer in self.model.layers:
             x = layer(x, rotations, attention)
         out: Tensor = self.model.norm(x)
@@ -77,4 +87,7 @@ class CausalLM(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Of final hidden states [n, hidden_size]; float32 [n, vocab_size], equal on all ranks."""
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
-        return head.logits(hidden)
+        logits = head.logits(hidden)
+        if self._logit_soft_cap is not None:
+            logits = logits.div_(self._logit_soft_cap).tanh_().mul_(self._logit_soft_cap)
+        return logits
