@@ -6,17 +6,17 @@ microseconds and shares what the grammar has worked out so far.
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from pando_worker.grammar.errors import GrammarError
 from pando_worker.grammar.grammar import Grammar
-from pando_worker.grammar.limits import LIMITS, MAX_GRAMMAR_BYTES
+from pando_worker.grammar.limits import LIMITS, MAX_GRAMMAR_CHARS, compiler_threads
 from pando_worker.grammar.vocabulary import load_vocabulary
 
-_THREADS = 2  # llguidance compiles without the GIL
+_THREADS = 2
 _KEPT = 128
 
 
@@ -39,7 +39,7 @@ class GrammarCompiler:
         vocabulary = load_vocabulary(model_dir, vocab_size, self._eos)
         self._tokenizer = LLTokenizer(TokenizerWrapper(vocabulary), eos_token=sorted(self._eos))
         self._kept: OrderedDict[str, Future[LLMatcher]] = OrderedDict()
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="grammar")
+        self._pool = compiler_threads(_THREADS, "grammar")
 
     def compile(self, text: str) -> Future[Grammar]:
         """A new state at the grammar's beginning.
@@ -72,8 +72,8 @@ class GrammarCompiler:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, text: str) -> LLMatcher:
-        if len(text) > MAX_GRAMMAR_BYTES:
-            raise GrammarError(f"the grammar has {len(text)} bytes, more than {MAX_GRAMMAR_BYTES}")
+        if len(text) > MAX_GRAMMAR_CHARS:
+            raise GrammarError(f"the grammar has {len(text)} characters: over {MAX_GRAMMAR_CHARS}")
         matcher = LLMatcher(self._tokenizer, text, log_level=0, limits=LIMITS)
         if matcher.is_error():
             raise GrammarError(matcher.get_error().removesuffix("<non-verbose/>").strip())

@@ -62,7 +62,11 @@ class Grammar:
         """The tokens that have to come next, as far as there is no choice; may be none.
 
         These are the tokens that the tokenizer makes of the forced text behind the last accepted
-        token. The last of them are left out where text that may follow could still change them,
-        so appending them gives what tokenizing the whole would give. Nothing is accepted by this.
+        token. The last of them are left out where a token of the vocabulary would take in some of
+        the text that may follow, so with them the output is tokenized as if it had been given as a
+        whole. One exception changes how white space is split, never the text: a tokenizer that
+        looks ahead may cut a run of it otherwise once it sees the word behind.
+
+        Nothing is accepted by this.
         """
         return [] if self.is_finished else self._matcher.compute_ff_tokens()

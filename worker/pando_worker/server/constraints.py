@@ -7,11 +7,13 @@ before anything runs.
 
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 from llguidance import LLMatcher
 
-from pando_worker.grammar.limits import LIMITS, MAX_GRAMMAR_BYTES
+from pando_worker.grammar.limits import LIMITS, MAX_GRAMMAR_CHARS, compiler_threads
 from pando_worker.server.errors import ApiError, bad_request
 from pando_worker.server.gbnf import gbnf_to_lark
 from pando_worker.server.parsers import lark
@@ -21,6 +23,7 @@ from pando_worker.server.parsers.tools import Choice, ToolUse
 
 MAX_CHOICES = 1024
 _MAX_MESSAGE_CHARS = 500
+_THREADS = 2
 
 Grammar = dict[str, Any]
 """One grammar of llguidance's list: {"json_schema": ...} or {"lark_grammar": ...}."""
@@ -45,7 +48,7 @@ def grammar_of(
     """The grammar that the output must follow, or None where anything goes.
 
     Takes raw values as they stand in the request's JSON, under the names of their fields; None is
-    a field that is absent. Usually takes a millisecond, but some hundreds for a hostile grammar
+    a field that is absent. Usually takes a millisecond, but up to a second for a hostile grammar
     (mostly without the GIL), so where any field is given call it in a thread.
 
     Args:
@@ -89,9 +92,8 @@ def grammar_of(
         answer = _with_calls(answer, param, tool_use, tool_format, special)
     if answer is None:
         return None
-    _check([answer], param)
     grammars = [answer] if reasoning is None else _after_reasoning(answer, *reasoning, special)
-    return json.dumps({"grammars": grammars})
+    return _checked(grammars, param)
 
 
 def _response_format(value: object, param: str) -> Grammar | None:
@@ -158,7 +160,9 @@ def _choice(value: object, param: str) -> Grammar:
         raise bad_request("must be a list of strings, at least one", param)
     if len(value) > MAX_CHOICES:
         raise bad_request(f"has {len(value)} choices; at most {MAX_CHOICES} are allowed", param)
-    return {"lark_grammar": "start: " + " | ".join(map(lark.literal, value))}
+    # One terminal, whose choices cost the parser nothing, instead of a rule.
+    choices = " | ".join(map(lark.literal, value))
+    return {"lark_grammar": f"start: CHOICE\nCHOICE: {choices}"}
 
 
 def _context_free(value: object, param: str) -> Grammar:
@@ -231,24 +235,31 @@ def _lenient(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "x-guidance": {"lenient": True}}
 
 
-def _check(grammars: list[Grammar], param: str) -> None:
+def _checked(grammars: list[Grammar], param: str) -> str:
     text = json.dumps({"grammars": grammars})
-    if len(text) > MAX_GRAMMAR_BYTES:
+    if len(text) > MAX_GRAMMAR_CHARS:
         raise _too_long(len(text), param)
-    if problem := LLMatcher.validate_grammar(text, limits=LIMITS):
+    validation = _threads().submit(LLMatcher.validate_grammar, text, limits=LIMITS)
+    if problem := validation.result():
         raise bad_request(_shortened(problem), param)
+    return text
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return compiler_threads(_THREADS, "constraints")
 
 
 def _bounded(value: object, param: str) -> str:
     if not isinstance(value, str) or not value:
         raise bad_request("must be a string that is not empty", param)
-    if len(value) > MAX_GRAMMAR_BYTES:
+    if len(value) > MAX_GRAMMAR_CHARS:
         raise _too_long(len(value), param)
     return value
 
 
 def _too_long(length: int, param: str) -> ApiError:
-    return bad_request(f"has {length} bytes; at most {MAX_GRAMMAR_BYTES} are allowed", param)
+    return bad_request(f"has {length} characters; at most {MAX_GRAMMAR_CHARS} are allowed", param)
 
 
 def _shortened(message: str) -> str:

@@ -1,0 +1,162 @@
+"""A grammar's state: going back, going ahead over forced text, copies, and what cannot compile."""
+
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pando_worker.grammar.errors import GrammarError
+from pando_worker.grammar.limits import MAX_GRAMMAR_CHARS
+from tests.worker.grammar.world import World
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "string"}, "b": {"enum": ["x", "yy"]}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+
+
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_rollback_undoes_accept(world: World, data: st.DataObject) -> None:
+    grammar = world.grammar(guided_json=SCHEMA)
+    states = [(world.allowed(grammar), grammar.fast_forward(), grammar.is_finished)]
+    for _ in range(data.draw(st.integers(1, 30))):
+        if not (allowed := sorted(states[-1][0])) or not grammar.accept(
+            data.draw(st.sampled_from(allowed))
+        ):
+            break  # an end-of-sequence token was the last
+        states.append((world.allowed(grammar), grammar.fast_forward(), grammar.is_finished))
+        if data.draw(st.booleans()):
+            back = data.draw(st.integers(0, len(states) - 1))
+            grammar.rollback(back)
+            del states[len(states) - back :]
+            assert states[-1] == (
+                world.allowed(grammar),
+                grammar.fast_forward(),
+                grammar.is_finished,
+            )
+
+
+@pytest.mark.parametrize("pattern", ["a*", "abc"])
+def test_rollback_takes_back_an_end_of_sequence(world: World, pattern: str) -> None:
+    grammar = world.grammar(regex=pattern)
+    text = "a" if pattern == "a*" else "abc"
+    world.take(grammar, text)
+    before = world.allowed(grammar)
+    for eos in world.eos:
+        assert grammar.accept(eos)
+        grammar.rollback(1)
+        assert world.allowed(grammar) == before
+
+
+def test_taking_back_more_than_was_accepted_is_an_error(world: World) -> None:
+    grammar = world.grammar(regex="a*")
+    world.take(grammar, "a")
+    with pytest.raises(ValueError, match="cannot take back 2 tokens"):
+        grammar.rollback(2)
+
+
+# No run of white space before a word: tokenizers that look ahead cut it by what follows.
+WORDS = st.lists(st.sampled_from(["the", " quick", " brown", " fo", "x", "é", "<"]), max_size=4)
+TEXTS = WORDS.map("".join)
+
+
+@given(start=TEXTS, ends=st.sets(TEXTS, min_size=1, max_size=3))
+@settings(max_examples=30, deadline=None)
+def test_forced_tokens_are_those_that_the_whole_texts_have_in_common(
+    byte_level: World, start: str, ends: set[str]
+) -> None:
+    texts = sorted({start + end for end in ends} - {""})
+    if not texts:
+        return
+    grammar = byte_level.grammar(guided_choice=texts)
+    forced = grammar.fast_forward()
+    for text in texts:
+        assert text.encode().startswith(b"".join(byte_level.spelled[id] for id in forced))
+        tokens = byte_level.tokenizer.encode(text, add_special_tokens=False).ids
+        assert tokens[: len(forced)] == forced
+    for token in forced:
+        assert byte_level.allowed(grammar) == {token}
+        assert grammar.accept(token)
+    if len(texts) == 1:
+        assert grammar.is_finished
+
+
+def test_forced_text_behind_a_token_is_what_the_masks_allow_alone(world: World) -> None:
+    grammar = world.grammar(guided_json=SCHEMA | {"x-guidance": {"whitespace_flexible": False}})
+    jumps = 0
+    for text in ("", "the", '"'):
+        world.take(grammar, text)
+        forced = grammar.fast_forward()
+        jumps += len(forced)
+        for token in forced:
+            assert world.allowed(grammar) == {token}
+            assert grammar.accept(token)
+    assert jumps > 4
+
+
+def test_nothing_is_forced_where_the_output_may_end(world: World) -> None:
+    grammar = world.grammar(regex="a(bc)?")
+    world.take(grammar, "a")
+    assert grammar.fast_forward() == []
+
+
+def test_states_of_one_text_are_independent(world: World) -> None:
+    one, other = (world.grammar(guided_choice=["ab", "ac"]) for _ in range(2))
+    world.take(one, "ab")
+    assert one.is_finished
+    assert not other.is_finished
+    world.take(other, "ac")
+
+
+def test_a_wrong_grammar_is_an_error_of_its_future(world: World) -> None:
+    future = world.compiler.compile('{"grammars": [{"lark_grammar": "start: nothing"}]}')
+    with pytest.raises(GrammarError, match='unknown name: "nothing"'):
+        future.result(timeout=30)
+
+
+def test_a_grammar_that_is_too_long_is_an_error_of_its_future(world: World) -> None:
+    with pytest.raises(GrammarError, match="characters"):
+        world.compiler.compile("x" * (MAX_GRAMMAR_CHARS + 1)).result(timeout=30)
+
+
+def test_a_grammar_is_compiled_once_and_on_another_thread(world: World) -> None:
+    text = 'start: "compiled once"'
+    first = world.compiler.compile(text)
+    threads: list[str] = []
+    first.add_done_callback(lambda _: threads.append(threading.current_thread().name))
+    first.result(timeout=30)
+    assert world.compiler.compile(text).done()
+
+
+def test_a_grammar_too_complex_to_go_on_with_allows_nothing(byte_level: World) -> None:
+    """Every beginning of the text is ambiguous in as many ways as there are rules."""
+    rules = "\n".join(f'r{i}: "a" r{i} | "a"' for i in range(2100))
+    grammar = byte_level.compiler.compile(
+        "start: " + " | ".join(f"r{i}" for i in range(2100)) + "\n" + rules
+    ).result(timeout=30)
+    a = byte_level.id("a")
+    assert not all(a in byte_level.allowed(grammar) and grammar.accept(a) for _ in range(3))
+    assert byte_level.allowed(grammar) == set()
+    assert not grammar.is_finished
+
+
+@pytest.mark.parametrize("kind", ["terminals", "references"])
+def test_the_longest_chain_that_fits_does_not_overrun_the_stack(
+    byte_level: World, kind: str
+) -> None:
+    if kind == "terminals":
+        length = MAX_GRAMMAR_CHARS // 18
+        links = "\n".join(f'A{i}:"x"A{i + 1}' for i in range(length))
+        text = f'start:A0\n{links}\nA{length}:"y"'
+    else:
+        length = MAX_GRAMMAR_CHARS // 60
+        links = ",".join(f'"r{i}":{{"items":{{"$ref":"#/$defs/r{i + 1}"}}}}' for i in range(length))
+        schema = f'{{"$ref":"#/$defs/r0","$defs":{{{links},"r{length}":{{}}}}}}'
+        text = f'{{"grammars":[{{"json_schema":{schema}}}]}}'
+    assert MAX_GRAMMAR_CHARS * 0.6 < len(text) < MAX_GRAMMAR_CHARS
+    grammar = byte_level.compiler.compile(text).result(timeout=60)
+    assert byte_level.allowed(grammar)
