@@ -21,6 +21,7 @@ from pando_worker.messages import (
     TokenLogprob,
 )
 from pando_worker.runner.batch import ForwardBatch, ModelRunner, Step
+from pando_worker.scheduler.constrained import GrammarCompiler
 from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
@@ -39,6 +40,7 @@ class World:
         max_running: int = 8,
         max_request_tokens: int = 10_000,
         runner: ModelRunner | None = None,
+        grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
         **settings: object,
     ) -> None:
@@ -55,7 +57,7 @@ class World:
         self.batches: list[ForwardBatch] = []
         self._runner = runner or HashRunner(pages * page_size)
         self.grammars = GrammarsForTests()
-        self.scheduler = Scheduler(self.settings, self.kv, self, self.grammars, clock)
+        self.scheduler = Scheduler(self.settings, self.kv, self, grammars or self.grammars, clock)
         self.tokens: dict[str, list[int]] = {}
         self.cached: dict[str, int] = {}
         self.finish: dict[str, FinishReason] = {}

@@ -6,7 +6,6 @@ noticed, since with overlap that one is being sampled already; without, it must 
 """
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Protocol
 
 import numpy as np
@@ -16,14 +15,23 @@ from pando_worker.scheduler.batching import Row
 from pando_worker.scheduler.req import Grammar, Req
 
 
+class PendingGrammar(Protocol):
+    """A grammar that is being compiled, as `concurrent.futures.Future` has it."""
+
+    def done(self) -> bool: ...
+
+    def result(self) -> Grammar:
+        """Raises GrammarError where the text is wrong."""
+        ...
+
+
 class GrammarCompiler(Protocol):
     """Makes grammars of text, on threads of its own."""
 
-    @property
-    def vocab_size(self) -> int: ...
+    vocab_size: int
 
-    def compile(self, text: str) -> Future[Grammar]:
-        """A new state of the grammar; the future raises GrammarError where the text is wrong."""
+    def compile(self, text: str) -> PendingGrammar:
+        """A new state of the grammar."""
         ...
 
 

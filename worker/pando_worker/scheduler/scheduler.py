@@ -21,7 +21,6 @@ a part of it: it is its pages' only owner until then.
 import math
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +44,7 @@ from pando_worker.runner.batch import ModelRunner, Step
 from pando_worker.scheduler.batching import Row, build_batch
 from pando_worker.scheduler.constrained import (
     GrammarCompiler,
+    PendingGrammar,
     build_mask,
     is_constrained,
     take_jump,
@@ -52,7 +52,7 @@ from pando_worker.scheduler.constrained import (
 from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.meter import Meter
 from pando_worker.scheduler.planner import Plan, Planner
-from pando_worker.scheduler.req import Ending, Grammar, Req
+from pando_worker.scheduler.req import Ending, Req
 from pando_worker.scheduler.results import Result, read_results
 from pando_worker.settings import WorkerSettings
 
@@ -88,7 +88,7 @@ class Scheduler:
         self._clock = clock
         self.meter = Meter()
         self.planner = Planner(settings, kv, self.meter, clock)
-        self._compiling: list[tuple[Req, Future[Grammar]]] = []
+        self._compiling: list[tuple[Req, PendingGrammar]] = []
         self._by_rid: dict[str, Req] = {}  # all that still owe an answer
         self._unwanted: list[Req] = []  # aborted since the last step
         self.in_flight: Launched | None = None

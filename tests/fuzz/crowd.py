@@ -1,0 +1,152 @@
+"""Random requests for the shipped model, and what its output must be by transformers."""
+
+import random
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, RepetitionPenaltyLogitsProcessor
+
+from pando_worker.grammar.compiler import GrammarCompiler
+from pando_worker.server.constraints import grammar_of
+
+MODEL = Path(__file__).parents[2] / "examples/models/pando-tiny"
+VOCAB = 3072
+EOS = 1  # not the model's own: a frequent token, so that requests do end
+# Two scores this close may change places with the order of a float32 sum.
+TIE = 2e-4
+
+PATTERNS = [
+    r"[a-f]{3,20}",
+    r"(yes|no|maybe), because of (this|that)",
+    r"\{\"name\": \"[a-z]{1,8}\", \"size\": [0-9]{1,3}\}",
+    r"([0-9]{1,3}\.){3}[0-9]{1,3}",
+]
+
+
+@dataclass(frozen=True)
+class Asked:
+    rid: str
+    prompt: list[int]
+    max_new_tokens: int
+    pattern: str | None
+    stop_token_ids: list[int]
+    sampling: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def grammar(self) -> str | None:
+        return None if self.pattern is None else grammar_of(regex=self.pattern)
+
+
+class Crowd:
+    """Prompts share prefixes, as those of conversations do."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._count = 0
+        self._prefixes = [self._tokens(rng.randint(1, 120)) for _ in range(3)]
+
+    def ask(self, longest: int) -> list[Asked]:
+        """One request, or several copies of it: parallel sampling."""
+        rng = self._rng
+        prompt = self._tokens(rng.randint(1, 40))
+        if rng.random() < 0.7:
+            prefix = rng.choice(self._prefixes)
+            prompt = prefix[: rng.randint(1, len(prefix))] + prompt
+        prompt = prompt[: longest - 1]
+        pattern = rng.choice(PATTERNS) if rng.random() < 0.3 else None
+        sampling: dict[str, Any] = {}
+        if rng.random() < 0.2:
+            sampling["repetition_penalty"] = rng.choice([0.8, 1.2, 1.5])
+        if rng.random() < 0.2:
+            sampling["presence_penalty"] = rng.choice([-1.0, 1.0])
+            sampling["frequency_penalty"] = rng.choice([-0.5, 0.5])
+        if rng.random() < 0.2:
+            sampling["logit_bias"] = {rng.randrange(VOCAB): rng.choice([-100.0, 3.0])}
+        if rng.random() < 0.2 and pattern is None:
+            sampling["min_new_tokens"] = rng.randint(1, 8)
+        asked = []
+        for _ in range(rng.choice([1, 1, 1, 3])):
+            self._count += 1
+            asked.append(
+                Asked(
+                    rid=f"r{self._count}",
+                    prompt=prompt,
+                    max_new_tokens=min(rng.randint(1, 40), longest - len(prompt)),
+                    pattern=pattern,
+                    stop_token_ids=[EOS] if pattern else [rng.randrange(300) for _ in range(40)],
+                    sampling=sampling,
+                )
+            )
+        return asked
+
+    def _tokens(self, count: int) -> list[int]:
+        return [self._rng.randrange(3, VOCAB) for _ in range(count)]
+
+
+class Truth:
+    """transformers' float32 logits, edited as the request asks, say which token is the best."""
+
+    def __init__(self, grammars: GrammarCompiler) -> None:
+        self._model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
+        self._grammars = grammars
+        self.ties = 0
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        return AutoTokenizer.from_pretrained(MODEL)
+
+    def check(self, asked: Asked, produced: list[int], ended_by_stop: bool) -> None:
+        """Raises AssertionError where a token is not the best one, given those before it."""
+        ids = torch.tensor([asked.prompt + produced])
+        with torch.inference_mode():
+            logits = self._model(ids).logits[0, len(asked.prompt) - 1 : -1].double()
+        text = asked.grammar
+        grammar = None if text is None else self._grammars.compile(text).result()
+        for step, token in enumerate(produced):
+            scores = self._edited(logits[step], asked, produced[:step])
+            if grammar is not None:
+                mask = np.full(VOCAB // 32, -1, dtype=np.int32)
+                grammar.fill_mask(mask)
+                allowed = np.unpackbits(mask.view(np.uint8), bitorder="little").astype(bool)
+                scores[torch.from_numpy(~allowed)] = -torch.inf
+                assert grammar.accept(token), f"{asked.rid}: {token} at {step} is not allowed"
+            best = float(scores.max())
+            gap = best - float(scores[token])
+            assert gap <= TIE, (
+                f"{asked.rid}: token {step} of {produced} is {token}, {gap:.2g} below"
+                f" {int(scores.argmax())}; {asked}"
+            )
+            self.ties += gap > 0
+        self._check_end(asked, produced, ended_by_stop)
+
+    def _check_end(self, asked: Asked, produced: list[int], ended_by_stop: bool) -> None:
+        if not ended_by_stop:
+            assert len(produced) == asked.max_new_tokens
+            return
+        if asked.pattern is None:
+            assert produced[-1] in asked.stop_token_ids
+            return
+        whole = [token for token in produced if token != EOS]
+        text = self.tokenizer.decode(whole)
+        assert re.fullmatch(asked.pattern, text), f"{asked.pattern} does not match {text!r}"
+
+    @staticmethod
+    def _edited(logits: torch.Tensor, asked: Asked, before: list[int]) -> torch.Tensor:
+        sampling, scores = asked.sampling, logits.clone()
+        for token, bias in sampling.get("logit_bias", {}).items():
+            scores[token] += bias
+        if len(before) < sampling.get("min_new_tokens", 0):
+            scores[asked.stop_token_ids] = -torch.inf
+        if penalty := sampling.get("repetition_penalty"):
+            history = torch.tensor([asked.prompt + before])
+            scores = RepetitionPenaltyLogitsProcessor(penalty)(history, scores[None])[0]
+        counts = np.bincount(before, minlength=VOCAB) if before else np.zeros(VOCAB)
+        counted = torch.from_numpy(counts).double()
+        scores -= sampling.get("frequency_penalty", 0.0) * counted
+        scores -= sampling.get("presence_penalty", 0.0) * (counted > 0)
+        return scores
