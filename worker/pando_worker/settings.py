@@ -15,6 +15,12 @@ class DType(StrEnum):
     FLOAT16 = "float16"
 
 
+class KVCacheDType(StrEnum):
+    AUTO = "auto"
+    BFLOAT16 = "bfloat16"
+    FP8_E4M3 = "fp8_e4m3"
+
+
 class WorkerSettings(BaseSettings):
     """A worker: one model, its HTTP server and its scheduler process."""
 
@@ -42,8 +48,12 @@ class WorkerSettings(BaseSettings):
 
     device: Annotated[Literal["cpu"], Field(description="where the model runs")] = "cpu"
     dtype: Annotated[
-        DType, Field(description="of weights and KV cache; auto is float32 on CPU")
+        DType, Field(description="of weights and activations; auto is float32 on CPU")
     ] = DType.AUTO
+    kv_cache_dtype: Annotated[
+        KVCacheDType,
+        Field(description="of cached keys and values; auto is that of the weights"),
+    ] = KVCacheDType.AUTO
     threads: Annotated[
         int | None, Field(ge=1, description="CPU threads of the model; all cores by default")
     ] = None

@@ -58,11 +58,15 @@ class _Plan:
 class TorchAttention:
     """An `AttentionBackend`. Holds the plans of the current batch and the scratch of all."""
 
-    def __init__(self, pool: TokenToKVPool) -> None:
+    def __init__(self, pool: TokenToKVPool, dtype: torch.dtype | None = None) -> None:
+        """
+        Args:
+            dtype: of queries, new keys and values, and results; the pool's own by default.
+        """
         self._pool = pool
-        self._group_tokens = max(1, GROUP_BYTES // max(keys[0].nbytes for keys in pool.k))
         self._widths = [max(tensor[0].numel() for tensor in side) for side in (pool.k, pool.v)]
-        self._empty = pool.k[0].new_empty(0)
+        self._empty = pool.k[0].new_empty(0, dtype=dtype)
+        self._group_tokens = max(1, GROUP_BYTES // (self._widths[0] * self._empty.itemsize))
         self._keys = self._values = self._empty  # scratch
         self._out_slots = self._tensor(np.zeros(0, dtype=np.int64))
         self._plans: dict[int | None, _Plan] = {}  # by window
@@ -117,8 +121,7 @@ class TorchAttention:
         k_width, v_width = heads * layer.head_dim, heads * layer.v_head_dim
         keys = self._keys[: count * k_width].view(count, heads, layer.head_dim)
         values = self._values[: count * v_width].view(count, heads, layer.v_head_dim)
-        torch.index_select(self._pool.k[index], 0, slots, out=keys)
-        torch.index_select(self._pool.v[index], 0, slots, out=values)
+        self._pool.load(index, slots, keys, values)
         return keys, values
 
     def _plan_window(self, batch: ForwardBatch, window: int | None) -> _Plan:

@@ -84,6 +84,30 @@ class TokenToKVPool:
         self.v = [empty(layer.kv_heads, layer.v_head_dim) for layer in layers]
 
     def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        """Put keys and values, as many as there are `slots`, [num_tokens], into these."""
-        self.k[layer].index_copy_(0, slots, k)
-        self.v[layer].index_copy_(0, slots, v)
+        """Put keys and values, as many as there are `slots`, [num_tokens], into these, in the
+        pool's dtype."""
+        _write(self.k[layer], slots, k)
+        _write(self.v[layer], slots, v)
+
+    def load(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
+        """Copy the keys and values of `slots`, [num_tokens], to `k` and `v`, in their dtype."""
+        _read(self.k[layer], slots, k)
+        _read(self.v[layer], slots, v)
+
+
+def _write(pool: Tensor, slots: Tensor, values: Tensor) -> None:
+    if pool.dtype == torch.float8_e4m3fn:
+        # Not all versions of torch keep what is out of range at the largest number.
+        largest = torch.finfo(pool.dtype).max
+        values = values.clamp(-largest, largest).to(pool.dtype).view(torch.uint8)
+        pool = pool.view(torch.uint8)  # index operations have no code for fp8
+    pool.index_copy_(0, slots, values.to(pool.dtype))
+
+
+def _read(pool: Tensor, slots: Tensor, out: Tensor) -> None:
+    if pool.dtype == out.dtype:
+        torch.index_select(pool, 0, slots, out=out)
+    elif pool.dtype == torch.float8_e4m3fn:
+        out.copy_(pool.view(torch.uint8).index_select(0, slots).view(pool.dtype))
+    else:
+        out.copy_(pool.index_select(0, slots))

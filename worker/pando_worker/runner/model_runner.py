@@ -19,7 +19,7 @@ from pando_worker.runner.future_tokens import FutureTokens
 from pando_worker.runner.logprobs import prompt_logprobs
 from pando_worker.runner.step import TorchStep
 from pando_worker.runner.transfer import to_device
-from pando_worker.settings import DType, WorkerSettings
+from pando_worker.settings import DType, KVCacheDType, WorkerSettings
 
 log = logging.getLogger("pando.worker.runner")
 
@@ -29,6 +29,11 @@ _DTYPES = {
     DType.FLOAT32: torch.float32,
     DType.BFLOAT16: torch.bfloat16,
     DType.FLOAT16: torch.float16,
+}
+
+_KV_DTYPES = {
+    KVCacheDType.BFLOAT16: torch.bfloat16,
+    KVCacheDType.FP8_E4M3: torch.float8_e4m3fn,
 }
 
 
@@ -56,6 +61,7 @@ class TorchModelRunner:
         threads = settings.threads or torch.get_num_threads()
         torch.set_num_threads(max(1, threads // self._group.size))
         device, dtype = torch.device(settings.device), _DTYPES[settings.dtype]
+        kv_dtype = _KV_DTYPES.get(settings.kv_cache_dtype, dtype)
         model_dir = resolve_model(settings.model)
         self.config = read_config(model_dir)
         self.context_length = settings.context_length or self.config.max_position_embeddings
@@ -70,16 +76,16 @@ class TorchModelRunner:
             memory_bytes=int(settings.memory_gib * 2**30) // self._group.size,
             weight_bytes=weight_bytes(self._model),
             mem_fraction_static=settings.mem_fraction_static,
-            cell_bytes=kv_cell_bytes(self._model.attention_layers, dtype),
+            cell_bytes=kv_cell_bytes(self._model.attention_layers, kv_dtype),
             page_size=settings.page_size,
             max_total_tokens=settings.max_total_tokens,
         )
         self.capacity_tokens = self._group.smallest(budget.capacity())
         load_weights(self._model, model_dir, device)
         self.kv_pool = TokenToKVPool(
-            self._model.attention_layers, self.capacity_tokens, dtype, device
+            self._model.attention_layers, self.capacity_tokens, kv_dtype, device
         )
-        self._attention = TorchAttention(self.kv_pool)
+        self._attention = TorchAttention(self.kv_pool, dtype)
         self._futures = FutureTokens(settings.max_running_requests, device)
         self._device = device
         self._warm_up(settings.page_size)
