@@ -4,9 +4,11 @@ A compiled grammar is never advanced itself: every request gets a copy of its ow
 microseconds and shares what the grammar has worked out so far.
 """
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
@@ -14,30 +16,35 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from pando_worker.grammar.errors import GrammarError
 from pando_worker.grammar.grammar import Grammar
 from pando_worker.grammar.limits import LIMITS, MAX_GRAMMAR_CHARS, compiler_threads
-from pando_worker.grammar.vocabulary import load_vocabulary
+from pando_worker.models.errors import ModelError
 
 _THREADS = 2
 _KEPT = 128
 
 
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    tokenizer: LLTokenizer
+    eos: frozenset[int]
+
+
 class GrammarCompiler:
     """Used from the scheduler's thread."""
 
-    def __init__(self, model_dir: Path, vocab_size: int, eos_token_ids: Iterable[int]) -> None:
+    def __init__(
+        self, model_dir: Path, vocab_size: int, eos_token_ids: Iterable[int] | None = None
+    ) -> None:
         """
         Args:
             vocab_size: of the model's logits, whatever the tokenizer has.
-            eos_token_ids: of the generation config; any of them may end an output that is
-                complete. At least one must be below vocab_size.
-
-        Raises:
-            BrokenCheckpoint, UnsupportedModel: there is no usable tokenizer.
+            eos_token_ids: any of them may end an output that is complete; by default those of the
+                generation config. At least one must be below vocab_size.
         """
         self.vocab_size = vocab_size
-        self._eos = frozenset(id for id in eos_token_ids if id < vocab_size)
-        assert self._eos, "a grammar's output ends with an end-of-sequence token"
-        vocabulary = load_vocabulary(model_dir, vocab_size, self._eos)
-        self._tokenizer = LLTokenizer(TokenizerWrapper(vocabulary), eos_token=sorted(self._eos))
+        self._model_dir = model_dir
+        self._eos_token_ids = eos_token_ids
+        self._tables: _Tables | None = None
+        self._loading = threading.Lock()
         self._kept: OrderedDict[str, Future[LLMatcher]] = OrderedDict()
         self._pool = compiler_threads(_THREADS, "grammar")
 
@@ -63,7 +70,7 @@ class GrammarCompiler:
             if error := done.exception():
                 grammar.set_exception(error)
             else:
-                grammar.set_result(Grammar(done.result().deep_copy(), self._eos))
+                grammar.set_result(Grammar(done.result().deep_copy(), self._load().eos))
 
         compiled.add_done_callback(copy)
         return grammar
@@ -74,7 +81,34 @@ class GrammarCompiler:
     def _compile(self, text: str) -> LLMatcher:
         if len(text) > MAX_GRAMMAR_CHARS:
             raise GrammarError(f"the grammar has {len(text)} characters: over {MAX_GRAMMAR_CHARS}")
-        matcher = LLMatcher(self._tokenizer, text, log_level=0, limits=LIMITS)
+        matcher = LLMatcher(self._load().tokenizer, text, log_level=0, limits=LIMITS)
         if matcher.is_error():
             raise GrammarError(matcher.get_error().removesuffix("<non-verbose/>").strip())
         return matcher
+
+    def _load(self) -> _Tables:
+        """Once, with the first grammar: it takes a second, and many workers never see one."""
+        with self._loading:
+            if self._tables is None:
+                self._tables = _load_tables(self._model_dir, self.vocab_size, self._eos_token_ids)
+            return self._tables
+
+
+def _load_tables(model_dir: Path, vocab_size: int, eos_token_ids: Iterable[int] | None) -> _Tables:
+    # Imported here, since it takes most of that second.
+    from pando_worker.grammar.vocabulary import load_vocabulary
+    from pando_worker.server.generation_config import read_generation_config
+    from pando_worker.server.tokenizer import load_tokenizer
+
+    try:
+        tokenizer = load_tokenizer(model_dir)
+        if eos_token_ids is None:
+            config = read_generation_config(model_dir, tokenizer.eos_token_id)
+            eos_token_ids = config.eos_token_ids
+        eos = frozenset(id for id in eos_token_ids if id < vocab_size)
+        if not eos:
+            raise GrammarError("the model has no end-of-sequence token to end an output with")
+        vocabulary = load_vocabulary(tokenizer, vocab_size, eos)
+    except ModelError as error:
+        raise GrammarError(f"this model's tokenizer cannot be used: {error}") from error
+    return _Tables(LLTokenizer(TokenizerWrapper(vocabulary), eos_token=sorted(eos)), eos)

@@ -6,14 +6,13 @@ have it. An added token that is not special, `<tool_call>` say, spells its text.
 """
 
 from collections.abc import Set
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
 
 from pando_worker.server.detokenizer import Vocabulary
-from pando_worker.server.tokenizer import load_tokenizer
 
 
 class GrammarVocabulary:
@@ -30,9 +29,11 @@ class GrammarVocabulary:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def load_vocabulary(model_dir: Path, vocab_size: int, eos: Set[int]) -> GrammarVocabulary:
-    """Raises BrokenCheckpoint or UnsupportedModel where there is no usable tokenizer."""
-    tokenizer = _continuing(load_tokenizer(model_dir).backend_tokenizer)
+def load_vocabulary(
+    loaded: PreTrainedTokenizerFast, vocab_size: int, eos: Set[int]
+) -> GrammarVocabulary:
+    """Raises UnsupportedModel where its tokens' texts are not known."""
+    tokenizer = _continuing(loaded.backend_tokenizer)
     spelled = Vocabulary(tokenizer)
     added = tokenizer.get_added_tokens_decoder()
     special = {id for id, token in added.items() if token.special} | eos

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import zmq
 
+from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.messages import Command, Event, Ready, Stats
 from pando_worker.models.errors import ModelError
 from pando_worker.ranks.leader import LeadingRunner, followers
@@ -91,7 +92,8 @@ def _load(
         max_request_tokens=model.context_length,
         radix_cache=settings.radix_cache,
     )
-    return Scheduler(settings, kv, runner)
+    grammars = GrammarCompiler(Path(settings.model), model.config.vocab_size)
+    return Scheduler(settings, kv, runner, grammars)
 
 
 def _profile(directory: Path | None) -> "StepProfile | None":
