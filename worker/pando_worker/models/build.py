@@ -3,12 +3,13 @@
 Layers are made without memory first, so that a model's size is known before anything is loaded.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.models.parallel import ParallelGroup
 
 
@@ -18,6 +19,7 @@ class Build:
     device: torch.device  # where parameters will be
     group: ParallelGroup
     context_length: int  # longest sequence that will be served
+    ops: Ops = field(default_factory=TorchOps)
 
     def parameter(self, *shape: int) -> nn.Parameter:
         """On "meta": without memory until weights are loaded."""

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from pando_worker.models.build import Build, Fill
 
@@ -38,12 +37,13 @@ class ColumnParallelLinear(nn.Module):
         width = sum(len(rows.taken) for rows in sections.values())
         self.weight = build.parameter(width, in_features)
         self.bias = build.parameter(width) if bias else None
+        self._ops = build.ops
         self._sections = sections
         self._fused = fused
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in_features] to [..., this rank's rows of all projections]"""
-        return functional.linear(x, self.weight, self.bias)
+        return self._ops.linear(x, self.weight, self.bias)
 
     def fills(self) -> Iterator[Fill]:
         start = offset = 0
@@ -78,11 +78,12 @@ class RowParallelLinear(nn.Module):
         self._name = name
         self._columns = columns
         self._group = build.group
+        self._ops = build.ops
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., this rank's inputs] to [..., out_features]"""
         bias = self.bias if self._group.rank == 0 else None  # counts once in the sum
-        return self._group.all_reduce(functional.linear(x, self.weight, bias))
+        return self._group.all_reduce(self._ops.linear(x, self.weight, bias))
 
     def fills(self) -> Iterator[Fill]:
         total, taken = self._columns

@@ -1,5 +1,7 @@
 """Feed-forward layers."""
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -11,6 +13,7 @@ class GatedMLP(nn.Module):
     """SwiGLU (arXiv:2002.05202): down(silu(gate(x)) * up(x)).
 
     Args:
+        activation: of gate and up side by side, instead of silu(gate) * up
         fused: gate and up are one tensor in the checkpoint, `gate_up_proj`
     """
 
@@ -22,8 +25,11 @@ class GatedMLP(nn.Module):
         *,
         bias: bool = False,
         fused: bool = False,
+        activation: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
+        self._ops = build.ops
+        self._activation = activation
         rows = Rows(intermediate_size, build.group.share(intermediate_size, "intermediate_size"))
         self.gate_up_proj = ColumnParallelLinear(
             build,
@@ -35,6 +41,12 @@ class GatedMLP(nn.Module):
         self.down_proj = RowParallelLinear(build, "down_proj", rows, hidden_size, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:  # [num_tokens, hidden_size]
-        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
-        out: Tensor = self.down_proj(functional.silu(gate).mul_(up))
+        activation = self._activation or self._ops.silu_mul
+        out: Tensor = self.down_proj(activation(self.gate_up_proj(x)))
         return out
+
+
+def gelu_mul(gate_up: Tensor) -> Tensor:
+    """gelu(gate) * up by the approximation with a hyperbolic tangent, as in Gemma."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return functional.gelu(gate, approximate="tanh").mul_(up)

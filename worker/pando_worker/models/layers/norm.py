@@ -1,7 +1,6 @@
 """Root mean square normalisation (arXiv:1910.07467)."""
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from pando_worker.models.build import Build
 
@@ -12,7 +11,8 @@ class RMSNorm(nn.Module):
     def __init__(self, build: Build, size: int, eps: float) -> None:
         super().__init__()
         self.weight = build.parameter(size)
+        self._ops = build.ops
         self._eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.rms_norm(x, self.weight.shape, self.weight, self._eps)
+        return self._ops.rms_norm(x, self.weight, self._eps)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pando_worker.models.build import Build
 from pando_worker.models.errors import BrokenCheckpoint
+from pando_worker.models.ops import Ops
 from pando_worker.models.rope import (
     DefaultRope,
     LinearRope,
@@ -23,6 +24,7 @@ class Rotation(NamedTuple):
 
     cos: Tensor  # [num_tokens, 1, rotary_dim]
     sin: Tensor  # [num_tokens, 1, rotary_dim], the first half negated
+    ops: Ops
 
     def apply(self, x: Tensor) -> Tensor:
         """Rotate the first `rotary_dim` dimensions of `x`, [num_tokens, heads, head_dim].
@@ -32,7 +34,7 @@ class Rotation(NamedTuple):
         dim = self.cos.shape[-1]
         if dim < x.shape[-1]:
             return torch.cat((self.apply(x[..., :dim]), x[..., dim:]), dim=-1)
-        return torch.addcmul(x * self.cos, x.roll(dim // 2, dims=-1), self.sin)
+        return self.ops.rotate(x, self.cos, self.sin)
 
 
 class RotaryEmbedding:
@@ -54,6 +56,7 @@ class RotaryEmbedding:
         frequencies, self._scale = _frequencies(rope, rotary_dim, build.context_length)
         self._frequencies = frequencies.to(build.device)  # float32, [rotary_dim / 2]
         self._dtype = build.dtype
+        self._ops = build.ops
 
     def rotation(self, positions: Tensor) -> Rotation:
         """Of positions [num_tokens]."""
@@ -62,6 +65,7 @@ class RotaryEmbedding:
         return Rotation(
             cos=torch.cat((cos, cos), dim=-1).to(self._dtype),
             sin=torch.cat((-sin, sin), dim=-1).to(self._dtype),
+            ops=self._ops,
         )
 
 

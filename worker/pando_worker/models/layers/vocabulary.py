@@ -20,6 +20,7 @@ class VocabularyTable(nn.Module):
     def __init__(self, build: Build, name: str, vocab_size: int, hidden_size: int) -> None:
         super().__init__()
         self._group = build.group
+        self._ops = build.ops
         rows = -(-vocab_size // self._group.size)
         self.weight = build.parameter(rows, hidden_size)
         self._name = name
@@ -37,7 +38,7 @@ class VocabularyTable(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """[n, hidden_size] to float32 [n, vocab_size], the same on every rank."""
-        logits = self._group.all_gather(functional.linear(x, self.weight))
+        logits = self._group.all_gather(self._ops.linear(x, self.weight))
         return logits[:, : self._vocab_size].float()
 
     def fills(self) -> Iterator[Fill]:
