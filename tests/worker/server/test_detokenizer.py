@@ -59,3 +59,12 @@ def test_a_tokenizer_of_another_family_is_refused() -> None:
     tokenizer.decoder = decoders.WordPiece()
     with pytest.raises(UnsupportedModel, match="WordPiece"):
         Vocabulary(tokenizer)
+
+
+@given(st.lists(st.integers(0, 400), max_size=30))
+def test_special_tokens_are_written_where_that_is_asked_for(token_ids: list[int]) -> None:
+    vocabulary = VOCABULARY["byte_level"]
+    detokenizer = Detokenizer(vocabulary, vocabulary.special)
+    text = "".join(map(detokenizer.push, token_ids)) + detokenizer.flush()
+    whole = b"".join(vocabulary.special.get(one) or vocabulary[one] for one in token_ids)
+    assert text == whole.decode(errors="replace")

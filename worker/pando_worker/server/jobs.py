@@ -10,7 +10,7 @@ from pando_worker.server.errors import bad_request
 from pando_worker.server.generation import Job
 from pando_worker.server.protocol.sampling import SamplingFields
 from pando_worker.server.reader import TextOptions
-from pando_worker.server.sampling import sampling_params, seeds
+from pando_worker.server.sampling import sampling_params, seeds, stop_token_ids
 from pando_worker.server.service import Service
 
 
@@ -76,6 +76,7 @@ def _text_options(service: Service, fields: SamplingFields, asked: Asked) -> Tex
         special = {id: name for id, name in special.items() if name.decode() in names}
     return TextOptions(
         stop=fields.stop,
+        stop_token_ids=stop_token_ids(fields, service.model.generation),
         include_stop=fields.include_stop_str_in_output,
         special_tokens=special,
         unstoppable=asked.min_tokens,

@@ -43,6 +43,7 @@ class Delta:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextOptions:
     stop: Collection[str] = ()
+    stop_token_ids: Collection[int] = ()
     include_stop: bool = False  # keep the stop string or token that ends the text
     special_tokens: Mapping[int, bytes] = field(default_factory=dict)  # those not to leave out
     unstoppable: int = 0  # tokens at the beginning in which stop strings do not count
@@ -61,7 +62,7 @@ class OutputReader:
 
     def read(self, output: Output) -> Delta:
         tokens = output.token_ids
-        stopped = output.finish is FinishReason.STOP  # by the last token, whose text is left out
+        stopped = self._stop_token(output) is not None
         text = ""
         for i, token_id in enumerate(tokens):
             if stopped and not self._options.include_stop and i == len(tokens) - 1:
@@ -91,14 +92,20 @@ class OutputReader:
         self._sent += len(text)
         return text
 
+    def _stop_token(self, output: Output) -> int | None:
+        """The token that ended the output, whose text is left out; a grammar ends it without."""
+        if output.finish is not FinishReason.STOP:
+            return None
+        last = output.token_ids[-1]
+        return last if last in self._options.stop_token_ids else None
+
     def _delta(self, output: Output, text: str, count: int) -> Delta:
         finish = None
         if self._stops.matched is not None:
             finish = Finish(FinishReason.STOP, self._stops.matched)
             scored = self._scores.cut(self._sent)
         elif output.finish is not None:
-            stopped = output.finish is FinishReason.STOP
-            finish = Finish(output.finish, output.token_ids[-1] if stopped else None)
+            finish = Finish(output.finish, self._stop_token(output))
             scored = self._scores.rest()
         else:
             scored = self._scores.take(self._sent)

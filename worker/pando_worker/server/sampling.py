@@ -18,7 +18,6 @@ def sampling_params(
     min_new_tokens: int,
     seed: int,
 ) -> SamplingParams:
-    eos = () if fields.ignore_eos else defaults.eos_token_ids
     top_k = _given(fields.top_k, defaults.top_k)
     return SamplingParams(
         max_new_tokens=max_new_tokens,
@@ -27,13 +26,18 @@ def sampling_params(
         top_p=_given(fields.top_p, defaults.top_p),
         min_p=_given(fields.min_p, defaults.min_p),
         seed=seed,
-        stop_token_ids=tuple({*eos, *(fields.stop_token_ids or ())}),
+        stop_token_ids=stop_token_ids(fields, defaults),
         min_new_tokens=min_new_tokens,
         presence_penalty=fields.presence_penalty or 0.0,
         frequency_penalty=fields.frequency_penalty or 0.0,
         repetition_penalty=_given(fields.repetition_penalty, defaults.repetition_penalty),
         logit_bias=fields.logit_bias or {},
     )
+
+
+def stop_token_ids(fields: SamplingFields, defaults: GenerationConfig) -> tuple[int, ...]:
+    eos = () if fields.ignore_eos else defaults.eos_token_ids
+    return tuple({*eos, *(fields.stop_token_ids or ())})
 
 
 def seeds(first: int | None, count: int) -> list[int]:
