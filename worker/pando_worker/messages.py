@@ -36,7 +36,8 @@ class LogprobsWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class FinishReason(StrEnum):
-    STOP = "stop"  # a stop token was produced (it is the last of the output's tokens)
+    # A stop token was produced, and is the output's last token; or the grammar is at its end.
+    STOP = "stop"
     LENGTH = "length"  # max_new_tokens or the context's end was reached
     ABORT = "abort"  # the HTTP process asked for it
 
@@ -53,6 +54,23 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     deadline_s: float | None = None  # seconds from now, then it ends with status 504
 
 
+class Pooling(StrEnum):
+    """Which final hidden states make an embedding."""
+
+    LAST = "last"  # the last token's
+    MEAN = "mean"  # the mean over all tokens
+
+
+class Embed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Embed one prompt. Answered by one `Embedded` or one `Rejected`; if aborted, by an `Output`."""
+
+    rid: str
+    input_ids: list[int]
+    pooling: Pooling
+    priority: int = 0
+    deadline_s: float | None = None
+
+
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Stop a request wherever it is. Unknown or finished ids are ignored; otherwise the
     scheduler answers with an `Output` whose finish is ABORT after the step in flight."""
@@ -66,7 +84,7 @@ class FlushCache(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     call: int
 
 
-Command = Generate | Abort | FlushCache
+Command = Generate | Embed | Abort | FlushCache
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -92,6 +110,13 @@ class Outputs(msgspec.Struct, frozen=True, tag=True):
     """All that one scheduler step produced."""
 
     outputs: list[Output]
+
+
+class Embedded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    rid: str
+    vector: bytes  # float32, little-endian, [hidden_size], of length 1
+    cached_tokens: int
+    queue_s: float
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -144,4 +169,4 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     evicted_tokens_total: int
 
 
-Event = Outputs | Rejected | CacheFlushed | Ready | Stats
+Event = Outputs | Embedded | Rejected | CacheFlushed | Ready | Stats

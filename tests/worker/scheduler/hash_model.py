@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pando_worker.messages import Pooling
 from pando_worker.runner.batch import ForwardBatch, Int32, StepResult
 
 VOCAB = 97
@@ -31,6 +32,20 @@ def expected_tokens(prompt: Sequence[int], count: int) -> list[int]:
     return produced
 
 
+def hidden_state(state: int) -> list[int]:
+    return [state % 11 - 5, state % 13 - 6, 1]
+
+
+def expected_embedding(prompt: Sequence[int], pooling: Pooling) -> list[float]:
+    """Of length 1, [3]."""
+    state, states = 7, []
+    for token in prompt:
+        state = _mix(state, token)
+        states.append(hidden_state(state))
+    pooled = np.mean(states, axis=0) if pooling is Pooling.MEAN else np.array(states[-1])
+    return list(map(float, pooled / np.linalg.norm(pooled)))
+
+
 class HashRunner:
     """Answers with -1, not finite, for a row that runs a token of `broken`.
 
@@ -47,6 +62,7 @@ class HashRunner:
         for index in np.flatnonzero(ids < 0).tolist():
             ids[index] = max(0, self.last[-1 - int(ids[index])])
         produced: dict[int, int] = {}
+        hidden: list[list[list[int]]] = []  # of each row, of each of its tokens
         start = 0
         for row, (extend, length) in enumerate(
             zip(batch.extend_lens.tolist(), batch.seq_lens.tolist(), strict=True)
@@ -55,13 +71,26 @@ class HashRunner:
             slots = self._check(batch, row, slice(start, start + extend), length)
             before = length - extend
             state = 7 if before == 0 else int(self.state[self._slot(batch, row, before - 1)])
+            hidden.append([])
             for token, slot in zip(tokens, slots, strict=True):
                 state = _mix(state, token)
                 self.state[slot] = state
+                hidden[-1].append(hidden_state(state))
             produced[row] = -1 if self.broken & set(tokens) else state % VOCAB
             start += extend
         rows = batch.sample_rows.tolist()
-        return HashStep(self, [(int(batch.req_rows[row]), produced[row]) for row in rows])
+        pooled = None
+        if batch.pooled:
+            pooled = np.array(
+                [
+                    np.sum(hidden[row], axis=0) if is_mean else hidden[row][-1]
+                    for row, is_mean in zip(
+                        batch.pooled.rows.tolist(), batch.pooled.is_mean.tolist(), strict=True
+                    )
+                ],
+                dtype=np.float32,
+            )
+        return HashStep(self, [(int(batch.req_rows[row]), produced[row]) for row in rows], pooled)
 
     def _check(self, batch: ForwardBatch, row: int, part: slice, length: int) -> list[int]:
         """The slots of a row's new tokens, which are to be where the page table says."""
@@ -78,8 +107,14 @@ class HashRunner:
 
 
 class HashStep:
-    def __init__(self, runner: HashRunner, produced: list[tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        runner: HashRunner,
+        produced: list[tuple[int, int]],
+        pooled: NDArray[np.float32] | None,
+    ) -> None:
         self._runner = runner
+        self._pooled = pooled
         self._produced = produced  # request row and what follows its hash
         self._tokens: list[int] | None = None
 
@@ -94,7 +129,7 @@ class HashStep:
 
     def result(self) -> StepResult:
         assert self._tokens is not None, "sample comes first"
-        return StepResult(tokens=np.array(self._tokens, dtype=np.int64))
+        return StepResult(tokens=np.array(self._tokens, dtype=np.int64), pooled=self._pooled)
 
 
 def next_allowed(token: int, allowed: Callable[[int], bool]) -> int:

@@ -10,12 +10,15 @@ import numpy as np
 from pando_worker.messages import (
     Abort,
     CacheFlushed,
+    Embed,
+    Embedded,
     Event,
     FinishReason,
     FlushCache,
     Generate,
     LogprobsWanted,
     Outputs,
+    Pooling,
     Rejected,
     SamplingParams,
     TokenLogprob,
@@ -63,6 +66,7 @@ class World:
         self.finish: dict[str, FinishReason] = {}
         self.rejected: dict[str, Rejected] = {}
         self.flushes: list[bool] = []
+        self.embeddings: dict[str, list[float]] = {}
         self.logprobs: dict[str, list[TokenLogprob]] = {}
         self.prompt_logprobs: dict[str, list[TokenLogprob]] = {}
 
@@ -93,6 +97,11 @@ class World:
             priority=priority,
             deadline_s=deadline_s,
         )
+        self.collect(self.scheduler.receive(command))
+
+    def embed(self, rid: str, prompt: Sequence[int], pooling: Pooling) -> None:
+        self.tokens[rid] = []
+        command = Embed(rid=rid, input_ids=list(prompt), pooling=pooling)
         self.collect(self.scheduler.receive(command))
 
     def launch(self, batch: ForwardBatch) -> Step:
@@ -132,6 +141,9 @@ class World:
                         )
                         if output.finish:
                             self.finish[output.rid] = output.finish
+                case Embedded(rid=rid, vector=vector):
+                    self.embeddings[rid] = np.frombuffer(vector, dtype="<f4").tolist()
+                    self.cached[rid] = event.cached_tokens
                 case Rejected(rid=rid):
                     assert rid not in self.finish
                     self.rejected[rid] = event

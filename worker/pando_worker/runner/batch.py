@@ -73,6 +73,14 @@ class PromptScores:
 
 
 @dataclass(slots=True)
+class PooledRows:
+    """Rows that are embedded: their final hidden states are wanted instead of a token."""
+
+    rows: Int64  # [num_pooled], indices into the batch's rows
+    is_mean: NDArray[np.bool_]  # the sum over the row's new tokens; otherwise its last token's
+
+
+@dataclass(slots=True)
 class PageCopies:
     """Pages to copy between the device's KV pool and the host's."""
 
@@ -98,6 +106,7 @@ class ForwardBatch:
     sample_rows: Int64  # [num_samples], rows that yield a token: all but unfinished chunks
     sampling: SamplingBatch
     scores: PromptScores | None = None
+    pooled: PooledRows | None = None
     # Done before the model runs, first the stores: a page to be stored may be loaded over.
     stores: PageCopies | None = None
     loads: PageCopies | None = None
@@ -119,6 +128,7 @@ class StepResult:
     tokens: Int64
     logprobs: Logprobs | None = None  # of `tokens`, where any row asked
     scores: Logprobs | None = None  # of `PromptScores.targets`
+    pooled: Float32 | None = None  # [num_pooled, hidden_size], in the order of `PooledRows`
 
 
 class Step(Protocol):

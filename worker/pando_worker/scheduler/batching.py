@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pando_worker.memory.req_pool import ReqToTokenPool
+from pando_worker.messages import Pooling
 from pando_worker.runner.batch import (
     ForwardBatch,
     LogitBias,
     Penalties,
+    PooledRows,
     PromptScores,
     SamplingBatch,
 )
@@ -23,12 +25,24 @@ class Row:
     req: Req
     start: int
     extend_len: int
-    samples: bool  # this step runs all it had left, and so yields its next token
+    is_last: bool  # this step runs all it had left
     scored: range  # prompt positions whose log-probabilities it yields, each from the one before
 
     @property
     def end(self) -> int:
         return self.start + self.extend_len
+
+    @property
+    def samples(self) -> bool:
+        """Whether it yields its request's next token."""
+        return self.is_last and self.req.pooling is None
+
+    @property
+    def pools(self) -> bool:
+        """Whether it yields a part of an embedding."""
+        return self.req.pooling is Pooling.MEAN or (
+            self.req.pooling is Pooling.LAST and self.is_last
+        )
 
 
 def next_row(req: Req, count: int) -> Row:
@@ -37,7 +51,7 @@ def next_row(req: Req, count: int) -> Row:
         req,
         start,
         count,
-        samples=count == req.extend_len,
+        is_last=count == req.extend_len,
         scored=range(max(start + 1, req.first_score), min(start + count + 1, req.prompt_len)),
     )
 
@@ -76,6 +90,7 @@ def build_batch(rows: Sequence[Row], pool: ReqToTokenPool) -> ForwardBatch:
         sample_rows=np.array(samples, dtype=np.int64),
         sampling=_sampling([rows[index].req for index in samples]),
         scores=_scores(rows, starts.tolist()),
+        pooled=_pooled(rows),
     )
 
 
@@ -160,4 +175,14 @@ def _scores(rows: Sequence[Row], starts: Sequence[int]) -> PromptScores | None:
         after=np.concatenate(after).astype(np.int64),
         targets=np.concatenate(targets).astype(np.int64),
         top_logprobs=top,
+    )
+
+
+def _pooled(rows: Sequence[Row]) -> PooledRows | None:
+    pooled = [index for index, row in enumerate(rows) if row.pools]
+    if not pooled:
+        return None
+    return PooledRows(
+        rows=np.array(pooled, dtype=np.int64),
+        is_mean=np.array([rows[index].req.pooling is Pooling.MEAN for index in pooled]),
     )

@@ -77,9 +77,9 @@ class Planner:
     def launched(self, plan: Plan) -> None:
         """Requests whose prompts are through run from now on."""
         # Rows follow the queue, and only the last one can be an unfinished chunk.
-        through = [row.req for row in plan.prefills if row.samples]
+        through = [row for row in plan.prefills if row.is_last]
         self.prefilling = self.prefilling[len(through) :]
-        self.running += through
+        self.running += [row.req for row in through if row.samples]
 
     def forget_ended(self) -> None:
         self.waiting = deque(req for req in self.waiting if req.ending is None)
@@ -117,6 +117,7 @@ class Planner:
         req.hit_when_queued = req.cached_len
         if req.num_output == 0:
             req.prompt_logprobs.clear()
+            req.pooled = None
         self._kv.cache_finished_req(req)
         self.waiting.appendleft(req)
         self._meter.retracted += 1

@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_worker.memory.radix_cache import Tokens, TreeNode
-from pando_worker.messages import LogprobsWanted, SamplingParams, TokenLogprob
+from pando_worker.messages import LogprobsWanted, Pooling, SamplingParams, TokenLogprob
+
+Float32 = NDArray[np.float32]
 
 
 class Grammar(Protocol):
@@ -64,6 +66,7 @@ class Req:
     hit_when_queued: int  # tokens that were cached when it joined the queue
     queued_at: float  # the scheduler's clock, seconds
     logprobs: LogprobsWanted | None = None
+    pooling: Pooling | None = None  # it is embedded, and produces no token
     priority: int = 0
     deadline: float = math.inf  # the scheduler's clock
     grammar: Grammar | None = None
@@ -76,6 +79,7 @@ class Req:
     queue_seconds: float | None = None  # until it was first admitted; until it was told
     passed_over: int = 0  # later requests that were admitted while it waited
     ending: Ending | None = None
+    pooled: Float32 | None = None  # what its hidden states add up to so far, [hidden_size]
     # Of the prompt tokens scored so far; handed over with the first output.
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
 
@@ -118,7 +122,10 @@ class Req:
     @property
     def matchable(self) -> int:
         """Leading tokens that may come from the cache. The last token is always run, since its
-        logits yield the next one, and so is each before a prompt token that is to be scored."""
+        logits yield the next one, and so is each before a prompt token that is to be scored. A mean
+        needs them all."""
+        if self.pooling is Pooling.MEAN:
+            return 0
         return min(self.num_known, self.first_score) - 1
 
     def tokens(self, end: int) -> Tokens:

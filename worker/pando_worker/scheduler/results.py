@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pando_worker.messages import TokenLogprob
-from pando_worker.runner.batch import Logprobs, StepResult
+from pando_worker.runner.batch import Float32, Logprobs, StepResult
 from pando_worker.scheduler.batching import Row
 
 
@@ -13,14 +13,15 @@ class Result:
     token: int | None  # None for an unfinished chunk; -1 where the logits were not finite
     logprob: TokenLogprob | None  # of the token, where wanted
     scores: list[TokenLogprob]  # of the row's prompt tokens, where wanted
+    pooled: Float32 | None  # its part of an embedding, [hidden_size]
 
 
 def read_results(rows: Sequence[Row], step: StepResult) -> list[Result]:
     tokens = step.tokens.tolist()
     results: list[Result] = []
-    sample = score = 0
+    sample = score = pool = 0
     for row in rows:
-        token, logprob, scores = None, None, []
+        token, logprob, scores, pooled = None, None, [], None
         wanted = row.req.logprobs
         if row.samples:
             token = tokens[sample]
@@ -31,7 +32,10 @@ def read_results(rows: Sequence[Row], step: StepResult) -> list[Result]:
             end = score + len(row.scored)
             scores = [_read(step.scores, index, wanted.top) for index in range(score, end)]
             score = end
-        results.append(Result(token, logprob, scores))
+        if row.pools and step.pooled is not None:
+            pooled = step.pooled[pool]
+            pool += 1
+        results.append(Result(token, logprob, scores, pooled))
     return results
 
 

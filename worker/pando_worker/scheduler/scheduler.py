@@ -30,6 +30,8 @@ from pando_worker.messages import (
     Abort,
     CacheFlushed,
     Command,
+    Embed,
+    Embedded,
     Event,
     FinishReason,
     FlushCache,
@@ -37,8 +39,8 @@ from pando_worker.messages import (
     Output,
     Outputs,
     Rejected,
+    SamplingParams,
     Stats,
-    TokenLogprob,
 )
 from pando_worker.runner.batch import ModelRunner, Step
 from pando_worker.scheduler.batching import Row, build_batch
@@ -47,14 +49,16 @@ from pando_worker.scheduler.constrained import (
     PendingGrammar,
     build_mask,
     is_constrained,
-    take_jump,
 )
 from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.meter import Meter
+from pando_worker.scheduler.outputs import last_output, take_result
 from pando_worker.scheduler.planner import Plan, Planner
 from pando_worker.scheduler.req import Ending, Req
-from pando_worker.scheduler.results import Result, read_results
+from pando_worker.scheduler.results import read_results
 from pando_worker.settings import WorkerSettings
+
+_NO_TOKENS = SamplingParams(max_new_tokens=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ class Scheduler:
 
     def receive(self, command: Command) -> list[Event]:
         match command:
-            case Generate():
+            case Generate() | Embed():
                 return self._enqueue(command)
             case Abort(rid=rid):
                 if req := self._by_rid.get(rid):
@@ -167,12 +171,14 @@ class Scheduler:
 
     # Requests come
 
-    def _enqueue(self, command: Generate) -> list[Event]:
-        if problem := self._refusal(command):
+    def _enqueue(self, command: Generate | Embed) -> list[Event]:
+        sampling = command.sampling if isinstance(command, Generate) else _NO_TOKENS
+        grammar = command.grammar if isinstance(command, Generate) else None
+        if problem := self._refusal(command, sampling.max_new_tokens, grammar):
             status, message = problem
             return [Rejected(rid=command.rid, status=status, message=message)]
         prompt_len = len(command.input_ids)
-        ids = np.empty(prompt_len + command.sampling.max_new_tokens, dtype=np.int32)
+        ids = np.empty(prompt_len + sampling.max_new_tokens, dtype=np.int32)
         ids[:prompt_len] = command.input_ids
         now = self._clock()
         req = Req(
@@ -180,36 +186,39 @@ class Scheduler:
             ids=ids,
             num_known=prompt_len,
             prompt_len=prompt_len,
-            sampling=command.sampling,
+            sampling=sampling,
             arrival=self._arrivals,
             hit_when_queued=self.kv.cache.prefix_len(ids[:prompt_len]),
             queued_at=now,
-            logprobs=command.logprobs,
+            logprobs=command.logprobs if isinstance(command, Generate) else None,
+            pooling=command.pooling if isinstance(command, Embed) else None,
             priority=command.priority,
             deadline=math.inf if command.deadline_s is None else now + command.deadline_s,
         )
         self._arrivals += 1
         self._by_rid[req.rid] = req
         self._next_deadline = min(self._next_deadline, req.deadline)
-        if command.grammar and self._grammars:
-            self._compiling.append((req, self._grammars.compile(command.grammar)))
+        if grammar and self._grammars:
+            self._compiling.append((req, self._grammars.compile(grammar)))
         else:
             self.planner.waiting.append(req)
         return []
 
-    def _refusal(self, command: Generate) -> tuple[int, str] | None:
+    def _refusal(
+        self, command: Generate | Embed, max_new_tokens: int, grammar: str | None
+    ) -> tuple[int, str] | None:
         """Why a request cannot be taken: status and message."""
-        prompt_len, allowed = len(command.input_ids), command.sampling.max_new_tokens
+        prompt_len = len(command.input_ids)
         if command.rid in self._by_rid:
             return 400, f"request id {command.rid!r} is already in use"
         if prompt_len == 0:
             return 400, "the prompt has no tokens"
-        if prompt_len + allowed > self.kv.max_request_tokens:
+        if prompt_len + max_new_tokens > self.kv.max_request_tokens:
             return 400, (
-                f"the prompt's {prompt_len} tokens and max_tokens {allowed} together exceed this"
-                f" worker's limit of {self.kv.max_request_tokens} tokens"
+                f"the prompt's {prompt_len} tokens and max_tokens {max_new_tokens} together exceed"
+                f" this worker's limit of {self.kv.max_request_tokens} tokens"
             )
-        if command.grammar and self._grammars is None:
+        if grammar and self._grammars is None:
             return 400, "this worker follows no grammars"
         if self._num_queued >= self._settings.max_queued_requests:
             return 503, f"{self._num_queued} requests are waiting already, try again later"
@@ -262,7 +271,7 @@ class Scheduler:
         if req.ending is Ending.ABORTED:
             self.meter.aborted += 1
             del self._by_rid[req.rid]
-            self._events.append(Outputs([_output(req, [], FinishReason.ABORT)]))
+            self._events.append(Outputs([last_output(req, FinishReason.ABORT)]))
         elif req.ending is Ending.LATE:
             passed = f"its deadline passed after {req.deadline - req.queued_at:.3g} s"
             self._reject(req, 504, f"{passed}, with {req.num_output} tokens produced")
@@ -296,25 +305,24 @@ class Scheduler:
         results = read_results(launched.rows, launched.step.result())
         pinned = self.kv.pinned_tokens
         outputs: list[Output] = []
-        failed: list[Req] = []
         for index, (row, result) in enumerate(zip(launched.rows, results, strict=True)):
             req = row.req
             req.in_flight -= 1
             req.unseen -= row.samples
-            req.prompt_logprobs += result.scores
-            if req.ending is None and result.token is not None:
-                if output := self._take_token(req, result):
-                    outputs.append(output)
-                else:
-                    failed.append(req)
+            if req.ending is None:
+                match take_result(row, result):
+                    case Output() as output:
+                        outputs.append(output)
+                        self.meter.output_tokens += len(output.token_ids)
+                    case Embedded() as embedded:
+                        self._events.append(embedded)
+                self._settle(req)
             if req.ending is None and index >= len(launched.plan.decodes):
                 self.kv.cache_unfinished_req(req, row.end)
             elif req.ending is not None and req.in_flight == 0 and req.is_admitted:
                 self._let_go(req)
         if outputs:
             self._events.append(Outputs(outputs))
-        for req in failed:
-            self._reject(req, 500, "the model's output was not finite, or outside the grammar")
         self.planner.forget_ended()
 
         now = self._clock()
@@ -327,58 +335,10 @@ class Scheduler:
         )
         self._taken_in_at = now
 
-    def _take_token(self, req: Req, result: Result) -> Output | None:
-        """The output that a sampled token makes, with those that follow it without a choice; None
-        when the request failed."""
-        assert result.token is not None
-        if result.token < 0:
-            req.ending = Ending.FAILED
-            return None
-        tokens: list[int] = []
-        forced = [result.token]
-        finish: FinishReason | None = None
-        while forced and finish is None:
-            for token in forced:
-                req.append(token)
-                tokens.append(token)
-                if req.grammar is not None and not req.grammar.accept(token):
-                    req.ending = Ending.FAILED
-                    return None
-                if finish := _finish(req, token):
-                    break
-            jump = req.grammar is not None and finish is None and len(tokens) == 1
-            forced = take_jump(req) if jump else []
-        self.meter.output_tokens += len(tokens)
-        if finish:
-            req.ending = Ending.FINISHED
+    def _settle(self, req: Req) -> None:
+        """After a result that may have ended the request: it owes no answer any more."""
+        if req.ending is Ending.FINISHED:
             self.meter.finished += 1
             del self._by_rid[req.rid]
-        logprobs = [result.logprob] if result.logprob else []
-        return _output(req, tokens, finish, logprobs)
-
-
-def _finish(req: Req, token: int) -> FinishReason | None:
-    if token in req.sampling.stop_token_ids:
-        return FinishReason.STOP
-    if req.grammar is not None and req.grammar.is_finished:
-        return FinishReason.STOP
-    return FinishReason.LENGTH if req.num_known == len(req.ids) else None
-
-
-def _output(
-    req: Req,
-    token_ids: list[int],
-    finish: FinishReason | None,
-    logprobs: list[TokenLogprob] | None = None,
-) -> Output:
-    prompt_logprobs, req.prompt_logprobs = req.prompt_logprobs, []
-    queue_seconds, req.queue_seconds = req.queue_seconds, None
-    return Output(
-        rid=req.rid,
-        token_ids=token_ids,
-        cached_tokens=req.cached_prompt_tokens or 0,
-        finish=finish,
-        logprobs=logprobs or [],
-        prompt_logprobs=prompt_logprobs,
-        queue_s=queue_seconds,
-    )
+        elif req.ending is Ending.FAILED:
+            self._reject(req, 500, "the model's output was not finite, or outside the grammar")

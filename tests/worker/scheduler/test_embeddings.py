@@ -1,0 +1,76 @@
+"""Prompts that are embedded, beside those that are continued."""
+
+import pytest
+
+from pando_worker.messages import FinishReason, Pooling
+from tests.worker.scheduler.hash_model import HashRunner, expected_embedding, expected_tokens
+from tests.worker.scheduler.world import World
+
+pytestmark = pytest.mark.usefixtures("overlap")
+
+
+@pytest.mark.parametrize("pooling", Pooling)
+def test_an_embedding_is_pooled_over_all_chunks(pooling: Pooling) -> None:
+    world = World(pages=256, page_size=4, chunked_prefill_size=16)
+    world.send("stream", [1] * 6, max_new_tokens=30)
+    for length in (1, 15, 16, 17, 60):
+        world.embed(f"e{length}", range(length), pooling)
+    world.run()
+    for length in (1, 15, 16, 17, 60):
+        expected = expected_embedding(range(length), pooling)
+        assert world.embeddings[f"e{length}"] == pytest.approx(expected, rel=1e-5)
+    assert world.tokens["stream"] == expected_tokens([1] * 6, 30)
+
+
+def test_a_cached_prefix_serves_the_last_token_but_not_the_mean() -> None:
+    world = World(pages=256, page_size=4)
+    world.send("warm", range(40), max_new_tokens=1)
+    world.run()
+    for pooling in Pooling:
+        world.embed(pooling, range(40), pooling)
+        world.run()
+        assert world.embeddings[pooling] == pytest.approx(
+            expected_embedding(range(40), pooling), rel=1e-5
+        )
+    assert world.cached == {"warm": 0, "last": 36, "mean": 0}
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_an_aborted_embedding_frees_its_pages(steps: int) -> None:
+    world = World(page_size=4, chunked_prefill_size=8)
+    world.embed("a", range(20), Pooling.MEAN)
+    for _ in range(steps):
+        world.step()
+    world.abort("a")
+    world.run()
+    assert ("a" in world.embeddings) != (world.finish.get("a") is FinishReason.ABORT)
+    world.check_ownership()
+    assert world.scheduler.stats().pinned_tokens == 0
+
+
+def test_an_embedding_retracted_in_the_middle_is_whole_in_the_end() -> None:
+    world = World(pages=12, page_size=4, chunked_prefill_size=8, new_token_ratio=0.01, watermark=0)
+    world.send("stream", [1] * 6, max_new_tokens=38)
+    for _ in range(4):
+        world.step()
+    world.embed("chunks", range(34), Pooling.MEAN)
+    world.run()
+    assert world.scheduler.stats().retracted_requests_total > 0
+    expected = expected_embedding(range(34), Pooling.MEAN)
+    assert world.embeddings["chunks"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_prompt_may_fill_the_pool_but_not_exceed_it() -> None:
+    world = World(pages=8, page_size=4)
+    world.embed("fits", range(32), Pooling.LAST)
+    world.embed("big", range(33), Pooling.LAST)
+    world.run()
+    assert world.rejected["big"].status == 400
+    assert set(world.embeddings) == {"fits"}
+
+
+def test_embeddings_wake_no_runner_that_has_nothing_to_pool() -> None:
+    world = World(runner=HashRunner(256))
+    world.send("a", range(5))
+    world.run()
+    assert all(batch.pooled is None for batch in world.batches)
