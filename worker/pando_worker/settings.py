@@ -27,6 +27,13 @@ class WorkerSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="PANDO_WORKER_", extra="forbid")
 
     model: Annotated[str, Field(description="model directory or hub id, Hugging Face format")]
+    model_impl: Annotated[
+        Literal["auto", "pando", "transformers"],
+        Field(
+            description="whose code runs the model: pando has some families, transformers most"
+            " decoders; auto takes transformers for what pando lacks"
+        ),
+    ] = "auto"
     served_model_name: Annotated[
         str | None, Field(description="name in the API; the model's last path part by default")
     ] = None
@@ -61,6 +68,14 @@ class WorkerSettings(BaseSettings):
     tensor_parallel_size: Annotated[
         int, Field(ge=1, description="processes that share each layer of the model")
     ] = 1
+
+    cpu_kernels: Annotated[
+        Literal["auto", "on", "off"],
+        Field(
+            description="C++ kernels for float32 on CPU, compiled at the first start: auto uses"
+            " them where a compiler is and they are measured to be faster; on insists on them"
+        ),
+    ] = "auto"
 
     memory_gib: Annotated[
         float, Field(gt=0, description="memory for weights and KV pool together, in GiB")

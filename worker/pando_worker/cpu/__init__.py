@@ -1,0 +1,1 @@
+"""The inner loops of a model step for CPUs: a small C++ library, built where a compiler is."""

@@ -1,0 +1,77 @@
+"""`CpuOps`: a model's operations by the C++ kernels where those are faster, else by torch."""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from pando_worker.models.ops import TorchOps
+
+
+class CpuOps:
+    """`Ops` for float32 on the CPU.
+
+    Attributes:
+        linear_rows: up to so many rows a linear layer runs in the kernel; above, in torch. The
+            many rows of a prompt pay for packing the weights, which the kernel does not do.
+    """
+
+    def __init__(self, library: ctypes.CDLL, threads: int, linear_rows: int) -> None:
+        self.linear_rows = linear_rows
+        self._threads = threads
+        self._plain = TorchOps()
+        self._linear = library.pando_linear
+        self._rms_norm = library.pando_rms_norm
+        self._gated = library.pando_gated
+        self._rotate = library.pando_rotate
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        rows, width = len(x), weight.shape[0]
+        if rows > self.linear_rows or x.dim() != 2 or not x.is_contiguous():
+            return self._plain.linear(x, weight, bias)
+        out = torch.empty(rows, width)
+        inner = weight.shape[1]
+        self._linear(
+            x.data_ptr(),
+            inner,
+            weight.data_ptr(),
+            None if bias is None else bias.data_ptr(),
+            out.data_ptr(),
+            rows,
+            width,
+            inner,
+            self._threads,
+        )
+        return out
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        if not x.is_contiguous():
+            return self._plain.rms_norm(x, weight, eps)
+        out = torch.empty_like(x)
+        size = x.shape[-1]
+        rows = x.numel() // size
+        self._rms_norm(x.data_ptr(), size, weight.data_ptr(), 0.0, out.data_ptr(), rows, size, eps)
+        return out
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        rows, width = gate_up.shape[0], gate_up.shape[1] // 2
+        out = torch.empty(rows, width)
+        self._gated(gate_up.data_ptr(), out.data_ptr(), rows, width, 0, self._threads)
+        return out
+
+    def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        tokens, heads, dim = x.shape
+        if x.stride(2) != 1 or x.stride(1) != dim:
+            return self._plain.rotate(x, cos, sin)
+        out = torch.empty(tokens, heads, dim)
+        self._rotate(
+            x.data_ptr(),
+            x.stride(0),
+            cos.data_ptr(),
+            sin.data_ptr(),
+            out.data_ptr(),
+            tokens,
+            heads,
+            dim,
+        )
+        return out
