@@ -7,16 +7,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.cpu.choice import choose_cpu_path
 from pando_worker.memory.kv_pool import KVBudget, TokenToKVPool, kv_cell_bytes
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.hub import resolve_model
 from pando_worker.models.loader import build_model, load_weights, weight_bytes
+from pando_worker.models.ops import ChosenOps, TorchOps
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.batch import ForwardBatch, SamplingBatch
 from pando_worker.runner.future_tokens import FutureTokens
 from pando_worker.runner.logprobs import prompt_logprobs
+from pando_worker.runner.pooling import pool
 from pando_worker.runner.step import TorchStep
 from pando_worker.runner.transfer import to_device
 from pando_worker.settings import DType, KVCacheDType, WorkerSettings
@@ -63,7 +67,7 @@ class TorchModelRunner:
         device, dtype = torch.device(settings.device), _DTYPES[settings.dtype]
         kv_dtype = _KV_DTYPES.get(settings.kv_cache_dtype, dtype)
         model_dir = resolve_model(settings.model)
-        self.config = read_config(model_dir)
+        self.config = read_config(model_dir, settings.model_impl)
         self.context_length = settings.context_length or self.config.max_position_embeddings
         if self.context_length > self.config.max_position_embeddings:
             raise UnsupportedModel(
@@ -71,7 +75,8 @@ class TorchModelRunner:
                 f" {self.config.max_position_embeddings} positions of {model_dir}"
             )
 
-        self._model = build_model(self.config, dtype, device, self._group, self.context_length)
+        ops = ChosenOps(TorchOps())
+        self._model = build_model(self.config, dtype, device, self._group, self.context_length, ops)
         budget = KVBudget(
             memory_bytes=int(settings.memory_gib * 2**30) // self._group.size,
             weight_bytes=weight_bytes(self._model),
@@ -85,10 +90,23 @@ class TorchModelRunner:
         self.kv_pool = TokenToKVPool(
             self._model.attention_layers, self.capacity_tokens, kv_dtype, device
         )
-        self._attention = TorchAttention(self.kv_pool, dtype)
+        plain = TorchAttention(self.kv_pool, dtype)
+        self._attention: AttentionBackend = plain
         self._futures = FutureTokens(settings.max_running_requests, device)
         self._device = device
         self._warm_up(settings.page_size)
+        if device.type == "cpu":
+            cached = min(settings.page_size, self.context_length) - 1
+            self._attention = choose_cpu_path(
+                settings.cpu_kernels,
+                ops=ops,
+                plain=plain,
+                pool=self.kv_pool,
+                dtype=dtype,
+                weight_bytes=weight_bytes(self._model),
+                run=self._try,
+                decodes=lambda rows: _page_zero(cached, 1, settings.page_size, rows),
+            )
         log.info(
             "%s loaded in %.1f s as %s on %d threads; KV pool of %d tokens: %s",
             model_dir,
@@ -105,7 +123,8 @@ class TorchModelRunner:
         if batch.scores is not None:
             head, vocab_size = self._model.logits, self.config.vocab_size
             scores = prompt_logprobs(head, hidden, batch.scores, vocab_size)
-        return TorchStep(batch, self._head(batch, hidden), scores, self._futures, self._group)
+        logits, pooled = self._head(batch, hidden), pool(hidden, batch)
+        return TorchStep(batch, logits, scores, pooled, self._futures, self._group)
 
     def logits(self, batch: ForwardBatch) -> Tensor:
         """Run a batch; float32 [num_samples, vocab_size], on the model's device."""
@@ -130,6 +149,10 @@ class TorchModelRunner:
             hidden = hidden[to_device(last, self._device)]
         return self._model.logits(hidden)
 
+    def _try(self, attention: AttentionBackend, batch: ForwardBatch) -> None:
+        self._attention = attention
+        self.logits(batch)
+
     def _warm_up(self, page_size: int) -> None:
         """Run one prefill and one decode, so that the first request does not pay for the first use
         of threads and kernels. They leave rubbish in page 0, which nobody owns yet."""
@@ -138,25 +161,25 @@ class TorchModelRunner:
             self.launch(batch).sample(None)
 
 
-def _page_zero(cached: int, extend: int, page_size: int) -> ForwardBatch:
-    """One row in page 0 that samples after its new tokens."""
-    positions = np.arange(cached, cached + extend, dtype=np.int64)
+def _page_zero(cached: int, extend: int, page_size: int, rows: int = 1) -> ForwardBatch:
+    """Rows that all lie in page 0, and sample after their new tokens."""
+    positions = np.tile(np.arange(cached, cached + extend, dtype=np.int64), rows)
     return ForwardBatch(
-        input_ids=np.zeros(extend, dtype=np.int64),
+        input_ids=np.zeros(rows * extend, dtype=np.int64),
         positions=positions,
         out_slots=positions,
-        extend_lens=np.array([extend], dtype=np.int32),
-        seq_lens=np.array([cached + extend], dtype=np.int32),
-        page_table=np.zeros((1, 1), dtype=np.int32),
+        extend_lens=np.full(rows, extend, dtype=np.int32),
+        seq_lens=np.full(rows, cached + extend, dtype=np.int32),
+        page_table=np.zeros((rows, 1), dtype=np.int32),
         page_size=page_size,
-        req_rows=np.zeros(1, dtype=np.int64),
-        sample_rows=np.zeros(1, dtype=np.int64),
+        req_rows=np.zeros(rows, dtype=np.int64),
+        sample_rows=np.arange(rows, dtype=np.int64),
         sampling=SamplingBatch(
-            temperature=np.ones(1, dtype=np.float32),
-            top_k=np.zeros(1, dtype=np.int64),
-            top_p=np.ones(1, dtype=np.float32),
-            min_p=np.zeros(1, dtype=np.float32),
-            seed=np.zeros(1, dtype=np.int64),
-            step=np.zeros(1, dtype=np.int64),
+            temperature=np.ones(rows, dtype=np.float32),
+            top_k=np.zeros(rows, dtype=np.int64),
+            top_p=np.ones(rows, dtype=np.float32),
+            min_p=np.zeros(rows, dtype=np.float32),
+            seed=np.zeros(rows, dtype=np.int64),
+            step=np.zeros(rows, dtype=np.int64),
         ),
     )

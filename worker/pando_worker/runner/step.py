@@ -20,6 +20,7 @@ class TorchStep:
         batch: ForwardBatch,
         logits: Tensor,
         scores: DeviceLogprobs | None,
+        pooled: Tensor | None,
         futures: FutureTokens,
         group: ParallelGroup,
     ) -> None:
@@ -27,6 +28,7 @@ class TorchStep:
         Args:
             logits: float32 [num_samples, vocab_size], which the step may change
             scores: of the batch's `PromptScores`
+            pooled: float32 [num_pooled, hidden_size], of the batch's `PooledRows`
             futures: where the tokens are kept for the steps after
             group: its first rank samples, for all
         """
@@ -35,6 +37,7 @@ class TorchStep:
         self._futures = futures
         self._group = group
         self._scores = None if scores is None else ArrivingLogprobs(scores)
+        self._pooled = None if pooled is None else HostCopy(pooled)
         self._logprobs: ArrivingLogprobs | None = None
         self._tokens: HostCopy | None = None
 
@@ -68,4 +71,6 @@ class TorchStep:
             result.logprobs = self._logprobs.wait()
         if self._scores is not None:
             result.scores = self._scores.wait()
+        if self._pooled is not None:
+            result.pooled = self._pooled.wait()
         return result
