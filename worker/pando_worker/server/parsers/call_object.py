@@ -13,6 +13,7 @@ from typing import Any
 from pando_worker.server.parsers.scanning import BLANKS, JsonEnd
 
 MAX_NAME_CHARS = 256
+HEAD_CHARS = 1024  # within which the arguments must begin to be given out as they come
 _BEGIN = re.compile(r"[ \t\r\n]*\{[ \t\r\n]*")
 _FIRST_KEYS = ('"name"', '"arguments"', '"parameters"', '"id"', '"type"')
 _HEAD = re.compile(
@@ -38,8 +39,10 @@ class CallObject:
         self.name = ""
         self.given_back = ""
         self._is_tool = is_tool
-        self._read = ""  # while undecided, all of it
-        self._end = JsonEnd()
+        self._closes = False  # other keys or the last bracket have come
+        self._read: list[str] = []  # while undecided, all of it
+        self._reads_whole = False  # to its end, before it is decided
+        self._end = JsonEnd()  # of the object, or of its arguments
 
     def push(self, text: str) -> tuple[str, str]:
         """The next part of the arguments, and the text that follows the object or what was given
@@ -60,32 +63,47 @@ class CallObject:
     def flush(self) -> None:
         """The text has ended: what is undecided is no call; unfinished arguments stay so."""
         if self.state is State.UNDECIDED:
-            self._give_back(self._read)
+            self._give_back("".join(self._read))
 
     def _decide(self, text: str) -> tuple[str, str]:
         """Where the decision falls depends on the text alone, not on where it was cut."""
-        read = self._read + text
-        if not (begin := _BEGIN.match(read)):
-            blanks = len(read) - len(read.lstrip(BLANKS))
-            if blanks < len(read):
-                return self._give_back(read[:blanks], read[blanks:])
-            self._read = read
-            return "", ""
-        key = read[begin.end() :]
+        if not self._reads_whole:
+            text = "".join(self._read) + text
+            self._read.clear()
+            if (decided := self._decide_by_head(text)) is not None:
+                return decided
+            if len(text) < HEAD_CHARS and JsonEnd().find(text.lstrip(BLANKS)) < 0:
+                self._read.append(text)
+                return "", ""
+            self._reads_whole = True
+            blanks = len(text) - len(text.lstrip(BLANKS))
+            self._read.append(text[:blanks])
+            text = text[blanks:]
+        end = self._end.find(text)
+        self._read.append(text if end < 0 else text[:end])
+        return ("", "") if end < 0 else self._whole("".join(self._read), text[end:])
+
+    def _decide_by_head(self, read: str) -> tuple[str, str] | None:
+        """By the first HEAD_CHARS of the text; None where they do not decide it (yet)."""
+        head = read[:HEAD_CHARS]
+        begin = _BEGIN.match(head)
+        if begin is None:
+            blanks = len(head) - len(head.lstrip(BLANKS))
+            if blanks == len(read) < HEAD_CHARS:
+                return None
+            return self._give_back(read[:blanks], read[blanks:])
+        key = head[begin.end() :]
         if not any(key.startswith(first) or first.startswith(key) for first in _FIRST_KEYS):
-            return self._give_back(read[: begin.end()], key)
-        if (head := _HEAD.match(read)) and (name := _unquoted(head[1])) is not None:
-            if not self._is_tool(name):
-                return self._give_back(read[: head.end()], read[head.end() :])
-            self.name, self._read = name, ""
-            self.state, self._end = State.ARGUMENTS, JsonEnd()
-            return "", read[head.end() :]
-        new = text if self._read.strip(BLANKS) else read.lstrip(BLANKS)
-        end = self._end.find(new)
-        if end < 0:
-            self._read = read
-            return "", ""
-        return self._whole(read[: len(read) - len(new) + end], new[end:])
+            return self._give_back(read[: begin.end()], read[begin.end() :])
+        found = _HEAD.match(head)
+        name = _unquoted(found[1]) if found else None
+        if found is None or name is None:
+            return None
+        if not self._is_tool(name):
+            return self._give_back(read[: found.end()], read[found.end() :])
+        self.name = name
+        self.state = State.ARGUMENTS
+        return "", read[found.end() :]
 
     def _whole(self, text: str, rest: str) -> tuple[str, str]:
         """The object came to its end before the arguments could be told from the rest."""
@@ -98,14 +116,14 @@ class CallObject:
 
     def _close(self, text: str) -> str:
         """Other keys may follow the arguments. Models also forget the last bracket."""
-        if not self._read:
+        if not self._closes:
             text = text.lstrip(BLANKS)
             if not text:
                 return ""
             if text[0] not in ",}":
                 self.state = State.DONE
                 return text
-            self._read = text[0]
+            self._closes = True
         end = self._end.find(text)
         if end < 0:
             return ""
@@ -125,7 +143,9 @@ def _read_call(text: str) -> tuple[str, str] | None:
         return None
     if not isinstance(call, dict) or not isinstance(name := call.get("name"), str):
         return None
-    arguments = call.get("arguments", call.get("parameters", {}))
+    arguments = call.get("arguments", call.get("parameters"))
+    if arguments is None and call.keys() <= {"name", "id", "type"}:
+        arguments = {}  # some models leave out what is empty
     if isinstance(arguments, str):  # some models write them as a string
         return (name, arguments) if _is_object(arguments) else None
     if not 1 <= len(name) <= MAX_NAME_CHARS or not isinstance(arguments, dict):

@@ -56,10 +56,10 @@ class HermesParser:
 
     def _read_closing(self) -> bool:
         """The closing tag, which some models forget."""
-        rest = self._unread.lstrip(BLANKS)
-        if CLOSING.startswith(rest) and rest != CLOSING:
+        self._unread = self._unread.lstrip(BLANKS)
+        if CLOSING.startswith(self._unread) and self._unread != CLOSING:
             return False
-        self._unread = rest.removeprefix(CLOSING)
+        self._unread = self._unread.removeprefix(CLOSING)
         self._step = self._read_text
         return True
 

@@ -11,7 +11,7 @@ from pando_worker.server.parsers.call_object import CallObject, State
 from pando_worker.server.parsers.emitter import Emitter
 from pando_worker.server.parsers.formats import ToolFormat, long_id
 from pando_worker.server.parsers.pieces import Piece
-from pando_worker.server.parsers.scanning import BLANKS, Until
+from pando_worker.server.parsers.scanning import BLANKS, MAX_BLANKS, Until
 from pando_worker.server.parsers.tools import Tool
 
 TAG = "<|python_tag|>"
@@ -42,9 +42,9 @@ class Llama3Parser:
 
     def _read_beginning(self) -> bool:
         text = self._unread.lstrip(BLANKS)
-        if not text:
+        if not text and len(self._unread) < MAX_BLANKS:
             return False
-        if text[0] == "{":
+        if len(self._unread) - len(text) < MAX_BLANKS and text[0] == "{":
             before = self._unread[: len(self._unread) - len(text)]
             self._unread = text
             self._expect_call(before)
@@ -78,6 +78,7 @@ class Llama3Parser:
     def _read_separator(self) -> bool:
         text = self._unread.lstrip(BLANKS)
         if not text:
+            self._unread = ""
             return False
         if text[0] == ";":
             self._unread = text[1:]

@@ -12,7 +12,7 @@ from pando_worker.server.parsers.call_object import CallObject, State
 from pando_worker.server.parsers.emitter import Emitter
 from pando_worker.server.parsers.formats import ToolFormat, random_id
 from pando_worker.server.parsers.pieces import Piece
-from pando_worker.server.parsers.scanning import BLANKS, JsonEnd, Until
+from pando_worker.server.parsers.scanning import BLANKS, MAX_BLANKS, JsonEnd, Until
 from pando_worker.server.parsers.tools import Tool
 
 TOOL_CALLS, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
@@ -20,7 +20,7 @@ _HEADER = re.compile(
     r"\s*([\w.-]{1,256})\s*(?:\[CALL_ID\]\s*\w{1,64}\s*)?(?:\[ARGS\])?\s*", re.ASCII
 )
 _NOT_OF_HEADER = re.compile(r"[^\w.\-\s\[\]]", re.ASCII)
-_MAX_HEADER_CHARS = 512
+_MAX_HEADER_CHARS = MAX_BLANKS
 
 
 class MistralParser:
@@ -59,10 +59,10 @@ class MistralParser:
     def _read_form(self) -> bool:
         """After the token: an array or a name?"""
         text = self._unread.lstrip(BLANKS)
-        if not text:
+        if not text and len(self._unread) < MAX_BLANKS:
             return False
-        if text[0] == "[":
-            blanks = self._unread[: len(self._unread) - len(text)]
+        blanks = self._unread[: len(self._unread) - len(text)]
+        if len(blanks) < MAX_BLANKS and text[0] == "[":
             self._unread = text[1:]
             self._expect_call(self._text.gap + TOOL_CALLS + blanks + "[")
         else:
@@ -111,6 +111,7 @@ class MistralParser:
     def _read_separator(self) -> bool:
         text = self._unread.lstrip(BLANKS)
         if not text:
+            self._unread = ""
             return False
         if text[0] == ",":
             self._unread = text[1:]

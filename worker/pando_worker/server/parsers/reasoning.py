@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from pando_worker.server.parsers.pieces import Content, Piece, Reasoning
-from pando_worker.server.parsers.scanning import BLANKS, Until
+from pando_worker.server.parsers.scanning import BLANKS, MAX_BLANKS, Until
 
 TAIL_TOKENS = 16
 """How many of a prompt's last tokens `ReasoningFormat.start` needs to see."""
@@ -64,19 +64,20 @@ class ReasoningParser:
         return self._take()
 
     def flush(self) -> list[Piece]:
-        rest = self._unread + self._inside.flush()
         if self._step == self._read_opening and self._may_be_answer:
-            self._add(Content, rest)
+            self._add(Content, self._unread)
         else:
-            self._add(Reasoning, rest.strip(BLANKS))
+            self._add(Reasoning, self._unread.strip(BLANKS))
+            self._add(Reasoning, self._inside.flush().rstrip(BLANKS))
         return self._take()
 
     def _read_opening(self) -> bool:
         """Also where the prompt has opened it: some models do so again."""
         text = self._unread.lstrip(BLANKS)
-        if self._opening.startswith(text) and text != self._opening:
+        blanks = len(self._unread) - len(text)
+        if self._opening.startswith(text) and text != self._opening and blanks < MAX_BLANKS:
             return False
-        if text.startswith(self._opening):
+        if text.startswith(self._opening) and blanks < MAX_BLANKS:
             self._unread = text.removeprefix(self._opening)
             self._step = self._skip_to_reasoning
         else:

@@ -4,6 +4,9 @@ and where does this JSON value end?"""
 import re
 
 BLANKS = " \t\r\n"
+MAX_BLANKS = 512
+"""More white space than this, where a format may have some, ends the format."""
+
 _IN_STRING = re.compile(r'["\\]')
 _OUTSIDE = re.compile(r'["{}\[\]]')
 
@@ -14,27 +17,38 @@ class Until:
 
     def __init__(self, marker: str) -> None:
         self._marker = marker
-        self._held = ""
+        self._blanks: list[str] = []  # held back, in front of `_begun`
+        self._begun = ""  # held back: the marker's beginning
         self.gap = ""  # white space in front of the marker that was found
 
     def push(self, text: str) -> tuple[str, str | None]:
         """Text that stands before the marker for certain, and what follows the marker, None as long
         as there was none. Starts anew after a marker."""
-        held = self._held + text
-        at = held.find(self._marker)
+        text, self._begun = self._begun + text, ""
+        at = text.find(self._marker)
         if at >= 0:
-            before = held[:at].rstrip(BLANKS)
-            self.gap = held[len(before) : at]
-            self._held = ""
-            return before, held[at + len(self._marker) :]
-        certain = held[: len(held) - _overlap(held, self._marker)].rstrip(BLANKS)
-        self._held = held[len(certain) :]
-        return certain, None
+            before = self._without_blanks(text[:at])
+            self.gap = "".join(self._blanks)
+            self._blanks.clear()
+            return before, text[at + len(self._marker) :]
+        certain = len(text) - _overlap(text, self._marker)
+        self._begun = text[certain:]
+        return self._without_blanks(text[:certain]), None
 
     def flush(self) -> str:
         """What was held back: no marker comes any more."""
-        held, self._held = self._held, ""
+        held, self._begun = "".join(self._blanks) + self._begun, ""
+        self._blanks.clear()
         return held
+
+    def _without_blanks(self, text: str) -> str:
+        """The text so far, with the white space before it; that at its end is held back."""
+        stripped = text.rstrip(BLANKS)
+        if stripped:
+            stripped, text = "".join(self._blanks) + stripped, text[len(stripped) :]
+            self._blanks.clear()
+        self._blanks.append(text)
+        return stripped
 
 
 def _overlap(text: str, marker: str) -> int:
