@@ -7,6 +7,7 @@ from pando_worker.models.build import Build
 from pando_worker.models.errors import BrokenCheckpoint
 from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear, Rows
 from pando_worker.models.layers.rotary import Rotation
+from pando_worker.models.layers.sinks import Sinks
 
 Rotations = tuple[Rotation, ...]
 """Of a step, one for each rotary embedding of the model."""
@@ -24,6 +25,8 @@ class Attention(nn.Module):
         fused: the first three are one tensor in the checkpoint, `qkv_proj`
         q_norm, k_norm: applied to [num_tokens, this rank's heads, head_dim] before the rotation
         rope: which of the model's rotary embeddings is this layer's
+        soft_cap: of the scores
+        sinks: each head has one, which takes a share of its softmax
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class Attention(nn.Module):
         q_norm: nn.Module | None = None,
         k_norm: nn.Module | None = None,
         rope: int = 0,
+        soft_cap: float | None = None,
+        sinks: bool = False,
     ) -> None:
         super().__init__()
         if heads % kv_heads:
@@ -50,19 +55,20 @@ class Attention(nn.Module):
                 f"num_attention_heads ({heads}) is not a multiple of num_key_value_heads"
                 f" ({kv_heads})"
             )
+        q_rows, kv_rows = head_rows(build, heads, kv_heads, head_dim)
         mine = build.group.share(heads, "attention heads")
-        kv_mine = build.group.share_or_repeat(kv_heads, "key-value heads")
+        self.sinks = Sinks(build, heads, mine) if sinks else None
         self.layer = AttentionLayer(
             index=index,
             heads=len(mine),
-            kv_heads=len(kv_mine),
+            kv_heads=len(kv_rows.taken) // head_dim,
             head_dim=head_dim,
             v_head_dim=head_dim,
             scale=head_dim**-0.5 if scale is None else scale,
-            window=window,
+            window=None if window is None or window >= build.context_length else window,
+            soft_cap=soft_cap,
+            sinks=None if self.sinks is None else self.sinks.scores,
         )
-        q_rows = _rows(heads, mine, head_dim)
-        kv_rows = _rows(kv_heads, kv_mine, head_dim)
         self.qkv_proj = ColumnParallelLinear(
             build,
             hidden_size,
@@ -87,5 +93,16 @@ class Attention(nn.Module):
         return out
 
 
-def _rows(heads: int, mine: range, head_dim: int) -> Rows:
-    return Rows(heads * head_dim, range(mine.start * head_dim, mine.stop * head_dim))
+def head_rows(build: Build, heads: int, kv_heads: int, head_dim: int) -> tuple[Rows, Rows]:
+    """Outputs of the projections to queries, and of those to keys and values.
+
+    Raises:
+        UnsupportedModel: the ranks cannot share the heads evenly.
+    """
+
+    def rows(count: int, mine: range) -> Rows:
+        return Rows(count * head_dim, range(mine.start * head_dim, mine.stop * head_dim))
+
+    mine = build.group.share(heads, "attention heads")
+    kv_mine = build.group.share_or_repeat(kv_heads, "key-value heads")
+    return rows(heads, mine), rows(kv_heads, kv_mine)

@@ -1,0 +1,78 @@
+"""Gemma 2 (`Gemma2ForCausalLM`): soft caps, windows in every other layer, norms on both sides."""
+
+from typing import Literal
+
+import msgspec
+
+from pando_worker.models.build import Build
+from pando_worker.models.layer_types import LayerType, alternating
+from pando_worker.models.layers.attention import Attention
+from pando_worker.models.layers.block import SandwichNormBlock
+from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.layers.mlp import GatedMLP, gelu_mul
+from pando_worker.models.layers.offset_norm import OffsetRMSNorm
+from pando_worker.models.layers.rotary import RotaryEmbedding
+from pando_worker.models.rope import Count, Positive, Rope
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    vocab_size: Count
+    hidden_size: Count
+    intermediate_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    num_key_value_heads: Count
+    head_dim: Count
+    rope: Rope
+    query_pre_attn_scalar: Positive = 256
+    sliding_window: Count = 4096
+    layer_types: tuple[LayerType, ...] | None = None
+    attn_logit_softcapping: Positive | None = None
+    final_logit_softcapping: Positive | None = None
+    rms_norm_eps: Positive = 1e-6
+    tie_word_embeddings: bool = True
+    attention_bias: bool = False
+    hidden_act: Literal["gelu_pytorch_tanh"] = "gelu_pytorch_tanh"
+    hidden_activation: Literal["gelu_pytorch_tanh"] = "gelu_pytorch_tanh"
+    use_bidirectional_attention: Literal[False] = False
+
+
+def build(config: Config, build: Build) -> CausalLM:
+    types = alternating(config.layer_types, config.num_hidden_layers, period=2)
+
+    def norm() -> OffsetRMSNorm:
+        return OffsetRMSNorm(build, config.hidden_size, config.rms_norm_eps)
+
+    def layer(index: int) -> SandwichNormBlock:
+        return SandwichNormBlock(
+            input_layernorm=norm(),
+            self_attn=Attention(
+                build,
+                index,
+                hidden_size=config.hidden_size,
+                heads=config.num_attention_heads,
+                kv_heads=config.num_key_value_heads,
+                head_dim=config.head_dim,
+                scale=config.query_pre_attn_scalar**-0.5,
+                window=config.sliding_window if types[index] == "sliding_attention" else None,
+                bias=config.attention_bias,
+                out_bias=config.attention_bias,
+                soft_cap=config.attn_logit_softcapping,
+            ),
+            post_attention_layernorm=norm(),
+            pre_feedforward_layernorm=norm(),
+            mlp=GatedMLP(build, config.hidden_size, config.intermediate_size, activation=gelu_mul),
+            post_feedforward_layernorm=norm(),
+        )
+
+    return CausalLM(
+        build,
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        layers=[layer(index) for index in range(config.num_hidden_layers)],
+        norm=norm(),
+        rotaries=[RotaryEmbedding(build, config.rope, config.head_dim)],
+        tied=config.tie_word_embeddings,
+        embedding_scale=config.hidden_size**0.5,
+        logit_soft_cap=config.final_logit_softcapping,
+    )

@@ -1,0 +1,18 @@
+"""Root mean square normalisation as in Gemma, whose weights are distances from one."""
+
+from torch import Tensor, nn
+
+from pando_worker.models.build import Build
+
+
+class OffsetRMSNorm(nn.Module):
+    """Over the last dimension, of `size`, times 1 + weight, in float32."""
+
+    def __init__(self, build: Build, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = build.parameter(size)
+        self._ops = build.ops
+        self._eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._ops.rms_norm(x.float(), 1.0 + self.weight.float(), self._eps).type_as(x)
