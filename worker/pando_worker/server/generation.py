@@ -7,7 +7,9 @@ that is final, cut at stop strings. Closing the iterator of deltas aborts what s
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from pando_worker.messages import FinishReason, Generate, Output
 from pando_worker.server.detokenizer import Vocabulary
@@ -47,7 +49,7 @@ async def generate(
 
 def _without_output(delta: Delta) -> Delta:
     finish = delta.finish and Finish(FinishReason.LENGTH)
-    return replace(delta, text="", token_ids=[], logprobs=[], scored=[], finish=finish)
+    return structs.replace(delta, text="", token_ids=[], logprobs=[], scored=[], finish=finish)
 
 
 @dataclass(slots=True)

@@ -7,26 +7,25 @@ string is held back, and so are the scores of its tokens: what is out never has 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from pando_worker.messages import FinishReason, Output, TokenLogprob
 from pando_worker.server.detokenizer import Detokenizer, Vocabulary
 from pando_worker.server.stop_strings import StopStrings
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     reason: FinishReason
     matched: int | str | None = None  # the stop token or stop string
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredToken:
+class ScoredToken(msgspec.Struct, frozen=True):
     token_id: int
     score: TokenLogprob
     offset: int  # of its text in the output's text, in characters
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delta:
+class Delta(msgspec.Struct, frozen=True, kw_only=True):
     """What an output adds to one choice of an answer."""
 
     index: int
