@@ -255,6 +255,10 @@ def _bounded(value: object, param: str) -> str:
         raise bad_request("must be a string that is not empty", param)
     if len(value) > MAX_GRAMMAR_CHARS:
         raise _too_long(len(value), param)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise bad_request(f"is not valid Unicode: {error.reason}", param) from error
     return value
 
 
