@@ -57,7 +57,7 @@ def _run(
     settings: WorkerSettings, configure_logging: Callable[[], None], scheduler_main: SchedulerMain
 ) -> int:
     model_dir = resolve_model(settings.model)
-    config = read_config(model_dir)
+    config = read_config(model_dir, settings.model_impl)
     address = bind(settings)
     found = settings.model_copy(
         update={

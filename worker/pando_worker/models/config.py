@@ -16,6 +16,9 @@ from pando_worker.models.rope import Count, rope_fields
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+ModelImpl = Literal["auto", "pando", "transformers"]
+"""Whose code runs a model; `auto` takes transformers for what pando lacks."""
+
 # Fields that change what a model computes, with the value that does not: a family whose `Config`
 # has no such field is right for that value only.
 NEUTRAL: dict[str, Any] = {
@@ -24,11 +27,18 @@ NEUTRAL: dict[str, Any] = {
     "quantization_config": None,
 }
 
+# Fields with two names, and the one that families read.
+SPELLINGS = {
+    "num_experts": "num_local_experts",
+    "_sliding_window_pattern": "sliding_window_pattern",
+}
+
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that there is code for, as all but its family see it."""
+    """A model, as all but its family see it."""
 
-    path: Path  # the file, for messages
+    path: Path  # the file
+    impl: ModelImpl
     architecture: str
     vocab_size: Count
     max_position_embeddings: Count
@@ -39,7 +49,8 @@ class _Given(msgspec.Struct):
     """The fields that others are derived from."""
 
     vocab_size: Count
-    max_position_embeddings: Count
+    max_position_embeddings: Count | None = None
+    n_positions: Count | None = None  # what GPT-2 and its like call it
     architectures: list[str] = []
     partial_rotary_factor: float = 1.0
     rope_parameters: dict[str, Any] = {}
@@ -48,11 +59,12 @@ class _Given(msgspec.Struct):
     num_attention_heads: Count = 1
 
 
-def read_config(model_dir: Path) -> ModelConfig:
+def read_config(model_dir: Path, impl: ModelImpl = "auto") -> ModelConfig:
     """Read `config.json` of a model directory.
 
     Raises:
-        UnsupportedModel: there is no code for its architecture.
+        UnsupportedModel: pando has no code for its architecture, and `impl` leaves no other; or it
+            is none with positions. Whether transformers has code is seen when it is built.
         BrokenCheckpoint: no or malformed `config.json`.
     """
     path = model_dir / "config.json"
@@ -65,16 +77,23 @@ def read_config(model_dir: Path) -> ModelConfig:
     except (OSError, msgspec.DecodeError) as error:
         raise BrokenCheckpoint(f"cannot read {path}: {error}") from error
     known = [name for name in given.architectures if name in FAMILIES]
-    if not known:
+    if not known and (impl == "pando" or not given.architectures):
         supported = ", ".join(FAMILIES)
         raise UnsupportedModel(
             f"{path} has architectures {given.architectures}; supported: {supported}"
         )
+    positions = given.max_position_embeddings or given.n_positions
+    if positions is None:
+        raise UnsupportedModel(
+            f"{path} ({given.architectures}) has no max_position_embeddings: models without, of"
+            " state spaces or ALiBi, are not supported"
+        )
     return ModelConfig(
         path=path,
-        architecture=known[0],
+        impl=impl,
+        architecture=(known or given.architectures)[0],
         vocab_size=given.vocab_size,
-        max_position_embeddings=given.max_position_embeddings,
+        max_position_embeddings=positions,
         fields=_with_implied(raw, given),
     )
 
@@ -108,12 +127,21 @@ def family_config(config: ModelConfig, config_type: type[T]) -> T:
 
 def _with_implied(raw: dict[str, Any], given: _Given) -> dict[str, Any]:
     scaling = given.rope_scaling or given.rope_parameters
+    others = {SPELLINGS[name]: value for name, value in raw.items() if name in SPELLINGS}
+    # Where layers with a window have angles of their own: as transformers 5 writes it, or before.
+    sliding = {"rope_theta": raw.get("rope_local_base_freq", 10_000.0)}
+    full, sliding = (
+        scaling.get("full_attention", scaling),
+        scaling.get("sliding_attention", sliding),
+    )
     return {
         "num_key_value_heads": given.num_attention_heads,
         "head_dim": given.hidden_size // given.num_attention_heads,
+        **others,
         **raw,
-        "partial_rotary_factor": scaling.get("partial_rotary_factor", given.partial_rotary_factor),
-        "rope": rope_fields(raw, scaling),
+        "partial_rotary_factor": full.get("partial_rotary_factor", given.partial_rotary_factor),
+        "rope": rope_fields(raw, full),
+        "sliding_rope": rope_fields(raw, sliding),
     }
 
 

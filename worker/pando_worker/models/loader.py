@@ -8,7 +8,7 @@ than its share of one tensor.
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
@@ -17,10 +17,14 @@ from torch import nn
 
 from pando_worker.models.build import Build, Fill
 from pando_worker.models.config import ModelConfig, family_config
-from pando_worker.models.errors import BrokenCheckpoint
+from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel, mismatch
 from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.models.parallel import ParallelGroup
-from pando_worker.models.registry import family
+from pando_worker.models.registry import FAMILIES, family
+
+if TYPE_CHECKING:
+    from pando_worker.models.transformers_backend.model import TransformersCausalLM
 
 log = logging.getLogger("pando.worker.models")
 
@@ -37,22 +41,40 @@ def build_model(
     device: torch.device,
     group: ParallelGroup | None = None,
     context_length: int | None = None,
-) -> CausalLM:
+    ops: Ops | None = None,
+) -> "CausalLM | TransformersCausalLM":
     """The model without memory for its parameters yet: enough to know how much they take.
 
     Args:
         group: the ranks that share it; by default there is one
         context_length: longest sequence that will be served, the model's longest by default
+        ops: what our own layers compute with, torch's own by default
 
     Raises:
-        UnsupportedModel: it has something that its family here lacks, or cannot be shared so.
+        UnsupportedModel: it has something that its family here lacks, and transformers may not or
+            cannot run it instead; or it cannot be shared so.
         BrokenCheckpoint: malformed or contradictory fields.
     """
-    module = family(config.architecture)
-    built = Build(
-        dtype, device, group or ParallelGroup(), context_length or config.max_position_embeddings
-    )
-    return module.build(family_config(config, module.Config), built)
+    group = group or ParallelGroup()
+    context_length = context_length or config.max_position_embeddings
+    if config.impl != "transformers" and config.architecture in FAMILIES:
+        built = Build(dtype, device, group, context_length, ops or TorchOps())
+        module = family(config.architecture)
+        try:
+            return module.build(family_config(config, module.Config), built)
+        except UnsupportedModel as reason:
+            if config.impl == "pando" or group.size > 1:
+                raise
+            log.warning("%s; trying transformers instead", reason)
+    if group.size > 1:
+        raise UnsupportedModel(
+            f"{config.path} ({config.architecture}) runs through transformers, on one rank only;"
+            f" {group.size} were asked for"
+        )
+    # Imported here because it takes seconds, and our own families do without.
+    from pando_worker.models.transformers_backend.model import TransformersCausalLM
+
+    return TransformersCausalLM(config, dtype, context_length)
 
 
 def weight_bytes(model: nn.Module) -> int:
@@ -60,13 +82,18 @@ def weight_bytes(model: nn.Module) -> int:
     return sum(parameter.nbytes for parameter in model.parameters())
 
 
-def load_weights(model: CausalLM, model_dir: Path, device: torch.device) -> None:
+def load_weights(
+    model: "CausalLM | TransformersCausalLM", model_dir: Path, device: torch.device
+) -> None:
     """Give `model` memory on `device` and fill it from the safetensors files of `model_dir`.
 
     Raises:
         BrokenCheckpoint: files missing or unreadable, tensors missing, unknown or misshapen.
     """
     files = _weight_files(model_dir)
+    if not isinstance(model, CausalLM):
+        model.load(model_dir, device)
+        return
     _allocate(model, device)
     unfilled: dict[str, list[Fill]] = {}
     for fill in _fills(model):
@@ -85,10 +112,7 @@ def load_weights(model: CausalLM, model_dir: Path, device: torch.device) -> None
         if len(files) > 1:
             log.info("loaded %s (%d of %d)", path.name, number, len(files))
     if unfilled or unexpected:
-        raise BrokenCheckpoint(
-            f"the weights in {model_dir} do not match its config.json:"
-            f" missing {_summary(list(unfilled))}; unexpected {_summary(unexpected)}"
-        )
+        raise mismatch(model_dir, unfilled, unexpected)
 
 
 def _allocate(model: nn.Module, device: torch.device) -> None:
@@ -156,8 +180,3 @@ def _is_redundant(name: str, model: CausalLM) -> bool:
     """Tensors that some checkpoints carry although they follow from others."""
     tied_head = name == "lm_head.weight" and model.lm_head is None
     return tied_head or name.endswith(".rotary_emb.inv_freq")
-
-
-def _summary(names: list[str]) -> str:
-    shown = ", ".join(sorted(names)[:4]) or "none"
-    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"
