@@ -103,6 +103,14 @@ def test_draws_follow_the_distribution_of_transformers(params: Params, vary: str
     assert chi_square <= chi_square_limit(int(likely.sum()) - 1)
 
 
+@pytest.mark.parametrize("rows", [1, 40])
+def test_greedy_takes_the_first_of_several_best(rows: int) -> None:
+    """However many rows there are, which decides how they are searched."""
+    logits = torch.zeros(rows, 1000)
+    logits[:, [77, 300, 301, 999]] = 2.0
+    assert sample(logits, batch([{"temperature": 0.0}] * rows)).tolist() == [77] * rows
+
+
 def peaked(vocab_size: int) -> Tensor:
     """As models' are: the n-th most likely token has a share of about n ** -1.5."""
     rank = torch.randperm(vocab_size, generator=torch.Generator().manual_seed(4)) + 1.0

@@ -5,6 +5,7 @@ them. Steps run in order, so when such a step runs, the token of that row of the
 here.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,10 +20,13 @@ class FutureTokens:
     @torch.inference_mode()
     def resolve(self, ids: Int64) -> Tensor:
         """`ids`, [n], on the device, with the tokens in place of `-1 - row`."""
-        tokens = to_device(ids, self._last.device)
-        if ids.min(initial=0) >= 0:
-            return tokens
-        return torch.where(tokens < 0, self._last[(-1 - tokens).clamp_(min=0)], tokens)
+        device, unknown = self._last.device, np.flatnonzero(ids < 0)
+        if not len(unknown):
+            return to_device(ids, device)
+        found = self._last.index_select(0, to_device(-1 - ids[unknown], device))
+        if len(unknown) == len(ids):
+            return found
+        return to_device(ids, device).index_copy(0, to_device(unknown, device), found)
 
     @torch.inference_mode()
     def put(self, rows: Int64, tokens: Tensor) -> None:

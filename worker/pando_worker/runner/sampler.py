@@ -23,6 +23,8 @@ UInt64 = NDArray[np.uint64]
 # Vocabularies are searched by blocks, best block first, then inside it. Nearly every vocabulary is
 # a multiple of 64. Measured at 32 x 131,072 on CPU: argmax 3.7 ms whole, 0.7 ms by blocks.
 BLOCK = 64
+# Fewer logits than this are searched as a whole: half as fast, but one call instead of five.
+SMALL = 16_384
 # Tokens that top-p looks at first: enough for all but flat distributions. Measured as above: these
 # from the others 5 ms, a sort of all 28 ms (numpy) or 210 ms (torch).
 HEAD = 256
@@ -40,13 +42,20 @@ def sample(logits: Tensor, params: SamplingBatch) -> Tensor:
     """
     if remainder := logits.shape[1] % BLOCK:
         logits = functional.pad(logits, (0, BLOCK - remainder), value=-torch.inf)
-    blocks = _blocks(logits)
-    best, block = blocks.amax(dim=-1).max(dim=-1)
-    tokens = block * BLOCK + _pick_row(blocks, block).argmax(dim=-1)
+    best, tokens = _best(logits)
     if len(drawn := np.flatnonzero(params.temperature > 0)):
         rows = to_device(drawn, logits.device)
         tokens.index_copy_(0, rows, _draw(_take(logits, drawn), best[rows], params, drawn))
-    return tokens.masked_fill_(~best.isfinite(), -1)
+    return tokens.masked_fill_(best - best != 0, -1)  # infinity - infinity is NaN
+
+
+def _best(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest logit of each row and its token, [rows] each; NaN where the row has one."""
+    if logits.numel() <= SMALL:
+        return torch.max(logits, dim=-1)
+    blocks = _blocks(logits)
+    best, block = blocks.amax(dim=-1).max(dim=-1)
+    return best, block * BLOCK + _pick_row(blocks, block).argmax(dim=-1)
 
 
 def _draw(logits: Tensor, best: Tensor, params: SamplingBatch, rows: Int64) -> Tensor:
