@@ -13,6 +13,7 @@ import msgspec
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.models.registry import FAMILIES
 from pando_worker.models.rope import Count, rope_fields
+from pando_worker.models.text_part import text_fields
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -24,7 +25,6 @@ ModelImpl = Literal["auto", "pando", "transformers"]
 NEUTRAL: dict[str, Any] = {
     "hidden_act": "silu",
     "partial_rotary_factor": 1.0,
-    "quantization_config": None,
 }
 
 # Fields with two names, and the one that families read.
@@ -70,7 +70,7 @@ def read_config(model_dir: Path, impl: ModelImpl = "auto") -> ModelConfig:
     path = model_dir / "config.json"
     try:
         raw = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        raw = {key: value for key, value in raw.items() if value is not None}
+        raw = text_fields({key: value for key, value in raw.items() if value is not None})
         given = msgspec.convert(raw, _Given)
     except msgspec.ValidationError as error:
         raise BrokenCheckpoint(f"{path}: {error}") from error

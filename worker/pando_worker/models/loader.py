@@ -7,21 +7,23 @@ than its share of one tensor.
 
 import logging
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from pando_worker.models.build import Build, Fill
-from pando_worker.models.config import ModelConfig, family_config
+from pando_worker.models.checkpoint import Stored, open_checkpoint, weight_files
+from pando_worker.models.config import ModelConfig, family_config, read_config
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel, mismatch
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.models.parallel import ParallelGroup
+from pando_worker.models.quantization import read_quantization
 from pando_worker.models.registry import FAMILIES, family
+from pando_worker.models.text_part import text_tensors
 
 if TYPE_CHECKING:
     from pando_worker.models.transformers_backend.model import TransformersCausalLM
@@ -29,10 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("pando.worker.models")
 
 _FLOATING_POINT = ("F64", "F32", "F16", "BF16")  # as safetensors writes them
-
-
-class _Index(msgspec.Struct):
-    weight_map: dict[str, str]  # tensor: file
 
 
 def build_model(
@@ -57,6 +55,7 @@ def build_model(
     """
     group = group or ParallelGroup()
     context_length = context_length or config.max_position_embeddings
+    read_quantization(config)  # refuses what neither of the two reads
     if config.impl != "transformers" and config.architecture in FAMILIES:
         built = Build(dtype, device, group, context_length, ops or TorchOps())
         module = family(config.architecture)
@@ -90,29 +89,38 @@ def load_weights(
     Raises:
         BrokenCheckpoint: files missing or unreadable, tensors missing, unknown or misshapen.
     """
-    files = _weight_files(model_dir)
     if not isinstance(model, CausalLM):
+        weight_files(model_dir)
         model.load(model_dir, device)
         return
+    config = read_config(model_dir)
     _allocate(model, device)
     unfilled: dict[str, list[Fill]] = {}
     for fill in _fills(model):
         unfilled.setdefault(fill.name, []).append(fill)
-    known = set(unfilled)
     unexpected: list[str] = []
-    for number, path in enumerate(files, start=1):
-        with _opened(path) as file:
-            for name in file.keys():  # noqa: SIM118, it is no dict and cannot be iterated
+    with open_checkpoint(model_dir) as tensors:
+        for path, stored in groupby(_decoded(tensors, config).items(), lambda item: item[1].path):
+            for name, tensor in stored:
                 if name in unfilled:
-                    _fill(file, unfilled.pop(name), path)
-                elif name in known:
-                    raise BrokenCheckpoint(f"{path} has the tensor {name} a second time")
+                    _fill(tensor, unfilled.pop(name))
                 elif not _is_redundant(name, model):
                     unexpected.append(name)
-        if len(files) > 1:
-            log.info("loaded %s (%d of %d)", path.name, number, len(files))
+            log.info("loaded %s", path.name)
     if unfilled or unexpected:
         raise mismatch(model_dir, unfilled, unexpected)
+
+
+def _decoded(tensors: dict[str, Stored], config: ModelConfig) -> dict[str, Stored]:
+    quantization = read_quantization(config)
+    if quantization is not None:
+        log.warning(
+            "the weights are %s and are decoded while they load: the model takes the memory and"
+            " computes with the speed of an unquantized one",
+            quantization.name,
+        )
+        tensors = quantization.decoded(tensors)
+    return text_tensors(config.architecture, tensors)
 
 
 def _allocate(model: nn.Module, device: torch.device) -> None:
@@ -124,29 +132,6 @@ def _allocate(model: nn.Module, device: torch.device) -> None:
         memory = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
         filled = nn.Parameter(memory, requires_grad=False)
         torch.utils.swap_tensors(parameter, filled)  # type: ignore[no-untyped-call]
-
-
-def _weight_files(model_dir: Path) -> list[Path]:
-    index, single = model_dir / "model.safetensors.index.json", model_dir / "model.safetensors"
-    if index.is_file():
-        try:
-            weight_map = msgspec.json.decode(index.read_bytes(), type=_Index).weight_map
-        except (OSError, msgspec.DecodeError) as error:
-            raise BrokenCheckpoint(f"cannot read {index}: {error}") from error
-        return [model_dir / name for name in sorted(set(weight_map.values()))]
-    if single.is_file():
-        return [single]
-    raise BrokenCheckpoint(
-        f"{model_dir} has neither model.safetensors nor model.safetensors.index.json: only weights"
-        " in safetensors format are read"
-    )
-
-
-def _opened(path: Path) -> Any:
-    try:
-        return safe_open(path, framework="pt")
-    except (OSError, SafetensorError) as error:
-        raise BrokenCheckpoint(f"cannot read {path}: {error}") from error
 
 
 def _fills(model: nn.Module) -> Iterator[Fill]:
@@ -163,17 +148,14 @@ def _fills(model: nn.Module) -> Iterator[Fill]:
                 yield Fill(f"{name}.{kind}", tuple(parameter.shape), part, parameter)
 
 
-def _fill(file: Any, fills: list[Fill], path: Path) -> None:
-    """From one tensor of an open file."""
-    tensor = file.get_slice(fills[0].name)
-    shape, dtype = tuple(tensor.get_shape()), tensor.get_dtype()
+def _fill(tensor: Stored, fills: list[Fill]) -> None:
     for name, wanted, part, memory in fills:
-        if shape != wanted or dtype not in _FLOATING_POINT:
+        if tensor.shape != wanted or tensor.dtype not in _FLOATING_POINT:
             raise BrokenCheckpoint(
-                f"{path}: {name} is {dtype} {list(shape)}, config.json asks for floating point"
-                f" {list(wanted)}"
+                f"{tensor.path}: {name} is {tensor.dtype} {list(tensor.shape)}, config.json asks"
+                f" for floating point {list(wanted)}"
             )
-        memory.copy_(tensor[part])
+        memory.copy_(tensor.read(part, memory.device))
 
 
 def _is_redundant(name: str, model: CausalLM) -> bool:
