@@ -156,7 +156,8 @@ class World:
     def check_ownership(self) -> None:
         """Each page is free, in the tree, or owned by exactly one request."""
         kv, scheduler = self.kv, self.scheduler
-        owners = [page for node in kv.cache.nodes() for page in node.pages.tolist()]
+        held = [node.pages for node in kv.cache.nodes() if node.pages is not None]
+        owners = [page for pages in held for page in pages.tolist()]
         assert len(owners) == kv.cache.evictable_pages + kv.cache.protected_pages
         holding = {
             id(req): req for req in [*scheduler.planner.prefilling, *scheduler.planner.running]
