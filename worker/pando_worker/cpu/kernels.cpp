@@ -32,8 +32,24 @@ typedef float UnalignedVec __attribute__((vector_size(VL * 4), aligned(4), may_a
 typedef int32_t IntVec __attribute__((vector_size(VL * 4)));
 
 inline Vec load(const float* p) { return *reinterpret_cast<const UnalignedVec*>(p); }
+inline Vec load_first(const float* p, long count) {  // and zeros
+    Vec v = {};
+    for (long i = 0; i < count; ++i) v[i] = p[i];
+    return v;
+}
 inline void store(float* p, Vec v) { *reinterpret_cast<UnalignedVec*>(p) = v; }
 inline Vec broadcast(float x) { return Vec{} + x; }
+
+// a * b + c, rounded once. Left to the compiler, tiles of one sum would be rounded twice.
+inline Vec multiply_add(Vec a, Vec b, Vec c) {
+#if defined(__AVX512F__)
+    return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__) && defined(__FMA__)
+    return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
 
 inline float sum(Vec v) {
     float total = 0;
@@ -79,28 +95,29 @@ inline Vec exp_vec(Vec x) {
     return p * (Vec)bits;
 }
 
-// out[i * out_stride + j] (+)= dot(x_i, w_j) for MR rows of x and NR rows of w, each of k floats.
+// out[i][j] = dot(x_i, w_j) for MR rows of x and NR rows of w, each of k floats. The sums of a pair of
+// rows are the same to the last bit in tiles of any size.
 template <int NR, int MR>
 inline void tile(const float* const* w, const float* const* x, long k, float out[MR][NR]) {
     Vec acc[MR][NR] = {};
-    long at = 0;
-    for (; at + VL <= k; at += VL) {
+    auto step = [&](auto load_at) {
         Vec xv[MR];
-        for (int i = 0; i < MR; ++i) xv[i] = load(x[i] + at);
+        for (int i = 0; i < MR; ++i) xv[i] = load_at(x[i]);
         for (int j = 0; j < NR; ++j) {
-            Vec wv = load(w[j] + at);
-            for (int i = 0; i < MR; ++i) acc[i][j] += xv[i] * wv;
+            Vec wv = load_at(w[j]);
+            for (int i = 0; i < MR; ++i) acc[i][j] = multiply_add(xv[i], wv, acc[i][j]);
         }
-    }
+    };
+    long at = 0;
+    for (; at + VL <= k; at += VL) step([&](const float* p) { return load(p + at); });
+    if (at < k)  // in the same order as all else: a tile's size must not show in its results
+        step([&](const float* p) { return load_first(p + at, k - at); });
     for (int i = 0; i < MR; ++i) {
         int j = 0;
         for (; j + 4 <= NR; j += 4)
             sum4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3], &out[i][j]);
         for (; j < NR; ++j) out[i][j] = sum(acc[i][j]);
     }
-    for (; at < k; ++at)
-        for (int i = 0; i < MR; ++i)
-            for (int j = 0; j < NR; ++j) out[i][j] += x[i][at] * w[j][at];
 }
 
 struct Linear {
@@ -191,7 +208,7 @@ void weigh_at(const Attend& a, const float* const* values, const float* probs, l
         for (int i = 0; i < P; ++i) p[i] = broadcast(probs[i * stride + t]);
         for (int c = 0; c < WIDTH; ++c) {
             Vec v = load(values[t] + at + c * VL);
-            for (int i = 0; i < P; ++i) acc[i][c] += v * p[i];
+            for (int i = 0; i < P; ++i) acc[i][c] = multiply_add(v, p[i], acc[i][c]);
         }
     }
     for (int i = 0; i < P; ++i)

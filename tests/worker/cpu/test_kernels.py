@@ -1,0 +1,120 @@
+"""Each kernel against torch or attention written out in float64."""
+
+import ctypes
+from functools import partial
+
+import pytest
+import torch
+
+from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.cpu import attention as cpu_attention
+from pando_worker.cpu.attention import CpuAttention
+from pando_worker.cpu.ops import CpuOps
+from pando_worker.memory.kv_pool import TokenToKVPool
+from pando_worker.models.ops import TorchOps
+from tests.worker.model.test_attention import BATCHES, LAYERS, brute_force, case, rows_of
+
+PLAIN = TorchOps()
+
+
+@pytest.fixture
+def ops(library: ctypes.CDLL) -> CpuOps:
+    torch.manual_seed(0)
+    return CpuOps(library, threads=1, linear_rows=10_000)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 33])
+@pytest.mark.parametrize("shape", [(1, 1), (13, 5), (96, 64), (97, 2049), (512, 256), (7, 5000)])
+def test_linear_equals_torch(ops: CpuOps, rows: int, shape: tuple[int, int]) -> None:
+    width, inner = shape
+    x, weight, bias = torch.randn(rows, inner), torch.randn(width, inner), torch.randn(width)
+    for b in (None, bias):
+        expected = PLAIN.linear(x.double(), weight.double(), None if b is None else b.double())
+        torch.testing.assert_close(
+            ops.linear(x, weight, b).double(), expected, atol=2e-4, rtol=1e-5
+        )
+
+
+def test_a_rows_result_does_not_depend_on_the_rows_beside_it(ops: CpuOps) -> None:
+    """To the last bit: then a request's tokens do not depend on its batch either."""
+    x, weight = torch.randn(40, 300), torch.randn(130, 300)
+    whole = ops.linear(x, weight)
+    for rows in (1, 2, 3, 5, 16, 39):
+        assert torch.equal(ops.linear(x[:rows].contiguous(), weight), whole[:rows])
+
+
+def test_threads_change_no_bit(ops: CpuOps, library: ctypes.CDLL) -> None:
+    more = CpuOps(library, threads=3, linear_rows=10_000)
+    x, weight = torch.randn(5, 300), torch.randn(1001, 300)
+    assert torch.equal(ops.linear(x, weight), more.linear(x, weight))
+    gate_up = torch.randn(70, 2000)
+    assert torch.equal(ops.silu_mul(gate_up), more.silu_mul(gate_up))
+
+
+@pytest.mark.parametrize("shape", [(1, 8), (3, 4, 32), (5, 100), (2, 7)])
+def test_rms_norm_equals_torch(ops: CpuOps, shape: tuple[int, ...]) -> None:
+    x, weight = torch.randn(shape), torch.randn(shape[-1])
+    torch.testing.assert_close(ops.rms_norm(x, weight, 1e-5), PLAIN.rms_norm(x, weight, 1e-5))
+    apart = torch.randn(*shape[:-1], shape[-1] + 3)[..., : shape[-1]]
+    torch.testing.assert_close(
+        ops.rms_norm(apart, weight, 1e-5), PLAIN.rms_norm(apart, weight, 1e-5)
+    )
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 8), (3, 13), (64, 688)])
+def test_silu_mul_equals_torch_at_any_size_of_the_gate(ops: CpuOps, rows: int, width: int) -> None:
+    gate_up = torch.randn(rows, 2 * width) * 30
+    gate_up[0, 0], gate_up[0, 1] = 1000.0, -1000.0
+    torch.testing.assert_close(
+        ops.silu_mul(gate_up), PLAIN.silu_mul(gate_up.clone()), atol=1e-6, rtol=2e-6
+    )
+
+
+@pytest.mark.parametrize("heads", [1, 6])
+def test_rotation_equals_torch(ops: CpuOps, heads: int) -> None:
+    qkv = torch.randn(9, heads + 2, 16)
+    cos, sin = torch.randn(9, 1, 16), torch.randn(9, 1, 16)
+    for x in (qkv, qkv[:, :heads], qkv[..., :8].contiguous(), qkv[..., :8]):
+        c, s = cos[..., : x.shape[-1]].contiguous(), sin[..., : x.shape[-1]].contiguous()
+        torch.testing.assert_close(ops.rotate(x, c, s), PLAIN.rotate(x, c, s))
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+@pytest.mark.parametrize("rows", BATCHES.values(), ids=BATCHES.keys())
+def test_attention_equals_brute_force(
+    library: ctypes.CDLL,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: list[tuple[int, int]],
+    page_size: int,
+) -> None:
+    """Also where the backend would leave long prompts to torch."""
+    monkeypatch.setattr(cpu_attention, "MOST_NEW", 10_000)
+    made = case(rows, page_size)
+    torch.manual_seed(0)
+    num_slots = max(int(slots.max()) for slots in made.slots) + 1
+    pool = TokenToKVPool(list(LAYERS.values()), num_slots, torch.float32, torch.device("cpu"))
+    attention = CpuAttention(library, pool, TorchAttention(pool), threads=2)
+    attention.plan(made.batch)
+    for name, layer in LAYERS.items():
+        keys = torch.randn(num_slots, layer.kv_heads, layer.head_dim)
+        values = torch.randn(num_slots, layer.kv_heads, layer.v_head_dim)
+        pool.k[layer.index].fill_(torch.nan)  # what nobody stored
+        pool.v[layer.index].fill_(torch.nan)
+        for slots, (cached, _) in zip(made.slots, rows, strict=True):
+            pool.store(layer.index, slots[:cached], keys[slots[:cached]], values[slots[:cached]])
+        new = torch.from_numpy(made.batch.out_slots)
+        # As the layers hand them over: parts of one tensor for queries and keys.
+        qk = torch.cat((torch.randn(len(new), layer.heads, layer.head_dim), keys[new]), dim=1)
+        q, k = qk.tensor_split([layer.heads], dim=1)
+        out = attention.forward(q, k, values[new], layer)
+        expected = [
+            brute_force(row, keys[slots], values[slots], layer)
+            for row, slots in zip(rows_of(made.batch, q), made.slots, strict=True)
+        ]
+        torch.testing.assert_close(
+            out.double(),
+            torch.cat(expected),
+            atol=1e-5,
+            rtol=1e-5,
+            msg=partial("{}: {}".format, name),
+        )
