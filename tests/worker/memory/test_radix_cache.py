@@ -1,316 +1,149 @@
-"""The radix cache against a brute-force model: a dict of page prefixes with what is known of each.
+"""The radix cache does what a brute-force model says, whatever happens to it."""
 
-The model knows nothing of nodes: to evict, it looks at all pages for the one that goes first. With
-a host tier the pools' contents are modelled too, as arrays that hold the prefix each page stands
-for: copies move them in the order of a batch, and what the tree says is where has to be there.
-"""
-
-from dataclasses import dataclass
-from typing import ClassVar
+import random
 
 import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    Bundle,
     RuleBasedStateMachine,
-    consumes,
     initialize,
     invariant,
-    multiple,
     precondition,
     rule,
 )
 
-from pando_worker.memory.host_tier import HostTier
 from pando_worker.memory.page_allocator import PageAllocator
-from pando_worker.memory.radix_cache import Match, RadixCache, TreeNode
+from pando_worker.memory.radix_cache import RadixCache
+from tests.worker.memory.cache_model import CheckedCache
 
-Prefix = tuple[int, ...]
-UNWRITTEN: Prefix = (-1,)
+WHAT = ["admit", "unlock", "begin", "batch", "evict", "other"]
+WEIGHTS = [4, 4, 2, 1, 2, 1]
 
-
-@dataclass
-class Entry:
-    """One page on the device in the model, keyed by the whole prefix that ends with it."""
-
-    page: int
-    created: int
-    used: int
-    hits: int = 0
-    locks: int = 0
+# Few tokens and long runs of them, so that prefixes are shared, split and extended.
+KEYS = st.lists(st.integers(0, 1), max_size=4)
 
 
 class RadixCacheMachine(RuleBasedStateMachine):
-    """Few tokens and long runs of them, so that prefixes are shared, split and extended."""
-
-    num_pages = 24
-    host_pages: ClassVar[list[int]] = [0]
-    locks = Bundle("locks")
-
-    keys = st.lists(st.integers(0, 1), max_size=7)
+    checked: CheckedCache
 
     @initialize(
-        data=st.data(),
         page_size=st.sampled_from([1, 2, 3, 16]),
         policy=st.sampled_from(["lru", "lfu", "fifo"]),
         store_hits=st.sampled_from([None, 1, 2]),
+        host_pages=st.sampled_from([0, 3, 8, 20]),
     )
-    def start(
-        self, data: st.DataObject, page_size: int, policy: str, store_hits: int | None
-    ) -> None:
-        self.page_size = page_size
-        self.policy = policy
-        self.allocator = PageAllocator(self.num_pages)
-        host_pages = data.draw(st.sampled_from(self.host_pages))
-        self.pays = True
-        self.host = None
-        if host_pages:
-            self.host = HostTier(
-                host_pages, self.num_pages, store_hits=store_hits, pays=lambda copies: self.pays
-            )
-        self.cache = RadixCache(
-            self.allocator, page_size, policy=policy, host=self.host, block_tokens=1
+    def start(self, page_size: int, policy: str, store_hits: int | None, host_pages: int) -> None:
+        self.checked = CheckedCache(
+            page_size=page_size, policy=policy, store_hits=store_hits, host_pages=host_pages
         )
-        self.model: dict[Prefix, Entry] = {}
-        self.was_stored: set[Prefix] = set()
-        self.now = 0
-        self.device_memory = [UNWRITTEN] * self.num_pages
-        self.host_memory = [UNWRITTEN] * host_pages
 
-    def key(self, bits: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        """Each bit becomes two pages that are equal, of tokens that are equal but for the first."""
-        page = [7] + [0] * (self.page_size - 1)
-        tokens = [bit + token for bit in bits for _ in range(2) for token in page]
-        return np.array(tokens, dtype=np.int32)
-
-    def prefixes(self, key: np.ndarray) -> list[Prefix]:
-        ends = range(self.page_size, len(key) + 1, self.page_size)
-        return [tuple(key[:end].tolist()) for end in ends]
-
-    def on_device(self, key: np.ndarray) -> list[Prefix]:
-        found = []
-        for prefix in self.prefixes(key):
-            if prefix not in self.model:
-                break
-            found.append(prefix)
-        return found
-
-    def tick(self) -> int:
-        self.now += 1
-        return self.now
-
-    def touch(self, path: list[Prefix]) -> None:
-        self.tick()
-        for prefix in path:
-            self.model[prefix].used = self.now
-
-    def children(self, prefix: Prefix) -> list[Prefix]:
-        size = len(prefix) + self.page_size
-        return [p for p in self.model if len(p) == size and p[: -self.page_size] == prefix]
-
-    def evict_from_model(self, count: int) -> None:
-        for _ in range(count):
-            leaves = [p for p, e in self.model.items() if e.locks == 0 and not self.children(p)]
-            del self.model[min(leaves, key=self.eviction_key)]
-
-    def eviction_key(self, prefix: Prefix) -> tuple[int, ...]:
-        entry = self.model[prefix]
-        match self.policy:
-            case "lru":
-                return (entry.used,)
-            case "lfu":
-                return (entry.hits, entry.used)
-            case _:
-                return (entry.created,)
-
-    @property
-    def evictable(self) -> int:
-        return sum(entry.locks == 0 for entry in self.model.values())
-
-    @rule(bits=keys)
+    @rule(bits=KEYS)
     def match(self, bits: list[int]) -> None:
-        key = self.key(bits)
-        path = self.on_device(key)
-        length = self.cache.prefix_len(key)
-        found = self.cache.match_prefix(key)
-        assert found.pages.tolist() == [self.model[prefix].page for prefix in path]
-        assert length == (len(path) + found.host_pages) * self.page_size == found.end.end
-        assert found.node.end == len(path) * self.page_size
-        self.touch(path)
+        self.checked.match(bits)
 
-    @rule(bits=keys)
-    def insert(self, bits: list[int]) -> None:
-        key = self.key(bits)
-        path = self.prefixes(key)
-        if self.allocator.num_free < len(path):
-            return
-        pages = self.allocator.alloc(len(path))
-        for prefix, page in zip(path, pages.tolist(), strict=True):
-            self.device_memory[page] = prefix
-        known = len(self.on_device(key))
-        assert self.cache.insert(key, pages) == known
-        self.allocator.free(pages[:known])
-        self.tick()
-        # Where a page was on the host, its node has been there all the time, with its hits.
-        nodes = self.cache.path(key)[1:]
-        hits = {prefix: node.hits for node in nodes for prefix in self.of(node)}
-        for prefix, page in zip(path[known:], pages[known:].tolist(), strict=True):
-            self.model[prefix] = Entry(page, self.now, 0, hits[prefix])
-            assert hits[prefix] == 0 or self.host
-        self.touch(path)
+    @rule(bits=KEYS.filter(bool))
+    def begin(self, bits: list[int]) -> None:
+        self.checked.begin(bits)
 
-    def of(self, node: TreeNode) -> list[Prefix]:
-        """The prefixes that end with the node's pages."""
-        parts = [each.key for each in node.path_up()]
-        return self.prefixes(np.concatenate(parts[::-1]))[-node.num_pages :]
+    @rule(pays=st.booleans())
+    def run_a_batch(self, pays: bool) -> None:
+        self.checked.run_a_batch(pays)
 
-    @rule(target=locks, bits=keys, load=st.booleans())
-    def admit(self, bits: list[int], load: bool) -> object:
-        """As the KVManager does: match, lock, load, count."""
-        key = self.key(bits)
-        path = self.on_device(key)
-        found = self.cache.match_prefix(key)
-        self.touch(path)
-        self.cache.inc_lock_ref(found.node)
-        for prefix in path:
-            self.model[prefix].locks += 1
-        if (
-            load
-            and found.host_pages
-            and found.host_pages <= self.allocator.num_free + self.evictable
-        ):
-            path, found = self.load(key, path, found)
-        self.cache.count_use(key, found)
-        for prefix in path:
-            self.model[prefix].hits += 1
-        return found.node, path
+    @rule(bits=KEYS, load=st.booleans())
+    def admit(self, bits: list[int], load: bool) -> None:
+        self.checked.admit(bits, load)
 
-    def load(self, key: np.ndarray, path: list[Prefix], found: Match) -> tuple[list[Prefix], Match]:
-        self.evict_from_model(max(0, found.host_pages - self.allocator.num_free))
-        loaded = self.cache.load(found)
-        self.cache.inc_lock_ref(loaded.node)
-        self.cache.dec_lock_ref(found.node)
-        whole = self.prefixes(key)[: len(loaded.pages)]
-        assert whole[: len(path)] == path
-        self.tick()
-        hits = {prefix: node.hits for node in loaded.end.path_up() for prefix in self.of(node)}
-        for prefix, page in zip(
-            whole[len(path) :], loaded.pages[len(path) :].tolist(), strict=True
-        ):
-            self.model[prefix] = Entry(page, self.now, 0, hits[prefix], locks=1)
-        self.touch(whole)
-        return whole, loaded
-
-    @rule(lock=consumes(locks))
-    def unlock(self, lock: tuple[TreeNode, list[Prefix]]) -> None:
-        node, path = lock
-        self.cache.dec_lock_ref(node)
-        self.tick()
-        for prefix in path:
-            entry = self.model[prefix]
-            entry.locks -= 1
-            if entry.locks == 0:
-                entry.used = self.now
+    @precondition(lambda self: self.checked.locks)
+    @rule(data=st.data())
+    def unlock(self, data: st.DataObject) -> None:
+        self.checked.unlock(data.draw(st.integers(0, len(self.checked.locks) - 1)))
 
     @rule(count=st.integers(0, 10))
     def evict(self, count: int) -> None:
-        count = min(count, self.evictable)
-        assert self.cache.evict(count) == count
-        self.evict_from_model(count)
+        self.checked.evict(count)
 
-    @rule(bits=keys)
+    @rule(bits=KEYS)
     def back_up(self, bits: list[int]) -> None:
-        if self.host:
-            key = self.key(bits)
-            self.cache.back_up(key)
-            self.touch(self.on_device(key))
+        self.checked.back_up(bits)
 
-    @rule(pays=st.booleans())
-    def rates_change(self, pays: bool) -> None:
-        self.pays = pays
-
-    @rule()
-    def run_a_batch(self) -> None:
-        """Copies, then a model that writes to all pages that nobody holds."""
-        if not self.host:
-            return
-        stores, loads = self.host.take_copies()
-        if stores:
-            assert len(set(stores.host.tolist())) == len(stores.host)
-            for host, page in zip(stores.host.tolist(), stores.device.tolist(), strict=True):
-                self.host_memory[host] = self.device_memory[page]
-        if loads:
-            assert len(set(loads.device.tolist())) == len(loads.device)
-            for host, page in zip(loads.host.tolist(), loads.device.tolist(), strict=True):
-                self.device_memory[page] = self.host_memory[host]
-        held = {
-            page for node in self.cache.nodes() if node.pages is not None for page in node.pages
-        }
-        for page in set(range(self.num_pages)) - held:
-            self.device_memory[page] = UNWRITTEN
-        for node in self.cache.nodes():
-            if node.pages is not None:
-                assert [self.device_memory[page] for page in node.pages] == self.of(node)
-            if node.host_pages is not None:
-                assert [self.host_memory[page] for page in node.host_pages] == self.of(node)
-
-    @precondition(lambda self: not any(entry.locks for entry in self.model.values()))
+    @precondition(lambda self: not self.checked.locks)
     @rule()
     def reset(self) -> None:
-        self.cache.reset()
-        self.model.clear()
-        assert not list(self.cache.nodes())
-
-    @rule(target=locks)
-    def nothing(self) -> object:
-        return multiple()
+        self.checked.reset()
 
     @invariant()
-    def every_device_page_has_one_owner(self) -> None:
-        pages = [node.pages for node in self.cache.nodes() if node.pages is not None]
-        in_tree = [page for each in pages for page in each.tolist()]
-        assert sorted(in_tree) == sorted(entry.page for entry in self.model.values())
-        assert (
-            self.allocator.num_free + self.cache.evictable_pages + self.cache.protected_pages
-            == self.num_pages
-        )
-        assert self.cache.evictable_pages == self.evictable
-
-    @invariant()
-    def every_host_page_has_one_owner(self) -> None:
-        pages = [node.host_pages for node in self.cache.nodes() if node.host_pages is not None]
-        in_tree = [page for each in pages for page in each.tolist()]
-        assert len(set(in_tree)) == len(in_tree)
-        if self.host:
-            held = self.host.evictable_pages + self.host.loading_pages
-            assert held == len(in_tree)
-            assert held + self.host.allocator.num_free == self.host.allocator.num_pages
-
-    @invariant()
-    def nodes_are_whole_pages_and_the_device_holds_whole_prefixes(self) -> None:
-        for node in self.cache.nodes():
-            assert node.parent is not None
-            assert len(node.key) == node.num_pages * self.page_size > 0
-            assert node.end == node.parent.end + len(node.key)
-            assert len(node.marks) == node.num_pages
-            assert node.pages is None or node.parent.pages is not None
-            on_device = [child for child in node.children.values() if child.pages is not None]
-            assert node.device_children == len(on_device)
-            for edge, child in node.children.items():
-                assert child.parent is node
-                assert edge == child.key[: self.page_size].tobytes()
-
-
-class RadixCacheWithHostMachine(RadixCacheMachine):
-    host_pages: ClassVar[list[int]] = [3, 12, 60]
+    def all_is_as_in_the_model(self) -> None:
+        if hasattr(self, "checked"):
+            self.checked.check()
 
 
 TestRadixCache = RadixCacheMachine.TestCase
 TestRadixCache.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-TestRadixCacheWithHost = RadixCacheWithHostMachine.TestCase
-TestRadixCacheWithHost.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_long_random_runs_agree_with_the_model(seed: int) -> None:
+    """Deeper than hypothesis gets: many copies queued, under pressure on both pools."""
+    rng = random.Random(seed)
+    checked = CheckedCache(
+        page_size=rng.choice([1, 2, 64]),
+        policy=rng.choice(["lru", "lfu", "fifo"]),
+        store_hits=rng.choice([None, None, 1, 2]),
+        host_pages=rng.choice([0, 4, 9, 16]),
+    )
+    for _ in range(250):
+        bits = rng.choices([0, 1], k=rng.randint(1, 4))
+        match rng.choices(WHAT, WEIGHTS):
+            case ["admit"] if len(checked.locks) < 3:
+                checked.admit(bits, load=rng.random() < 0.8)
+            case ["unlock"] if checked.locks:
+                checked.unlock(rng.randrange(len(checked.locks)))
+            case ["begin"]:
+                checked.begin(bits)
+            case ["batch"]:
+                checked.run_a_batch(pays=rng.random() < 0.9)
+            case ["evict"]:
+                checked.evict(rng.randint(1, 4))
+            case ["other"]:
+                checked.match(bits)
+                checked.back_up(bits)
+        checked.check()
+
+
+def test_copies_that_nobody_needs_any_more_are_not_made() -> None:
+    checked = CheckedCache(page_size=2, policy="lru", host_pages=8)
+    assert checked.host is not None
+    checked.begin([1, 0])
+    checked.run_a_batch(pays=True)
+    checked.evict(4)
+    checked.reset()  # the four stores are in vain
+    assert checked.host.take_copies() == (None, None)
+
+
+def test_what_was_evicted_and_is_asked_for_again_soon_counts_as_hot() -> None:
+    def request(start: int) -> None:
+        key = np.arange(start, start + 130, dtype=np.int32)
+        match = cache.match_prefix(key)
+        cache.inc_lock_ref(match.node)
+        cache.count_use(key, match)
+        cache.evict(130 - len(match.pages) - allocator.num_free)
+        pages = np.concatenate((match.pages, allocator.alloc(130 - len(match.pages))))
+        allocator.free(pages[len(match.pages) : cache.insert(key, pages)])
+        cache.dec_lock_ref(match.node)
+
+    allocator = PageAllocator(260)
+    cache = RadixCache(allocator, page_size=1, block_tokens=64)
+    for start in (0, 1000, 2000):
+        request(start)
+    assert (cache.evicted_pages, cache.hot_evicted_tokens) == (130, 0)
+    request(0)  # its two whole blocks of 64 tokens were evicted last
+    assert (cache.evicted_pages, cache.hot_evicted_tokens) == (260, 128)
+    for start in (3000, 4000, 5000):
+        request(start)
+    request(1000)  # that is long ago: 520 tokens were evicted since, the pool has 260
+    assert cache.hot_evicted_tokens == 128
 
 
 def tokens(*ids: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
