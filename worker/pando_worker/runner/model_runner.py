@@ -1,8 +1,5 @@
 """`TorchModelRunner`: owns the weights and the KV pool, and runs the scheduler's batches."""
 
-import logging
-import time
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,35 +7,15 @@ from torch import Tensor
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cpu.choice import choose_cpu_path
-from pando_worker.memory.kv_pool import KVBudget, TokenToKVPool, kv_cell_bytes
-from pando_worker.models.config import read_config
-from pando_worker.models.errors import UnsupportedModel
-from pando_worker.models.hub import resolve_model
-from pando_worker.models.loader import build_model, load_weights, weight_bytes
-from pando_worker.models.ops import ChosenOps, TorchOps
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.batch import ForwardBatch, SamplingBatch
 from pando_worker.runner.future_tokens import FutureTokens
+from pando_worker.runner.loading import load_model
 from pando_worker.runner.logprobs import prompt_logprobs
 from pando_worker.runner.pooling import pool
 from pando_worker.runner.step import TorchStep
 from pando_worker.runner.transfer import to_device
-from pando_worker.settings import DType, KVCacheDType, WorkerSettings
-
-log = logging.getLogger("pando.worker.runner")
-
-_DTYPES = {
-    # Measured on a CPU without half-precision units: bfloat16 prefills 8 times slower, float16 4.
-    DType.AUTO: torch.float32,
-    DType.FLOAT32: torch.float32,
-    DType.BFLOAT16: torch.bfloat16,
-    DType.FLOAT16: torch.float16,
-}
-
-_KV_DTYPES = {
-    KVCacheDType.BFLOAT16: torch.bfloat16,
-    KVCacheDType.FP8_E4M3: torch.float8_e4m3fn,
-}
+from pando_worker.settings import WorkerSettings
 
 
 class TorchModelRunner:
@@ -49,10 +26,11 @@ class TorchModelRunner:
         capacity_tokens: size of the KV pool, a multiple of the page size
         context_length: tokens that a request may have
         kv_pool: the keys and values, in slots that the scheduler hands out
+        host_pool: those that the host keeps
     """
 
     def __init__(self, settings: WorkerSettings, group: ParallelGroup | None = None) -> None:
-        """Load the model and size the pool.
+        """Load the model, size the pool, and choose by trial what runs best.
 
         Args:
             group: the ranks that share the model; by default there is one.
@@ -60,62 +38,29 @@ class TorchModelRunner:
         Raises:
             ModelError: it is not found, not supported, broken or does not fit.
         """
-        started = time.monotonic()
         self._group = group or ParallelGroup()
         threads = settings.threads or torch.get_num_threads()
         torch.set_num_threads(max(1, threads // self._group.size))
-        device, dtype = torch.device(settings.device), _DTYPES[settings.dtype]
-        kv_dtype = _KV_DTYPES.get(settings.kv_cache_dtype, dtype)
-        model_dir = resolve_model(settings.model)
-        self.config = read_config(model_dir, settings.model_impl)
-        self.context_length = settings.context_length or self.config.max_position_embeddings
-        if self.context_length > self.config.max_position_embeddings:
-            raise UnsupportedModel(
-                f"context_length {self.context_length} exceeds the"
-                f" {self.config.max_position_embeddings} positions of {model_dir}"
-            )
-
-        ops = ChosenOps(TorchOps())
-        self._model = build_model(self.config, dtype, device, self._group, self.context_length, ops)
-        budget = KVBudget(
-            memory_bytes=int(settings.memory_gib * 2**30) // self._group.size,
-            weight_bytes=weight_bytes(self._model),
-            mem_fraction_static=settings.mem_fraction_static,
-            cell_bytes=kv_cell_bytes(self._model.attention_layers, kv_dtype),
-            page_size=settings.page_size,
-            max_total_tokens=settings.max_total_tokens,
-        )
-        self.capacity_tokens = self._group.smallest(budget.capacity())
-        load_weights(self._model, model_dir, device)
-        self.kv_pool = TokenToKVPool(
-            self._model.attention_layers, self.capacity_tokens, kv_dtype, device
-        )
-        plain = TorchAttention(self.kv_pool, dtype)
+        loaded = load_model(settings, self._group)
+        self.config, self.context_length = loaded.config, loaded.context_length
+        self.kv_pool, self.capacity_tokens = loaded.kv_pool, loaded.capacity_tokens
+        self._model, self._device = loaded.model, loaded.device
+        self._futures = FutureTokens(settings.max_running_requests, loaded.device)
+        plain = TorchAttention(loaded.kv_pool, loaded.dtype)
         self._attention: AttentionBackend = plain
-        self._futures = FutureTokens(settings.max_running_requests, device)
-        self._device = device
         self._warm_up(settings.page_size)
-        if device.type == "cpu":
+        if loaded.device.type == "cpu":
             cached = min(settings.page_size, self.context_length) - 1
             self._attention = choose_cpu_path(
                 settings.cpu_kernels,
-                ops=ops,
+                ops=loaded.ops,
                 plain=plain,
-                pool=self.kv_pool,
-                dtype=dtype,
-                weight_bytes=weight_bytes(self._model),
+                pool=loaded.kv_pool,
+                dtype=loaded.dtype,
+                weight_bytes=loaded.weight_bytes,
                 run=self._try,
                 decodes=lambda rows: _page_zero(cached, 1, settings.page_size, rows),
             )
-        log.info(
-            "%s loaded in %.1f s as %s on %d threads; KV pool of %d tokens: %s",
-            model_dir,
-            time.monotonic() - started,
-            dtype,
-            torch.get_num_threads(),
-            self.capacity_tokens,
-            budget,
-        )
 
     def launch(self, batch: ForwardBatch) -> TorchStep:
         hidden = self._run(batch)
@@ -133,6 +78,7 @@ class TorchModelRunner:
     @torch.inference_mode()
     def _run(self, batch: ForwardBatch) -> Tensor:
         """Final hidden states, [num_tokens, hidden_size]; keys and values go to the pool."""
+        self.host_pool.copy(batch.stores, batch.loads)
         self._attention.plan(batch)
         hidden: Tensor = self._model(
             self._futures.resolve(batch.input_ids),

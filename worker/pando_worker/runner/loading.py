@@ -1,0 +1,102 @@
+"""Loads a model for a runner: its weights, and a KV pool in the memory that these leave."""
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from pando_worker.memory.kv_pool import KVBudget, TokenToKVPool, kv_cell_bytes
+from pando_worker.models.config import ModelConfig, read_config
+from pando_worker.models.errors import UnsupportedModel
+from pando_worker.models.hub import resolve_model
+from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.loader import build_model, load_weights, weight_bytes
+from pando_worker.models.ops import ChosenOps, TorchOps
+from pando_worker.models.parallel import ParallelGroup
+from pando_worker.settings import DType, KVCacheDType, WorkerSettings
+
+if TYPE_CHECKING:  # transformers takes seconds to import, and most models do not need it
+    from pando_worker.models.transformers_backend.model import TransformersCausalLM
+
+log = logging.getLogger("pando.worker.runner")
+
+_DTYPES = {
+    # Measured on a CPU without half-precision units: bfloat16 prefills 8 times slower, float16 4.
+    DType.AUTO: torch.float32,
+    DType.FLOAT32: torch.float32,
+    DType.BFLOAT16: torch.bfloat16,
+    DType.FLOAT16: torch.float16,
+}
+
+_KV_DTYPES = {
+    KVCacheDType.BFLOAT16: torch.bfloat16,
+    KVCacheDType.FP8_E4M3: torch.float8_e4m3fn,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    config: ModelConfig
+    context_length: int  # tokens that a request may have
+    device: torch.device
+    dtype: torch.dtype  # of weights and activations
+    model: "CausalLM | TransformersCausalLM"
+    weight_bytes: int  # this rank's
+    ops: ChosenOps  # what the model's layers compute with
+    kv_pool: TokenToKVPool
+    capacity_tokens: int  # of the pool, a multiple of the page size
+
+
+def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
+    """Load this rank's share of the model that the settings name.
+
+    Raises:
+        ModelError: it is not found, not supported, broken or does not fit.
+    """
+    started = time.monotonic()
+    device, dtype = torch.device(settings.device), _DTYPES[settings.dtype]
+    kv_dtype = _KV_DTYPES.get(settings.kv_cache_dtype, dtype)
+    model_dir = resolve_model(settings.model)
+    config = read_config(model_dir, settings.model_impl)
+    context_length = settings.context_length or config.max_position_embeddings
+    if context_length > config.max_position_embeddings:
+        raise UnsupportedModel(
+            f"context_length {context_length} exceeds the"
+            f" {config.max_position_embeddings} positions of {model_dir}"
+        )
+
+    ops = ChosenOps(TorchOps())
+    model = build_model(config, dtype, device, group, context_length, ops)
+    budget = KVBudget(
+        memory_bytes=int(settings.memory_gib * 2**30) // group.size,
+        weight_bytes=weight_bytes(model),
+        mem_fraction_static=settings.mem_fraction_static,
+        cell_bytes=kv_cell_bytes(model.attention_layers, kv_dtype),
+        page_size=settings.page_size,
+        max_total_tokens=settings.max_total_tokens,
+    )
+    capacity_tokens = group.smallest(budget.capacity())
+    load_weights(model, model_dir, device)
+    kv_pool = TokenToKVPool(model.attention_layers, capacity_tokens, kv_dtype, device)
+    log.info(
+        "%s loaded in %.1f s as %s; KV pool of %d tokens as %s: %s",
+        model_dir,
+        time.monotonic() - started,
+        dtype,
+        capacity_tokens,
+        kv_dtype,
+        budget,
+    )
+    return LoadedModel(
+        config=config,
+        context_length=context_length,
+        device=device,
+        dtype=dtype,
+        model=model,
+        weight_bytes=weight_bytes(model),
+        ops=ops,
+        kv_pool=kv_pool,
+        capacity_tokens=capacity_tokens,
+    )
