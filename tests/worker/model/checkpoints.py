@@ -19,7 +19,10 @@ SHAPE: dict[str, Any] = {
 
 
 class Reference:
-    """A model as transformers runs it, in float32, and the directory that it is saved in."""
+    """A model as transformers runs it, in float32, and the directory that it is saved in.
+
+    `context_length` and `at_least` are explained in `families.py`.
+    """
 
     def __init__(
         self,
@@ -28,10 +31,14 @@ class Reference:
         config_type: Any = LlamaConfig,
         dtype: torch.dtype = torch.float32,
         max_shard_size: str = "1GB",
+        context_length: int | None = None,
+        at_least: int = 0,
         **overrides: Any,
     ) -> None:
         torch.manual_seed(0)
         self.path = path
+        self.context_length = context_length
+        self._at_least = at_least
         model = AutoModelForCausalLM.from_config(config_type(**SHAPE | overrides))
         with torch.no_grad():
             for parameter in model.parameters():
@@ -48,9 +55,10 @@ class Reference:
 
     def all_logits(self, tokens: list[int]) -> Tensor:
         """After each of `tokens`, [len(tokens), vocab_size]."""
+        padded = tokens + [0] * (self._at_least - len(tokens))  # no token sees a later one
         with torch.inference_mode():
-            logits: Tensor = self.model(torch.tensor([tokens]), use_cache=False).logits[0]
-        return logits
+            logits: Tensor = self.model(torch.tensor([padded]), use_cache=False).logits[0]
+        return logits[: len(tokens)]
 
     def greedy(self, prompt: list[int], count: int) -> list[int]:
         """The best `count` tokens after `prompt`, without a cache; remembered."""

@@ -23,9 +23,14 @@ def reference_of(tmp_path_factory: pytest.TempPathFactory) -> References:
 
     def reference_of(name: str) -> Reference:
         if name not in made:
-            config_type, fields = FAMILIES[name]
-            path = tmp_path_factory.mktemp("family")
-            made[name] = Reference(path, config_type=config_type, **fields)
+            case = FAMILIES[name]
+            made[name] = Reference(
+                tmp_path_factory.mktemp("family"),
+                config_type=case.config_type,
+                context_length=case.context_length,
+                at_least=case.at_least,
+                **case.fields,
+            )
         return made[name]
 
     return reference_of

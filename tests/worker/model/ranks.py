@@ -12,19 +12,20 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from pando_worker.models.config import read_config
 from pando_worker.models.loader import build_model, load_weights
-from pando_worker.models.parallel import ParallelGroup, join_group, leave_group
+from pando_worker.models.parallel import ParallelGroup, join_group
 from tests.worker.model.paged import CPU, BareModel, Row
 
 
 @dataclass(frozen=True)
 class Job:
-    """For all ranks."""
+    """For all ranks. They wait for each other often, which takes long where cores are busy."""
 
-    models: dict[str, Path]
+    models: dict[str, tuple[Path, int | None]]  # directory and context length
     prompts: Sequence[list[int]]
     new_tokens: int
     large_model: Path
@@ -52,15 +53,17 @@ def run_ranks(job: Job, size: int) -> list[Report]:
     try:
         for process in processes:
             process.start()
-        return [_receive(mine, theirs) for mine, theirs in pipes]
+        for _, theirs in pipes:
+            theirs.close()
+        # The last one first: the others wait until it has ended, and it until its report is read.
+        return [_receive(mine) for mine, _ in reversed(pipes)][::-1]
     finally:
         for process in processes:
             process.kill()
             process.join()
 
 
-def _receive(mine: Connection, theirs: Connection) -> Report:
-    theirs.close()
+def _receive(mine: Connection) -> Report:
     assert mine.poll(100), "a rank says nothing"
     result = mine.recv()
     if isinstance(result, Exception):
@@ -80,10 +83,17 @@ def _rank(job: Job, rank: int, size: int, results: Connection) -> None:
 
 def _report(job: Job, group: ParallelGroup) -> Report:
     logits, tokens = {}, {}
-    for name, directory in job.models.items():
-        model = BareModel(directory, group=group)
-        logits[name] = model.run([Row(list(prompt)) for prompt in job.prompts]).tolist()
-        tokens[name] = model.greedy(job.prompts, job.new_tokens, chunk=20)
+    for name, (directory, context_length) in job.models.items():
+        model = BareModel(directory, group=group, context_length=context_length)
+        rows = [Row(list(prompt)) for prompt in job.prompts]
+        prefill = model.run(rows)
+        logits[name], last = prefill.tolist(), np.cumsum([len(row.tokens) for row in rows]) - 1
+        best = prefill[last].argmax(-1)
+        for _ in range(job.new_tokens):
+            for row, token in zip(rows, best.tolist(), strict=True):
+                row.tokens.append(token)
+            best = model.run(rows).argmax(-1)
+        tokens[name] = [row.tokens[-job.new_tokens :] for row in rows]
     return Report(
         logits=logits,
         tokens=tokens,
@@ -94,8 +104,7 @@ def _report(job: Job, group: ParallelGroup) -> Report:
 
 def _after_a_death(group: ParallelGroup) -> str:
     if group.rank == group.size - 1:
-        leave_group(group)
-        return "left"
+        return "this is the last rank, which ends now"
     try:
         group.all_reduce(torch.ones(1))
     except RuntimeError as error:

@@ -10,13 +10,17 @@ from tests.worker.model.paged import BareModel, Row
 PROMPTS = [prompt(length, seed=length) for length in (1, 9, 33, 2)]
 
 
+def bare(family: Reference, page_size: int = 4, dtype: torch.dtype = torch.float32) -> BareModel:
+    return BareModel(family.path, page_size, dtype=dtype, context_length=family.context_length)
+
+
 def assert_same(logits: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(logits, expected, atol=2e-4, rtol=2e-4)
 
 
 def test_logits_equal_those_of_transformers(family: Reference) -> None:
     """Of a prefill, and of decodes after it, one of them after what the cache holds."""
-    model, rows = BareModel(family.path), [Row(list(tokens)) for tokens in PROMPTS]
+    model, rows = bare(family), [Row(list(tokens)) for tokens in PROMPTS]
     expected = [family.all_logits(row.tokens) for row in rows]
     assert_same(model.run(rows), torch.cat(expected))
     for token in (5, 8):
@@ -30,7 +34,7 @@ def test_logits_equal_those_of_transformers(family: Reference) -> None:
 def test_greedy_tokens_equal_those_of_transformers_in_any_batch(
     family: Reference, page_size: int, chunk: int
 ) -> None:
-    tokens = BareModel(family.path, page_size).greedy(PROMPTS, 12, chunk)
+    tokens = bare(family, page_size).greedy(PROMPTS, 12, chunk)
     assert tokens == [family.greedy(prompt, 12) for prompt in PROMPTS]
 
 
@@ -39,7 +43,7 @@ def test_a_cache_hit_does_not_change_the_distribution(
     family: Reference, dtype: torch.dtype
 ) -> None:
     """Log-probabilities with a hit, of several lengths, and without agree to rounding."""
-    model, tokens = BareModel(family.path, page_size=4, dtype=dtype), prompt(47, seed=1)
+    model, tokens = bare(family, page_size=4, dtype=dtype), prompt(47, seed=1)
     first = Row(tokens)
     cold = model.run([first]).double().log_softmax(-1)
     limit, divergence = (1e-4, 1e-8) if dtype == torch.float32 else (0.5, 0.01)
@@ -51,7 +55,7 @@ def test_a_cache_hit_does_not_change_the_distribution(
 
 
 def test_rows_that_share_pages_go_their_own_ways(family: Reference) -> None:
-    model, first = BareModel(family.path, page_size=4), Row(prompt(30))
+    model, first = bare(family, page_size=4), Row(prompt(30))
     model.run([first])
     branches = [
         model.pages.fork(first, first.tokens[:20] + prompt(n, seed=n), pages=5) for n in (1, 9)

@@ -1,9 +1,6 @@
-"""Several gloo ranks compute what one does, and what transformers does.
+"""Several gloo ranks compute what one does, and what transformers does."""
 
-The ranks are started once for each size, and do all that these tests look at.
-"""
-
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,61 +19,53 @@ from tests.worker.model.paged import CPU
 from tests.worker.model.ranks import Job, Report, run_ranks
 
 PROMPTS = [prompt(length, seed=length) for length in (9, 33)]
-NEW_TOKENS = 4
+NEW_TOKENS = 3
 LARGE_VOCABULARY = 200_000
 
 
-@dataclass(frozen=True)
-class Trial:
-    size: int
-    ranks: list[Report]
-
-
-@pytest.fixture(scope="module", params=[2, 4])
-def trial(
-    request: pytest.FixtureRequest,
-    reference_of: References,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Trial:
-    """With 4 ranks there are more ranks than KV heads, and a vocabulary that has a remainder."""
-    large = Reference(
-        tmp_path_factory.mktemp("large"), vocab_size=LARGE_VOCABULARY, tie_word_embeddings=True
-    )
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_together_compute_what_transformers_does(
+    reference_of: References, tmp_path: Path, size: int
+) -> None:
+    """Every family. With 4 there are more ranks than KV heads, and a vocabulary that leaves a
+    remainder. In the same run, which takes long to start: what a rank's share costs to load, and
+    what the others see of a rank that dies."""
+    references = {name: reference_of(name) for name in FAMILIES}
+    large = Reference(tmp_path / "large", vocab_size=LARGE_VOCABULARY, tie_word_embeddings=True)
     job = Job(
-        models={name: reference_of(name).path for name in FAMILIES},
+        models={name: (made.path, made.context_length) for name, made in references.items()},
         prompts=PROMPTS,
         new_tokens=NEW_TOKENS,
         large_model=large.path,
-        meeting=tmp_path_factory.mktemp("meeting") / "file",
+        meeting=tmp_path / "meeting",
     )
-    return Trial(request.param, run_ranks(job, request.param))
+    first, *others = run_ranks(job, size)
+    for name, reference in references.items():
+        assert_same_as_transformers(first, name, reference)
+        for other in others:
+            assert other.logits[name] == first.logits[name], "ranks must agree to the last bit"
+            assert other.tokens[name] == first.tokens[name]
+    assert_peaks_are_shares([first, *others])
+    assert all(rank.after_a_death.startswith("RuntimeError") for rank in [first, *others][:-1])
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_ranks_together_compute_what_transformers_does(
-    trial: Trial, reference_of: References, name: str
-) -> None:
-    reference = reference_of(name)
-    first = trial.ranks[0]
+def assert_same_as_transformers(report: Report, name: str, reference: Reference) -> None:
     expected = torch.cat([reference.all_logits(tokens) for tokens in PROMPTS])
-    torch.testing.assert_close(torch.tensor(first.logits[name]), expected, atol=2e-4, rtol=2e-4)
-    assert first.tokens[name] == [reference.greedy(tokens, NEW_TOKENS) for tokens in PROMPTS]
-    for other in trial.ranks[1:]:
-        assert other.logits[name] == first.logits[name], "ranks must agree to the last bit"
-        assert other.tokens[name] == first.tokens[name]
+    torch.testing.assert_close(
+        torch.tensor(report.logits[name]),
+        expected,
+        atol=2e-4,
+        rtol=2e-4,
+        msg=partial("{}: {}".format, name),
+    )
+    assert report.tokens[name] == [reference.greedy(tokens, NEW_TOKENS) for tokens in PROMPTS]
 
 
-def test_loading_a_share_never_holds_a_whole_tensor(trial: Trial) -> None:
-    """The embedding is most of this model: its share, and not as much again, is what is used."""
-    share = LARGE_VOCABULARY * 32 * 4 / trial.size
-    for rank in trial.ranks:
+def assert_peaks_are_shares(reports: list[Report]) -> None:
+    """The embedding is most of the large model: its share, and not as much again, is used."""
+    share = LARGE_VOCABULARY * 32 * 4 / len(reports)
+    for rank in reports:
         assert 0.9 * share < rank.peak_bytes < 2.2 * share
-
-
-def test_a_dead_rank_ends_the_calls_of_the_others(trial: Trial) -> None:
-    *others, last = trial.ranks
-    assert last.after_a_death == "left"
-    assert all(rank.after_a_death.startswith("RuntimeError") for rank in others)
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -28,30 +28,29 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build(config: Config, build: Build) -> CausalLM:
+    def layer(index: int) -> PreNormBlock:
+        return PreNormBlock(
+            input_layernorm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
+            self_attn=Attention(
+                build,
+                index,
+                hidden_size=config.hidden_size,
+                heads=config.num_attention_heads,
+                kv_heads=config.num_key_value_heads,
+                head_dim=config.head_dim,
+                bias=config.attention_bias,
+                out_bias=config.attention_bias,
+            ),
+            post_attention_layernorm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
+            mlp=GatedMLP(build, config.hidden_size, config.intermediate_size, bias=config.mlp_bias),
+        )
+
     return CausalLM(
         build,
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
-        layers=[_layer(config, build, index) for index in range(config.num_hidden_layers)],
+        layers=[layer(index) for index in range(config.num_hidden_layers)],
         norm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
         rotaries=[RotaryEmbedding(build, config.rope, config.head_dim)],
         tied=config.tie_word_embeddings,
-    )
-
-
-def _layer(config: Config, build: Build, index: int) -> PreNormBlock:
-    return PreNormBlock(
-        input_layernorm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
-        self_attn=Attention(
-            build,
-            index,
-            hidden_size=config.hidden_size,
-            heads=config.num_attention_heads,
-            kv_heads=config.num_key_value_heads,
-            head_dim=config.head_dim,
-            bias=config.attention_bias,
-            out_bias=config.attention_bias,
-        ),
-        post_attention_layernorm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
-        mlp=GatedMLP(build, config.hidden_size, config.intermediate_size, bias=config.mlp_bias),
     )

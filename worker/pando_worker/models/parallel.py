@@ -91,8 +91,3 @@ def join_group(
         backend, init_method=rendezvous, rank=rank, world_size=size, timeout=timeout
     )
     return ParallelGroup(rank, size, dist.group.WORLD)
-
-
-def leave_group(group: ParallelGroup) -> None:
-    if group.process_group is not None:
-        dist.destroy_process_group(group.process_group)

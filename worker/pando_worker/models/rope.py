@@ -11,6 +11,7 @@ from msgspec import Meta
 
 Count = Annotated[int, Meta(ge=1)]
 Positive = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(gt=0, le=1)]
 
 
 class DefaultRope(msgspec.Struct, frozen=True, tag_field="rope_type", tag="default"):
@@ -62,14 +63,16 @@ def rope_fields(raw: dict[str, Any], scaling: dict[str, Any]) -> dict[str, Any]:
         scaling: its `rope_scaling` or `rope_parameters`
     """
     longest = raw.get("max_position_embeddings", 2048)
-    original = raw.get("original_max_position_embeddings", longest)
-    scaling = {key: value for key, value in scaling.items() if value is not None}
     fields = {
         "rope_type": scaling.get("type", "default"),
         "rope_theta": raw.get("rope_theta", 10_000.0),
-        "original_max_position_embeddings": original,
-    } | scaling
-    if fields["rope_type"] in ("longrope", "su"):  # "su" is what the first Phi-3 files call it
+        "original_max_position_embeddings": longest,
+    }
+    fields |= {key: value for key, value in scaling.items() if value is not None}
+    if original := raw.get("original_max_position_embeddings"):
+        fields["original_max_position_embeddings"] = original
+    if fields["rope_type"] == "su":  # what the first Phi-3 files call it
         fields["rope_type"] = "longrope"
+    if fields["rope_type"] in ("longrope", "yarn"):
         fields.setdefault("factor", longest / fields["original_max_position_embeddings"])
     return fields
