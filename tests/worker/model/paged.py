@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.memory.kv_pool import TokenToKVPool
-from pando_worker.models.config import read_config
+from pando_worker.models.config import ModelImpl, read_config
 from pando_worker.models.loader import build_model, load_weights
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.batch import ForwardBatch, SamplingBatch
@@ -90,10 +90,17 @@ class BareModel:
         dtype: torch.dtype = torch.float32,
         group: ParallelGroup | None = None,
         context_length: int | None = None,
+        impl: ModelImpl = "pando",
     ) -> None:
-        self.model = build_model(read_config(model_dir), dtype, CPU, group, context_length)
+        config = read_config(model_dir, impl)
+        self.model = build_model(config, dtype, CPU, group, context_length)
         load_weights(self.model, model_dir, CPU)
-        self.pool = TokenToKVPool(self.model.attention_layers, tokens, dtype, CPU)
+        self._dtype = dtype
+        self.empty(page_size, tokens)
+
+    def empty(self, page_size: int, tokens: int = 4096) -> None:
+        """Take a pool in which nothing is."""
+        self.pool = TokenToKVPool(self.model.attention_layers, tokens, self._dtype, CPU)
         for tensor in (*self.pool.k, *self.pool.v):
             tensor.fill_(torch.nan)  # what others left there must not show
         self._attention = TorchAttention(self.pool)

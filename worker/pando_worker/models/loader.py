@@ -60,7 +60,9 @@ def build_model(
         built = Build(dtype, device, group, context_length, ops or TorchOps())
         module = family(config.architecture)
         try:
-            return module.build(family_config(config, module.Config), built)
+            model = module.build(family_config(config, module.Config), built)
+            log.info("%s runs on pando's own code for it", config.architecture)
+            return model
         except UnsupportedModel as reason:
             if config.impl == "pando" or group.size > 1:
                 raise
@@ -73,7 +75,9 @@ def build_model(
     # Imported here because it takes seconds, and our own families do without.
     from pando_worker.models.transformers_backend.model import TransformersCausalLM
 
-    return TransformersCausalLM(config, dtype, context_length)
+    other = TransformersCausalLM(config, dtype, context_length)
+    log.info("%s runs through transformers", config.architecture)
+    return other
 
 
 def weight_bytes(model: nn.Module) -> int:
