@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import msgspec
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from pando_worker.models.checkpoint import Stored
 from pando_worker.models.config import ModelConfig
@@ -163,7 +164,7 @@ class _ScaledTensor:
             torch.arange(one.start, one.stop, device=device) // size
             for one, size in zip(part, self.block, strict=True)
         )
-        return self.weight.read(part, device).float().mul_(grid[rows][:, columns])
+        return self.weight.read(part, device).float().mul_(grid[:, columns][rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,8 @@ class _Mxfp4Tensor:
         blocks = self.blocks.read((experts, outputs, groups, slice(0, 16)), device)
         exponents = self.scales.read((experts, outputs, groups), device)
         scales = exponents.view(torch.float8_e8m0fnu).float()[..., None]
-        values = _byte_values(device)[blocks.int()].flatten(-2).mul_(scales).flatten(-2)
+        values = functional.embedding(blocks.int(), _byte_values(device))
+        values = values.flatten(-2).mul_(scales).flatten(-2)
         skipped = groups.start * MXFP4_GROUP
         return values[..., inputs.start - skipped : inputs.stop - skipped].mT
 
