@@ -166,7 +166,12 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     finished_requests_total: int
     aborted_requests_total: int
     retracted_requests_total: int
-    evicted_tokens_total: int
+    evicted_tokens_total: int  # forgotten: neither on the device nor on the host any more
+    hot_evicted_tokens_total: int = 0  # of these, asked for again soon
+    host_capacity_tokens: int = 0
+    host_tokens: int = 0  # on the host, whether the device has them too or not
+    host_stored_tokens_total: int = 0  # copied to the host
+    host_loaded_tokens_total: int = 0  # copied back
 
 
 Event = Outputs | Embedded | Rejected | CacheFlushed | Ready | Stats

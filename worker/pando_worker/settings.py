@@ -134,6 +134,24 @@ class WorkerSettings(BaseSettings):
         int, Field(ge=1, description="waiting requests before new ones get 503")
     ] = 1024
     radix_cache: Annotated[bool, Field(description="keep and match prefixes")] = True
+    eviction_policy: Annotated[
+        Literal["lru", "lfu", "fifo"],
+        Field(
+            description="which cached prefix goes first: the least recently used, the one with the"
+            " fewest hits, or the oldest"
+        ),
+    ] = "lru"
+    host_memory_gib: Annotated[
+        float,
+        Field(ge=0, description="host memory for cached prefixes that the KV pool evicts, in GiB"),
+    ] = 0.0
+    host_write: Annotated[
+        Literal["write-back", "write-through-selective"],
+        Field(
+            description="when a prefix is copied to host memory: as it is evicted, or once it was"
+            " hit twice"
+        ),
+    ] = "write-back"
 
     log_every_steps: Annotated[
         int, Field(ge=0, description="steps between two lines of the log on the load; 0 for none")
@@ -175,4 +193,10 @@ class WorkerSettings(BaseSettings):
                 f"chunked_prefill_size ({self.chunked_prefill_size}) is below page_size"
                 f" ({self.page_size})"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _host_memory_holds_prefixes(self) -> "WorkerSettings":
+        if self.host_memory_gib and not self.radix_cache:
+            raise ValueError("host_memory_gib keeps cached prefixes, and radix_cache is off")
         return self

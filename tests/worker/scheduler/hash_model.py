@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_worker.messages import Pooling
-from pando_worker.runner.batch import ForwardBatch, Int32, StepResult
+from pando_worker.runner.batch import ForwardBatch, Int32, PageCopies, StepResult
 
 VOCAB = 97
 
@@ -52,12 +52,21 @@ class HashRunner:
     Where a mask forbids the token, the next one that it allows follows.
     """
 
-    def __init__(self, num_slots: int, broken: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, num_slots: int, broken: frozenset[int] = frozenset(), host_slots: int = 0
+    ) -> None:
         self.state = np.full(num_slots, -1, dtype=np.int64)
+        self.host_state = np.full(host_slots, -1, dtype=np.int64)
         self.broken = broken
         self.last: dict[int, int] = {}  # the token that each request row yielded last
 
     def launch(self, batch: ForwardBatch) -> "HashStep":
+        if batch.stores:
+            device, host = _slots_of(batch.stores, batch.page_size)
+            self.host_state[host] = self.state[device]
+        if batch.loads:
+            device, host = _slots_of(batch.loads, batch.page_size)
+            self.state[device] = self.host_state[host]
         ids = batch.input_ids.copy()
         for index in np.flatnonzero(ids < 0).tolist():
             ids[index] = max(0, self.last[-1 - int(ids[index])])
@@ -104,6 +113,16 @@ class HashRunner:
     def _slot(batch: ForwardBatch, row: int, position: int) -> int:
         page = int(batch.page_table[row][position // batch.page_size])
         return page * batch.page_size + position % batch.page_size
+
+
+def _slots_of(copies: PageCopies, page_size: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Slots on the device and on the host, in the same order."""
+    offsets = np.arange(page_size, dtype=np.int32)
+    device = (copies.device[:, None] * page_size + offsets).ravel()
+    host = (copies.host[:, None] * page_size + offsets).ravel()
+    assert len(np.unique(host)) == len(host), "two copies with one host page"
+    assert len(np.unique(device)) == len(device), "two copies with one device page"
+    return device, host
 
 
 class HashStep:

@@ -23,6 +23,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         batching=st.sampled_from(["decode-first", "prefill-first"]),
         overlap=st.booleans(),
         radix_cache=st.booleans(),
+        eviction_policy=st.sampled_from(["lru", "lfu", "fifo"]),
+        host_tokens=st.sampled_from([0, 8, 32, 128]),
+        host_write=st.sampled_from(["write-back", "write-through-selective"]),
     )
     def start(
         self,
@@ -34,6 +37,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         batching: str,
         overlap: bool,
         radix_cache: bool,
+        eviction_policy: str,
+        host_tokens: int,
+        host_write: str,
     ) -> None:
         self.world = World(
             pages=pages * 4 // page_size,
@@ -47,6 +53,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             overlap_schedule=overlap,
             max_passed_over=2,
             radix_cache=radix_cache,
+            eviction_policy=eviction_policy,
+            host_pages=host_tokens // page_size,
+            host_write=host_write,
         )
         self.sent: dict[str, Sent] = {}
 

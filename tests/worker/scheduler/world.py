@@ -25,7 +25,8 @@ from pando_worker.messages import (
 )
 from pando_worker.runner.batch import ForwardBatch, ModelRunner, Step
 from pando_worker.scheduler.constrained import GrammarCompiler
-from pando_worker.scheduler.kv_manager import KVManager
+from pando_worker.scheduler.kv_manager import HostMemory, KVManager
+from pando_worker.scheduler.rates import Rate
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
 from tests.worker.scheduler.grammars import GrammarsForTests
@@ -42,6 +43,8 @@ class World:
         page_size: int = 4,
         max_running: int = 8,
         max_request_tokens: int = 10_000,
+        host_pages: int = 0,
+        host: HostMemory | None = None,  # instead of `host_pages`
         runner: ModelRunner | None = None,
         grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -56,9 +59,11 @@ class World:
             max_running_requests=max_running,
             max_request_tokens=max_request_tokens,
             radix_cache=self.settings.radix_cache,
+            eviction_policy=self.settings.eviction_policy,
+            host=host or self._host_memory(host_pages),
         )
         self.batches: list[ForwardBatch] = []
-        self._runner = runner or HashRunner(pages * page_size)
+        self._runner = runner or HashRunner(pages * page_size, host_slots=host_pages * page_size)
         self.grammars = GrammarsForTests()
         self.scheduler = Scheduler(self.settings, self.kv, self, grammars or self.grammars, clock)
         self.tokens: dict[str, list[int]] = {}
@@ -69,6 +74,13 @@ class World:
         self.embeddings: dict[str, list[float]] = {}
         self.logprobs: dict[str, list[TokenLogprob]] = {}
         self.prompt_logprobs: dict[str, list[TokenLogprob]] = {}
+
+    def _host_memory(self, pages: int) -> HostMemory | None:
+        if pages == 0:
+            return None
+        return HostMemory(
+            pages=pages, write=self.settings.host_write, bytes_per_token=1, copy_rate=Rate()
+        )
 
     def send(
         self,

@@ -7,6 +7,7 @@ from torch import Tensor
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cpu.choice import choose_cpu_path
+from pando_worker.memory.host_pool import make_host_pool
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.batch import ForwardBatch, SamplingBatch
 from pando_worker.runner.future_tokens import FutureTokens
@@ -45,6 +46,7 @@ class TorchModelRunner:
         self.config, self.context_length = loaded.config, loaded.context_length
         self.kv_pool, self.capacity_tokens = loaded.kv_pool, loaded.capacity_tokens
         self._model, self._device = loaded.model, loaded.device
+        self.host_pool = make_host_pool(loaded.kv_pool, settings, self._group)
         self._futures = FutureTokens(settings.max_running_requests, loaded.device)
         plain = TorchAttention(loaded.kv_pool, loaded.dtype)
         self._attention: AttentionBackend = plain

@@ -118,7 +118,7 @@ class Planner:
         if req.num_output == 0:
             req.prompt_logprobs.clear()
             req.pooled = None
-        self._kv.cache_finished_req(req)
+        self._kv.retract_req(req)
         self.waiting.appendleft(req)
         self._meter.retracted += 1
 

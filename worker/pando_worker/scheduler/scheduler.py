@@ -91,6 +91,7 @@ class Scheduler:
         self._grammars = grammars
         self._clock = clock
         self.meter = Meter()
+        kv.prefill_rate = self.meter.prefill_rate
         self.planner = Planner(settings, kv, self.meter, clock)
         self._compiling: list[tuple[Req, PendingGrammar]] = []
         self._by_rid: dict[str, Req] = {}  # all that still owe an answer
@@ -167,6 +168,11 @@ class Scheduler:
             aborted_requests_total=meter.aborted,
             retracted_requests_total=meter.retracted,
             evicted_tokens_total=self.kv.evicted_tokens,
+            hot_evicted_tokens_total=self.kv.hot_evicted_tokens,
+            host_capacity_tokens=self.kv.host_capacity_tokens,
+            host_tokens=self.kv.host_tokens,
+            host_stored_tokens_total=self.kv.host_stored_tokens,
+            host_loaded_tokens_total=self.kv.host_loaded_tokens,
         )
 
     # Requests come
@@ -289,7 +295,9 @@ class Scheduler:
         if not rows:
             return None
         started = self._clock()
-        step = self._runner.launch(build_batch(rows, self.kv.rows))
+        batch = build_batch(rows, self.kv.rows)
+        batch.stores, batch.loads = self.kv.take_copies()
+        step = self._runner.launch(batch)
         if not is_constrained(rows):
             step.sample(None)
         for row in rows:

@@ -1,0 +1,101 @@
+"""What the host tier is for: prefixes outlive their eviction, and a retraction costs only a copy.
+
+The hash model reads every prefix through the pools, so a wrong copy would change its tokens.
+"""
+
+import pytest
+
+from pando_worker.memory.host_tier import copying_pays
+from pando_worker.scheduler.kv_manager import HostMemory
+from pando_worker.scheduler.rates import Rate
+from pando_worker.settings import WorkerSettings
+from tests.worker.scheduler.hash_model import expected_tokens
+from tests.worker.scheduler.world import World
+
+
+def conversation(number: int) -> list[int]:
+    return [number] * 32
+
+
+def run_in_turn(world: World, numbers: list[int]) -> list[int]:
+    """Conversations one after the other; the tokens that each found cached."""
+    found = []
+    for number in numbers:
+        rid = f"{number}.{len(world.tokens)}"
+        world.send(rid, conversation(number), max_new_tokens=2)
+        world.run()
+        assert world.tokens[rid] == expected_tokens(conversation(number), 2)
+        found.append(world.cached[rid])
+    return found
+
+
+def test_evicted_prefixes_come_back_from_the_host() -> None:
+    without = World(pages=20, page_size=4)
+    world = World(pages=20, page_size=4, host_pages=40)
+    # Evicted is the end of the oldest one, as much as is needed.
+    assert run_in_turn(without, [1, 2, 3, 1, 2, 3]) == [0, 0, 0, 12, 12, 12]
+    assert run_in_turn(world, [1, 2, 3, 1, 2, 3]) == [0, 0, 0, 28, 28, 28]
+    stats = world.scheduler.stats()
+    assert stats.host_loaded_tokens_total > 0
+    assert stats.evicted_tokens_total == 0
+    assert stats.host_capacity_tokens == 160
+    assert 0 < stats.host_tokens <= 160
+
+
+def test_a_full_host_forgets_what_was_used_longest_ago() -> None:
+    world = World(pages=10, page_size=4, host_pages=10)
+    assert run_in_turn(world, [1, 2, 3, 2, 1]) == [0, 0, 0, 28, 0]
+    assert world.scheduler.stats().evicted_tokens_total > 0
+
+
+def test_write_through_selective_stores_what_was_hit_twice_and_nothing_else() -> None:
+    world = World(pages=20, page_size=4, host_pages=40, host_write="write-through-selective")
+    run_in_turn(world, [1, 1])
+    assert world.kv.host_tokens == 0
+    run_in_turn(world, [1])
+    assert world.kv.host_tokens == 28
+    assert run_in_turn(world, [2, 3, 4, 1, 2]) == [0, 0, 0, 28, 0]
+
+
+def test_nothing_is_copied_where_computing_is_faster() -> None:
+    slow = Rate()
+    slow.add(1, seconds=1e6)
+    host = HostMemory(pages=40, write="write-back", bytes_per_token=1, copy_rate=slow)
+    world = World(pages=20, page_size=4, host=host)
+    assert run_in_turn(world, [1, 2, 3, 1]) == [0, 0, 0, 12]  # what the device still had
+    assert world.kv.host_stored_tokens == 0
+
+
+@pytest.mark.parametrize("write", ["write-back", "write-through-selective"])
+def test_a_retracted_request_comes_back_with_what_it_had_computed(write: str) -> None:
+    recomputed: dict[int, int] = {}
+    for host_pages in (0, 40):
+        world = World(
+            pages=16,
+            page_size=4,
+            new_token_ratio=0.01,
+            watermark=0,
+            host_pages=host_pages,
+            host_write=write,
+        )
+        for number in range(4):
+            world.send(str(number), [number] * 8, max_new_tokens=24)
+        world.run()
+        for number in range(4):
+            assert world.tokens[str(number)] == expected_tokens([number] * 8, 24)
+        assert world.scheduler.stats().retracted_requests_total > 0
+        recomputed[host_pages] = sum(len(batch.input_ids) for batch in world.batches)
+    assert recomputed[40] < recomputed[0]
+
+
+def test_copying_pays_where_it_takes_less_time_than_computing() -> None:
+    # 100 kB a token: 10 GB/s are 10 microseconds a copy; 40,000 tokens/s are 25.
+    rates = {"bytes_per_token": 1e5, "copy_bytes_per_s": 1e10, "prefill_tokens_per_s": 4e4}
+    assert copying_pays(2, **rates)
+    assert not copying_pays(3, **rates)
+    assert copying_pays(3, **rates | {"copy_bytes_per_s": 0})  # not measured yet: tried
+
+
+def test_host_memory_without_a_radix_cache_is_refused() -> None:
+    with pytest.raises(ValueError, match="radix_cache is off"):
+        WorkerSettings(model="m", host_memory_gib=1, radix_cache=False)
