@@ -19,6 +19,7 @@ from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.messages import FinishReason
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
+from pando_worker.scheduler.assembly import host_memory
 from pando_worker.settings import WorkerSettings
 from tests.fuzz.crowd import EOS, MODEL, VOCAB, Asked, Crowd, Truth
 from tests.worker.scheduler.world import World
@@ -33,51 +34,67 @@ class Tally:
     rejected: int = 0
     retracted: int = 0
     flushed: int = 0
+    evicted_tokens: int = 0
+    host_loaded_tokens: int = 0
 
     def __str__(self) -> str:
         return ", ".join(f"{value} {name}" for name, value in vars(self).items())
 
 
-def random_settings(rng: random.Random) -> dict[str, Any]:
+def random_shape(rng: random.Random) -> dict[str, Any]:
     page_size = rng.choice([1, 2, 4, 16, 64])
     return {
         "page_size": page_size,
         "pages": -(-rng.choice([200, 300, 600, 4000]) // page_size),
         "max_running": rng.choice([1, 3, 8, 32]),
+    }
+
+
+def random_settings(rng: random.Random) -> dict[str, Any]:
+    radix_cache = rng.random() < 0.9
+    return {
         "overlap_schedule": rng.random() < 0.7,
         "batching": rng.choice(["decode-first", "decode-first", "prefill-first"]),
         "schedule_policy": rng.choice(["lpm", "dfs-weight", "fcfs", "random", "priority"]),
+        "eviction_policy": rng.choice(["lru", "lru", "lfu", "fifo"]),
         "chunked_prefill_size": rng.choice([64, 100, 512]),
         "new_token_ratio": rng.choice([0.01, 0.3, 1.0]),
         "watermark": rng.choice([0.0, 0.01, 0.2]),
         "max_passed_over": rng.choice([0, 3, 256]),
-        "radix_cache": rng.random() < 0.9,
+        "radix_cache": radix_cache,
+        # A few hundred tokens of the shipped model, or thousands.
+        "host_memory_gib": rng.choice([0.0, 0.001, 0.02]) if radix_cache else 0.0,
+        "host_write": rng.choice(["write-back", "write-through-selective"]),
     }
 
 
 def run_crowd(seed: int, grammars: GrammarCompiler, truth: Truth, tally: Tally) -> None:
     """One engine and all requests that it gets."""
     rng = random.Random(seed)
-    settings = random_settings(rng)
-    model = TorchModelRunner(
-        WorkerSettings(
-            model=str(MODEL),
-            page_size=settings["page_size"],
-            max_total_tokens=settings["pages"] * settings["page_size"],
-            max_running_requests=settings["max_running"],
-            threads=1,
-        )
+    shape, settings = random_shape(rng), random_settings(rng)
+    worker = WorkerSettings(
+        model=str(MODEL),
+        page_size=shape["page_size"],
+        max_total_tokens=shape["pages"] * shape["page_size"],
+        max_running_requests=shape["max_running"],
+        threads=1,
+        **settings,
     )
+    model = TorchModelRunner(worker)
     threaded = ThreadedRunner(model)
-    runner = threaded if settings["overlap_schedule"] else model
     world = World(
-        runner=runner, grammars=grammars, max_request_tokens=model.context_length, **settings
+        runner=threaded if worker.overlap_schedule else model,
+        grammars=grammars,
+        max_request_tokens=model.context_length,
+        host=host_memory(worker, model),
+        **shape,
+        **settings,
     )
     try:
         asked = _drive(world, rng, tally)
         _check(world, asked, truth, tally)
     except Exception:
-        click.echo(f"seed {seed}, {settings}", err=True)
+        click.echo(f"seed {seed}, {shape}, {settings}", err=True)
         raise
     finally:
         threaded.close()
@@ -128,6 +145,8 @@ def _check(world: World, asked: list[Asked], truth: Truth, tally: Tally) -> None
             truth.check(request, produced, ended_by_stop=finish is FinishReason.STOP)
     tally.crowds += 1
     tally.retracted += world.scheduler.stats().retracted_requests_total
+    tally.evicted_tokens += world.kv.evicted_tokens
+    tally.host_loaded_tokens += world.kv.host_loaded_tokens
 
 
 def vars_of(request: Asked) -> dict[str, Any]:

@@ -23,13 +23,12 @@ from pando_worker.messages import Command, Event, Ready, Stats
 from pando_worker.models.errors import ModelError
 from pando_worker.ranks.leader import LeadingRunner, followers
 from pando_worker.runner.batch import ModelRunner
-from pando_worker.scheduler.kv_manager import HostMemory, KVManager
+from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.scheduler.step_log import StepLog
 from pando_worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
-    from pando_worker.memory.host_pool import HostKVPool
     from pando_worker.scheduler.profile import StepProfile
 
 log = logging.getLogger("pando.worker.scheduler")
@@ -86,28 +85,8 @@ def _load(
     runner: ModelRunner = LeadingRunner(model, followers) if followers else model
     if settings.overlap_schedule and settings.device == "cpu":
         runner = ThreadedRunner(runner)
-    kv = KVManager(
-        capacity_tokens=model.capacity_tokens,
-        page_size=settings.page_size,
-        max_running_requests=settings.max_running_requests,
-        max_request_tokens=model.context_length,
-        radix_cache=settings.radix_cache,
-        eviction_policy=settings.eviction_policy,
-        host=_host_memory(settings, model.host_pool),
-    )
     grammars = GrammarCompiler(Path(settings.model), model.config.vocab_size)
-    return Scheduler(settings, kv, runner, grammars)
-
-
-def _host_memory(settings: WorkerSettings, pool: "HostKVPool") -> HostMemory | None:
-    if pool.num_pages == 0:
-        return None
-    return HostMemory(
-        pages=pool.num_pages,
-        write=settings.host_write,
-        bytes_per_token=pool.page_bytes // settings.page_size,
-        copy_rate=pool.rate,
-    )
+    return make_scheduler(settings, model, runner, grammars)
 
 
 def _profile(directory: Path | None) -> "StepProfile | None":
