@@ -7,7 +7,7 @@ from torch import Tensor
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.paged import BareModel, Row
 
-PROMPTS = [prompt(length, seed=length) for length in (1, 9, 33, 2)]
+PROMPTS = [prompt(length, seed=length) for length in (1, 9, 22, 2)]
 
 
 def bare(family: Reference, page_size: int = 4, dtype: torch.dtype = torch.float32) -> BareModel:
@@ -34,8 +34,8 @@ def test_logits_equal_those_of_transformers(family: Reference) -> None:
 def test_greedy_tokens_equal_those_of_transformers_in_any_batch(
     family: Reference, page_size: int, chunk: int
 ) -> None:
-    tokens = bare(family, page_size).greedy(PROMPTS, 12, chunk)
-    assert tokens == [family.greedy(prompt, 12) for prompt in PROMPTS]
+    tokens = bare(family, page_size).greedy(PROMPTS, 8, chunk)
+    assert tokens == [family.greedy(prompt, 8) for prompt in PROMPTS]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import MistralConfig, Phi3Config, Qwen3Config
 
 from pando_worker.models import llama
 from pando_worker.models.config import family_config, read_config
@@ -178,6 +179,57 @@ def test_malformed_config_is_refused_with_the_field(
     edit_config(model_dir, **changes)
     with pytest.raises(BrokenCheckpoint, match=message):
         build_model(read_config(model_dir), torch.float32, CPU)
+
+
+LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0] * 4,
+    "long_factor": [2.0] * 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("config_type", "changes", "error", "message"),
+    [
+        (
+            Phi3Config,
+            {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},
+            UnsupportedModel,
+            "rope type 'linear'; supported in Phi3ForCausalLM: default, longrope",
+        ),
+        (
+            Phi3Config,
+            {"rope_parameters": LONG_ROPE, "original_max_position_embeddings": 64},
+            BrokenCheckpoint,
+            "rope has 3 values of long_factor, not 4",
+        ),
+        (
+            Phi3Config,
+            {"rope_parameters": {"partial_rotary_factor": 1.5}},
+            BrokenCheckpoint,
+            "Expected `float` <= 1.0 - at `.*partial_rotary_factor",
+        ),
+        (
+            Qwen3Config,
+            {"layer_types": ["full_attention"]},
+            BrokenCheckpoint,
+            "1 layer_types for 2 layers",
+        ),
+        (MistralConfig, {"sliding_window": 0}, BrokenCheckpoint, "sliding_window"),
+    ],
+)
+def test_what_a_family_cannot_do_is_refused(
+    tmp_path: Path,
+    config_type: type,
+    changes: dict[str, Any],
+    error: type[Exception],
+    message: str,
+) -> None:
+    Reference(tmp_path, config_type=config_type, head_dim=8, pad_token_id=0)
+    edit_config(tmp_path, **changes)
+    with pytest.raises(error, match=message):
+        build_model(read_config(tmp_path, "pando"), torch.float32, CPU)
 
 
 def test_config_that_is_no_json_is_refused(tmp_path: Path) -> None:

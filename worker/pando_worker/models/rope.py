@@ -73,6 +73,6 @@ def rope_fields(raw: dict[str, Any], scaling: dict[str, Any]) -> dict[str, Any]:
         fields["original_max_position_embeddings"] = original
     if fields["rope_type"] == "su":  # what the first Phi-3 files call it
         fields["rope_type"] = "longrope"
-    if fields["rope_type"] in ("longrope", "yarn"):
+    if fields["rope_type"] == "longrope":
         fields.setdefault("factor", longest / fields["original_max_position_embeddings"])
     return fields

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from pando_worker.models.build import Build, Fill
 from pando_worker.models.layers.linear import Rows
@@ -25,11 +24,12 @@ class HeadsRMSNorm(nn.Module):
         self._rows = rows
         self._eps = eps
         self._group = build.group
+        self._ops = build.ops
 
     def forward(self, x: Tensor) -> Tensor:  # [num_tokens, this rank's heads, head_dim]
         flat = x.flatten(1)
         if self._group.size == 1:
-            return functional.rms_norm(flat, self.weight.shape, self.weight, self._eps).view_as(x)
+            return self._ops.rms_norm(flat, self.weight, self._eps).view_as(x)
         # The mean of the ranks' means: they have equally many heads, and repeat all equally often.
         wide = flat.float()
         square = self._group.all_reduce(wide.square().mean(dim=-1, keepdim=True))
