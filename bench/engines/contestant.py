@@ -1,0 +1,106 @@
+"""A contestant: an engine in its own process, which runs jobs one at a time when told to.
+
+Processes keep the contestants' environments, thread pools and memory apart. While one runs, the
+others wait on a pipe.
+"""
+
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Greedy continuation of all prompts at once, each by exactly `new_tokens`."""
+
+    prompts: list[list[int]]
+    new_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    seconds: float  # from handing the prompts over to the last token
+    tokens: list[list[int]]  # of each prompt
+
+
+Engine = Callable[[Job], Outcome]
+MakeEngine = Callable[[Path, int], Engine]  # from the model and the threads to use
+
+
+class ContestantFailedError(Exception):
+    """With the traceback of its process."""
+
+
+class Contestant:
+    """
+    Args:
+        make: builds the engine in the process, from the model's directory and the threads to use;
+            importable, as the process is a fresh one
+        environment: variables of the process, as torch reads some when it is imported
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: MakeEngine,
+        model: Path,
+        threads: int,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        # Spawned children take this process's environment as it is at that moment.
+        before = dict(os.environ)
+        os.environ.update(environment or {})
+        self._process: SpawnProcess = context.Process(
+            target=_serve, args=(theirs, make, model, threads), daemon=True
+        )
+        try:
+            self._process.start()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        theirs.close()
+
+    def run(self, job: Job) -> Outcome:
+        """Raises ContestantFailedError."""
+        try:
+            self._connection.send(job)
+            outcome = self._connection.recv()
+        except (EOFError, BrokenPipeError) as error:
+            raise ContestantFailedError(f"{self.name} died") from error
+        if isinstance(outcome, str):
+            raise ContestantFailedError(f"{self.name}: {outcome}")
+        assert isinstance(outcome, Outcome)
+        return outcome
+
+    def close(self) -> None:
+        self._connection.close()
+        self._process.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _serve(connection: Connection, make: MakeEngine, model: Path, threads: int) -> None:
+    engine: Engine | None = None
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:  # the benchmark is over
+            return
+        try:
+            engine = engine or make(model, threads)
+            connection.send(engine(job))
+        except Exception:
+            connection.send(traceback.format_exc())

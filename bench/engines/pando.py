@@ -1,0 +1,70 @@
+"""Pando's engine as the worker's scheduler process has it: scheduler, pools, cache, model."""
+
+import logging
+import time
+from pathlib import Path
+
+from bench.engines.contestant import Engine, Job, Outcome
+from pando_worker.messages import Event, FlushCache, Generate, Outputs, Rejected, SamplingParams
+from pando_worker.runner.batch import ModelRunner
+from pando_worker.runner.model_runner import TorchModelRunner
+from pando_worker.runner.threaded import ThreadedRunner
+from pando_worker.scheduler.kv_manager import KVManager
+from pando_worker.scheduler.scheduler import Scheduler
+from pando_worker.settings import WorkerSettings
+
+# What the scheduler process sets before it imports torch.
+ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def overlapped(model: Path, threads: int) -> Engine:
+    return _engine(WorkerSettings(model=str(model), threads=threads, overlap_schedule=True))
+
+
+def sequential(model: Path, threads: int) -> Engine:
+    return _engine(WorkerSettings(model=str(model), threads=threads, overlap_schedule=False))
+
+
+def without_kernels(model: Path, threads: int) -> Engine:
+    """The fallback where no compiler is."""
+    settings = WorkerSettings(
+        model=str(model), threads=threads, overlap_schedule=False, cpu_kernels="off"
+    )
+    return _engine(settings)
+
+
+def _engine(settings: WorkerSettings) -> Engine:
+    logging.basicConfig(level=logging.INFO, format="%(message)s")  # says which path was chosen
+    model = TorchModelRunner(settings)
+    runner: ModelRunner = ThreadedRunner(model) if settings.overlap_schedule else model
+    kv = KVManager(
+        capacity_tokens=model.capacity_tokens,
+        page_size=settings.page_size,
+        max_running_requests=settings.max_running_requests,
+        max_request_tokens=model.context_length,
+        radix_cache=settings.radix_cache,
+    )
+    scheduler = Scheduler(settings, kv, runner)
+
+    def run(job: Job) -> Outcome:
+        scheduler.receive(FlushCache(call=0))  # a job shares prefixes only with itself
+        tokens: dict[str, list[int]] = {str(index): [] for index in range(len(job.prompts))}
+        started = time.perf_counter()
+        for rid, prompt in zip(tokens, job.prompts, strict=True):
+            sampling = SamplingParams(max_new_tokens=job.new_tokens, temperature=0.0)
+            command = Generate(rid=rid, input_ids=prompt, sampling=sampling)
+            _take(scheduler.receive(command), tokens)
+        while not scheduler.is_idle:
+            _take(scheduler.step(), tokens)
+        return Outcome(time.perf_counter() - started, list(tokens.values()))
+
+    return run
+
+
+def _take(events: list[Event], tokens: dict[str, list[int]]) -> None:
+    for event in events:
+        if isinstance(event, Rejected):
+            raise RuntimeError(event.message)
+        if isinstance(event, Outputs):
+            for output in event.outputs:
+                tokens[output.rid] += output.token_ids

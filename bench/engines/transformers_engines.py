@@ -1,0 +1,62 @@
+"""The transformers library's `generate` (one static batch) and continuous batching."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
+
+from bench.engines.contestant import Engine, Job, Outcome
+
+
+def generate(model: Path, threads: int) -> Engine:
+    """All prompts must have one length."""
+    loaded = _load(model, threads, "sdpa")
+
+    @torch.inference_mode()
+    def run(job: Job) -> Outcome:
+        started = time.perf_counter()
+        ids = torch.tensor(job.prompts)
+        out = loaded.generate(
+            ids, attention_mask=torch.ones_like(ids), generation_config=_greedy(job.new_tokens)
+        )
+        tokens = out[:, ids.shape[1] :].tolist()
+        return Outcome(time.perf_counter() - started, tokens)
+
+    return run
+
+
+def generate_batch(model: Path, threads: int) -> Engine:
+    """Its manager is kept from job to job: making one is no part of serving."""
+    loaded = _load(model, threads, "sdpa")
+    # Sizes are asked for, since on a CPU they are taken from all memory there is; this is enough.
+    config = ContinuousBatchingConfig(page_size=32, num_blocks=4096, max_batch_tokens=4096)
+
+    def run(job: Job) -> Outcome:
+        started = time.perf_counter()
+        results = loaded.generate_batch(
+            job.prompts,
+            generation_config=_greedy(job.new_tokens),
+            continuous_batching_config=config,
+            persistent_manager=True,
+            warmup=False,
+        )
+        seconds = time.perf_counter() - started
+        by_number = sorted(results.values(), key=lambda r: int(r.request_id.rsplit("_", 1)[1]))
+        return Outcome(seconds, [list(result.generated_tokens) for result in by_number])
+
+    return run
+
+
+def _load(model: Path, threads: int, attention: str) -> Any:
+    torch.set_num_threads(threads)
+    loaded = AutoModelForCausalLM.from_pretrained(
+        model, dtype=torch.float32, attn_implementation=attention
+    )
+    loaded.generation_config = GenerationConfig()  # no end of sequence, no sampling
+    return loaded.eval()
+
+
+def _greedy(new_tokens: int) -> GenerationConfig:
+    return GenerationConfig(max_new_tokens=new_tokens, do_sample=False, pad_token_id=0)
