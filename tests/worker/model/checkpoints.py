@@ -60,6 +60,13 @@ class Reference:
             logits: Tensor = self.model(torch.tensor([padded]), use_cache=False).logits[0]
         return logits[: len(tokens)]
 
+    def hidden(self, tokens: list[int]) -> Tensor:
+        """Final hidden states of `tokens`, [len(tokens), hidden_size]."""
+        padded = tokens + [0] * (self._at_least - len(tokens))
+        with torch.inference_mode():
+            states: Tensor = self.model.model(torch.tensor([padded])).last_hidden_state[0]
+        return states[: len(tokens)]
+
     def greedy(self, prompt: list[int], count: int) -> list[int]:
         """The best `count` tokens after `prompt`, without a cache; remembered."""
         tokens = self._greedy.setdefault(tuple(prompt), [])

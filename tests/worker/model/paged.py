@@ -108,10 +108,15 @@ class BareModel:
 
     def run(self, rows: Sequence[Row], chunk: int = 1 << 30) -> Tensor:
         """Run at most `chunk` pending tokens of each row; logits after each of them."""
+        return self.model.logits(self.hidden(rows, chunk))
+
+    def hidden(self, rows: Sequence[Row], chunk: int = 1 << 30) -> Tensor:
+        """Run at most `chunk` pending tokens of each row; their final hidden states."""
         batch = self.pages.batch(rows, [min(chunk, row.pending) for row in rows])
         self._attention.plan(batch)
         ids, positions = map(torch.from_numpy, (batch.input_ids, batch.positions))
-        return self.model.logits(self.model(ids, positions, self._attention))
+        hidden: Tensor = self.model(ids, positions, self._attention)
+        return hidden
 
     def greedy(self, prompts: Sequence[list[int]], count: int, chunk: int) -> list[list[int]]:
         """The best `count` tokens after each prompt. Rows join one after the other, so that most

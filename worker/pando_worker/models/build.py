@@ -20,6 +20,7 @@ class Build:
     group: ParallelGroup
     context_length: int  # longest sequence that will be served
     ops: Ops = field(default_factory=TorchOps)
+    has_head: bool = True  # the model is to yield tokens, and not hidden states alone
 
     def parameter(self, *shape: int) -> nn.Parameter:
         """On "meta": without memory until weights are loaded."""

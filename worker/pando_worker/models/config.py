@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from pando_worker.models.base_model import saved_as_base, with_head
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.models.registry import FAMILIES
 from pando_worker.models.rope import Count, rope_fields
@@ -39,7 +40,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path  # the file
     impl: ModelImpl
-    architecture: str
+    architecture: str  # with a head, whether there is one or not
+    has_head: bool  # otherwise its hidden states are all there is: it embeds
     vocab_size: Count
     max_position_embeddings: Count
     fields: dict[str, Any]  # of the file, with those that it implies; for `family_config`
@@ -71,12 +73,17 @@ def read_config(model_dir: Path, impl: ModelImpl = "auto") -> ModelConfig:
     try:
         raw = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
         raw = text_fields({key: value for key, value in raw.items() if value is not None})
+        if "vocab_size" not in raw and "text_config" in raw:
+            raise UnsupportedModel(
+                f"{path} ({raw.get('architectures')}) has parts for more than text, which are not"
+                " supported"
+            )
         given = msgspec.convert(raw, _Given)
     except msgspec.ValidationError as error:
         raise BrokenCheckpoint(f"{path}: {error}") from error
     except (OSError, msgspec.DecodeError) as error:
         raise BrokenCheckpoint(f"cannot read {path}: {error}") from error
-    known = [name for name in given.architectures if name in FAMILIES]
+    known = [name for name in map(with_head, given.architectures) if name in FAMILIES]
     if not known and (impl == "pando" or not given.architectures):
         supported = ", ".join(FAMILIES)
         raise UnsupportedModel(
@@ -88,13 +95,15 @@ def read_config(model_dir: Path, impl: ModelImpl = "auto") -> ModelConfig:
             f"{path} ({given.architectures}) has no max_position_embeddings: models without, of"
             " state spaces or ALiBi, are not supported"
         )
+    architecture = (known or given.architectures)[0]
     return ModelConfig(
         path=path,
         impl=impl,
-        architecture=(known or given.architectures)[0],
+        architecture=architecture,
+        has_head=architecture in given.architectures and not saved_as_base(model_dir),
         vocab_size=given.vocab_size,
         max_position_embeddings=positions,
-        fields=_with_implied(raw, given),
+        fields=_with_implied(raw, given) if known else raw,
     )
 
 

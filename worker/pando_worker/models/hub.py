@@ -10,7 +10,10 @@ from pathlib import Path
 from pando_worker.models.errors import ModelNotFound
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "tokenizer.model"]
+# Subfolders hold the same weights in other formats, but for what sentence-transformers writes on
+# an embedding's pooling: 1_Pooling.
+IGNORED_FILES = ["[!1]*/*", "1[!_]*/*", "1_[!P]*/*"]
+FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "tokenizer.model"]
 
 
 def resolve_model(name: str) -> Path:
@@ -35,8 +38,7 @@ def _download(hub_id: str) -> Path:
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
     try:
-        # Subfolders hold the same weights in other formats.
-        return Path(snapshot_download(hub_id, allow_patterns=_FILES, ignore_patterns=["*/*"]))
+        return Path(snapshot_download(hub_id, allow_patterns=FILES, ignore_patterns=IGNORED_FILES))
     except GatedRepoError as error:
         reason = "access to it must be granted on the hub; set HF_TOKEN"
         raise ModelNotFound(f"{hub_id!r} is gated: {reason}") from error

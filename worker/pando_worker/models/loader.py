@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from pando_worker.models.base_model import as_with_head
 from pando_worker.models.build import Build, Fill
 from pando_worker.models.checkpoint import Stored, open_checkpoint, weight_files
 from pando_worker.models.config import ModelConfig, family_config, read_config
@@ -57,7 +58,7 @@ def build_model(
     context_length = context_length or config.max_position_embeddings
     read_quantization(config)  # refuses what neither of the two reads
     if config.impl != "transformers" and config.architecture in FAMILIES:
-        built = Build(dtype, device, group, context_length, ops or TorchOps())
+        built = Build(dtype, device, group, context_length, ops or TorchOps(), config.has_head)
         module = family(config.architecture)
         try:
             model = module.build(family_config(config, module.Config), built)
@@ -124,7 +125,7 @@ def _decoded(tensors: dict[str, Stored], config: ModelConfig) -> dict[str, Store
             quantization.name,
         )
         tensors = quantization.decoded(tensors)
-    return text_tensors(config.architecture, tensors)
+    return as_with_head(text_tensors(config.architecture, tensors))
 
 
 def _allocate(model: nn.Module, device: torch.device) -> None:

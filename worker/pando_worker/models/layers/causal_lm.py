@@ -54,7 +54,11 @@ class CausalLM(nn.Module):
         super().__init__()
         embed_tokens = VocabularyTable(build, "embed_tokens", vocab_size, hidden_size)
         self.model = Decoder(embed_tokens, layers, norm)
-        self.lm_head = None if tied else VocabularyTable(build, "lm_head", vocab_size, hidden_size)
+        self.lm_head = (
+            VocabularyTable(build, "lm_head", vocab_size, hidden_size)
+            if build.has_head and not tied
+            else None
+        )
         self._rotaries = rotaries
         # As the embeddings are: Gemma was trained with a scale in bfloat16.
         rounded = torch.tensor(embedding_scale, dtype=build.dtype, device="cpu")
@@ -85,7 +89,10 @@ class CausalLM(nn.Module):
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        """Of final hidden states [n, hidden_size]; float32 [n, vocab_size], equal on all ranks."""
+        """Of final hidden states [n, hidden_size]; float32 [n, vocab_size], equal on all ranks.
+
+        Where there is no head these are the embedding's, which mean nothing and serve trial runs.
+        """
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
         logits = head.logits(hidden)
         if self._logit_soft_cap is not None:

@@ -129,7 +129,8 @@ class TransformersCausalLM(nn.Module):
             )
         except Exception as error:  # of files, formats and shapes
             raise BrokenCheckpoint(f"transformers cannot load {model_dir}: {error}") from error
-        missing = report["missing_keys"]
+        absent = () if self._config.has_head else ("lm_head.weight",)
+        missing = [name for name in report["missing_keys"] if name not in absent]
         unexpected = [
             name for name in report["unexpected_keys"] if not name.endswith("rotary_emb.inv_freq")
         ]
