@@ -60,6 +60,11 @@ class _Generate(msgspec.Struct):
     sampling_params: Any = None
 
 
+class _Embeddings(msgspec.Struct):
+    model: str
+    input: Any
+
+
 class _Tokenization(msgspec.Struct):
     model: str | None = None
 
@@ -89,6 +94,11 @@ def _generate(body: bytes) -> Request:
     return _prompted(generate.model, generate.input_ids, "input_ids", max_tokens)
 
 
+def _embeddings(body: bytes) -> Request:
+    embeddings = _decode_embeddings(body)
+    return _prompted(embeddings.model, embeddings.input, "input", max_tokens=0)
+
+
 def _tokenization(body: bytes) -> Request:
     return Request(model=_decode_tokenization(body).model, computes=False)
 
@@ -96,11 +106,13 @@ def _tokenization(body: bytes) -> Request:
 _decode_chat = msgspec.json.Decoder(_Chat).decode
 _decode_completion = msgspec.json.Decoder(_Completion).decode
 _decode_generate = msgspec.json.Decoder(_Generate).decode
+_decode_embeddings = msgspec.json.Decoder(_Embeddings).decode
 _decode_tokenization = msgspec.json.Decoder(_Tokenization).decode
 
 PARSERS: dict[str, Callable[[bytes], Request]] = {
     "/v1/chat/completions": _chat,
     "/v1/completions": _completion,
+    "/v1/embeddings": _embeddings,
     "/generate": _generate,
     "/tokenize": _tokenization,
     "/detokenize": _tokenization,

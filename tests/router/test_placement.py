@@ -1,6 +1,7 @@
 """Where requests go: cache, policies, leases, corrections, breaker, and several pools."""
 
 import asyncio
+import json
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ from pando_fleet.client import connect
 from pando_fleet.prefix import CHUNK_BYTES, chunk_keys, completion_bytes, seed
 from pando_fleet.replica import ReplicaState
 from pando_fleet.tree import PrefixTree
+from pando_router.request import parse
 from tests.router.world import Answer, Replica, Stream, cached, completion, serving, status, until
 
 LONG = "".join(f"{i:07d} " for i in range(4 * CHUNK_BYTES))  # 32 chunks
@@ -29,6 +31,26 @@ async def test_second_request_of_a_prefix_follows_the_first(valkey_url: str) -> 
         assert again.replica == first.replica
         assert int(first.headers["x-pando-matched-tokens"]) == 0
         assert int(again.headers["x-pando-matched-tokens"]) == CHUNKS * CHUNK_BYTES / 4
+
+
+@pytest.mark.parametrize("inputs", [LONG, [LONG, "another"]])
+async def test_a_text_to_embed_goes_where_its_prefix_is_and_reserves_no_output(
+    valkey_url: str, inputs: str | list[str]
+) -> None:
+    rates: dict[str, Any] = {"prefill_tokens_per_s": 1000.0, "capacity_tokens": 1_000_000}
+    async with (
+        Replica(valkey_url, "a", **rates),
+        Replica(valkey_url, "b", **rates),
+        serving(valkey_url) as router,
+    ):
+        await router.ready("a", "b")
+        first = await router.post("/v1/completions", completion(LONG))
+        again = await router.post("/v1/embeddings", {"model": "m", "input": inputs})
+        assert again.replica == first.replica
+        matched = int(again.headers["x-pando-matched-tokens"])  # never a prompt's last token
+        assert matched in (len(LONG) / 4, len(LONG) / 4 - 1)
+    request = parse("/v1/embeddings", json.dumps({"model": "m", "input": inputs}).encode())
+    assert request.output_tokens(256) == 0
 
 
 async def test_path_is_cut_where_the_replica_had_less(valkey_url: str) -> None:
