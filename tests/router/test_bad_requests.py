@@ -53,7 +53,17 @@ _json = st.recursive(
     max_leaves=12,
 )
 _fields = st.sampled_from(
-    "model prompt input messages tools text input_ids sampling_params max_tokens".split()
+    [
+        "model",
+        "prompt",
+        "input",
+        "messages",
+        "tools",
+        "text",
+        "input_ids",
+        "sampling_params",
+        "max_tokens",
+    ]
 )
 
 
