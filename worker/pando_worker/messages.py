@@ -160,6 +160,9 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     decode_tokens_per_s: float  # all running requests together
     release_tokens_per_s: float  # KV tokens that ending requests unpin
     steps_total: int
+    rows_total: int  # requests in all steps together
+    # Steps by their requests: up to 1, 2, 4, ... 512, and more. Together steps_total.
+    batch_sizes: tuple[int, ...]
     prompt_tokens_total: int
     cached_prompt_tokens_total: int
     output_tokens_total: int

@@ -100,3 +100,15 @@ def test_copies_of_one_prompt_share_its_pages(policy: str) -> None:
     # 21 pages of prompt and 2 of output each: six of them fit only when they share the prompt's.
     assert world.scheduler.stats().retracted_requests_total == 0
     assert [world.cached[f"choice {index}"] for index in range(1, 6)] == [80] * 5
+
+
+def test_stats_count_steps_by_their_size() -> None:
+    world = World(pages=256, page_size=4)
+    for rid in "abcde":
+        world.send(rid, [ord(rid)] * 5, max_new_tokens=3)
+    world.run()
+    stats = world.scheduler.stats()
+    sizes = [len(batch.extend_lens) for batch in world.batches]
+    assert sum(stats.batch_sizes) == stats.steps_total == len(sizes)
+    assert stats.rows_total == sum(sizes) == 15
+    assert stats.batch_sizes[3] == 3  # five requests each: more than 4, up to 8

@@ -237,6 +237,8 @@ class _StandIn:
             decode_tokens_per_s=100.0,
             release_tokens_per_s=10.0,
             steps_total=0,
+            rows_total=0,
+            batch_sizes=(),
             prompt_tokens_total=self._prompt_tokens,
             cached_prompt_tokens_total=self._cached_tokens,
             output_tokens_total=self._output_tokens,

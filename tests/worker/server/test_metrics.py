@@ -10,8 +10,10 @@ from tests.worker.server.stand_in import Trick
 from tests.worker.server.worker_process import MODEL_NAME, metric
 
 # Every field has a value of its own, so that it can be found again.
-NUMBERS = {field: 1000 + i for i, field in enumerate(Stats.__struct_fields__)}
-STATS = msgspec.convert(NUMBERS, Stats)
+NUMBERS = {
+    field: 1000 + i for i, field in enumerate(Stats.__struct_fields__) if field != "batch_sizes"
+}
+STATS = msgspec.convert(NUMBERS | {"batch_sizes": [5, 0, 2, 1]}, Stats)
 
 
 def values(metrics: Metrics) -> list[float]:
@@ -22,6 +24,21 @@ def values(metrics: Metrics) -> list[float]:
 def test_every_field_of_stats_is_exported() -> None:
     exported = values(Metrics(lambda: STATS))
     assert {name for name, number in NUMBERS.items() if number not in exported} == set()
+
+
+def test_batch_sizes_are_a_histogram() -> None:
+    families = text_string_to_metric_families(Metrics(lambda: STATS).render().decode())
+    [sizes] = [family for family in families if family.name == "pando_worker_batch_size"]
+    found = {sample.labels.get("le", sample.name): sample.value for sample in sizes.samples}
+    rows = float(STATS.rows_total)
+    assert found == {
+        "1.0": 5,
+        "2.0": 5,
+        "4.0": 7,
+        "+Inf": 8,
+        "pando_worker_batch_size_count": 8,
+        "pando_worker_batch_size_sum": rows,
+    }
 
 
 def test_nothing_is_made_up_before_the_scheduler_has_spoken() -> None:

@@ -1,8 +1,11 @@
 """What the scheduler counts and measures of its own work, for heartbeats, metrics and its log."""
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from pando_worker.scheduler.rates import Rate
+
+BATCH_SIZES = tuple(2**power for power in range(10))
 
 
 @dataclass(slots=True)
@@ -16,14 +19,19 @@ class Meter:
     finished: int = 0
     aborted: int = 0
     retracted: int = 0
-    last_batch: int = 0  # requests in the last step
+    rows: int = 0  # requests in all steps together
+    batch_sizes: list[int] = field(default_factory=lambda: [0] * (len(BATCH_SIZES) + 1))
     prefill_rate: Rate = field(default_factory=Rate)
     decode_rate: Rate = field(default_factory=Rate)
     release_rate: Rate = field(default_factory=Rate)
 
-    def add_step(self, *, prefill_tokens: int, decodes: int, released: int, seconds: float) -> None:
+    def add_step(
+        self, *, rows: int, prefill_tokens: int, decodes: int, released: int, seconds: float
+    ) -> None:
         """A step's result is in, `seconds` after it began or after the one before it."""
         self.steps += 1
+        self.rows += rows
+        self.batch_sizes[bisect_left(BATCH_SIZES, rows)] += 1
         if prefill_tokens:
             self.prefill_rate.add(prefill_tokens, seconds)
         if decodes:

@@ -161,6 +161,8 @@ class Scheduler:
             decode_tokens_per_s=meter.decode_rate.per_second,
             release_tokens_per_s=meter.release_rate.per_second,
             steps_total=meter.steps,
+            rows_total=meter.rows,
+            batch_sizes=tuple(meter.batch_sizes),
             prompt_tokens_total=meter.prompt_tokens,
             cached_prompt_tokens_total=meter.cached_prompt_tokens,
             output_tokens_total=meter.output_tokens,
@@ -334,8 +336,8 @@ class Scheduler:
         self.planner.forget_ended()
 
         now = self._clock()
-        self.meter.last_batch = len(launched.rows)
         self.meter.add_step(
+            rows=len(launched.rows),
             prefill_tokens=sum(row.extend_len for row in launched.plan.prefills),
             decodes=len(launched.plan.decodes),
             released=max(0, pinned - self.kv.pinned_tokens),

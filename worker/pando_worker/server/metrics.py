@@ -5,9 +5,15 @@ own, taken from its latest `Stats` when they are asked for.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 
 from pando_worker.messages import Stats
 
@@ -77,6 +83,7 @@ class _SchedulerCollector:
                 f"pando_worker_{name}", text, value=float(getattr(stats, field))
             )
         yield _kv_tokens(stats)
+        yield _batch_sizes(stats)
         for field, name, text in _COUNTERS:
             yield CounterMetricFamily(
                 f"pando_worker_{name}", text, value=float(getattr(stats, field))
@@ -114,6 +121,8 @@ _GAUGES = (
     ("waiting", "waiting_requests", "Requests in the queue"),
     ("waiting_tokens", "waiting_tokens", "Uncached prompt tokens in the queue"),
     ("capacity_tokens", "kv_capacity_tokens", "Tokens that the KV pool holds"),
+    ("host_capacity_tokens", "host_kv_capacity_tokens", "Tokens that the host tier holds"),
+    ("host_tokens", "host_kv_tokens", "Cached tokens on the host, with those the pool has too"),
     ("prefill_tokens_per_s", "prefill_tokens_per_second", "While prefilling, smoothed"),
     ("decode_tokens_per_s", "decode_tokens_per_second", "Of all running requests, smoothed"),
     ("release_tokens_per_s", "release_tokens_per_second", "KV tokens unpinned, smoothed"),
@@ -131,6 +140,9 @@ _COUNTERS = (
         "Running requests sent back to the queue for lack of KV space",
     ),
     ("evicted_tokens_total", "evicted_tokens", "Cached tokens evicted"),
+    ("hot_evicted_tokens_total", "hot_evicted_tokens", "Evicted and soon asked for again"),
+    ("host_stored_tokens_total", "host_stored_tokens", "Cached tokens copied to the host"),
+    ("host_loaded_tokens_total", "host_loaded_tokens", "Cached tokens copied back from the host"),
 )
 
 
@@ -143,3 +155,14 @@ def _kv_tokens(stats: Stats) -> GaugeMetricFamily:
     family.add_metric(["cached"], stats.cached_tokens)
     family.add_metric(["free"], free)
     return family
+
+
+def _batch_sizes(stats: Stats) -> HistogramMetricFamily:
+    bounds = [str(2.0**power) for power in range(len(stats.batch_sizes) - 1)]
+    buckets = list(zip([*bounds, "+Inf"], accumulate(stats.batch_sizes), strict=False))
+    return HistogramMetricFamily(
+        "pando_worker_batch_size",
+        "Requests in a batch",
+        buckets=buckets,
+        sum_value=stats.rows_total,
+    )
