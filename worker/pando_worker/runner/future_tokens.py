@@ -29,6 +29,12 @@ class FutureTokens:
         return to_device(ids, device).index_copy(0, to_device(unknown, device), found)
 
     @torch.inference_mode()
+    def resolve_on_device(self, ids: Tensor) -> Tensor:
+        """As `resolve`, of ids that are there already: the same kernels whatever is unknown."""
+        known = self._last.index_select(0, (-1 - ids).clamp_(min=0))
+        return torch.where(ids < 0, known, ids)
+
+    @torch.inference_mode()
     def put(self, rows: Int64, tokens: Tensor) -> None:
         """Keep what the rows of the ReqToTokenPool yielded, both [n].
 

@@ -9,13 +9,14 @@ from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cpu.choice import choose_cpu_path
 from pando_worker.memory.host_pool import make_host_pool
 from pando_worker.models.parallel import ParallelGroup
-from pando_worker.runner.batch import ForwardBatch, SamplingBatch
+from pando_worker.runner.batch import ForwardBatch
 from pando_worker.runner.future_tokens import FutureTokens
 from pando_worker.runner.loading import load_model
 from pando_worker.runner.logprobs import prompt_logprobs
 from pando_worker.runner.pooling import pool
 from pando_worker.runner.step import TorchStep
 from pando_worker.runner.transfer import to_device
+from pando_worker.runner.trial import trial_batch
 from pando_worker.settings import WorkerSettings
 
 
@@ -61,7 +62,9 @@ class TorchModelRunner:
                 dtype=loaded.dtype,
                 weight_bytes=loaded.weight_bytes,
                 run=self._try,
-                decodes=lambda rows: _page_zero(cached, 1, settings.page_size, rows),
+                decodes=lambda rows: trial_batch(
+                    cached=cached, extend=1, page_size=settings.page_size, rows=rows
+                ),
             )
 
     def launch(self, batch: ForwardBatch) -> TorchStep:
@@ -105,29 +108,6 @@ class TorchModelRunner:
         """Run one prefill and one decode, so that the first request does not pay for the first use
         of threads and kernels. They leave rubbish in page 0, which nobody owns yet."""
         tokens = min(page_size, self.context_length)
-        for batch in (_page_zero(0, tokens, page_size), _page_zero(tokens - 1, 1, page_size)):
+        for cached, extend in ((0, tokens), (tokens - 1, 1)):
+            batch = trial_batch(cached=cached, extend=extend, page_size=page_size)
             self.launch(batch).sample(None)
-
-
-def _page_zero(cached: int, extend: int, page_size: int, rows: int = 1) -> ForwardBatch:
-    """Rows that all lie in page 0, and sample after their new tokens."""
-    positions = np.tile(np.arange(cached, cached + extend, dtype=np.int64), rows)
-    return ForwardBatch(
-        input_ids=np.zeros(rows * extend, dtype=np.int64),
-        positions=positions,
-        out_slots=positions,
-        extend_lens=np.full(rows, extend, dtype=np.int32),
-        seq_lens=np.full(rows, cached + extend, dtype=np.int32),
-        page_table=np.zeros((rows, 1), dtype=np.int32),
-        page_size=page_size,
-        req_rows=np.zeros(rows, dtype=np.int64),
-        sample_rows=np.arange(rows, dtype=np.int64),
-        sampling=SamplingBatch(
-            temperature=np.ones(rows, dtype=np.float32),
-            top_k=np.zeros(rows, dtype=np.int64),
-            top_p=np.ones(rows, dtype=np.float32),
-            min_p=np.zeros(rows, dtype=np.float32),
-            seed=np.zeros(rows, dtype=np.int64),
-            step=np.zeros(rows, dtype=np.int64),
-        ),
-    )

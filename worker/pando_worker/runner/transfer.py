@@ -14,8 +14,14 @@ from torch import Tensor
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
     """`array` on `device`. On the CPU it shares the array's memory, which must then stay as it is
     for as long as the tensor is in use."""
+    tensor = pinned(array, device)
+    return tensor if device.type == "cpu" else tensor.to(device, non_blocking=True)
+
+
+def pinned(array: NDArray[Any], device: torch.device) -> Tensor:
+    """`array` where it can be copied to `device` without waiting; on the host still."""
     tensor = torch.from_numpy(array)
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+    return tensor if device.type == "cpu" else tensor.pin_memory()
 
 
 class HostCopy:

@@ -1,0 +1,276 @@
+"""What flashinfer 0.7 promises of the functions that are used of it, written out on the CPU.
+
+The real library runs on GPUs only. This one computes by its documentation, in float32, and refuses
+what the documentation does not allow, so that plans, masks, page lists and merges are tested
+anywhere. `tests/gpu` asks the same of the real one.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def _check(array: Tensor, size: int) -> None:
+    assert array.dtype == torch.int32 and array.shape == (size,), (array.dtype, array.shape, size)
+    assert array.is_contiguous()
+
+
+class Prefill:
+    """`BatchPrefillWithPagedKVCacheWrapper`"""
+
+    def __init__(
+        self,
+        float_workspace_buffer: Tensor,
+        kv_layout: str = "NHD",
+        use_cuda_graph: bool = False,
+        qo_indptr_buf: Tensor | None = None,
+        paged_kv_indptr_buf: Tensor | None = None,
+        paged_kv_indices_buf: Tensor | None = None,
+        paged_kv_last_page_len_buf: Tensor | None = None,
+        backend: str = "auto",
+    ) -> None:
+        assert kv_layout == "NHD" and backend in ("auto", "fa2", "fa3")
+        assert float_workspace_buffer.dtype == torch.uint8
+        self._is_fixed = use_cuda_graph
+        self._qo, self._indptr = qo_indptr_buf, paged_kv_indptr_buf
+        self._indices, self._last = paged_kv_indices_buf, paged_kv_last_page_len_buf
+        self._planned = False
+
+    def reset_workspace_buffer(self, float_workspace: Tensor, int_workspace: Tensor) -> None:
+        assert int_workspace.dtype == torch.uint8 and len(int_workspace) == 8 * 2**20
+
+    def plan(
+        self,
+        qo_indptr: Tensor,
+        paged_kv_indptr: Tensor,
+        paged_kv_indices: Tensor,
+        paged_kv_last_page_len: Tensor,
+        num_qo_heads: int,
+        num_kv_heads: int,
+        head_dim_qk: int,
+        page_size: int,
+        head_dim_vo: int | None = None,
+        causal: bool = False,
+        sm_scale: float | None = None,
+        window_left: int = -1,
+        logits_soft_cap: float | None = None,
+        q_data_type: Any = torch.float16,
+        kv_data_type: torch.dtype | None = None,
+        seq_lens: Tensor | None = None,
+    ) -> None:
+        rows = len(qo_indptr) - 1
+        _check(qo_indptr, rows + 1)
+        _check(paged_kv_indptr, rows + 1)
+        _check(paged_kv_last_page_len, rows)
+        _check(paged_kv_indices, int(paged_kv_indptr[-1]))
+        pages = paged_kv_indptr.diff()
+        assert (pages > 0).all() and (qo_indptr.diff() > 0).all()
+        assert ((paged_kv_last_page_len >= 1) & (paged_kv_last_page_len <= page_size)).all()
+        lengths = (pages - 1) * page_size + paged_kv_last_page_len
+        assert seq_lens is None or torch.equal(seq_lens, lengths)
+        self._keep(qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len)
+        self._heads = (num_qo_heads, num_kv_heads, head_dim_qk, head_dim_vo or head_dim_qk)
+        self._page_size, self._causal = page_size, causal
+        self._scale = head_dim_qk**-0.5 if sm_scale is None else sm_scale
+        self._window, self._cap = window_left, logits_soft_cap or 0.0
+        self._dtypes = (q_data_type, kv_data_type or q_data_type)
+        self._planned = True
+
+    def _keep(self, qo: Tensor, indptr: Tensor, indices: Tensor, last: Tensor) -> None:
+        if not self._is_fixed:
+            arrays = (qo, indptr, indices, last)
+            self._qo, self._indptr, self._indices, self._last = (a.clone() for a in arrays)
+            return
+        assert self._qo is not None and self._indptr is not None
+        assert self._indices is not None and self._last is not None
+        assert len(indices) <= len(self._indices), "more pages than there is memory for"
+        self._qo.copy_(qo)
+        self._indptr.copy_(indptr)
+        self._last.copy_(last)
+        self._indices[: len(indices)].copy_(indices)
+
+    def run(
+        self,
+        q: Tensor,
+        paged_kv_cache: tuple[Tensor, Tensor],
+        *,
+        out: Tensor | None = None,
+        lse: Tensor | None = None,
+        return_lse: bool = False,
+    ) -> Any:
+        return self._attend(q, paged_kv_cache, out, lse if return_lse else None, None, self._scale)
+
+    def _attend(
+        self,
+        q: Tensor,
+        paged: tuple[Tensor, Tensor],
+        out: Tensor | None,
+        lse: Tensor | None,
+        sinks: Tensor | None,
+        scale: float,
+    ) -> Tensor:
+        assert self._planned and self._qo is not None and self._indptr is not None
+        assert self._indices is not None and self._last is not None
+        heads, kv_heads, dim, v_dim = self._heads
+        assert q.shape == (int(self._qo[-1]), heads, dim) and q.dtype == self._dtypes[0]
+        assert q.stride(-1) == 1
+        for part, width in zip(paged, (dim, v_dim), strict=True):
+            assert part.shape[1:] == (self._page_size, kv_heads, width)
+            assert part.dtype == self._dtypes[1]
+        if out is None:
+            out = q.new_zeros(len(q), heads, v_dim)
+        assert out.shape == (len(q), heads, v_dim) and out.is_contiguous()
+        assert lse is None or lse.is_contiguous()
+        for row in range(len(self._last)):
+            tokens = slice(int(self._qo[row]), int(self._qo[row + 1]))
+            pages = self._indices[int(self._indptr[row]) : int(self._indptr[row + 1])].long()
+            count = (len(pages) - 1) * self._page_size + int(self._last[row])
+            k, v = (part[pages].flatten(0, 1)[:count].float() for part in paged)
+            result, total = self._row(q[tokens].float(), k, v, sinks, scale)
+            out[tokens] = result.to(out.dtype)
+            if lse is not None:
+                lse[tokens] = total.log2().float()
+        return out
+
+    def _row(
+        self, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """[queries, heads, v_dim], and sums of the softmax, [queries, heads]."""
+        group = q.shape[1] // k.shape[1]
+        k, v = (t.repeat_interleave(group, dim=1) for t in (k, v))
+        scores = torch.einsum("qhd,khd->qhk", q, k) * scale
+        if self._cap > 0:
+            scores = self._cap * torch.tanh(scores / self._cap)
+        query = torch.arange(len(k) - len(q), len(k))[:, None, None]
+        key = torch.arange(len(k))
+        visible = key <= query if self._causal else torch.ones_like(key <= query)
+        if self._window >= 0:
+            visible = visible & (key >= query - self._window)
+        # What a kernel need not read must not show, whatever it is.
+        weights = torch.where(visible, scores, -torch.inf).exp()
+        total = weights.sum(-1)
+        if sinks is not None:
+            total = total + sinks.exp()
+        v = torch.where(weights.sum((0, 1))[:, None, None] > 0, v, 0.0)
+        return torch.einsum("qhk,khd->qhd", weights, v) / total[..., None], total
+
+
+class SinkPrefill(Prefill):
+    """`BatchAttentionWithAttentionSinkWrapper`"""
+
+    def __init__(
+        self,
+        float_workspace_buffer: Tensor,
+        kv_layout: str = "NHD",
+        *,
+        q_data_type: torch.dtype = torch.bfloat16,
+        kv_data_type: torch.dtype = torch.bfloat16,
+        head_dim_qk: int = 128,
+        head_dim_vo: int = 128,
+        window_left: int = -1,
+        **options: Any,
+    ) -> None:
+        super().__init__(float_workspace_buffer, kv_layout, **options)
+        self._made_for = (q_data_type, kv_data_type), head_dim_qk, head_dim_vo, window_left >= 0
+
+    def run(  # type: ignore[override]
+        self,
+        q: Tensor,
+        paged_kv_cache: tuple[Tensor, Tensor],
+        sink: Tensor,
+        sm_scale: float,
+        *,
+        out: Tensor | None = None,
+        lse: Tensor | None = None,
+        return_lse: bool = False,
+    ) -> Any:
+        _, _, dim, v_dim = self._heads
+        assert self._made_for == (self._dtypes, dim, v_dim, self._window >= 0)
+        assert self._cap == 0.0, "the variant has no soft cap"
+        assert sink.dtype == torch.float32 and sink.shape == (q.shape[1],)
+        return self._attend(q, paged_kv_cache, out, lse if return_lse else None, sink, sm_scale)
+
+
+class Decode(Prefill):
+    """`BatchDecodeWithPagedKVCacheWrapper`"""
+
+    def __init__(
+        self,
+        float_workspace_buffer: Tensor,
+        kv_layout: str = "NHD",
+        use_cuda_graph: bool = False,
+        use_tensor_cores: bool = False,
+        paged_kv_indptr_buffer: Tensor | None = None,
+        paged_kv_indices_buffer: Tensor | None = None,
+        paged_kv_last_page_len_buffer: Tensor | None = None,
+        backend: str = "auto",
+    ) -> None:
+        rows = None
+        if paged_kv_last_page_len_buffer is not None:
+            rows = torch.zeros(len(paged_kv_last_page_len_buffer) + 1, dtype=torch.int32)
+        super().__init__(
+            float_workspace_buffer,
+            kv_layout,
+            use_cuda_graph,
+            rows,
+            paged_kv_indptr_buffer,
+            paged_kv_indices_buffer,
+            paged_kv_last_page_len_buffer,
+            backend,
+        )
+        self._tensor_cores = use_tensor_cores
+
+    def plan(  # type: ignore[override]
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        last_page_len: Tensor,
+        num_qo_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        page_size: int,
+        **options: Any,
+    ) -> None:
+        assert self._tensor_cores or num_qo_heads // num_kv_heads in (1, 2, 3, 4, 6, 8, 16)
+        rows = torch.arange(len(last_page_len) + 1, dtype=torch.int32)
+        sizes = (num_qo_heads, num_kv_heads, head_dim, page_size)
+        super().plan(rows, indptr, indices, last_page_len, *sizes, **options)
+
+
+def append_paged_kv_cache(
+    append_key: Tensor,
+    append_value: Tensor,
+    batch_indices: Tensor,
+    positions: Tensor,
+    paged_kv_cache: tuple[Tensor, Tensor],
+    kv_indices: Tensor,
+    kv_indptr: Tensor,
+    kv_last_page_len: Tensor,
+    kv_layout: str = "NHD",
+) -> None:
+    assert kv_layout == "NHD"
+    for array in (batch_indices, positions, kv_indices, kv_indptr, kv_last_page_len):
+        assert array.dtype == torch.int32 and array.is_contiguous()
+    rows = batch_indices.long()
+    page_size = paged_kv_cache[0].shape[1]
+    pages = kv_indices[(kv_indptr[rows] + positions // page_size).long()].long()
+    for new, cache in zip((append_key, append_value), paged_kv_cache, strict=True):
+        assert new.dtype == cache.dtype
+        cache[pages, (positions % page_size).long()] = new
+
+
+def merge_state(v_a: Tensor, s_a: Tensor, v_b: Tensor, s_b: Tensor) -> tuple[Tensor, Tensor]:
+    a, b = (s.double().exp2()[..., None] for s in (s_a, s_b))
+    merged = (v_a.double() * a + v_b.double() * b) / (a + b)
+    return merged.to(v_a.dtype), (a + b)[..., 0].log2().float()
+
+
+class ByTheBook:
+    """In place of `flashinfer_calls.Library`."""
+
+    Decode = Decode
+    Prefill = Prefill
+    SinkPrefill = SinkPrefill
+    append_paged_kv_cache = staticmethod(append_paged_kv_cache)
+    merge_state = staticmethod(merge_state)

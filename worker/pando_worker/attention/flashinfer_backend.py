@@ -1,0 +1,243 @@
+"""Attention on CUDA by flashinfer's kernels, straight from the paged pool.
+
+Of a batch, the leading rows with one new token are decodes, the others extend; each part has a
+kernel of its own, since what is good for long rows of queries wastes most of itself on single ones.
+Where rows share long prefixes, their queries attend to these together (see `shared_prefixes`).
+Layers that differ in shape, scale, window, soft cap or sinks have plans of their own.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.flashinfer_calls import (
+    WORKSPACE_BYTES,
+    Appends,
+    Call,
+    FlashinferUnavailable,
+    Formats,
+    Kind,
+    Library,
+    Memory,
+    Role,
+    Staging,
+    new_indptr,
+)
+from pando_worker.attention.paged_rows import PagedRows, first_pages_seen, paged_rows
+from pando_worker.attention.shared_prefixes import SharedPrefix, shared_prefixes
+from pando_worker.memory.kv_pool import TokenToKVPool, kv_cell_bytes
+from pando_worker.runner.batch import ForwardBatch, Int32, Int64
+from pando_worker.runner.transfer import to_device
+
+# Reading that attending together has to save. It costs some four more kernels a layer; estimated
+# at half a millisecond for 32 layers, in which an H200 reads 2.4 GB. To be measured.
+CASCADE_BYTES = 2 * 2**30
+
+
+class _Calls(NamedTuple):
+    """Of one kind of layer."""
+
+    decode: Call
+    extend: Call
+    shared: Call | None  # None where it cannot be
+
+
+class _Plan(NamedTuple):
+    """The calls that a batch has something for."""
+
+    decode: Call | None
+    extend: Call | None
+    shared: Call | None
+
+
+class FlashinferAttention:
+    """An `AttentionBackend` for half-precision models on CUDA."""
+
+    def __init__(
+        self,
+        pool: TokenToKVPool,
+        page_size: int,
+        dtype: torch.dtype,
+        most_tokens: int,
+        library: Library | None = None,
+    ) -> None:
+        """
+        Args:
+            dtype: of queries, new keys and values, and results
+            most_tokens: of a step
+
+        Raises:
+            FlashinferUnavailable: it is not installed or has no kernels for these layers.
+        """
+        self._kinds = {layer.index: Kind.of(layer) for layer in pool.layers}
+        if reason := refusal(list(self._kinds.values()), dtype):
+            raise FlashinferUnavailable(reason)
+        self.pool, self.library = pool, library or Library()
+        self.device = pool.k[0].device
+        self.formats = Formats(dtype, pool.k[0].dtype, page_size)
+        self.kinds = list(dict.fromkeys(self._kinds.values()))
+        self.staging = Staging(self.device)
+        workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=self.device)
+        self.memories = {kind: Memory.new(workspace) for kind in self.kinds}  # of decodes
+        self._calls = {kind: self._make_calls(kind) for kind in self.kinds}
+        self._paged = [_paged(pool, layer.index, page_size) for layer in pool.layers]
+        self._appends = None
+        if self.formats.kv_dtype == dtype and all(k.head_dim == k.v_head_dim for k in self.kinds):
+            self._appends = Appends(self.library, most_tokens, self.device)
+        self._sinks: dict[int, Tensor] = {}
+        cell_bytes = kv_cell_bytes(
+            [layer for layer in pool.layers if self._kinds[layer.index].can_share],
+            self.formats.kv_dtype,
+        )
+        self._page_bytes = cell_bytes * page_size  # of the layers that can attend together
+        self._plans: dict[Kind, _Plan] = {}
+        self._decodes = 0  # leading tokens of the batch
+        self._shared: Tensor | None = None  # tokens that attend together; None: all, in order
+        self._slots = torch.zeros(0, dtype=self.slot_dtype, device=self.device)
+
+    @property
+    def slot_dtype(self) -> torch.dtype:
+        """That storing takes."""
+        return torch.int64 if self._appends is None else torch.int32
+
+    def plan(self, batch: ForwardBatch) -> None:
+        prefixes = self.worth_sharing(batch, CASCADE_BYTES)
+        single = batch.extend_lens == 1
+        decodes = len(single) if single.all() else int(single.argmin())
+        self.staging.wait()
+        self._decodes = decodes
+        self._slots = to_device(batch.out_slots, self.device).to(self.slot_dtype)
+        for kind in self.kinds:
+            decode, extend, shared = self._calls[kind]
+            firsts = first_pages_seen(batch, kind.window)
+            if prefixes and shared is not None:
+                for prefix in prefixes:
+                    firsts[prefix.rows] = prefix.pages
+                shared.plan(*_of_prefixes(batch, prefixes))
+            self._plans[kind] = _Plan(
+                decode=planned(decode, batch, slice(0, decodes), firsts),
+                extend=planned(extend, batch, slice(decodes, None), firsts),
+                shared=shared if prefixes else None,
+            )
+        if prefixes:
+            tokens = _tokens_of(batch, prefixes)
+            in_order = np.array_equal(tokens, np.arange(len(batch.input_ids)))
+            self._shared = None if in_order else to_device(tokens, self.device)
+        self.staging.mark()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
+        self.store(k, v, layer, self._slots)
+        plan, paged = self._plans[self._kinds[layer.index]], self._paged[layer.index]
+        sinks = self.sinks_of(layer)
+        out = q.new_empty(len(q), layer.heads, layer.v_head_dim)
+        lse = None
+        if plan.shared is not None:
+            lse = q.new_empty(len(q), layer.heads, dtype=torch.float32)
+        parts = (plan.decode, slice(0, self._decodes)), (plan.extend, slice(self._decodes, None))
+        for call, tokens in parts:
+            if call is not None:
+                part_lse = None if lse is None else lse[tokens]
+                call.run(q[tokens], paged, sinks, out[tokens], part_lse)
+        if plan.shared is not None and lse is not None:
+            return self._merge_shared(plan.shared, q, paged, out, lse)
+        return out
+
+    def store(self, k: Tensor, v: Tensor, layer: AttentionLayer, slots: Tensor) -> None:
+        """New keys and values to the pool; `slots`, [num_tokens], in `slot_dtype`."""
+        if self._appends is None:
+            self.pool.store(layer.index, slots, k, v)
+        else:
+            pool = self.pool.k[layer.index], self.pool.v[layer.index]
+            self._appends.store(k, v, pool, slots)
+
+    def run_decodes(self, call: Call, q: Tensor, layer: AttentionLayer) -> Tensor:
+        """Attention of one token a row by a call that is planned for it."""
+        out = q.new_empty(len(q), layer.heads, layer.v_head_dim)
+        call.run(q, self._paged[layer.index], self.sinks_of(layer), out)
+        return out
+
+    def kind_of(self, layer: AttentionLayer) -> Kind:
+        return self._kinds[layer.index]
+
+    def sinks_of(self, layer: AttentionLayer) -> Tensor | None:
+        """In float32, as kernels want them; made once."""
+        if layer.sinks is not None and layer.index not in self._sinks:
+            self._sinks[layer.index] = layer.sinks.float().contiguous()
+        return self._sinks.get(layer.index)
+
+    def worth_sharing(self, batch: ForwardBatch, least_bytes: int) -> list[SharedPrefix]:
+        """Rows that had better attend together, if that saves reading so much in all layers."""
+        if self._page_bytes == 0:
+            return []
+        return shared_prefixes(batch, at_least=-(-least_bytes // self._page_bytes))
+
+    def _merge_shared(
+        self, call: Call, q: Tensor, paged: tuple[Tensor, Tensor], out: Tensor, lse: Tensor
+    ) -> Tensor:
+        """`out` and `lse` are over each row's own pages; the result is over all."""
+        tokens = self._shared
+        some_q, some_out, some_lse = (
+            x if tokens is None else x.index_select(0, tokens) for x in (q, out, lse)
+        )
+        above, above_lse = torch.empty_like(some_out), torch.empty_like(some_lse)
+        call.run(some_q, paged, None, above, above_lse)
+        merged: Tensor = self.library.merge_state(some_out, some_lse, above, above_lse)[0]
+        return merged if tokens is None else out.index_copy_(0, tokens, merged)
+
+    def _make_calls(self, kind: Kind) -> _Calls:
+        decodes = self.memories[kind]
+
+        def call(role: Role, memory: Memory) -> Call:
+            return Call(self.library, kind, role, self.formats, memory)
+
+        return _Calls(
+            decode=call(Role.DECODE, decodes),
+            extend=call(Role.EXTEND, Memory.new(decodes.workspace)),
+            shared=call(Role.SHARED, Memory.new(decodes.workspace)) if kind.can_share else None,
+        )
+
+
+def refusal(kinds: Sequence[Kind], dtype: torch.dtype) -> str | None:
+    """Why flashinfer cannot serve a model with such layers in this dtype."""
+    if dtype not in (torch.bfloat16, torch.float16):
+        return f"it has no kernels for {dtype}"
+    return next((reason for kind in kinds if (reason := kind.refusal())), None)
+
+
+def planned(call: Call, batch: ForwardBatch, rows: slice, firsts: Int64) -> Call | None:
+    """`call`, for some rows of a batch, each from a page of its own on; None if there are none."""
+    extend_lens = batch.extend_lens[rows]
+    if len(extend_lens) == 0:
+        return None
+    call.plan(paged_rows(batch, rows, firsts), new_indptr(extend_lens))
+    return call
+
+
+def _of_prefixes(batch: ForwardBatch, prefixes: list[SharedPrefix]) -> tuple[PagedRows, Int32]:
+    """Each group as one row, whose new tokens are those of all its rows."""
+    lengths = np.array([prefix.pages for prefix in prefixes], dtype=np.int32)
+    tokens = [int(batch.extend_lens[prefix.rows].sum()) for prefix in prefixes]
+    rows = PagedRows(
+        indptr=new_indptr(lengths),
+        pages=np.concatenate([batch.page_table[p.rows[0], : p.pages] for p in prefixes]),
+        last_lens=np.full(len(prefixes), batch.page_size, dtype=np.int32),
+        lengths=lengths * batch.page_size,
+    )
+    return rows, new_indptr(np.array(tokens, dtype=np.int32))
+
+
+def _tokens_of(batch: ForwardBatch, prefixes: list[SharedPrefix]) -> Int64:
+    """Of the groups' rows, group after group."""
+    starts = new_indptr(batch.extend_lens).astype(np.int64)
+    ranges = [np.arange(starts[row], starts[row + 1]) for p in prefixes for row in p.rows]
+    return np.concatenate(ranges)
+
+
+def _paged(pool: TokenToKVPool, index: int, page_size: int) -> tuple[Tensor, Tensor]:
+    """[pages, page_size, kv_heads, head_dim or v_head_dim] each"""
+    k, v = pool.k[index], pool.v[index]
+    return k.view(-1, page_size, *k.shape[1:]), v.view(-1, page_size, *v.shape[1:])

@@ -1,0 +1,325 @@
+"""The border to flashinfer: its wrappers, told what our layers and batches are.
+
+A wrapper is planned once a batch, from arrays on the host, and then runs once a layer. Planning
+fills a pinned buffer that belongs to the wrapper and starts its copy to the device; so does the
+copy of every array that a plan is given, which is therefore pinned as well: from pageable memory
+the driver would wait for the device first. `Staging` keeps a plan from overwriting what the one
+before has not copied yet. Written for flashinfer 0.7.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.paged_rows import PagedRows
+from pando_worker.runner.batch import Int32
+from pando_worker.runner.transfer import pinned, to_device
+
+# Partial results of rows whose keys are split over multiprocessors. Of 256 rows and 64 heads of 128
+# they take some 50 MiB.
+WORKSPACE_BYTES = 256 * 2**20
+INT_WORKSPACE_BYTES = 8 * 2**20  # as flashinfer's own
+# Query heads a KV head from which a decode is faster on tensor cores, as SGLang and vLLM have it;
+# fewer leave most of their rows empty. The other kernel exists for one to four, six, eight and 16.
+TENSOR_CORE_GROUP = 4
+# For which flashinfer's kernels exist, of queries and keys, and of values.
+HEAD_DIMS = {(64, 64), (128, 128), (256, 256), (192, 128)}
+
+
+class FlashinferUnavailable(Exception):  # noqa: N818, a state of the machine and no programming error
+    """It is not installed, or has no kernel for these layers; the message says which."""
+
+
+class Library:
+    """What is used of flashinfer; imports take seconds."""
+
+    def __init__(self) -> None:
+        """
+        Raises:
+            FlashinferUnavailable
+        """
+        try:
+            root = import_module("flashinfer")
+            attention = import_module("flashinfer.attention")
+        except ImportError as error:
+            raise FlashinferUnavailable(f"flashinfer cannot be imported: {error}") from error
+        self.Decode: Any = root.BatchDecodeWithPagedKVCacheWrapper
+        self.Prefill: Any = root.BatchPrefillWithPagedKVCacheWrapper
+        self.SinkPrefill: Any = attention.BatchAttentionWithAttentionSinkWrapper
+        self.append_paged_kv_cache: Any = root.append_paged_kv_cache
+        self.merge_state: Any = root.merge_state
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What kernels are compiled and planned for. Layers of one kind share their plans."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    scale: float
+    window: int | None
+    soft_cap: float | None
+    sinks: bool
+
+    @classmethod
+    def of(cls, layer: AttentionLayer) -> "Kind":
+        return cls(
+            heads=layer.heads,
+            kv_heads=layer.kv_heads,
+            head_dim=layer.head_dim,
+            v_head_dim=layer.v_head_dim,
+            scale=layer.scale,
+            window=layer.window,
+            soft_cap=layer.soft_cap,
+            sinks=layer.sinks is not None,
+        )
+
+    @property
+    def can_share(self) -> bool:
+        """Whether results over two parts of the keys merge to that over all: a sink would count
+        in both, and a window hides most of what could be shared anyway."""
+        return not self.sinks and self.window is None
+
+    def refusal(self) -> str | None:
+        """Why flashinfer cannot compute these layers."""
+        if (self.head_dim, self.v_head_dim) not in HEAD_DIMS:
+            return f"it has no kernels for heads of {self.head_dim} and {self.v_head_dim}"
+        if self.sinks and self.soft_cap is not None:
+            return "its kernels with attention sinks have no soft cap"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    dtype: torch.dtype  # of queries and results
+    kv_dtype: torch.dtype
+    page_size: int
+
+
+class Role(Enum):
+    DECODE = "one new token a row"
+    EXTEND = "new tokens at the end of each row"
+    SHARED = "all tokens of a row see all its keys"
+
+
+class Staging:
+    """When the copies of the last plan have left the host."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._copied: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+    def wait(self) -> None:
+        """Before the first plan of a batch. The copies run before the model of the batch before,
+        of which the scheduler has mostly seen the one before that: it seldom waits."""
+        if self._copied is not None:
+            self._copied.synchronize()
+
+    def mark(self) -> None:
+        """After the last plan of a batch."""
+        if self._copied is not None:
+            self._copied.record()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Device memory that calls share, since kernels run one after the other."""
+
+    workspace: Tensor
+    int_workspace: Tensor  # one for each call that is planned in the same batch
+
+    @classmethod
+    def new(cls, workspace: Tensor) -> "Memory":
+        size, device = INT_WORKSPACE_BYTES, workspace.device
+        return cls(workspace, torch.empty(size, dtype=torch.uint8, device=device))
+
+
+@dataclass(frozen=True, slots=True)
+class FixedRows:
+    """Device memory for the rows of a call whose kernels are in a CUDA graph."""
+
+    new_indptr: Tensor  # int32 [rows + 1]
+    indptr: Tensor  # int32 [rows + 1]
+    pages: Tensor  # int32 [the most that can be listed]
+    last_lens: Tensor  # int32 [rows]
+
+    @classmethod
+    def new(cls, rows: int, pages: Tensor) -> "FixedRows":
+        def empty(size: int) -> Tensor:
+            return torch.zeros(size, dtype=torch.int32, device=pages.device)
+
+        return cls(empty(rows + 1), empty(rows + 1), pages, empty(rows))
+
+
+class Call:
+    """A wrapper of flashinfer for one kind of layer and one role."""
+
+    def __init__(
+        self,
+        library: Library,
+        kind: Kind,
+        role: Role,
+        formats: Formats,
+        memory: Memory,
+        fixed: FixedRows | None = None,
+    ) -> None:
+        """
+        Args:
+            fixed: with it, this call is planned for always the same number of rows, and its
+                kernels may be captured
+        """
+        self._kind, self._role, self._formats = kind, role, formats
+        self._device = memory.workspace.device
+        self._is_decode = (
+            role is Role.DECODE and not kind.sinks and kind.head_dim == kind.v_head_dim
+        )
+        self._wrapper = self._make(library, memory.workspace, fixed)
+        self._wrapper.reset_workspace_buffer(memory.workspace, memory.int_workspace)
+
+    def plan(self, rows: PagedRows, new_indptr: Int32) -> None:
+        """
+        Args:
+            new_indptr: [rows + 1], where each row's new tokens are
+        """
+        kind, formats, device = self._kind, self._formats, self._device
+        # flashinfer copies the pages to fixed memory without waiting only from the device.
+        pages = to_device(rows.pages, device)
+        indptr, last_lens, lengths = (
+            pinned(array, device) for array in (rows.indptr, rows.last_lens, rows.lengths)
+        )
+        options: dict[str, Any] = {
+            "window_left": -1 if kind.window is None else kind.window - 1,
+            "logits_soft_cap": kind.soft_cap,
+            "sm_scale": kind.scale,
+            "q_data_type": formats.dtype,
+            "kv_data_type": formats.kv_dtype,
+            "seq_lens": lengths,
+        }
+        sizes = (kind.heads, kind.kv_heads, kind.head_dim, formats.page_size)
+        if self._is_decode:
+            self._wrapper.plan(indptr, pages, last_lens, *sizes, **options)
+            return
+        self._wrapper.plan(
+            pinned(new_indptr, device),
+            indptr,
+            pages,
+            last_lens,
+            *sizes,
+            head_dim_vo=kind.v_head_dim,
+            causal=self._role is not Role.SHARED,
+            **options,
+        )
+
+    def run(
+        self,
+        q: Tensor,
+        paged: tuple[Tensor, Tensor],
+        sinks: Tensor | None,
+        out: Tensor,
+        lse: Tensor | None = None,
+    ) -> None:
+        """
+        Args:
+            q: [new tokens, heads, head_dim]
+            paged: keys and values, [pages, page_size, kv_heads, head_dim or v_head_dim]
+            sinks: float32 [heads]
+            out: [new tokens, heads, v_head_dim], filled
+            lse: float32 [new tokens, heads], filled: binary logarithms of the softmax's sums
+        """
+        extra = () if sinks is None else (sinks, self._kind.scale)
+        self._wrapper.run(q, paged, *extra, out=out, lse=lse, return_lse=lse is not None)
+
+    def _make(self, library: Library, workspace: Tensor, fixed: FixedRows | None) -> Any:
+        kind, formats = self._kind, self._formats
+        if self._is_decode:
+            buffers = {} if fixed is None else _decode_buffers(fixed)
+            narrow = formats.kv_dtype.itemsize == 1  # the other kernel has no fp8
+            tensor_cores = narrow or kind.heads // kind.kv_heads >= TENSOR_CORE_GROUP
+            return library.Decode(
+                workspace, "NHD", use_tensor_cores=tensor_cores, backend="fa2", **buffers
+            )
+        # FlashAttention 3 has no split of long rows over multiprocessors, which decodes live from.
+        backend = "fa2" if self._role is Role.DECODE else "auto"
+        buffers = {} if fixed is None else _prefill_buffers(fixed)
+        if not kind.sinks:
+            return library.Prefill(workspace, "NHD", backend=backend, **buffers)
+        return library.SinkPrefill(
+            workspace,
+            "NHD",
+            backend=backend,
+            q_data_type=formats.dtype,
+            kv_data_type=formats.kv_dtype,
+            head_dim_qk=kind.head_dim,
+            head_dim_vo=kind.v_head_dim,
+            window_left=-1 if kind.window is None else kind.window - 1,
+            **buffers,
+        )
+
+
+def _decode_buffers(fixed: FixedRows) -> dict[str, Any]:
+    return {
+        "use_cuda_graph": True,
+        "paged_kv_indptr_buffer": fixed.indptr,
+        "paged_kv_indices_buffer": fixed.pages,
+        "paged_kv_last_page_len_buffer": fixed.last_lens,
+    }
+
+
+def _prefill_buffers(fixed: FixedRows) -> dict[str, Any]:
+    return {
+        "use_cuda_graph": True,
+        "qo_indptr_buf": fixed.new_indptr,
+        "paged_kv_indptr_buf": fixed.indptr,
+        "paged_kv_indices_buf": fixed.pages,
+        "paged_kv_last_page_len_buf": fixed.last_lens,
+    }
+
+
+class Appends:
+    """Stores new keys and values with one kernel, each token as a page of one slot.
+
+    Args:
+        most: tokens of a step
+    """
+
+    def __init__(self, library: Library, most: int, device: torch.device) -> None:
+        self._append = library.append_paged_kv_cache
+        self._numbers = torch.arange(most + 1, dtype=torch.int32, device=device)
+        self._zeros = torch.zeros(most, dtype=torch.int32, device=device)
+        self._ones = torch.ones(most, dtype=torch.int32, device=device)
+
+    def store(self, k: Tensor, v: Tensor, pool: tuple[Tensor, Tensor], slots: Tensor) -> None:
+        """
+        Args:
+            k, v: [num_tokens, kv_heads, head_dim], in the dtype of
+            pool: [slots, kv_heads, head_dim] each
+            slots: int32 [num_tokens]
+        """
+        count = len(slots)
+        self._append(
+            k,
+            v,
+            self._numbers[:count],
+            self._zeros[:count],
+            (pool[0][:, None], pool[1][:, None]),
+            slots,
+            self._numbers[: count + 1],
+            self._ones[:count],
+            "NHD",
+        )
+
+
+def new_indptr(extend_lens: Int32) -> Int32:
+    """[rows] to [rows + 1]"""
+    indptr = np.zeros(len(extend_lens) + 1, dtype=np.int32)
+    np.cumsum(extend_lens, out=indptr[1:])
+    return indptr

@@ -1,0 +1,97 @@
+"""flashinfer's attention for CUDA graphs: decodes of fixed numbers of rows, in fixed memory."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.flashinfer_backend import FlashinferAttention, planned
+from pando_worker.attention.flashinfer_calls import Call, FixedRows, Kind, Role
+from pando_worker.attention.paged_rows import first_pages_seen
+from pando_worker.runner.batch import ForwardBatch, Int64
+from pando_worker.runner.transfer import pinned
+
+# Reading that decodes have to save by attending together, so that it beats a graph: their kernels
+# have to be started one by one then, estimated at some 4 ms more. To be measured.
+CASCADE_BYTES = 16 * 2**30
+# Pages that all rows of a step may list, where contexts are long and pages small; beyond, no graph.
+MOST_PAGES = 4 * 2**20
+
+
+class FlashinferGraphs:
+    """A `FixedAttention`. All sizes share one list of pages, since they run one after the other."""
+
+    def __init__(self, attention: FlashinferAttention, most_rows: int, context_length: int) -> None:
+        self._attention = attention
+        page_size = attention.formats.page_size
+        # That one row may list.
+        self._most = {
+            kind: _most_pages(kind, context_length, page_size) for kind in attention.kinds
+        }
+        self._pages = {
+            kind: torch.zeros(
+                min(most_rows * most, MOST_PAGES), dtype=torch.int32, device=attention.device
+            )
+            for kind, most in self._most.items()
+        }
+
+    def at(self, rows: int) -> "FixedDecodes":
+        return FixedDecodes(self._attention, rows, self._pages)
+
+    def takes(self, batch: ForwardBatch) -> bool:
+        listed: Int64 = -(-batch.seq_lens.astype(np.int64) // batch.page_size)
+        fits = all(
+            np.minimum(listed, most).sum() <= len(self._pages[kind])
+            for kind, most in self._most.items()
+        )
+        return fits and not self._attention.worth_sharing(batch, CASCADE_BYTES)
+
+
+class FixedDecodes:
+    """An `AttentionBackend` for batches of exactly `rows` decodes.
+
+    `plan` fills memory that stays where it is; `forward` only starts kernels that read it.
+    """
+
+    def __init__(
+        self, attention: FlashinferAttention, rows: int, pages: dict[Kind, Tensor]
+    ) -> None:
+        """
+        Args:
+            pages: int32, for each kind as many as all rows together may list
+        """
+        self._attention = attention
+        self._rows = rows
+        self._calls = {
+            kind: Call(
+                attention.library,
+                kind,
+                Role.DECODE,
+                attention.formats,
+                attention.memories[kind],
+                FixedRows.new(rows, pages[kind]),
+            )
+            for kind in attention.kinds
+        }
+        self._slots = torch.zeros(rows, dtype=attention.slot_dtype, device=attention.device)
+
+    def plan(self, batch: ForwardBatch) -> None:
+        attention = self._attention
+        attention.staging.wait()
+        slots = batch.out_slots.astype(np.int32 if self._slots.dtype == torch.int32 else np.int64)
+        self._slots.copy_(pinned(slots, attention.device), non_blocking=True)
+        for kind, call in self._calls.items():
+            planned(call, batch, slice(0, self._rows), first_pages_seen(batch, kind.window))
+        attention.staging.mark()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
+        attention = self._attention
+        attention.store(k, v, layer, self._slots)
+        return attention.run_decodes(self._calls[attention.kind_of(layer)], q, layer)
+
+
+def _most_pages(kind: Kind, context_length: int, page_size: int) -> int:
+    whole = -(-context_length // page_size)
+    if kind.window is None:
+        return whole
+    return min(whole, (kind.window - 1) // page_size + 2)

@@ -1,0 +1,31 @@
+"""Batches that are no request's: to warm up, to try what is faster, to fill up a CUDA graph."""
+
+import numpy as np
+
+from pando_worker.runner.batch import ForwardBatch, SamplingBatch
+
+
+def trial_batch(
+    *, cached: int, extend: int, page_size: int, rows: int = 1, page: int = 0
+) -> ForwardBatch:
+    """Rows that all lie in one page, where they leave rubbish, and sample after their tokens."""
+    positions = np.tile(np.arange(cached, cached + extend, dtype=np.int64), rows)
+    return ForwardBatch(
+        input_ids=np.zeros(rows * extend, dtype=np.int64),
+        positions=positions,
+        out_slots=positions + page * page_size,
+        extend_lens=np.full(rows, extend, dtype=np.int32),
+        seq_lens=np.full(rows, cached + extend, dtype=np.int32),
+        page_table=np.full((rows, 1), page, dtype=np.int32),
+        page_size=page_size,
+        req_rows=np.zeros(rows, dtype=np.int64),
+        sample_rows=np.arange(rows, dtype=np.int64),
+        sampling=SamplingBatch(
+            temperature=np.ones(rows, dtype=np.float32),
+            top_k=np.zeros(rows, dtype=np.int64),
+            top_p=np.ones(rows, dtype=np.float32),
+            min_p=np.zeros(rows, dtype=np.float32),
+            seed=np.zeros(rows, dtype=np.int64),
+            step=np.zeros(rows, dtype=np.int64),
+        ),
+    )
