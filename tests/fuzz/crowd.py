@@ -76,7 +76,7 @@ class Crowd:
                 Asked(
                     rid=f"r{self._count}",
                     prompt=prompt,
-                    max_new_tokens=min(rng.randint(1, 40), longest - len(prompt)),
+                    max_new_tokens=min(rng.randint(1, 90), longest - len(prompt)),
                     pattern=pattern,
                     stop_token_ids=[EOS] if pattern else [rng.randrange(300) for _ in range(40)],
                     sampling=sampling,

@@ -45,7 +45,7 @@ def random_shape(rng: random.Random) -> dict[str, Any]:
     page_size = rng.choice([1, 2, 4, 16, 64])
     return {
         "page_size": page_size,
-        "pages": -(-rng.choice([200, 300, 600, 4000]) // page_size),
+        "pages": -(-rng.choice([150, 200, 300, 600, 4000]) // page_size),
         "max_running": rng.choice([1, 3, 8, 32]),
     }
 
@@ -58,7 +58,7 @@ def random_settings(rng: random.Random) -> dict[str, Any]:
         "schedule_policy": rng.choice(["lpm", "dfs-weight", "fcfs", "random", "priority"]),
         "eviction_policy": rng.choice(["lru", "lru", "lfu", "fifo"]),
         "chunked_prefill_size": rng.choice([64, 100, 512]),
-        "new_token_ratio": rng.choice([0.01, 0.3, 1.0]),
+        "new_token_ratio": rng.choice([0.01, 0.01, 0.3, 1.0]),
         "watermark": rng.choice([0.0, 0.01, 0.2]),
         "max_passed_over": rng.choice([0, 3, 256]),
         "radix_cache": radix_cache,
