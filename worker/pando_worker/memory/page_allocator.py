@@ -1,5 +1,7 @@
 """The free list of the KV pool: hands out pages of `page_size` token slots and takes them back."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,8 +12,13 @@ Pages = NDArray[np.int32]
 class PageAllocator:
     """A stack of free pages, so pages released last, still warm in the caches, are reused first."""
 
-    def __init__(self, num_pages: int) -> None:
+    def __init__(self, num_pages: int, on_free: Callable[[Pages], None] | None = None) -> None:
+        """
+        Args:
+            on_free: told of pages before they are free.
+        """
         self.num_pages = num_pages
+        self._on_free = on_free
         self._stack: Pages = np.arange(num_pages - 1, -1, -1, dtype=np.int32)
         self._is_free = np.ones(num_pages, dtype=np.bool_)
         self.num_free = num_pages
@@ -40,6 +47,8 @@ class PageAllocator:
             return
         if self._is_free[pages].any():
             raise ValueError(f"pages freed twice: {pages[self._is_free[pages]].tolist()}")
+        if self._on_free:
+            self._on_free(pages)
         self._is_free[pages] = True
         self._stack[self.num_free : self.num_free + count] = pages
         self.num_free += count

@@ -103,6 +103,12 @@ class RadixCache:
         """Tokens of `key` that are cached; changes nothing, not even what is recent."""
         return sum(matched for _, matched in self._walk(key)) * self.page_size
 
+    def pages_of(self, key: Tokens) -> Pages:
+        """The device's pages of the longest cached prefix of `key`, in order; changes nothing."""
+        walk = self._walk(key)
+        pages = [child.pages[:matched] for child, matched in walk if child.pages is not None]
+        return np.concatenate(pages) if pages else NO_PAGES
+
     def path(self, key: Tokens) -> list[TreeNode]:
         """The nodes along `key`, the root first; changes nothing. The last may match in part."""
         return [self.root, *(child for child, _ in self._walk(key))]

@@ -110,6 +110,10 @@ class ForwardBatch:
     # Done before the model runs, first the stores: a page to be stored may be loaded over.
     stores: PageCopies | None = None
     loads: PageCopies | None = None
+    # Where layers that see only a window have a pool of their own, `page_table` and `out_slots` in
+    # its numbers; -1 for pages behind the window, which are released. None where all share one.
+    window_table: Int32 | None = None
+    window_slots: Int64 | None = None
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ until the rest fits.
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from pando_worker.scheduler.batching import Row, next_row
 from pando_worker.scheduler.kv_manager import KVManager
@@ -15,16 +16,38 @@ from pando_worker.scheduler.req import Req
 from pando_worker.scheduler.sharing import Computing
 
 
-def growth_pages(req: Req, new_token_ratio: float, kv: KVManager) -> int:
-    """Pages that a request is expected to take beyond those it holds, or is about to get."""
-    expected = math.ceil(req.remaining_tokens * new_token_ratio)
+class Reserve(NamedTuple):
+    """To be kept available."""
+
+    pages: int
+    window_pages: int
+
+    def plus(self, other: "Reserve") -> "Reserve":
+        return Reserve(self.pages + other.pages, self.window_pages + other.window_pages)
+
+
+NOTHING = Reserve(0, 0)
+
+
+def growth(req: Req, new_token_ratio: float, kv: KVManager) -> Reserve:
+    """What a request is expected to take beyond what it holds, or is about to get: pages for its
+    output, and window pages for one window, however long the output is."""
+    total = req.num_tokens + math.ceil(req.remaining_tokens * new_token_ratio)
     held = req.num_pages if req.is_admitted else kv.pages_for(req.num_tokens)
-    return kv.pages_for(req.num_tokens + expected) - held
+    window_pages = 0
+    if kv.windows:
+        most = kv.windows.most(total, req.extend_len)
+        window_pages = max(0, most - (req.window_end - req.window_first))
+    return Reserve(kv.pages_for(total) - held, window_pages)
 
 
-def reserved_pages(admitted: Sequence[Req], new_token_ratio: float, kv: KVManager) -> int:
-    """Pages to keep available for what the admitted requests are expected to produce."""
-    return sum(growth_pages(req, new_token_ratio, kv) for req in admitted)
+def reserved(admitted: Sequence[Req], new_token_ratio: float, kv: KVManager) -> Reserve:
+    """What to keep available for what the admitted requests are expected to produce."""
+    pages = window_pages = 0
+    for req in admitted:
+        own = growth(req, new_token_ratio, kv)
+        pages, window_pages = pages + own.pages, window_pages + own.window_pages
+    return Reserve(pages, window_pages)
 
 
 def admit(
@@ -34,7 +57,7 @@ def admit(
     *,
     token_budget: int,
     new_token_ratio: float,
-    reserve: int,
+    reserve: Reserve,
     alone: bool,
 ) -> list[Req]:
     """Admit waiting requests in order until tokens, rows or pages run out; returns the admitted.
@@ -46,7 +69,7 @@ def admit(
     Args:
         token_budget: prompt tokens still to be filled in this step; the last request admitted may
             exceed it, and is then run in chunks.
-        reserve: pages to leave available.
+        reserve: to leave available.
         alone: no other request is admitted: then the reserve does not count for the first.
     """
     new: list[Req] = []
@@ -55,32 +78,37 @@ def admit(
             break
         if computing.shares(req):
             continue
-        growth = growth_pages(req, new_token_ratio, kv)
-        if not kv.admit(req, 0 if alone else reserve + growth):
+        after = reserve.plus(growth(req, new_token_ratio, kv))
+        if not kv.admit(req, *(NOTHING if alone else after)):
             break
         alone = False
-        reserve += growth
+        # Of the window pages it has pinned some now.
+        reserve = reserve.plus(growth(req, new_token_ratio, kv))
         token_budget -= req.extend_len
         computing.add(req)
         new.append(req)
     return new
 
 
-def prefill_rows(prefilling: Sequence[Req], token_budget: int, page_size: int) -> list[Row]:
-    """Share one step's token budget among admitted requests, first come first served.
+def prefill_rows(prefilling: Sequence[Req], token_budget: int, kv: KVManager) -> list[Row]:
+    """Share one step's token budget, and the window pages that are to be had, among admitted
+    requests, first come first served; they get the window pages for their parts.
 
     The one that exceeds what is left gets a chunk of it, in whole pages.
     """
     rows: list[Row] = []
     for req in prefilling:
-        count = req.extend_len
+        # cached_len is a multiple of the page size here, so chunks end at page borders.
+        count = kv.step_limit(req)
         if count > token_budget:
-            # cached_len is a multiple of the page size here, so chunks end at page borders.
-            count = token_budget // page_size * page_size
+            count = token_budget // kv.page_size * kv.page_size
         if count == 0:
             break
+        kv.cover(req, req.cached_len + count)
         rows.append(next_row(req, count))
         token_budget -= count
+        if count < req.extend_len:
+            break
     return rows
 
 

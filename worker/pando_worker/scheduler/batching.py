@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pando_worker.memory.req_pool import ReqToTokenPool
+from pando_worker.memory.window_pages import WindowPages
 from pando_worker.messages import Pooling
 from pando_worker.runner.batch import (
     ForwardBatch,
+    Int64,
     LogitBias,
     Penalties,
     PooledRows,
@@ -56,7 +58,9 @@ def next_row(req: Req, count: int) -> Row:
     )
 
 
-def build_batch(rows: Sequence[Row], pool: ReqToTokenPool) -> ForwardBatch:
+def build_batch(
+    rows: Sequence[Row], pool: ReqToTokenPool, windows: WindowPages | None = None
+) -> ForwardBatch:
     """Lay the rows out one after the other; their requests must have pages for these tokens."""
     page_size = pool.page_size
     extend_lens = np.array([row.extend_len for row in rows], dtype=np.int32)
@@ -69,7 +73,7 @@ def build_batch(rows: Sequence[Row], pool: ReqToTokenPool) -> ForwardBatch:
     starts = np.cumsum(extend_lens) - extend_lens
     row_of = np.repeat(np.arange(len(rows)), extend_lens)
     positions = np.arange(len(row_of)) - starts[row_of] + cached_lens[row_of]
-    pages = table[row_of, positions // page_size].astype(np.int64)
+    pages = table[row_of, positions // page_size]
 
     input_ids = np.empty(len(row_of), dtype=np.int64)
     for row, first in zip(rows, starts.tolist(), strict=True):
@@ -81,7 +85,7 @@ def build_batch(rows: Sequence[Row], pool: ReqToTokenPool) -> ForwardBatch:
     return ForwardBatch(
         input_ids=input_ids,
         positions=positions,
-        out_slots=pages * page_size + positions % page_size,
+        out_slots=_slots(pages, positions, page_size),
         extend_lens=extend_lens,
         seq_lens=seq_lens.astype(np.int32),
         page_table=table,
@@ -91,7 +95,14 @@ def build_batch(rows: Sequence[Row], pool: ReqToTokenPool) -> ForwardBatch:
         sampling=_sampling([rows[index].req for index in samples]),
         scores=_scores(rows, starts.tolist()),
         pooled=_pooled(rows),
+        window_table=windows.window_of[table] if windows else None,
+        window_slots=_slots(windows.window_of[pages], positions, page_size) if windows else None,
     )
+
+
+def _slots(pages: np.ndarray, positions: Int64, page_size: int) -> Int64:
+    slots: Int64 = pages.astype(np.int64) * page_size + positions % page_size
+    return slots
 
 
 def _sampling(reqs: Sequence[Req]) -> SamplingBatch:

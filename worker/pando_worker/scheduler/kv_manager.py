@@ -10,17 +10,24 @@ request. Within the row of an admitted request:
 so at any time free + evictable + protected + owned by requests = capacity, and with no request
 admitted protected and owned are 0.
 
+Layers that see only a window may have a pool of their own, smaller, in pages that are released behind
+the window (`WindowPages`). A request has them pinned for what its next step sees: they come as a step
+is planned (`grow`, `cover`) and go once it is launched (`slide`). A cached prefix is then of use only
+up to where the window pages before it are still there (`prefix_len`).
+
 With a host tier, cached pages may outlive their eviction in host memory. A request that finds them
 there gets pages of the device, into which they are copied before the batch that is launched next:
 `take_copies` belongs to every launch.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pando_worker.memory.host_tier import HostTier, copying_pays
-from pando_worker.memory.page_allocator import PageAllocator
-from pando_worker.memory.radix_cache import RadixCache
+from pando_worker.memory.page_allocator import PageAllocator, Pages
+from pando_worker.memory.radix_cache import Match, RadixCache, Tokens
 from pando_worker.memory.req_pool import ReqToTokenPool
+from pando_worker.memory.window_pages import WindowMemory, WindowPages
 from pando_worker.runner.batch import PageCopies
 from pando_worker.scheduler.rates import Rate
 from pando_worker.scheduler.req import Req
@@ -50,6 +57,7 @@ class KVManager:
         radix_cache: bool = True,
         eviction_policy: str = "lru",
         host: HostMemory | None = None,
+        windows: WindowMemory | None = None,
     ) -> None:
         """
         Args:
@@ -57,9 +65,13 @@ class KVManager:
             max_request_tokens: prompt and output of one request; capped at the capacity, so that
                 any request within it can run when it is alone.
             host: None for no host tier.
+            windows: None where all layers share one pool; not together with a host tier.
         """
+        assert host is None or windows is None
         self.page_size = page_size
-        self.allocator = PageAllocator(capacity_tokens // page_size)
+        num_pages = capacity_tokens // page_size
+        self.windows = WindowPages(windows, num_pages, page_size) if windows else None
+        self.allocator = PageAllocator(num_pages, self.windows.drop if self.windows else None)
         self.capacity_tokens = self.allocator.num_pages * page_size
         self.max_request_tokens = min(max_request_tokens, self.capacity_tokens)
         self.rows = ReqToTokenPool(max_running_requests, self.max_request_tokens, page_size)
@@ -134,18 +146,28 @@ class KVManager:
     def pages_for(self, tokens: int) -> int:
         return -(-tokens // self.page_size)
 
-    def admit(self, req: Req, reserve: int) -> bool:
-        """Lock what is cached of a waiting request and give it a row and pages for all its tokens.
+    def prefix_len(self, key: Tokens) -> int:
+        """Tokens of `key` that a request would not have to compute; changes nothing."""
+        if self.windows is None:
+            return self.cache.prefix_len(key)
+        return self.windows.usable(self.cache.pages_of(key)) * self.page_size
 
-        False, and nothing has changed, when no row is left or fewer than `reserve` pages would
-        stay available.
+    def admit(self, req: Req, reserve: int, window_reserve: int = 0) -> bool:
+        """Lock what is cached of a waiting request and give it a row and pages for all its tokens,
+        and pin the window pages of what is cached.
+
+        False, and nothing has changed, when no row is left, fewer than `reserve` pages would stay
+        available, or fewer than `window_reserve` window pages are, with those that it pins.
         """
         if self.rows.num_free == 0:
             return False
         key = req.tokens(req.matchable)
-        match = self.cache.match_prefix(key)
+        match = self._match(key)
         self.cache.inc_lock_ref(match.node)
-        if self.pages_for(req.num_tokens) - len(match.pages) + reserve > self.available_pages:
+        lacking = self.pages_for(req.num_tokens) - len(match.pages)
+        if lacking + reserve > self.available_pages or not self._is_window_room(
+            match, window_reserve
+        ):
             self.cache.dec_lock_ref(match.node)
             return False
         if match.host_pages and self._copying_pays(1):
@@ -159,19 +181,87 @@ class KVManager:
         req.tree_pages = req.num_pages = hit
         req.cached_len = hit * self.page_size
         self.rows.pages[req.row, :hit] = match.pages
-        self.grow(req)
+        self._grow(req)
+        if self.windows:
+            req.window_first, req.window_end = self.windows.first_seen(hit), hit
+            self.windows.pin(self._pinned(req))
         return True
+
+    def _match(self, key: Tokens) -> Match:
+        """The longest cached prefix of `key` that a request can continue from."""
+        match = self.cache.match_prefix(key)
+        if self.windows and (usable := self.windows.usable(match.pages)) < len(match.pages):
+            match = self.cache.match_prefix(key[: usable * self.page_size])
+        return match
+
+    def _is_window_room(self, match: Match, reserve: int) -> bool:
+        if self.windows is None:
+            return True
+        seen = match.pages[self.windows.first_seen(len(match.pages)) :]
+        # At least a page more than it pins, so that whoever is admitted can run.
+        left = self.windows.available - self.windows.num_unpinned(seen)
+        return left >= max(1, reserve - len(seen))
+
+    def _pinned(self, req: Req) -> Pages:
+        return self.rows.pages[req.row, req.window_first : req.window_end]
 
     def pages_missing(self, req: Req) -> int:
         """Pages that an admitted request lacks to run all its tokens."""
         return self.pages_for(req.num_tokens) - req.num_pages
 
+    def has_room(self, reqs: Sequence[Req]) -> bool:
+        """Whether admitted requests can get all that they lack to run all their tokens."""
+        if sum(map(self.pages_missing, reqs)) > self.available_pages:
+            return False
+        if self.windows is None:
+            return True
+        lacking = sum(self.pages_for(req.num_tokens) - req.window_end for req in reqs)
+        return lacking <= self.windows.available
+
+    def step_limit(self, req: Req) -> int:
+        """Tokens that an admitted request, in the middle of its prompt, can run in the next step:
+        all that it lacks, or as many as there is room for in window pages."""
+        if self.windows is None:
+            return req.extend_len
+        room = (req.window_end + self.windows.available) * self.page_size - req.cached_len
+        return min(req.extend_len, room)
+
     def grow(self, req: Req) -> None:
         """Give an admitted request the pages it lacks, evicting where none is free.
 
         Raises:
-            MemoryError: more are missing than `available_pages`.
+            MemoryError: there is no room.
         """
+        self._grow(req)
+        self.cover(req, req.num_tokens)
+
+    def cover(self, req: Req, end: int) -> None:
+        """Give an admitted request the window pages to run its tokens up to `end`.
+
+        Raises:
+            MemoryError: there is no room.
+        """
+        if self.windows and req.window_end < (pages := self.pages_for(end)):
+            self.windows.grow(self.rows.pages[req.row, req.window_end : pages])
+            req.window_end = pages
+
+    def slide(self, req: Req) -> None:
+        """A step of a request is launched: let the window pages go that it does not see any more.
+
+        The step in flight still reads them, and steps run in order: whoever gets them writes later.
+        Those of its output are of no use to others, who would continue from its end.
+        """
+        if self.windows is None:
+            return
+        first = self.windows.first_kept(req.cached_len)
+        if first <= req.window_first:
+            return
+        self.windows.unpin(self.rows.pages[req.row, req.window_first : first])
+        own = max(req.window_first, req.tree_pages, self.pages_for(req.prompt_len))
+        self.windows.drop(self.rows.pages[req.row, own:first])
+        req.window_first = first
+
+    def _grow(self, req: Req) -> None:
         missing = self.pages_missing(req)
         if missing == 0:
             return
@@ -196,12 +286,14 @@ class KVManager:
         if count <= req.tree_pages or not self.cache.enabled:
             return
         assert req.node is not None
-        self._give_to_cache(req, count)
-        match = self.cache.match_prefix(req.tokens(count * self.page_size))
+        self._unpin(req)
+        match = self._give_to_cache(req, count)
         self.cache.inc_lock_ref(match.node)
         self.cache.dec_lock_ref(req.node)
         self.rows.pages[req.row, :count] = match.pages
         req.node, req.tree_pages = match.node, count
+        if self.windows:
+            self.windows.pin(self._pinned(req))
 
     def cache_finished_req(self, req: Req, end: int | None = None) -> None:
         """Take a request's row; what it computed stays behind in the cache, unlocked.
@@ -210,10 +302,11 @@ class KVManager:
             end: how many of its first tokens are computed, `cached_len` if nothing is in flight.
         """
         count = (req.cached_len if end is None else end) // self.page_size
+        self._unpin(req)
         if count > req.tree_pages and self.cache.enabled:
             self._give_to_cache(req, count)
             req.tree_pages = count
-        self.release(req)
+        self._release(req)
 
     def retract_req(self, req: Req, end: int | None = None) -> None:
         """Like `cache_finished_req`, for a request that will come back: it then waits again, with
@@ -228,12 +321,21 @@ class KVManager:
 
     def release(self, req: Req) -> None:
         """Take a request's row and free all that it alone owns."""
+        self._unpin(req)
+        self._release(req)
+
+    def _release(self, req: Req) -> None:
         assert req.node is not None
         self.cache.dec_lock_ref(req.node)
         self.allocator.free(self.rows.pages[req.row, req.tree_pages : req.num_pages])
         self.rows.free(req.row)
         req.row, req.node = -1, None
         req.num_pages = req.tree_pages = req.cached_len = 0
+        req.window_first = req.window_end = 0
+
+    def _unpin(self, req: Req) -> None:
+        if self.windows:
+            self.windows.unpin(self._pinned(req))
 
     def flush(self) -> None:
         """Forget all cached prefixes; only while no request is admitted."""
@@ -256,6 +358,8 @@ class KVManager:
             )
         if self.host and (lost := self.host.lost_pages):
             raise RuntimeError(f"{lost} host pages are neither free nor held by the radix cache")
+        if self.windows:
+            self.windows.check_idle()
 
     def _copying_pays(self, copies: int) -> bool:
         memory = self._host_memory
@@ -266,11 +370,17 @@ class KVManager:
             prefill_tokens_per_s=self.prefill_rate.per_second,
         )
 
-    def _give_to_cache(self, req: Req, count: int) -> None:
+    def _give_to_cache(self, req: Req, count: int) -> Match:
         """Insert a request's first `count` pages; frees those of its own that were there already.
+        Where the cache has lost the window pages of these, it gets the request's.
 
         The row still names the freed ones afterwards: the caller mends or drops it.
         """
-        pages = self.rows.pages[req.row, :count]
-        known = self.cache.insert(req.tokens(count * self.page_size), pages)
-        self.allocator.free(pages[req.tree_pages : known])
+        key, pages = req.tokens(count * self.page_size), self.rows.pages[req.row, :count]
+        known = self.cache.insert(key, pages)
+        match = self.cache.match_prefix(key)
+        twice = slice(req.tree_pages, known)
+        if self.windows:
+            self.windows.move(pages[twice], match.pages[twice])
+        self.allocator.free(pages[twice])
+        return match

@@ -13,7 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pando_worker.scheduler.admission import admit, prefill_rows, reserved_pages, retraction_victim
+from pando_worker.scheduler.admission import (
+    Reserve,
+    admit,
+    prefill_rows,
+    reserved,
+    retraction_victim,
+)
 from pando_worker.scheduler.batching import Row, next_row
 from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.meter import Meter
@@ -46,13 +52,14 @@ class Planner:
         self._kv = kv
         self._meter = meter
         self._clock = clock
-        self._order = make_policy(settings.schedule_policy, kv.cache, settings.max_passed_over)
+        self._order = make_policy(settings.schedule_policy, kv, settings.max_passed_over)
         self._watermark_pages = int(settings.watermark * kv.allocator.num_pages)
 
     @property
     def has_room(self) -> bool:
-        """Whether every running request can get its next token's page. Otherwise `plan` retracts
-        some, which needs to know all that they produced."""
+        """Whether every running request can get its next token's pages, or where none runs, a
+        prompt can go on. Otherwise `plan` retracts some, which needs to know all that they
+        produced."""
         return self._is_room_for(self._ready())
 
     def plan(self, prefills_in_flight: Iterable[Req]) -> Plan:
@@ -108,7 +115,9 @@ class Planner:
         ]
 
     def _is_room_for(self, ready: list[Req]) -> bool:
-        return sum(map(self._kv.pages_missing, ready)) <= self._kv.available_pages
+        if ready or not self.prefilling:
+            return self._kv.has_room(ready)
+        return self._kv.step_limit(self.prefilling[0]) > 0
 
     def _retract(self, req: Req) -> None:
         """Back to the queue's front; what it computed stays cached for as long as there is room."""
@@ -124,15 +133,17 @@ class Planner:
 
     def _prefills(self, budget: int, in_flight: Iterable[Req]) -> list[Row]:
         self._admit(budget - sum(req.extend_len for req in self.prefilling), in_flight)
-        return prefill_rows(self.prefilling, budget, self._kv.page_size)
+        return prefill_rows(self.prefilling, budget, self._kv)
 
     def _admit(self, budget: int, in_flight: Iterable[Req]) -> None:
         """Admit what fits of the waiting requests into so many tokens of prefill."""
         if not self.waiting or budget <= 0 or self._kv.rows.num_free == 0:
             return
         holding = [*self.prefilling, *self.running]
-        reserve = self._watermark_pages + reserved_pages(holding, self.ratio.value, self._kv)
-        if holding and self._kv.available_pages <= reserve:
+        reserve = Reserve(self._watermark_pages, 0).plus(
+            reserved(holding, self.ratio.value, self._kv)
+        )
+        if holding and self._kv.available_pages <= reserve.pages:
             return  # the queue need not be put in order for nothing
         admitted = admit(
             self._order(self.waiting),

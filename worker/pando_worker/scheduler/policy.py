@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from pando_worker.memory.radix_cache import RadixCache, TreeNode
+from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.req import Req
 
 # Matching every waiting request costs more than order gains once the queue is long.
@@ -16,16 +17,16 @@ Policy = Callable[[Sequence[Req]], list[Req]]
 """Orders the queue, in which requests are by arrival, with retracted ones in front."""
 
 
-def make_policy(name: str, cache: RadixCache, max_passed_over: int) -> Policy:
+def make_policy(name: str, kv: KVManager, max_passed_over: int) -> Policy:
     orders: dict[str, Policy] = {
-        "lpm": lambda waiting: _by_match(waiting, cache),
-        "dfs-weight": lambda waiting: _by_branch(waiting, cache),
+        "lpm": lambda waiting: _by_match(waiting, kv),
+        "dfs-weight": lambda waiting: _by_branch(waiting, kv.cache),
         "fcfs": list,
         "random": _Shuffle(),
         "priority": lambda waiting: sorted(waiting, key=lambda req: -req.priority),
     }
     order = orders[name]
-    if name in ("lpm", "dfs-weight") and not cache.enabled:
+    if name in ("lpm", "dfs-weight") and not kv.cache.enabled:
         order = list
 
     def bounded(waiting: Sequence[Req]) -> list[Req]:
@@ -48,11 +49,11 @@ class _Shuffle:
         return self._random.sample(waiting, len(waiting))
 
 
-def _by_match(waiting: Sequence[Req], cache: RadixCache) -> list[Req]:
+def _by_match(waiting: Sequence[Req], kv: KVManager) -> list[Req]:
     """Longest cached prefix first, so that a prefix is used before it is evicted."""
     if len(waiting) > MAX_MATCHED:
         return list(waiting)
-    return sorted(waiting, key=lambda req: -cache.prefix_len(req.tokens(req.matchable)))
+    return sorted(waiting, key=lambda req: -kv.prefix_len(req.tokens(req.matchable)))
 
 
 def _by_branch(waiting: Sequence[Req], cache: RadixCache) -> list[Req]:

@@ -88,6 +88,9 @@ class Req:
     num_pages: int = 0  # pages in that row
     tree_pages: int = 0  # of those, the leading ones that the radix cache owns
     node: TreeNode | None = None  # the lock on these
+    # Of these pages, the ones that it has pinned for layers with a window; see `WindowPages`.
+    window_first: int = 0
+    window_end: int = 0
 
     @property
     def num_tokens(self) -> int:

@@ -196,7 +196,7 @@ class Scheduler:
             prompt_len=prompt_len,
             sampling=sampling,
             arrival=self._arrivals,
-            hit_when_queued=self.kv.cache.prefix_len(ids[:prompt_len]),
+            hit_when_queued=self.kv.prefix_len(ids[:prompt_len]),
             queued_at=now,
             logprobs=command.logprobs if isinstance(command, Generate) else None,
             pooling=command.pooling if isinstance(command, Embed) else None,
@@ -297,7 +297,7 @@ class Scheduler:
         if not rows:
             return None
         started = self._clock()
-        batch = build_batch(rows, self.kv.rows)
+        batch = build_batch(rows, self.kv.rows, self.kv.windows)
         batch.stores, batch.loads = self.kv.take_copies()
         step = self._runner.launch(batch)
         if not is_constrained(rows):
@@ -306,6 +306,7 @@ class Scheduler:
             row.req.cached_len = row.end
             row.req.in_flight += 1
             row.req.unseen += row.samples
+            self.kv.slide(row.req)
         self.planner.launched(plan)
         return Launched(step, plan, rows, started)
 

@@ -20,7 +20,7 @@ class Computing:
     """Prefixes that admitted requests are about to compute."""
 
     def __init__(self, prefilling: Iterable[Req], kv: KVManager) -> None:
-        self._cache = kv.cache
+        self._kv = kv
         self._page_size = kv.page_size
         self._beyond = -(-MIN_TOKENS // self._page_size) * self._page_size
         self._keys: set[bytes] = set()  # asked for membership alone, so its order does not matter
@@ -29,14 +29,14 @@ class Computing:
 
     def add(self, req: Req) -> None:
         """An admitted request computes what follows its cached pages."""
-        if self._cache.enabled and (key := self._key(req, req.tree_pages * self._page_size)):
+        if self._kv.cache.enabled and (key := self._key(req, req.tree_pages * self._page_size)):
             self._keys.add(key)
 
     def shares(self, req: Req) -> bool:
         """Whether a waiting request would compute the same again."""
         if not self._keys:
             return False
-        hit = self._cache.prefix_len(req.tokens(req.matchable))
+        hit = self._kv.prefix_len(req.tokens(req.matchable))
         key = self._key(req, hit)
         return key is not None and key in self._keys
 
