@@ -9,8 +9,7 @@ from pando_worker.messages import Event, FlushCache, Generate, Outputs, Rejected
 from pando_worker.runner.batch import ModelRunner
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
-from pando_worker.scheduler.kv_manager import KVManager
-from pando_worker.scheduler.scheduler import Scheduler
+from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.settings import WorkerSettings
 
 # What the scheduler process sets before it imports torch.
@@ -37,14 +36,7 @@ def _engine(settings: WorkerSettings) -> Engine:
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # says which path was chosen
     model = TorchModelRunner(settings)
     runner: ModelRunner = ThreadedRunner(model) if settings.overlap_schedule else model
-    kv = KVManager(
-        capacity_tokens=model.capacity_tokens,
-        page_size=settings.page_size,
-        max_running_requests=settings.max_running_requests,
-        max_request_tokens=model.context_length,
-        radix_cache=settings.radix_cache,
-    )
-    scheduler = Scheduler(settings, kv, runner)
+    scheduler = make_scheduler(settings, model, runner)
 
     def run(job: Job) -> Outcome:
         scheduler.receive(FlushCache(call=0))  # a job shares prefixes only with itself

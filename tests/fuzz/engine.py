@@ -19,7 +19,7 @@ from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.messages import FinishReason
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
-from pando_worker.scheduler.assembly import host_memory
+from pando_worker.scheduler.assembly import host_memory, window_memory
 from pando_worker.settings import WorkerSettings
 from tests.fuzz.crowd import EOS, MODEL, VOCAB, Asked, Crowd, Truth
 from tests.worker.scheduler.world import World
@@ -87,6 +87,7 @@ def run_crowd(seed: int, grammars: GrammarCompiler, truth: Truth, tally: Tally) 
         grammars=grammars,
         max_request_tokens=model.context_length,
         host=host_memory(worker, model),
+        windows=window_memory(worker, model),
         **shape,
         **settings,
     )

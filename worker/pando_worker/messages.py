@@ -171,6 +171,10 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     retracted_requests_total: int
     evicted_tokens_total: int  # forgotten: neither on the device nor on the host any more
     hot_evicted_tokens_total: int = 0  # of these, asked for again soon
+    # Of the pool of layers with a sliding window, where they have one of their own.
+    window_capacity_tokens: int = 0
+    window_pinned_tokens: int = 0  # seen by running requests
+    window_cached_tokens: int = 0  # kept for whoever continues a cached prefix
     host_capacity_tokens: int = 0
     host_tokens: int = 0  # on the host, whether the device has them too or not
     host_stored_tokens_total: int = 0  # copied to the host

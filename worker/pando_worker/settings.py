@@ -87,6 +87,15 @@ class WorkerSettings(BaseSettings):
     max_total_tokens: Annotated[
         int | None, Field(ge=1, description="cap on the KV pool, in tokens")
     ] = None
+    window_ratio: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=1,
+            description="tokens that layers with a sliding window hold, as a share of the KV pool's"
+            " (more if one request needs them); 1 keeps all layers in one pool",
+        ),
+    ] = 0.5
     max_running_requests: Annotated[
         int, Field(ge=1, description="cap on requests that run at once")
     ] = 256

@@ -3,6 +3,10 @@
 Each slot holds the hash of the prefix that ends there, computed from the slot before it as the page
 table names it. So a wrong page, a stale slot or a lost token changes every token that follows, and
 what a request must produce can be computed without any pool: `expected_tokens`.
+
+With a window, each slot of a second pool holds the hash of its own token and position, and the ones
+of the last `window` tokens are mixed into each prefix's hash. They are read as the window table
+names them.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,16 +24,24 @@ def _mix(prefix: int, token: int) -> int:
     return (prefix * 1_000_003 + token + 1) % 2_147_483_647
 
 
-def expected_tokens(prompt: Sequence[int], count: int) -> list[int]:
+def _mix_window(prefix: int, seen: Sequence[int]) -> int:
+    for each in seen:
+        prefix = _mix(prefix, each)
+    return prefix
+
+
+def expected_tokens(prompt: Sequence[int], count: int, window: int | None = None) -> list[int]:
     """The `count` tokens that follow `prompt`."""
     state = 7
-    for token in prompt:
-        state = _mix(state, token)
-    produced: list[int] = []
-    for _ in range(count):
-        produced.append(state % VOCAB)
-        state = _mix(state, produced[-1])
-    return produced
+    tokens: list[int] = []
+    for index in range(len(prompt) + count):
+        tokens.append(prompt[index] if index < len(prompt) else state % VOCAB)
+        state = _mix(state, tokens[-1])
+        if window:
+            first = max(0, index + 1 - window)
+            seen = [_mix(at, tokens[at]) for at in range(first, index + 1)]
+            state = _mix_window(state, seen)
+    return tokens[len(prompt) :]
 
 
 def hidden_state(state: int) -> list[int]:
@@ -53,10 +65,17 @@ class HashRunner:
     """
 
     def __init__(
-        self, num_slots: int, broken: frozenset[int] = frozenset(), host_slots: int = 0
+        self,
+        num_slots: int,
+        broken: frozenset[int] = frozenset(),
+        host_slots: int = 0,
+        window: int | None = None,
+        window_slots: int = 0,
     ) -> None:
         self.state = np.full(num_slots, -1, dtype=np.int64)
         self.host_state = np.full(host_slots, -1, dtype=np.int64)
+        self.window = window
+        self.window_state = np.full(window_slots, -1, dtype=np.int64)
         self.broken = broken
         self.last: dict[int, int] = {}  # the token that each request row yielded last
 
@@ -81,8 +100,10 @@ class HashRunner:
             before = length - extend
             state = 7 if before == 0 else int(self.state[self._slot(batch, row, before - 1)])
             hidden.append([])
-            for token, slot in zip(tokens, slots, strict=True):
+            for index, (token, slot) in enumerate(zip(tokens, slots, strict=True)):
                 state = _mix(state, token)
+                if self.window:
+                    state = self._see_window(batch, row, start + index, token, state)
                 self.state[slot] = state
                 hidden[-1].append(hidden_state(state))
             produced[row] = -1 if self.broken & set(tokens) else state % VOCAB
@@ -100,6 +121,21 @@ class HashRunner:
                 dtype=np.float32,
             )
         return HashStep(self, [(int(batch.req_rows[row]), produced[row]) for row in rows], pooled)
+
+    def _see_window(self, batch: ForwardBatch, row: int, index: int, token: int, state: int) -> int:
+        """Store token `index` of the batch for the window, and mix in what it sees."""
+        assert self.window
+        assert batch.window_table is not None
+        assert batch.window_slots is not None
+        position = int(batch.positions[index])
+        first, size = max(0, position + 1 - self.window), batch.page_size
+        seen = np.arange(first, position + 1)
+        pages = batch.window_table[row][seen // size]
+        assert (pages >= 0).all(), "a page within the window has been released"
+        slots = pages * size + seen % size
+        assert slots[-1] == batch.window_slots[index]
+        self.window_state[slots[-1]] = _mix(position, token)
+        return _mix_window(state, self.window_state[slots].tolist())
 
     def _check(self, batch: ForwardBatch, row: int, part: slice, length: int) -> list[int]:
         """The slots of a row's new tokens, which are to be where the page table says."""

@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pando_worker.memory.window_pages import WindowMemory
 from pando_worker.messages import FinishReason
 from tests.worker.scheduler.hash_model import expected_tokens, next_allowed
 from tests.worker.scheduler.world import World
@@ -26,6 +27,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         eviction_policy=st.sampled_from(["lru", "lfu", "fifo"]),
         host_tokens=st.sampled_from([0, 8, 32, 128]),
         host_write=st.sampled_from(["write-back", "write-through-selective"]),
+        window=st.sampled_from([None, 1, 3, 6, 13]),
+        spare_window_pages=st.integers(0, 12),
     )
     def start(
         self,
@@ -40,7 +43,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         eviction_policy: str,
         host_tokens: int,
         host_write: str,
+        window: int | None,
+        spare_window_pages: int,
     ) -> None:
+        windows = None
+        if window:  # at least what it needs with a page besides: chunks are then shorter
+            least = -(-(window - 1) // page_size) + 2
+            windows = WindowMemory(pages=least + spare_window_pages, window=window, chunk_tokens=12)
         self.world = World(
             pages=pages * 4 // page_size,
             page_size=page_size,
@@ -54,9 +63,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_passed_over=2,
             radix_cache=radix_cache,
             eviction_policy=eviction_policy,
-            host_pages=host_tokens // page_size,
+            host_pages=0 if windows else host_tokens // page_size,
             host_write=host_write,
+            windows=windows,
         )
+        self.window = window
         self.sent: dict[str, Sent] = {}
 
     # Prompts that share prefixes: runs of the same few tokens.
@@ -78,7 +89,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         stops: bool,
     ) -> None:
         prompt = [token for token, length in runs for _ in range(length)]
-        expected = expected_output(prompt, max_new_tokens, grammar)
+        expected = expected_output(prompt, max_new_tokens, grammar, self.window)
         stop = [expected[len(expected) // 2]] if stops else []
         if stop:
             expected = expected[: expected.index(stop[0]) + 1]
@@ -130,11 +141,13 @@ class Sent:
     expected: list[int]  # the tokens that it gets unless it is aborted
 
 
-def expected_output(prompt: list[int], count: int, grammar: str | None) -> list[int]:
+def expected_output(
+    prompt: list[int], count: int, grammar: str | None, window: int | None
+) -> list[int]:
     """What the hash model says one token at a time, as the grammar lets it."""
     produced: list[int] = []
     for index in range(count):
-        token = expected_tokens([*prompt, *produced], 1)[0]
+        token = expected_tokens([*prompt, *produced], 1, window)[0]
         if grammar == "even":
             token = next_allowed(token, lambda token: token % 2 == 0)
         elif grammar and 2 <= index < 7:

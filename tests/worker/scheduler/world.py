@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pando_worker.memory.window_pages import WindowMemory, WindowPages
 from pando_worker.messages import (
     Abort,
     CacheFlushed,
@@ -27,6 +28,7 @@ from pando_worker.runner.batch import ForwardBatch, ModelRunner, Step
 from pando_worker.scheduler.constrained import GrammarCompiler
 from pando_worker.scheduler.kv_manager import HostMemory, KVManager
 from pando_worker.scheduler.rates import Rate
+from pando_worker.scheduler.req import Req
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
 from tests.worker.scheduler.grammars import GrammarsForTests
@@ -45,6 +47,7 @@ class World:
         max_request_tokens: int = 10_000,
         host_pages: int = 0,
         host: HostMemory | None = None,  # instead of `host_pages`
+        windows: WindowMemory | None = None,
         runner: ModelRunner | None = None,
         grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -61,9 +64,15 @@ class World:
             radix_cache=self.settings.radix_cache,
             eviction_policy=self.settings.eviction_policy,
             host=host or self._host_memory(host_pages),
+            windows=windows,
         )
         self.batches: list[ForwardBatch] = []
-        self._runner = runner or HashRunner(pages * page_size, host_slots=host_pages * page_size)
+        self._runner = runner or HashRunner(
+            pages * page_size,
+            host_slots=host_pages * page_size,
+            window=windows.window if windows else None,
+            window_slots=windows.pages * page_size if windows else 0,
+        )
         self.grammars = GrammarsForTests()
         self.scheduler = Scheduler(self.settings, self.kv, self, grammars or self.grammars, clock)
         self.tokens: dict[str, list[int]] = {}
@@ -181,3 +190,23 @@ class World:
             owners += kv.rows.pages[req.row, req.tree_pages : req.num_pages].tolist()
         assert len(set(owners)) == len(owners), "a page has two owners"
         assert len(owners) + kv.allocator.num_free == kv.allocator.num_pages
+        if kv.windows:
+            self._check_window_pages(kv.windows, owners, list(holding.values()))
+
+    def _check_window_pages(
+        self, windows: WindowPages, owned: list[int], holding: list[Req]
+    ) -> None:
+        """Each window page is free or belongs to one page, which is not free; pinned is what
+        running requests see, and that is all there."""
+        held = windows.window_of[owned]
+        held = held[held >= 0]
+        assert len(held) == np.count_nonzero(windows.window_of >= 0), "of a page that is free"
+        assert len(np.unique(held)) == len(held), "a window page belongs to two pages"
+        assert len(held) + windows.allocator.num_free == windows.allocator.num_pages
+        pins = np.zeros_like(windows.pins)
+        for req in holding:
+            pins[self.kv.rows.pages[req.row, req.window_first : req.window_end]] += 1
+            assert req.window_end - req.window_first <= windows.most(req.num_tokens, 1)
+        assert np.array_equal(pins, windows.pins)
+        assert windows.num_pinned == np.count_nonzero(pins)
+        assert (windows.window_of[pins > 0] >= 0).all(), "a page within a window is released"

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from pando_worker.runner.batch import ForwardBatch
+from pando_worker.runner.batch import ForwardBatch, Int32, Int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -23,6 +23,19 @@ class AttentionLayer:
     sinks: Tensor | None = (
         None  # [heads], one more score a head that takes its share of the softmax
     )
+
+
+def page_numbers(batch: ForwardBatch, released: bool) -> tuple[Int32, Int64]:
+    """A batch's page table, [batch, max_pages], and where its new tokens go, [num_tokens].
+
+    Args:
+        released: of the layers that release pages behind their window: `TokenToKVPool.windowed`
+    """
+    if not released:
+        return batch.page_table, batch.out_slots
+    assert batch.window_table is not None, "the batch was made for a pool that all layers share"
+    assert batch.window_slots is not None
+    return batch.window_table, batch.window_slots
 
 
 class AttentionBackend(Protocol):

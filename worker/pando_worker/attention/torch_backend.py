@@ -3,18 +3,18 @@
 Decodes (rows with one new token) run in groups: the keys of a group are gathered into one padded
 batch, and the query heads that share a KV head become its query length, so nothing is repeated.
 Other rows run one by one, in blocks of queries that see just the keys that the block needs.
-Layers with a sliding window gather no keys from before it.
+Layers with a sliding window gather no keys from before it, where their pages may be released.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.backend import AttentionLayer, page_numbers
 from pando_worker.attention.scores import attend
 from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.runner.batch import ForwardBatch, Int32, Int64
@@ -26,6 +26,13 @@ QUERY_BLOCK = 256
 GROUP_BYTES = 16 * 2**20
 # Rows up to this length share a group; above, a group holds lengths within a factor of two.
 SHORT = 256
+
+
+class _Kind(NamedTuple):
+    """Layers that share a plan."""
+
+    window: int | None
+    released: bool  # their pages have numbers of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +75,22 @@ class TorchAttention:
         self._empty = pool.k[0].new_empty(0, dtype=dtype)
         self._group_tokens = max(1, GROUP_BYTES // (self._widths[0] * self._empty.itemsize))
         self._keys = self._values = self._empty  # scratch
-        self._out_slots = self._tensor(np.zeros(0, dtype=np.int64))
-        self._plans: dict[int | None, _Plan] = {}  # by window
+        self._kinds = [_Kind(layer.window, layer.index in pool.windowed) for layer in pool.layers]
+        self._out_slots: dict[bool, Tensor] = {}  # by _Kind.released
+        self._plans: dict[_Kind, _Plan] = {}
 
     def plan(self, batch: ForwardBatch) -> None:
-        self._out_slots = self._tensor(batch.out_slots)
-        windows = dict.fromkeys(layer.window for layer in self._pool.layers)
-        self._plans = {window: self._plan_window(batch, window) for window in windows}
+        numbers = {released: page_numbers(batch, released) for _, released in self._kinds}
+        self._out_slots = {kind: self._tensor(slots) for kind, (_, slots) in numbers.items()}
+        self._plans = {
+            kind: self._plan_window(batch, numbers[kind.released][0], kind.window)
+            for kind in dict.fromkeys(self._kinds)
+        }
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
-        self._pool.store(layer.index, self._out_slots, k, v)
-        plan = self._plans[layer.window]
+        kind = self._kinds[layer.index]
+        self._pool.store(layer.index, self._out_slots[kind.released], k, v)
+        plan = self._plans[kind]
         out = q.new_empty(len(q), layer.heads, layer.v_head_dim)
         for decodes in plan.decodes:
             out[decodes.tokens] = self._decode(q[decodes.tokens], decodes, layer)
@@ -124,7 +136,7 @@ class TorchAttention:
         self._pool.load(index, slots, keys, values)
         return keys, values
 
-    def _plan_window(self, batch: ForwardBatch, window: int | None) -> _Plan:
+    def _plan_window(self, batch: ForwardBatch, table: Int32, window: int | None) -> _Plan:
         # A row's first new token sees the earliest keys.
         seen = batch.seq_lens
         if window is not None:
@@ -132,14 +144,14 @@ class TorchAttention:
         is_decode = batch.extend_lens == 1
         ends = np.cumsum(batch.extend_lens, dtype=np.int64)
         decodes = [
-            self._plan_decodes(batch, rows, seen[rows], ends[rows] - 1)
+            self._plan_decodes(batch, table, rows, seen[rows], ends[rows] - 1)
             for rows in _groups(np.flatnonzero(is_decode), seen, self._group_tokens)
         ]
         extends = [
             _Extend(
                 first=int(ends[row] - batch.extend_lens[row]),
                 last=int(ends[row]),
-                slots=self._tensor(_slots(batch, np.array([row]), seen[[row]])),
+                slots=self._tensor(_slots(batch, table, np.array([row]), seen[[row]])),
             )
             for row in np.flatnonzero(~is_decode).tolist()
         ]
@@ -148,7 +160,7 @@ class TorchAttention:
         return _Plan(decodes, extends, self._band(longest, window) if extends else self._empty)
 
     def _plan_decodes(
-        self, batch: ForwardBatch, rows: Int64, seen: Int32, tokens: Int64
+        self, batch: ForwardBatch, table: Int32, rows: Int64, seen: Int32, tokens: Int64
     ) -> _Decodes:
         padded = np.arange(seen.max()) >= seen[:, None]
         mask = None
@@ -158,7 +170,7 @@ class TorchAttention:
         return _Decodes(
             # Mostly the group is the whole batch: then nothing needs picking out of it.
             tokens=slice(None) if len(rows) == len(batch.input_ids) else self._tensor(tokens),
-            slots=self._tensor(_slots(batch, rows, seen)),
+            slots=self._tensor(_slots(batch, table, rows, seen)),
             mask=mask,
         )
 
@@ -184,7 +196,7 @@ class TorchAttention:
         return torch.from_numpy(array).to(self._empty.device)
 
 
-def _slots(batch: ForwardBatch, rows: Int64, seen: Int32) -> Int64:
+def _slots(batch: ForwardBatch, table: Int32, rows: Int64, seen: Int32) -> Int64:
     """KV slots of the last `seen` tokens of each row, flat [rows * most seen].
 
     A row that sees fewer is padded with its own last token: the mask hides it, but a value that is
@@ -193,7 +205,7 @@ def _slots(batch: ForwardBatch, rows: Int64, seen: Int32) -> Int64:
     lengths = batch.seq_lens[rows]
     positions = (lengths - seen)[:, None] + np.arange(seen.max())
     positions = np.minimum(positions, lengths[:, None] - 1)
-    pages = np.take_along_axis(batch.page_table[rows], positions // batch.page_size, axis=1)
+    pages = np.take_along_axis(table[rows], positions // batch.page_size, axis=1)
     slots: Int64 = pages.astype(np.int64) * batch.page_size + positions % batch.page_size
     return slots.reshape(-1)
 

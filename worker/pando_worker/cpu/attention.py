@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.backend import AttentionLayer, page_numbers
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.runner.batch import ForwardBatch
@@ -32,14 +32,14 @@ class CpuAttention:
         self._plain = plain
         self._threads = threads
         self._uses_plain = False
+        self._kinds = {layer.index in pool.windowed for layer in pool.layers}
 
     def plan(self, batch: ForwardBatch) -> None:
         self._uses_plain = bool(batch.extend_lens.max() > MOST_NEW)
         if self._uses_plain:
             self._plain.plan(batch)
             return
-        self._out_slots = torch.from_numpy(batch.out_slots)
-        self._pages = torch.from_numpy(np.ascontiguousarray(batch.page_table))
+        self._numbers = {released: _tensors(batch, released) for released in self._kinds}
         self._lengths = torch.from_numpy(batch.seq_lens)
         self._extends = torch.from_numpy(batch.extend_lens)
         self._page_size = batch.page_size
@@ -48,8 +48,9 @@ class CpuAttention:
         if self._uses_plain:
             return self._plain.forward(q, k, v, layer)
         keys, values = self._pool.k[layer.index], self._pool.v[layer.index]
-        self._put(k, keys)
-        self._put(v, values)
+        pages, slots = self._numbers[layer.index in self._pool.windowed]
+        self._put(k, slots, keys)
+        self._put(v, slots, values)
         q = _token_rows(q)
         out = torch.empty(len(q), layer.heads, layer.v_head_dim)
         self._attend(
@@ -58,8 +59,8 @@ class CpuAttention:
             keys.data_ptr(),
             values.data_ptr(),
             out.data_ptr(),
-            self._pages.data_ptr(),
-            self._pages.stride(0),
+            pages.data_ptr(),
+            pages.stride(0),
             self._lengths.data_ptr(),
             self._extends.data_ptr(),
             None if layer.sinks is None else layer.sinks.data_ptr(),
@@ -76,11 +77,16 @@ class CpuAttention:
         )
         return out
 
-    def _put(self, x: Tensor, pool: Tensor) -> None:
+    def _put(self, x: Tensor, slots: Tensor, pool: Tensor) -> None:
         """x: [num_tokens, kv_heads, width]"""
-        x, slots = _token_rows(x), self._out_slots
-        width = pool.stride(0)
+        x, width = _token_rows(x), pool.stride(0)
         self._store(x.data_ptr(), x.stride(0), slots.data_ptr(), pool.data_ptr(), len(slots), width)
+
+
+def _tensors(batch: ForwardBatch, released: bool) -> tuple[Tensor, Tensor]:
+    """`page_numbers`, for the kernels."""
+    table, slots = page_numbers(batch, released)
+    return torch.from_numpy(np.ascontiguousarray(table)), torch.from_numpy(slots)
 
 
 def _token_rows(x: Tensor) -> Tensor:

@@ -2,9 +2,12 @@
 
 A slot holds one token; page p holds the slots [p * page_size, (p + 1) * page_size). The pool does
 not know who owns a slot: the page allocator hands them out.
+
+Layers that see only a window may have fewer slots, with numbers of their own: their pages are
+released behind the window (see `window_pages.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,10 +19,31 @@ from pando_worker.models.errors import DoesNotFit
 MIB = 2**20
 
 
-def kv_cell_bytes(layers: Sequence[AttentionLayer], dtype: torch.dtype) -> int:
+def kv_cell_bytes(layers: Iterable[AttentionLayer], dtype: torch.dtype) -> int:
     """KV memory of one token: over all layers, KV heads x (key and value) x element size."""
     widths = (layer.kv_heads * (layer.head_dim + layer.v_head_dim) for layer in layers)
     return sum(widths) * dtype.itemsize
+
+
+def windowed_layers(layers: Sequence[AttentionLayer], context_length: int) -> frozenset[int]:
+    """The layers, by index, that do not see all of the longest sequence."""
+    windows = ((layer.index, layer.window) for layer in layers)
+    return frozenset(index for index, window in windows if window and window < context_length)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowShare:
+    """What decides how much of the pool the window layers get."""
+
+    cell_bytes: int  # theirs, of the budget's
+    ratio: float  # tokens that they hold for one of the others
+    window: int  # the widest
+    chunk_tokens: int  # of a step at most
+    context_length: int
+
+    def least_tokens(self, page_size: int) -> int:
+        """For one request: its window and the step's tokens, none of them at a page's border."""
+        return self.window + self.chunk_tokens + 2 * page_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +63,43 @@ class KVBudget:
         Raises:
             DoesNotFit: not even one page does.
         """
-        left = self.memory_bytes - self.weight_bytes
-        tokens = int(left * self.mem_fraction_static) // self.cell_bytes
-        if self.max_total_tokens is not None:
-            tokens = min(tokens, self.max_total_tokens)
-        pages = tokens // self.page_size
-        if pages < 1:
+        tokens = self._whole_pages(self._capped(self._pool_bytes // self.cell_bytes))
+        if tokens < self.page_size:
             raise DoesNotFit(f"no room for a KV page of {self.page_size} tokens: {self}")
-        return pages * self.page_size
+        return tokens
+
+    def split(self, share: WindowShare) -> tuple[int, int]:
+        """Tokens of the pool, and of the window layers' own, where these release pages behind the
+        window; multiples of the page size. (0, 0) where one request might need as many of both:
+        then nothing is gained.
+
+        If all layers have a window, the other pages hold nothing: they are numbers by which
+        prefixes are known. Then the ratio tells how many there are, at least what the longest
+        request has.
+        """
+        full_bytes = self.cell_bytes - share.cell_bytes
+        tokens = int(self._pool_bytes / (full_bytes + share.ratio * share.cell_bytes))
+        if full_bytes == 0:
+            tokens = max(tokens, share.context_length)
+        tokens = self._capped(tokens)
+        least = -(-share.least_tokens(self.page_size) // self.page_size) * self.page_size
+        window_tokens = max(int(share.ratio * tokens), least)
+        window_tokens = min(window_tokens, self._pool_bytes // share.cell_bytes)
+        if full_bytes:
+            left = self._pool_bytes - window_tokens * share.cell_bytes
+            tokens = min(tokens, left // full_bytes)
+        tokens, window_tokens = self._whole_pages(tokens), self._whole_pages(window_tokens)
+        return (tokens, window_tokens) if least <= window_tokens < tokens else (0, 0)
+
+    @property
+    def _pool_bytes(self) -> int:
+        return int((self.memory_bytes - self.weight_bytes) * self.mem_fraction_static)
+
+    def _capped(self, tokens: int) -> int:
+        return tokens if self.max_total_tokens is None else min(tokens, self.max_total_tokens)
+
+    def _whole_pages(self, tokens: int) -> int:
+        return tokens // self.page_size * self.page_size
 
     def __str__(self) -> str:
         cap = "" if self.max_total_tokens is None else f", max_total_tokens {self.max_total_tokens}"
@@ -64,6 +117,8 @@ class TokenToKVPool:
 
     Attributes:
         layers: whose keys and values these are; layer i has `index` i
+        windowed: of these, by index, the ones that have `window_slots` slots, the others have all;
+            `ForwardBatch.window_table` and `window_slots` are for them
         k: of each layer, [num_slots, kv_heads, head_dim]
         v: of each layer, [num_slots, kv_heads, v_head_dim]
     """
@@ -74,14 +129,26 @@ class TokenToKVPool:
         num_slots: int,
         dtype: torch.dtype,
         device: torch.device,
+        *,
+        windowed: frozenset[int] = frozenset(),
+        window_slots: int = 0,
     ) -> None:
-        def empty(heads: int, width: int) -> Tensor:
-            return torch.empty((num_slots, heads, width), dtype=dtype, device=device)
+        def empty(layer: AttentionLayer, width: int) -> Tensor:
+            slots = window_slots if layer.index in windowed else num_slots
+            return torch.empty((slots, layer.kv_heads, width), dtype=dtype, device=device)
 
         assert [layer.index for layer in layers] == list(range(len(layers)))
+        assert bool(windowed) == (window_slots > 0)
         self.layers = layers
-        self.k = [empty(layer.kv_heads, layer.head_dim) for layer in layers]
-        self.v = [empty(layer.kv_heads, layer.v_head_dim) for layer in layers]
+        self.windowed = windowed
+        self.window_slots = window_slots
+        self.k = [empty(layer, layer.head_dim) for layer in layers]
+        self.v = [empty(layer, layer.v_head_dim) for layer in layers]
+
+    @property
+    def window(self) -> int:
+        """The widest of the windowed layers' windows; 0 where there are none."""
+        return max((self.layers[index].window or 0 for index in self.windowed), default=0)
 
     def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Put keys and values, as many as there are `slots`, [num_tokens], into these, in the

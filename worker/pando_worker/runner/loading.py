@@ -2,12 +2,20 @@
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from pando_worker.memory.kv_pool import KVBudget, TokenToKVPool, kv_cell_bytes
+from pando_worker.attention.backend import AttentionLayer
+from pando_worker.memory.kv_pool import (
+    KVBudget,
+    TokenToKVPool,
+    WindowShare,
+    kv_cell_bytes,
+    windowed_layers,
+)
 from pando_worker.models.config import ModelConfig, read_config
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.hub import resolve_model
@@ -34,6 +42,54 @@ _KV_DTYPES = {
     KVCacheDType.BFLOAT16: torch.bfloat16,
     KVCacheDType.FP8_E4M3: torch.float8_e4m3fn,
 }
+
+
+def _window_share(
+    settings: WorkerSettings,
+    layers: Sequence[AttentionLayer],
+    context_length: int,
+    kv_dtype: torch.dtype,
+    device: torch.device,
+) -> WindowShare | None:
+    """What decides how much of the pool the window layers get; None where all layers share one."""
+    windowed = windowed_layers(layers, context_length)
+    if not windowed or settings.window_ratio == 1:
+        return None
+    if settings.host_memory_gib:
+        log.info("layers with a window share the KV pool: the host tier copies all layers' pages")
+        return None
+    if device.type != "cpu":
+        log.info("layers with a window share the KV pool: flashinfer takes one page table")
+        return None
+    return WindowShare(
+        cell_bytes=kv_cell_bytes((layers[index] for index in windowed), kv_dtype),
+        ratio=settings.window_ratio,
+        window=max(layers[index].window or 0 for index in windowed),
+        chunk_tokens=settings.chunked_prefill_size,
+        context_length=context_length,
+    )
+
+
+def _capacities(
+    budget: KVBudget, share: WindowShare | None, group: ParallelGroup
+) -> tuple[int, int]:
+    """Tokens of the pool, and of the window layers' own, 0 where there is none; for all ranks.
+
+    Raises:
+        DoesNotFit: not even one page does.
+    """
+    shared = group.smallest(budget.capacity())
+    if share is None:
+        return shared, 0
+    tokens, window_tokens = map(group.smallest, budget.split(share))
+    if window_tokens:
+        return tokens, window_tokens
+    log.info(
+        "layers with a window share the KV pool: a request may need %d of its %d tokens for them",
+        share.least_tokens(budget.page_size),
+        shared,
+    )
+    return shared, 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +133,19 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         page_size=settings.page_size,
         max_total_tokens=settings.max_total_tokens,
     )
-    capacity_tokens = group.smallest(budget.capacity())
+    share = _window_share(settings, model.attention_layers, context_length, kv_dtype, device)
+    capacity_tokens, window_slots = _capacities(budget, share, group)
     load_weights(model, model_dir, device)
-    kv_pool = TokenToKVPool(model.attention_layers, capacity_tokens, kv_dtype, device)
+    kv_pool = TokenToKVPool(
+        model.attention_layers,
+        capacity_tokens,
+        kv_dtype,
+        device,
+        windowed=windowed_layers(model.attention_layers, context_length)
+        if window_slots
+        else frozenset(),
+        window_slots=window_slots,
+    )
     log.info(
         "%s loaded in %.1f s as %s; KV pool of %d tokens as %s: %s",
         model_dir,
@@ -89,6 +155,9 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         kv_dtype,
         budget,
     )
+    if window_slots:
+        told = "%d layers with windows up to %d hold %d tokens and release what is behind"
+        log.info(told, len(kv_pool.windowed), kv_pool.window, window_slots)
     return LoadedModel(
         config=config,
         context_length=context_length,

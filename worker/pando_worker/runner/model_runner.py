@@ -63,7 +63,11 @@ class TorchModelRunner:
                 weight_bytes=loaded.weight_bytes,
                 run=self._try,
                 decodes=lambda rows: trial_batch(
-                    cached=cached, extend=1, page_size=settings.page_size, rows=rows
+                    cached=cached,
+                    extend=1,
+                    page_size=settings.page_size,
+                    rows=rows,
+                    windows=bool(loaded.kv_pool.windowed),
                 ),
             )
 
@@ -107,7 +111,7 @@ class TorchModelRunner:
     def _warm_up(self, page_size: int) -> None:
         """Run one prefill and one decode, so that the first request does not pay for the first use
         of threads and kernels. They leave rubbish in page 0, which nobody owns yet."""
-        tokens = min(page_size, self.context_length)
+        tokens, windows = min(page_size, self.context_length), bool(self.kv_pool.windowed)
         for cached, extend in ((0, tokens), (tokens - 1, 1)):
-            batch = trial_batch(cached=cached, extend=extend, page_size=page_size)
+            batch = trial_batch(cached=cached, extend=extend, page_size=page_size, windows=windows)
             self.launch(batch).sample(None)

@@ -6,17 +6,28 @@ from pando_worker.runner.batch import ForwardBatch, SamplingBatch
 
 
 def trial_batch(
-    *, cached: int, extend: int, page_size: int, rows: int = 1, page: int = 0
+    *,
+    cached: int,
+    extend: int,
+    page_size: int,
+    rows: int = 1,
+    page: int = 0,
+    windows: bool = False,
 ) -> ForwardBatch:
-    """Rows that all lie in one page, where they leave rubbish, and sample after their tokens."""
+    """Rows that all lie in one page, where they leave rubbish, and sample after their tokens.
+
+    Args:
+        windows: there are window pages, and it is that page among them, too
+    """
     positions = np.tile(np.arange(cached, cached + extend, dtype=np.int64), rows)
+    slots, table = positions + page * page_size, np.full((rows, 1), page, dtype=np.int32)
     return ForwardBatch(
         input_ids=np.zeros(rows * extend, dtype=np.int64),
         positions=positions,
-        out_slots=positions + page * page_size,
+        out_slots=slots,
         extend_lens=np.full(rows, extend, dtype=np.int32),
         seq_lens=np.full(rows, cached + extend, dtype=np.int32),
-        page_table=np.full((rows, 1), page, dtype=np.int32),
+        page_table=table,
         page_size=page_size,
         req_rows=np.zeros(rows, dtype=np.int64),
         sample_rows=np.arange(rows, dtype=np.int64),
@@ -28,4 +39,6 @@ def trial_batch(
             seed=np.zeros(rows, dtype=np.int64),
             step=np.zeros(rows, dtype=np.int64),
         ),
+        window_table=table if windows else None,
+        window_slots=slots if windows else None,
     )

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from pando_worker.memory.window_pages import WindowMemory
 from pando_worker.runner.batch import ModelRunner
 from pando_worker.scheduler.constrained import GrammarCompiler
 from pando_worker.scheduler.kv_manager import HostMemory, KVManager
@@ -31,8 +32,21 @@ def make_scheduler(
         radix_cache=settings.radix_cache,
         eviction_policy=settings.eviction_policy,
         host=host_memory(settings, model),
+        windows=window_memory(settings, model),
     )
     return Scheduler(settings, kv, runner, grammars)
+
+
+def window_memory(settings: WorkerSettings, model: "TorchModelRunner") -> WindowMemory | None:
+    """What window layers have to work with; None where all layers share one pool."""
+    pool = model.kv_pool
+    if not pool.windowed:
+        return None
+    return WindowMemory(
+        pages=pool.window_slots // settings.page_size,
+        window=pool.window,
+        chunk_tokens=settings.chunked_prefill_size,
+    )
 
 
 def host_memory(settings: WorkerSettings, model: "TorchModelRunner") -> HostMemory | None:

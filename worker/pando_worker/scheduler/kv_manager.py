@@ -10,10 +10,10 @@ request. Within the row of an admitted request:
 so at any time free + evictable + protected + owned by requests = capacity, and with no request
 admitted protected and owned are 0.
 
-Layers that see only a window may have a pool of their own, smaller, in pages that are released behind
-the window (`WindowPages`). A request has them pinned for what its next step sees: they come as a step
-is planned (`grow`, `cover`) and go once it is launched (`slide`). A cached prefix is then of use only
-up to where the window pages before it are still there (`prefix_len`).
+Layers that see only a window may have a pool of their own, smaller, in pages that are released
+behind the window (`WindowPages`). A request pins those that its next step sees: they come as a step
+is planned (`grow`, `cover`) and go once it is launched (`slide`). A cached prefix is then of use
+only up to where the window pages before it are still there (`prefix_len`).
 
 With a host tier, cached pages may outlive their eviction in host memory. A request that finds them
 there gets pages of the device, into which they are copied before the batch that is launched next:
@@ -119,6 +119,21 @@ class KVManager:
     def hot_evicted_tokens(self) -> int:
         """Of these, the ones that were asked for again soon; see `GhostList`."""
         return self.cache.hot_evicted_tokens
+
+    @property
+    def window_capacity_tokens(self) -> int:
+        """Tokens that the pool of the layers with a window holds; 0 where they share the pool."""
+        return self.windows.allocator.num_pages * self.page_size if self.windows else 0
+
+    @property
+    def window_pinned_tokens(self) -> int:
+        """Of these, the ones that running requests see."""
+        return self.windows.num_pinned * self.page_size if self.windows else 0
+
+    @property
+    def window_cached_tokens(self) -> int:
+        """Of these, the ones that are kept for whoever continues from there."""
+        return self.windows.num_cached * self.page_size if self.windows else 0
 
     @property
     def host_capacity_tokens(self) -> int:

@@ -143,7 +143,11 @@ class Planner:
         reserve = Reserve(self._watermark_pages, 0).plus(
             reserved(holding, self.ratio.value, self._kv)
         )
-        if holding and self._kv.available_pages <= reserve.pages:
+        windows = self._kv.windows
+        full = self._kv.available_pages <= reserve.pages or (
+            windows is not None and windows.available <= reserve.window_pages
+        )
+        if holding and full:
             return  # the queue need not be put in order for nothing
         admitted = admit(
             self._order(self.waiting),
