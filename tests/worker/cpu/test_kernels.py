@@ -1,6 +1,7 @@
 """Each kernel against torch or attention written out in float64."""
 
 import ctypes
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -12,7 +13,16 @@ from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.ops import CpuOps
 from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.models.ops import TorchOps
-from tests.worker.model.test_attention import BATCHES, LAYERS, brute_force, case, rows_of
+from tests.worker.model.test_attention import (
+    BATCHES,
+    LAYERS,
+    WINDOWED,
+    brute_force,
+    case,
+    fill,
+    release_behind_windows,
+    rows_of,
+)
 
 PLAIN = TorchOps()
 
@@ -79,6 +89,7 @@ def test_rotation_equals_torch(ops: CpuOps, heads: int) -> None:
         torch.testing.assert_close(ops.rotate(x, c, s), PLAIN.rotate(x, c, s))
 
 
+@pytest.mark.parametrize("released", [False, True])
 @pytest.mark.parametrize("page_size", [1, 16])
 @pytest.mark.parametrize("rows", BATCHES.values(), ids=BATCHES.keys())
 def test_attention_equals_brute_force(
@@ -86,22 +97,30 @@ def test_attention_equals_brute_force(
     monkeypatch: pytest.MonkeyPatch,
     rows: list[tuple[int, int]],
     page_size: int,
+    released: bool,
 ) -> None:
     """Also where the backend would leave long prompts to torch."""
     monkeypatch.setattr(cpu_attention, "MOST_NEW", 10_000)
-    made = case(rows, page_size)
+    made, window_slots = case(rows, page_size), 0
+    if released:
+        batch, window_slots = release_behind_windows(made)
+        made = replace(made, batch=batch)
     torch.manual_seed(0)
     num_slots = max(int(slots.max()) for slots in made.slots) + 1
-    pool = TokenToKVPool(list(LAYERS.values()), num_slots, torch.float32, torch.device("cpu"))
+    pool = TokenToKVPool(
+        list(LAYERS.values()),
+        num_slots,
+        torch.float32,
+        torch.device("cpu"),
+        windowed=WINDOWED if released else frozenset(),
+        window_slots=window_slots,
+    )
     attention = CpuAttention(library, pool, TorchAttention(pool), threads=2)
     attention.plan(made.batch)
     for name, layer in LAYERS.items():
         keys = torch.randn(num_slots, layer.kv_heads, layer.head_dim)
         values = torch.randn(num_slots, layer.kv_heads, layer.v_head_dim)
-        pool.k[layer.index].fill_(torch.nan)  # what nobody stored
-        pool.v[layer.index].fill_(torch.nan)
-        for slots, (cached, _) in zip(made.slots, rows, strict=True):
-            pool.store(layer.index, slots[:cached], keys[slots[:cached]], values[slots[:cached]])
+        fill(pool, layer, made, keys, values)
         new = torch.from_numpy(made.batch.out_slots)
         # As the layers hand them over: parts of one tensor for queries and keys.
         qk = torch.cat((torch.randn(len(new), layer.heads, layer.head_dim), keys[new]), dim=1)

@@ -1,7 +1,7 @@
 """The torch backend against attention written out in float64, for all that a layer may ask."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -125,29 +125,81 @@ def brute_force(q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tenso
     return torch.einsum("hqk,khd->qhd", weights / total, v)
 
 
+WINDOWED = frozenset(
+    layer.index for layer in LAYERS.values() if layer.window and layer.window <= 40
+)
+
+
+def release_behind_windows(made: Case) -> tuple[ForwardBatch, int]:
+    """The batch for a pool in which the layers of `WINDOWED` have window pages of their own, and
+    only those that they see; how many slots that takes."""
+    batch = made.batch
+    first = np.maximum(batch.seq_lens - batch.extend_lens + 1 - 40, 0) // batch.page_size
+    end = -(-batch.seq_lens // batch.page_size)
+    index = np.arange(batch.page_table.shape[1])
+    seen = (index >= first[:, None]) & (index < end[:, None])
+    table = np.full_like(batch.page_table, -1)
+    table[seen] = np.random.default_rng(1).permutation(int(seen.sum()))
+    rows = np.repeat(np.arange(len(table)), batch.extend_lens)
+    pages = table[rows, batch.positions // batch.page_size].astype(np.int64)
+    slots = pages * batch.page_size + batch.positions % batch.page_size
+    split = replace(batch, window_table=table, window_slots=slots)
+    return split, int(seen.sum()) * batch.page_size
+
+
+def fill(pool: TokenToKVPool, layer: AttentionLayer, made: Case, k: Tensor, v: Tensor) -> None:
+    """Store what is cached of all rows, and what is not finite everywhere else.
+
+    Args:
+        k: and `v`, of all slots of the page table
+    """
+    batch, index = made.batch, layer.index
+    pool.k[index].fill_(torch.nan)
+    pool.v[index].fill_(torch.nan)
+    for row, slots in enumerate(made.slots):
+        cached = slots[: len(slots) - int(batch.extend_lens[row])]
+        to = cached
+        if index in pool.windowed:
+            assert batch.window_table is not None
+            where = np.arange(len(cached))
+            pages = batch.window_table[row, where // batch.page_size].astype(np.int64)
+            to = torch.from_numpy(pages * batch.page_size + where % batch.page_size)
+            cached, to = cached[pages >= 0], to[pages >= 0]
+        pool.store(index, to, k[cached], v[cached])
+
+
 def rows_of(batch: ForwardBatch, tokens: Tensor) -> Iterator[Tensor]:
     yield from torch.split(tokens, batch.extend_lens.tolist())
 
 
+@pytest.mark.parametrize("released", [False, True])
 @pytest.mark.parametrize("page_size", [1, 16])
 @pytest.mark.parametrize("rows", BATCHES.values(), ids=BATCHES.keys())
-def test_attention_equals_brute_force(rows: list[tuple[int, int]], page_size: int) -> None:
-    """All layers share one pool and one plan, as in a model whose layers differ."""
-    made = case(rows, page_size)
+def test_attention_equals_brute_force(
+    rows: list[tuple[int, int]], page_size: int, released: bool
+) -> None:
+    """All layers share one pool and one plan, as in a model whose layers differ; or some release
+    pages behind their windows."""
+    made, window_slots = case(rows, page_size), 0
+    if released:
+        batch, window_slots = release_behind_windows(made)
+        made = replace(made, batch=batch)
     torch.manual_seed(0)
     num_slots = max(int(slots.max()) for slots in made.slots) + 1
-    pool = TokenToKVPool(list(LAYERS.values()), num_slots, torch.float32, CPU)
+    pool = TokenToKVPool(
+        list(LAYERS.values()),
+        num_slots,
+        torch.float32,
+        CPU,
+        windowed=WINDOWED if released else frozenset(),
+        window_slots=window_slots,
+    )
     attention = TorchAttention(pool)
     attention.plan(made.batch)
     for name, layer in LAYERS.items():
         whole_k = torch.randn(num_slots, layer.kv_heads, layer.head_dim)
         whole_v = torch.randn(num_slots, layer.kv_heads, layer.v_head_dim)
-        pool.k[layer.index].fill_(torch.nan)  # what nobody stored
-        pool.v[layer.index].fill_(torch.nan)
-        for slots, (cached, _) in zip(made.slots, rows, strict=True):
-            pool.store(
-                layer.index, slots[:cached], whole_k[slots[:cached]], whole_v[slots[:cached]]
-            )
+        fill(pool, layer, made, whole_k, whole_v)
         new = torch.from_numpy(made.batch.out_slots)
         q = torch.randn(len(new), layer.heads, layer.head_dim)
         out = attention.forward(q, whole_k[new], whole_v[new], layer)

@@ -1,38 +1,51 @@
 """Every family of models through scheduler, pools, cache and sampler: the tokens of transformers,
-in a pool so small that requests are retracted and start over."""
+in a pool so small that requests are retracted and start over, and released behind windows."""
 
 from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
 
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
+from pando_worker.scheduler.assembly import window_memory
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference, prompt
+from tests.worker.model.conftest import References
 from tests.worker.scheduler.world import World
 
 PAGES, PAGE_SIZE = 14, 4
 
 
-def engine(model: Path, context_length: int | None) -> World:
+def engine(model: Path, context_length: int | None, pages: int = PAGES, **changes: Any) -> World:
     settings = WorkerSettings(
         model=str(model),
         page_size=PAGE_SIZE,
-        max_total_tokens=PAGES * PAGE_SIZE,
+        max_total_tokens=pages * PAGE_SIZE,
         context_length=context_length,
         threads=1,
-        cpu_kernels="off",
+        cpu_kernels=changes.pop("cpu_kernels", "off"),
+        chunked_prefill_size=8,
+        **changes,
     )
+    runner = TorchModelRunner(settings)
+    for tensor in (*runner.kv_pool.k, *runner.kv_pool.v):
+        tensor[PAGE_SIZE:] = torch.nan  # what nobody stored; a trial has used the first page
     return World(
-        pages=PAGES,
+        pages=pages,
         page_size=PAGE_SIZE,
         chunked_prefill_size=8,
         new_token_ratio=0.01,
         watermark=0,
-        runner=ThreadedRunner(TorchModelRunner(settings)),
+        runner=ThreadedRunner(runner),
+        windows=window_memory(settings, runner),
     )
 
 
 def test_retracted_requests_get_the_tokens_of_transformers(family: Reference) -> None:
-    world = engine(family.path, family.context_length)
+    # Half as many window pages would be the limit, and leave room in the others.
+    world = engine(family.path, family.context_length, window_ratio=0.9)
     prompts = {f"r{index}": prompt(9, seed=index) for index in range(3)}
     for rid, tokens in prompts.items():
         world.send(rid, tokens, max_new_tokens=18)
@@ -43,3 +56,37 @@ def test_retracted_requests_get_the_tokens_of_transformers(family: Reference) ->
     for rid, tokens in prompts.items():
         assert world.tokens[rid] == family.greedy(tokens, 18)
     assert world.tokens["again"] == family.greedy(prompts["r0"], 18)[8:12]
+
+
+@pytest.mark.parametrize("kernels", ["off", "on"])
+@pytest.mark.parametrize("name", ["mistral, window", "mixtral", "gemma2", "gemma3", "gpt-oss"])
+def test_tokens_are_right_where_pages_are_released_behind_the_window(
+    reference_of: References, name: str, kernels: str
+) -> None:
+    """One request after the other, so that each hits what the ones before it left: whole turns, the
+    middle of a prompt, and what had to go."""
+    family = reference_of(name)
+    world = engine(family.path, family.context_length, 60, cpu_kernels=kernels)
+    assert world.kv.windows, "the layers share one pool"
+    capacity = world.kv.windows.allocator.num_pages
+    world.send("long", prompt(40), max_new_tokens=60)
+    most = 0
+    while not world.scheduler.is_idle:
+        world.step()
+        world.check_ownership()
+        most = max(most, world.kv.windows.num_pinned)
+    assert most < 100 // PAGE_SIZE / 2
+    turns = [*prompt(40), *world.tokens["long"]]
+    prompts = {
+        "next turn": [*turns, 5, 6],
+        "middle": [*turns[:26], 7, 8],
+        "other": prompt(4 * capacity - 30, seed=9),
+        "all again": [*turns, 9],
+    }
+    for rid, tokens in prompts.items():
+        world.send(rid, tokens, max_new_tokens=7)
+        world.run()
+    assert world.cached["next turn"] == 96
+    assert world.tokens["long"] == family.greedy(prompt(40), 60)
+    for rid, tokens in prompts.items():
+        assert world.tokens[rid] == family.greedy(tokens, 7), rid

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from pando_worker.memory.kv_pool import KVBudget, TokenToKVPool, kv_cell_bytes
+from pando_worker.attention.backend import AttentionLayer
+from pando_worker.memory.kv_pool import (
+    KVBudget,
+    TokenToKVPool,
+    WindowShare,
+    kv_cell_bytes,
+    windowed_layers,
+)
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import DoesNotFit, UnsupportedModel
 from pando_worker.models.loader import build_model
@@ -47,6 +54,52 @@ def test_max_total_tokens_caps_and_never_raises_the_capacity() -> None:
 def test_less_than_a_page_does_not_fit_and_the_error_says_why(too_small: KVBudget) -> None:
     with pytest.raises(DoesNotFit, match=r"no room for a KV page of \d+ tokens: weights .* MiB"):
         too_small.capacity()
+
+
+def share(**changes: float) -> WindowShare:
+    fields = {"cell_bytes": 60, "ratio": 0.5, "window": 4, "chunk_tokens": 8, "context_length": 900}
+    return WindowShare(**fields | changes)  # type: ignore[arg-type]
+
+
+def test_window_layers_get_their_ratio_of_the_tokens() -> None:
+    # 4,000 bytes = 40 a token of the others + half of 60: 57.1 tokens, and half of these.
+    assert budget(page_size=1).split(share()) == (57, 28)
+    assert budget(page_size=4).split(share()) == (56, 28)
+    assert budget(page_size=4, cap=44).split(share()) == (44, 20)
+
+
+def test_window_layers_get_at_least_what_one_request_needs() -> None:
+    # A window of 4, a chunk of 30 and two pages: 42 tokens, 2,520 bytes; the rest is 40 a token.
+    assert budget(page_size=4).split(share(chunk_tokens=30, ratio=0.1)) == (0, 0)
+    assert budget(page_size=4).split(share(chunk_tokens=10, ratio=0.1)) == (64, 24)
+
+
+def test_pages_without_other_layers_are_numbers_enough_for_the_longest_request() -> None:
+    only = share(cell_bytes=100)
+    assert budget(page_size=4).split(only) == (900, 40)
+    assert budget(page_size=4).split(share(cell_bytes=100, context_length=50)) == (80, 40)
+    assert budget(page_size=4, cap=60).split(only) == (60, 28)
+
+
+def test_windows_that_hide_nothing_leave_all_layers_in_one_pool() -> None:
+    def layer(index: int, window: int | None) -> AttentionLayer:
+        return AttentionLayer(
+            index=index, heads=1, kv_heads=1, head_dim=8, v_head_dim=8, scale=1.0, window=window
+        )
+
+    layers = [layer(0, 16), layer(1, None), layer(2, 64)]
+    assert windowed_layers(layers, 64) == {0}
+    assert windowed_layers(layers, 65) == {0, 2}
+    pool = TokenToKVPool(
+        layers,
+        40,
+        torch.float32,
+        torch.device("cpu"),
+        windowed=windowed_layers(layers, 64),
+        window_slots=24,
+    )
+    assert [len(tensor) for tensor in (*pool.k, *pool.v)] == [24, 40, 40] * 2
+    assert pool.window == 16
 
 
 def test_pool_takes_the_bytes_that_the_cell_size_says(tmp_path: Path) -> None:

@@ -1,0 +1,114 @@
+"""Window pages against brute force: what a request can continue from, and who goes first."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pando_worker.memory.page_allocator import Pages
+from pando_worker.memory.window_pages import WindowMemory, WindowPages
+
+
+def window_pages(
+    window: int, page_size: int, *, pages: int = 40, num_pages: int = 60
+) -> WindowPages:
+    memory = WindowMemory(pages=pages, window=window, chunk_tokens=16)
+    return WindowPages(memory, num_pages, page_size)
+
+
+def numbers(*pages: int) -> Pages:
+    return np.array(pages, dtype=np.int32)
+
+
+@given(
+    present=st.lists(st.booleans(), max_size=30),
+    window=st.integers(1, 20),
+    page_size=st.sampled_from([1, 2, 4]),
+)
+def test_a_prefix_is_usable_as_far_as_the_next_token_sees_all_its_keys(
+    present: list[bool], window: int, page_size: int
+) -> None:
+    windows = window_pages(window, page_size)
+    pages = np.random.default_rng(0).permutation(60)[: len(present)].astype(np.int32)
+    windows.grow(pages[present])
+
+    def can_continue_from(count: int) -> bool:
+        position = count * page_size  # of the next token
+        seen = range(max(0, position - window + 1), position)
+        return all(present[key // page_size] for key in seen)
+
+    expected = max(count for count in range(len(present) + 1) if can_continue_from(count))
+    assert windows.usable(pages) == expected
+    assert windows.first_seen(expected) == max(0, expected * page_size + 1 - window) // page_size
+
+
+@given(tokens=st.integers(1, 60), window=st.integers(1, 20), page_size=st.sampled_from([1, 2, 4]))
+def test_what_is_kept_holds_what_is_seen_from_the_last_whole_page(
+    tokens: int, window: int, page_size: int
+) -> None:
+    windows = window_pages(window, page_size)
+    kept = windows.first_kept(tokens)
+    for end in (tokens, tokens - 1):  # the last token may be dropped
+        assert kept <= windows.first_seen(end // page_size)
+        assert kept <= max(0, end + 1 - window) // page_size
+    assert -(-tokens // page_size) - kept <= windows.most(tokens, 1)
+
+
+def test_the_least_recently_unpinned_go_first_and_pinned_ones_stay() -> None:
+    windows = window_pages(4, 1, pages=6, num_pages=12)
+    old, new, pinned = numbers(0, 1), numbers(2, 3), numbers(4, 5)
+    for pages in (old, new, pinned):
+        windows.grow(pages)
+    windows.unpin(old)
+    windows.unpin(new)
+    windows.grow(numbers(6, 7))
+    assert (windows.window_of[old] == -1).all()
+    assert (windows.window_of[new] >= 0).all()
+    assert (windows.available, windows.num_cached) == (2, 2)
+    windows.grow(numbers(8, 9))
+    with pytest.raises(MemoryError):
+        windows.grow(numbers(10))
+
+
+def test_a_page_that_two_requests_see_stays_until_both_are_past_it() -> None:
+    windows = window_pages(4, 1, pages=6)
+    pages = numbers(7, 8)
+    windows.grow(pages)
+    windows.pin(pages)
+    windows.unpin(pages)
+    assert windows.num_pinned == 2
+    with pytest.raises(ValueError, match="in use"):
+        windows.drop(pages)
+    windows.unpin(pages)
+    windows.drop(pages)
+    assert windows.allocator.num_free == 6
+    windows.check_idle()
+
+
+def test_moved_window_pages_fill_gaps_only() -> None:
+    windows = window_pages(4, 1, pages=6)
+    mine, cached = numbers(0, 1, 2), numbers(10, 11, 12)
+    windows.grow(mine)
+    windows.grow(numbers(11))
+    before = windows.window_of.copy()
+    windows.unpin(mine)
+    windows.move(mine, cached)
+    assert windows.window_of[cached].tolist() == before[[0, 11, 2]].tolist()
+    assert windows.window_of[mine].tolist() == [-1, before[1], -1]
+
+
+def test_a_lost_window_page_is_noticed_when_idle() -> None:
+    windows = window_pages(4, 1)
+    windows.grow(numbers(3))
+    with pytest.raises(RuntimeError, match="1 pages are pinned"):
+        windows.check_idle()
+    windows.unpin(numbers(3))
+    windows.check_idle()
+    windows.window_of[3] = -1
+    with pytest.raises(RuntimeError, match="1 are neither free nor held"):
+        windows.check_idle()
+
+
+def test_too_few_for_one_window_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 window pages of 4 tokens do not hold a window of 8"):
+        window_pages(8, 4, pages=3)
