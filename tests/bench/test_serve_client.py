@@ -127,6 +127,14 @@ async def test_calibration_learns_what_the_endpoint_counts_for_a_word() -> None:
     assert record.prompt_tokens == 101
 
 
+async def test_an_endpoint_that_does_not_count_cannot_be_calibrated() -> None:
+    async with timed_server(Plan(prompt_tokens=7)) as server:
+        client = client_of(server)
+        with pytest.raises(CalibrationError, match="counts 7 tokens for 40 words, 7 for 400"):
+            await calibrate(client)
+        await client.close()
+
+
 async def test_calibration_says_why_it_failed() -> None:
     async with timed_server(Plan(status=401)) as server:
         client = client_of(server)
