@@ -27,6 +27,7 @@ from pando_worker.memory.tree_node import (
     TreeNode,
     common_prefix,
     cut,
+    path_down,
 )
 
 __all__ = ["Match", "RadixCache", "Tokens", "TreeNode"]
@@ -148,7 +149,7 @@ class RadixCache:
         """
         match = self.match_prefix(key)
         known = start = len(match.pages)
-        for node in _path_down(match.node, match.end):  # computed anew instead of loaded
+        for node in path_down(match.node, match.end):  # computed anew instead of loaded
             count = node.num_pages
             self._arrive(node, pages[start : start + count].copy())
             start += count
@@ -169,7 +170,7 @@ class RadixCache:
         `match.node` is locked, and `match.host_pages` can be had by evicting others.
         """
         assert self._host is not None
-        nodes = _path_down(match.node, match.end)
+        nodes = path_down(match.node, match.end)
         for node in nodes:
             self._host.begin_load(node)
         self.evict(match.host_pages - self._allocator.num_free)
@@ -392,13 +393,3 @@ class RadixCache:
             )
             stack.extend((child, depth + 1) for child in node.children.values())
         return "\n".join(lines)
-
-
-def _path_down(above: TreeNode, end: TreeNode) -> list[TreeNode]:
-    """The nodes below `above` down to `end`."""
-    path: list[TreeNode] = []
-    while end is not above:
-        path.append(end)
-        assert end.parent is not None
-        end = end.parent
-    return path[::-1]
