@@ -53,9 +53,13 @@ class WorkerSettings(BaseSettings):
         Field(description="where routers reach it; http://host:port by default"),
     ] = None
 
-    device: Annotated[Literal["cpu"], Field(description="where the model runs")] = "cpu"
+    device: Annotated[
+        Literal["cpu", "cuda"],
+        Field(description="where the model runs; on cuda, each rank has a GPU of its own"),
+    ] = "cpu"
     dtype: Annotated[
-        DType, Field(description="of weights and activations; auto is float32 on CPU")
+        DType,
+        Field(description="of weights and activations; auto is float32 on CPU, bfloat16 on CUDA"),
     ] = DType.AUTO
     kv_cache_dtype: Annotated[
         KVCacheDType,
@@ -77,9 +81,31 @@ class WorkerSettings(BaseSettings):
         ),
     ] = "auto"
 
+    attention_backend: Annotated[
+        Literal["auto", "torch", "flashinfer"],
+        Field(
+            description="what computes attention, norms and the like on CUDA: auto is flashinfer"
+            " where it is installed and can, else torch; flashinfer insists; torch is the one on"
+            " CPU, and CUDA graphs are not for it"
+        ),
+    ] = "auto"
+    cuda_graph_max_batch: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="largest batch of decodes that runs as a CUDA graph, 0 for none; graphs are"
+            " captured at the start for some batch sizes up to it",
+        ),
+    ] = 256
+
     memory_gib: Annotated[
-        float, Field(gt=0, description="memory for weights and KV pool together, in GiB")
-    ] = 2.0
+        float | None,
+        Field(
+            gt=0,
+            description="memory for weights and KV pool of all ranks together, in GiB; by default 2"
+            " on CPU, and what is free on the GPUs on CUDA, which have to have as much",
+        ),
+    ] = None
     mem_fraction_static: Annotated[
         float,
         Field(gt=0, lt=1, description="share of the memory left after the weights for the KV pool"),
@@ -193,6 +219,12 @@ class WorkerSettings(BaseSettings):
                 f"chunked_prefill_size ({self.chunked_prefill_size}) is below page_size"
                 f" ({self.page_size})"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _flashinfer_has_a_gpu(self) -> "WorkerSettings":
+        if self.attention_backend == "flashinfer" and self.device != "cuda":
+            raise ValueError(f"attention_backend 'flashinfer' is for cuda, not for {self.device!r}")
         return self
 
     @model_validator(mode="after")

@@ -76,7 +76,7 @@ def test_rotation_equals_torch(ops: CpuOps, heads: int) -> None:
     cos, sin = torch.randn(9, 1, 16), torch.randn(9, 1, 16)
     for x in (qkv, qkv[:, :heads], qkv[..., :8].contiguous(), qkv[..., :8]):
         c, s = cos[..., : x.shape[-1]].contiguous(), sin[..., : x.shape[-1]].contiguous()
-        torch.testing.assert_close(ops.rotate(x, c, s), PLAIN.rotate(x, c, s))
+        torch.testing.assert_close(ops.rotate(x, (c, s)), PLAIN.rotate(x, (c, s)))
 
 
 @pytest.mark.parametrize("page_size", [1, 16])

@@ -147,7 +147,7 @@ def test_fixed_decodes_equal_brute_force_also_with_rows_of_padding(page_size: in
     fixed = graphs.at(8)
     whole = padded(made.batch, 8, page=len(pool.k[0]) // page_size - 1)
     fixed.plan(whole)
-    slots = [*made.slots, *torch.from_numpy(whole.out_slots[-2:]).split(1)]
+    slots = [*made.slots, *torch.split(torch.from_numpy(whole.out_slots[-2:]), 1)]
     assert_brute_force(fixed, pool, whole, slots)
 
 

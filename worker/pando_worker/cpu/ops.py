@@ -5,7 +5,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from pando_worker.models.ops import TorchOps
+from pando_worker.models.ops import Angles, TorchOps
 
 
 class CpuOps:
@@ -53,16 +53,26 @@ class CpuOps:
         self._rms_norm(x.data_ptr(), size, weight.data_ptr(), 0.0, out.data_ptr(), rows, size, eps)
         return out
 
+    def add_rms_norm(
+        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        total = x + added
+        return total, self.rms_norm(total, weight, eps)
+
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         rows, width = gate_up.shape[0], gate_up.shape[1] // 2
         out = torch.empty(rows, width)
         self._gated(gate_up.data_ptr(), out.data_ptr(), rows, width, 0, self._threads)
         return out
 
-    def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def angles(self, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Angles:
+        return self._plain.angles(cos, sin, dtype)
+
+    def rotate(self, x: Tensor, angles: Angles) -> Tensor:
         tokens, heads, dim = x.shape
         if x.stride(2) != 1 or x.stride(1) != dim:
-            return self._plain.rotate(x, cos, sin)
+            return self._plain.rotate(x, angles)
+        cos, sin = angles
         out = torch.empty(tokens, heads, dim)
         self._rotate(
             x.data_ptr(),

@@ -32,6 +32,7 @@ class KVBudget:
     cell_bytes: int
     page_size: int
     max_total_tokens: int | None = None
+    spare_pages: int = 0  # that the pool has beyond its capacity
 
     def capacity(self) -> int:
         """Tokens of the pool, a multiple of the page size.
@@ -41,6 +42,7 @@ class KVBudget:
         """
         left = self.memory_bytes - self.weight_bytes
         tokens = int(left * self.mem_fraction_static) // self.cell_bytes
+        tokens -= self.spare_pages * self.page_size
         if self.max_total_tokens is not None:
             tokens = min(tokens, self.max_total_tokens)
         pages = tokens // self.page_size
@@ -51,8 +53,8 @@ class KVBudget:
     def __str__(self) -> str:
         cap = "" if self.max_total_tokens is None else f", max_total_tokens {self.max_total_tokens}"
         return (
-            f"weights {self.weight_bytes / MIB:.1f} MiB of memory_gib {self.memory_bytes / MIB:.1f}"
-            f" MiB, mem_fraction_static {self.mem_fraction_static} of the rest for the pool,"
+            f"weights {self.weight_bytes / MIB:.1f} MiB of {self.memory_bytes / MIB:.1f} MiB,"
+            f" mem_fraction_static {self.mem_fraction_static} of the rest for the pool,"
             f" {self.cell_bytes} bytes a token{cap}"
         )
 

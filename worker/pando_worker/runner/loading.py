@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pando_worker.cuda.device import find_device, memory_for_model
 from pando_worker.memory.kv_pool import KVBudget, TokenToKVPool, kv_cell_bytes
 from pando_worker.models.config import ModelConfig, read_config
 from pando_worker.models.errors import UnsupportedModel
@@ -22,9 +23,13 @@ if TYPE_CHECKING:  # transformers takes seconds to import, and most models do no
 
 log = logging.getLogger("pando.worker.runner")
 
-_DTYPES = {
+_AUTO_DTYPES = {
     # Measured on a CPU without half-precision units: bfloat16 prefills 8 times slower, float16 4.
-    DType.AUTO: torch.float32,
+    "cpu": torch.float32,
+    "cuda": torch.bfloat16,
+}
+
+_DTYPES = {
     DType.FLOAT32: torch.float32,
     DType.BFLOAT16: torch.bfloat16,
     DType.FLOAT16: torch.float16,
@@ -46,7 +51,7 @@ class LoadedModel:
     weight_bytes: int  # this rank's
     ops: ChosenOps  # what the model's layers compute with
     kv_pool: TokenToKVPool
-    capacity_tokens: int  # of the pool, a multiple of the page size
+    capacity_tokens: int  # of the pool, a multiple of the page size; on CUDA it has a page more
 
 
 def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
@@ -56,7 +61,8 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         ModelError: it is not found, not supported, broken or does not fit.
     """
     started = time.monotonic()
-    device, dtype = torch.device(settings.device), _DTYPES[settings.dtype]
+    device = find_device(settings.device, group.rank, group.size)
+    dtype = _DTYPES.get(settings.dtype, _AUTO_DTYPES[settings.device])
     kv_dtype = _KV_DTYPES.get(settings.kv_cache_dtype, dtype)
     model_dir = resolve_model(settings.model)
     config = read_config(model_dir, settings.model_impl)
@@ -69,17 +75,23 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
 
     ops = ChosenOps(TorchOps())
     model = build_model(config, dtype, device, group, context_length, ops)
+    gib = settings.memory_gib
+    wanted = None if gib is None else int(gib * 2**30) // group.size
+    # A page that nobody owns, for the rows that fill up a CUDA graph.
+    spare_pages = 1 if device.type == "cuda" else 0
     budget = KVBudget(
-        memory_bytes=int(settings.memory_gib * 2**30) // group.size,
+        memory_bytes=memory_for_model(device, wanted),
         weight_bytes=weight_bytes(model),
         mem_fraction_static=settings.mem_fraction_static,
         cell_bytes=kv_cell_bytes(model.attention_layers, kv_dtype),
         page_size=settings.page_size,
         max_total_tokens=settings.max_total_tokens,
+        spare_pages=spare_pages,
     )
     capacity_tokens = group.smallest(budget.capacity())
     load_weights(model, model_dir, device)
-    kv_pool = TokenToKVPool(model.attention_layers, capacity_tokens, kv_dtype, device)
+    num_slots = capacity_tokens + spare_pages * settings.page_size
+    kv_pool = TokenToKVPool(model.attention_layers, num_slots, kv_dtype, device)
     log.info(
         "%s loaded in %.1f s as %s; KV pool of %d tokens as %s: %s",
         model_dir,

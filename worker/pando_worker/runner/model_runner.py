@@ -7,9 +7,11 @@ from torch import Tensor
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cpu.choice import choose_cpu_path
+from pando_worker.cuda.choice import capture_graphs, choose_attention
 from pando_worker.memory.host_pool import make_host_pool
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.batch import ForwardBatch
+from pando_worker.runner.cuda_graph import CudaGraphRunner
 from pando_worker.runner.future_tokens import FutureTokens
 from pando_worker.runner.loading import load_model
 from pando_worker.runner.logprobs import prompt_logprobs
@@ -51,8 +53,13 @@ class TorchModelRunner:
         self._futures = FutureTokens(settings.max_running_requests, loaded.device)
         plain = TorchAttention(loaded.kv_pool, loaded.dtype)
         self._attention: AttentionBackend = plain
+        self._graphs: CudaGraphRunner | None = None
+        if loaded.device.type == "cuda":
+            self._attention = choose_attention(settings, loaded, plain)
         self._warm_up(settings.page_size)
-        if loaded.device.type == "cpu":
+        if loaded.device.type == "cuda":
+            self._graphs = capture_graphs(settings, loaded, self._attention, self._futures)
+        else:
             cached = min(settings.page_size, self.context_length) - 1
             self._attention = choose_cpu_path(
                 settings.cpu_kernels,
@@ -84,6 +91,8 @@ class TorchModelRunner:
     def _run(self, batch: ForwardBatch) -> Tensor:
         """Final hidden states, [num_tokens, hidden_size]; keys and values go to the pool."""
         self.host_pool.copy(batch.stores, batch.loads)
+        if self._graphs is not None and (replayed := self._graphs.run(batch)) is not None:
+            return replayed
         self._attention.plan(batch)
         hidden: Tensor = self._model(
             self._futures.resolve(batch.input_ids),
