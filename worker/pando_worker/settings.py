@@ -34,6 +34,12 @@ class WorkerSettings(BaseSettings):
             " decoders; auto takes transformers for what pando lacks"
         ),
     ] = "auto"
+    load_format: Annotated[
+        Literal["safetensors", "dummy"],
+        Field(
+            description="dummy: random weights for measurements, of which config.json alone is read"
+        ),
+    ] = "safetensors"
     served_model_name: Annotated[
         str | None, Field(description="name in the API; the model's last path part by default")
     ] = None
@@ -194,6 +200,13 @@ class WorkerSettings(BaseSettings):
         Literal["auto", "none", "qwen3", "deepseek_r1"],
         Field(description="how the model marks its reasoning; auto: by its chat template"),
     ] = "auto"
+    pooling: Annotated[
+        Literal["auto", "last", "mean"],
+        Field(
+            description="which hidden states make an embedding: the last token's, or the mean of"
+            " all; auto: as the model's 1_Pooling says, else the last"
+        ),
+    ] = "auto"
     max_body_bytes: Annotated[
         int, Field(ge=1, description="longest request body; longer ones get 413")
     ] = 64 * 1024 * 1024
@@ -213,18 +226,18 @@ class WorkerSettings(BaseSettings):
     ] = False
 
     @model_validator(mode="after")
+    def _flashinfer_has_a_gpu(self) -> "WorkerSettings":
+        if self.attention_backend == "flashinfer" and self.device != "cuda":
+            raise ValueError(f"attention_backend 'flashinfer' is for cuda, not for {self.device!r}")
+        return self
+
+    @model_validator(mode="after")
     def _prefill_holds_a_page(self) -> "WorkerSettings":
         if self.chunked_prefill_size < self.page_size:
             raise ValueError(
                 f"chunked_prefill_size ({self.chunked_prefill_size}) is below page_size"
                 f" ({self.page_size})"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _flashinfer_has_a_gpu(self) -> "WorkerSettings":
-        if self.attention_backend == "flashinfer" and self.device != "cuda":
-            raise ValueError(f"attention_backend 'flashinfer' is for cuda, not for {self.device!r}")
         return self
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ import torch
 from pando_worker.cuda.device import find_device, memory_for_model
 from pando_worker.memory.kv_pool import KVBudget, TokenToKVPool, kv_cell_bytes
 from pando_worker.models.config import ModelConfig, read_config
+from pando_worker.models.dummy import fill_at_random
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.hub import resolve_model
 from pando_worker.models.layers.causal_lm import CausalLM
@@ -89,7 +90,12 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         spare_pages=spare_pages,
     )
     capacity_tokens = group.smallest(budget.capacity())
-    load_weights(model, model_dir, device)
+    if settings.load_format == "dummy":
+        if not isinstance(model, CausalLM):
+            raise UnsupportedModel("load_format 'dummy' is not for what runs through transformers")
+        fill_at_random(model, device)
+    else:
+        load_weights(model, model_dir, device)
     num_slots = capacity_tokens + spare_pages * settings.page_size
     kv_pool = TokenToKVPool(model.attention_layers, num_slots, kv_dtype, device)
     log.info(

@@ -5,7 +5,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from pando_worker.server import chat, completions, control, native, tokenization
+from pando_worker.server import chat, completions, control, embeddings, native, tokenization
 from pando_worker.server.edge import Edge
 from pando_worker.server.errors import ApiError, error_response, internal_error
 from pando_worker.server.service import Service
@@ -14,7 +14,7 @@ from pando_worker.server.validation import validation_error
 
 def make_app(service: Service) -> Edge:
     app = FastAPI(title="Pando worker", redirect_slashes=False, strict_content_type=False)
-    for endpoints in (chat, completions, native, tokenization, control):
+    for endpoints in (chat, completions, embeddings, native, tokenization, control):
         app.include_router(endpoints.routes(service))
     app.exception_handler(ApiError)(_api_error)
     app.exception_handler(RequestValidationError)(_invalid_request)
