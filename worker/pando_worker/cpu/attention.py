@@ -1,13 +1,12 @@
 """`CpuAttention`: attention of decodes straight from the paged pool, nothing gathered."""
 
-import ctypes
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer
 from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.cpu.kernels import Kernels
 from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.runner.batch import ForwardBatch
 
@@ -24,10 +23,9 @@ class CpuAttention:
     """
 
     def __init__(
-        self, library: ctypes.CDLL, pool: TokenToKVPool, plain: TorchAttention, threads: int
+        self, kernels: Kernels, pool: TokenToKVPool, plain: TorchAttention, threads: int
     ) -> None:
-        self._attend = library.pando_attend
-        self._store = library.pando_store
+        self.kernels = kernels
         self._pool = pool
         self._plain = plain
         self._threads = threads
@@ -38,11 +36,22 @@ class CpuAttention:
         if self._uses_plain:
             self._plain.plan(batch)
             return
-        self._out_slots = torch.from_numpy(batch.out_slots)
-        self._pages = torch.from_numpy(np.ascontiguousarray(batch.page_table))
-        self._lengths = torch.from_numpy(batch.seq_lens)
-        self._extends = torch.from_numpy(batch.extend_lens)
-        self._page_size = batch.page_size
+        self.plan_on(
+            torch.from_numpy(batch.out_slots),
+            torch.from_numpy(np.ascontiguousarray(batch.page_table)),
+            torch.from_numpy(batch.seq_lens),
+            torch.from_numpy(batch.extend_lens),
+            batch.page_size,
+        )
+
+    def plan_on(
+        self, out_slots: Tensor, pages: Tensor, lengths: Tensor, extends: Tensor, page_size: int
+    ) -> None:
+        """As `plan`, on a batch's arrays of the same names; their values may change later."""
+        self._uses_plain = False
+        self._out_slots, self._pages = out_slots, pages
+        self._lengths, self._extends = lengths, extends
+        self._page_size = page_size
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
         if self._uses_plain:
@@ -52,7 +61,7 @@ class CpuAttention:
         self._put(v, values)
         q = _token_rows(q)
         out = torch.empty(len(q), layer.heads, layer.v_head_dim)
-        self._attend(
+        self.kernels.attend(
             q.data_ptr(),
             q.stride(0),
             keys.data_ptr(),
@@ -80,7 +89,9 @@ class CpuAttention:
         """x: [num_tokens, kv_heads, width]"""
         x, slots = _token_rows(x), self._out_slots
         width = pool.stride(0)
-        self._store(x.data_ptr(), x.stride(0), slots.data_ptr(), pool.data_ptr(), len(slots), width)
+        self.kernels.store(
+            x.data_ptr(), x.stride(0), slots.data_ptr(), pool.data_ptr(), len(slots), width
+        )
 
 
 def _token_rows(x: Tensor) -> Tensor:

@@ -6,7 +6,9 @@ from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.choice import choose_cpu_path
+from pando_worker.cpu.tape import DecodeTapes
 from pando_worker.cuda.choice import capture_graphs, choose_attention
 from pando_worker.memory.host_pool import make_host_pool
 from pando_worker.models.parallel import ParallelGroup
@@ -53,7 +55,7 @@ class TorchModelRunner:
         self._futures = FutureTokens(settings.max_running_requests, loaded.device)
         plain = TorchAttention(loaded.kv_pool, loaded.dtype)
         self._attention: AttentionBackend = plain
-        self._graphs: CudaGraphRunner | None = None
+        self._graphs: CudaGraphRunner | DecodeTapes | None = None
         if loaded.device.type == "cuda":
             self._attention = choose_attention(settings, loaded, plain)
         self._warm_up(settings.page_size)
@@ -73,6 +75,9 @@ class TorchModelRunner:
                     cached=cached, extend=1, page_size=settings.page_size, rows=rows
                 ),
             )
+            if isinstance(self._attention, CpuAttention) and self._group.size == 1:
+                pages = -(-self.context_length // settings.page_size)
+                self._graphs = DecodeTapes(self._model, self._attention, self._futures, pages)
 
     def launch(self, batch: ForwardBatch) -> TorchStep:
         hidden = self._run(batch)
