@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo test test-unit lint bench
+.PHONY: help install up demo test test-unit test-gpu lint bench
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -24,6 +24,9 @@ test: .venv/installed ## all tests
 
 test-unit: .venv/installed ## the tests that start no fleet
 	.venv/bin/pytest -n auto -m "not e2e" $(ARGS)
+
+test-gpu: .venv/installed ## the tests that need an NVIDIA GPU (TORCH=torch, pip install -e '.[cuda]')
+	.venv/bin/pytest tests/gpu $(ARGS)
 
 lint: .venv/installed ## ruff and mypy
 	.venv/bin/ruff check .
