@@ -86,9 +86,9 @@ def test_logits_are_as_close_to_transformers_as_torchs(family: Reference) -> Non
 
 def test_flashinfer_and_graphs_are_what_runs(family: Reference) -> None:
     runner = paged(family, "graphs").runner
-    assert isinstance(runner._attention, FlashinferAttention)
-    assert isinstance(runner._graphs, CudaGraphRunner)
-    assert runner._graphs.sizes == [1, 2, 4]
+    assert isinstance(runner.attention, FlashinferAttention)
+    assert isinstance(runner.graphs, CudaGraphRunner)
+    assert runner.graphs.sizes == [1, 2, 4]
 
 
 def test_keys_and_values_in_fp8_stay_close(family: Reference) -> None:

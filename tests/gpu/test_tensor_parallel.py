@@ -34,7 +34,7 @@ def _rank(rank: int, size: int, model: Path, meeting: Path, results: Connection)
         cuda_graph_max_batch=4,
     )
     runner = TorchModelRunner(settings, group)
-    assert isinstance(runner._graphs, CudaGraphRunner)
+    assert isinstance(runner.graphs, CudaGraphRunner)
     pages = Pages(runner.capacity_tokens // settings.page_size, settings.page_size)
     rows = [Row(list(tokens)) for tokens in PROMPTS]
     logits = []

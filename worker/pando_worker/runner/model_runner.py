@@ -33,6 +33,8 @@ class TorchModelRunner:
         context_length: tokens that a request may have
         kv_pool: the keys and values, in slots that the scheduler hands out
         host_pool: those that the host keeps
+        attention: computes attention, but in what `graphs` has recorded
+        graphs: recorded decode steps; None where there are none
     """
 
     def __init__(self, settings: WorkerSettings, group: ParallelGroup | None = None) -> None:
@@ -54,16 +56,16 @@ class TorchModelRunner:
         self.host_pool = make_host_pool(loaded.kv_pool, settings, self._group)
         self._futures = FutureTokens(settings.max_running_requests, loaded.device)
         plain = TorchAttention(loaded.kv_pool, loaded.dtype)
-        self._attention: AttentionBackend = plain
-        self._graphs: CudaGraphRunner | DecodeTapes | None = None
+        self.attention: AttentionBackend = plain
+        self.graphs: CudaGraphRunner | DecodeTapes | None = None
         if loaded.device.type == "cuda":
-            self._attention = choose_attention(settings, loaded, plain)
+            self.attention = choose_attention(settings, loaded, plain)
         self._warm_up(settings.page_size)
         if loaded.device.type == "cuda":
-            self._graphs = capture_graphs(settings, loaded, self._attention, self._futures)
+            self.graphs = capture_graphs(settings, loaded, self.attention, self._futures)
         else:
             cached = min(settings.page_size, self.context_length) - 1
-            self._attention = choose_cpu_path(
+            self.attention = choose_cpu_path(
                 settings.cpu_kernels,
                 ops=loaded.ops,
                 plain=plain,
@@ -75,9 +77,9 @@ class TorchModelRunner:
                     cached=cached, extend=1, page_size=settings.page_size, rows=rows
                 ),
             )
-            if isinstance(self._attention, CpuAttention) and self._group.size == 1:
+            if isinstance(self.attention, CpuAttention) and self._group.size == 1:
                 pages = -(-self.context_length // settings.page_size)
-                self._graphs = DecodeTapes(self._model, self._attention, self._futures, pages)
+                self.graphs = DecodeTapes(self._model, self.attention, self._futures, pages)
 
     def launch(self, batch: ForwardBatch) -> TorchStep:
         hidden = self._run(batch)
@@ -96,13 +98,13 @@ class TorchModelRunner:
     def _run(self, batch: ForwardBatch) -> Tensor:
         """Final hidden states, [num_tokens, hidden_size]; keys and values go to the pool."""
         self.host_pool.copy(batch.stores, batch.loads)
-        if self._graphs is not None and (replayed := self._graphs.run(batch)) is not None:
+        if self.graphs is not None and (replayed := self.graphs.run(batch)) is not None:
             return replayed
-        self._attention.plan(batch)
+        self.attention.plan(batch)
         hidden: Tensor = self._model(
             self._futures.resolve(batch.input_ids),
             to_device(batch.positions, self._device),
-            self._attention,
+            self.attention,
         )
         return hidden
 
@@ -115,7 +117,7 @@ class TorchModelRunner:
         return self._model.logits(hidden)
 
     def _try(self, attention: AttentionBackend, batch: ForwardBatch) -> None:
-        self._attention = attention
+        self.attention = attention
         self.logits(batch)
 
     def _warm_up(self, page_size: int) -> None:
