@@ -1,10 +1,12 @@
 """Draws on the GPU: the CPU's, and the same in any batch."""
 
 import numpy as np
+import pytest
 import torch
 
+from pando_worker.cuda.nucleus import RadixNucleus
 from pando_worker.runner.batch import SamplingBatch
-from pando_worker.runner.sampler import sample
+from pando_worker.runner.sampler import Nucleus, sample
 
 ROWS, VOCAB = 48, 32_000
 
@@ -34,16 +36,27 @@ def one(whole: SamplingBatch, row: int) -> SamplingBatch:
     )
 
 
-def test_draws_are_the_cpus_but_for_rounding_at_the_borders(gpu: torch.device) -> None:
+@pytest.fixture(params=["sorted", "flashinfer"])
+def nucleus(request: pytest.FixtureRequest) -> Nucleus | None:
+    return RadixNucleus() if request.param == "flashinfer" else None
+
+
+def test_draws_are_the_cpus_but_for_rounding_at_the_borders(
+    gpu: torch.device, nucleus: Nucleus | None
+) -> None:
     logits = torch.randn(ROWS, VOCAB, generator=torch.Generator().manual_seed(0)) * 3
-    here, there = sample(logits, params(ROWS)), sample(logits.to(gpu), params(ROWS)).cpu()
+    here = sample(logits, params(ROWS))
+    there = sample(logits.to(gpu), params(ROWS), nucleus).cpu()
     assert (here == there).float().mean() >= 0.95
 
 
-def test_a_row_draws_the_same_alone_as_in_a_batch_and_again(gpu: torch.device) -> None:
+def test_a_row_draws_the_same_alone_as_in_a_batch_and_again(
+    gpu: torch.device, nucleus: Nucleus | None
+) -> None:
     logits = (torch.randn(ROWS, VOCAB, generator=torch.Generator().manual_seed(1)) * 3).to(gpu)
     whole = params(ROWS)
-    drawn = sample(logits.clone(), whole)
-    assert torch.equal(drawn, sample(logits.clone(), whole))
+    drawn = sample(logits.clone(), whole, nucleus)
+    assert torch.equal(drawn, sample(logits.clone(), whole, nucleus))
     for row in range(ROWS):
-        assert sample(logits[row : row + 1].clone(), one(whole, row)).item() == drawn[row].item()
+        alone = sample(logits[row : row + 1].clone(), one(whole, row), nucleus)
+        assert alone.item() == drawn[row].item()

@@ -307,8 +307,21 @@ def apply_rope_with_cos_sin_cache_inplace(
         x.copy_(result)
 
 
+def top_p_renorm_probs(probs: Tensor, top_p: Tensor, is_deterministic: bool = False) -> Tensor:
+    assert is_deterministic and probs.dtype == top_p.dtype == torch.float32
+    torch.testing.assert_close(probs.sum(-1), torch.ones(len(probs)))
+    assert ((top_p > 0) & (top_p < 1)).all()
+    ordered = probs.sort(dim=-1, descending=True).values
+    before = ordered.cumsum(dim=-1) - ordered
+    last = (before < top_p[:, None]).sum(-1, keepdim=True) - 1
+    kept = torch.where(probs >= ordered.gather(1, last), probs, 0.0)
+    return kept / kept.sum(-1, keepdim=True)
+
+
 class ByTheBook:
-    """In place of `flashinfer_calls.Library`, and of flashinfer for `CudaOps`."""
+    """In place of `flashinfer_calls.Library`, and of flashinfer for operations and sampling."""
+
+    top_p_renorm_probs = staticmethod(top_p_renorm_probs)
 
     rmsnorm = staticmethod(rmsnorm)
     fused_add_rmsnorm = staticmethod(fused_add_rmsnorm)

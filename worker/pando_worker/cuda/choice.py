@@ -8,6 +8,7 @@ from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
+from pando_worker.cuda.nucleus import RadixNucleus
 from pando_worker.cuda.ops import CudaOps
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.causal_lm import CausalLM
@@ -15,6 +16,7 @@ from pando_worker.models.layers.experts import MixtureOfExperts
 from pando_worker.runner.cuda_graph import CudaCapture, CudaGraphRunner, graph_sizes
 from pando_worker.runner.future_tokens import FutureTokens
 from pando_worker.runner.loading import LoadedModel
+from pando_worker.runner.sampler import Nucleus
 from pando_worker.settings import WorkerSettings
 
 log = logging.getLogger("pando.worker.cuda")
@@ -46,6 +48,11 @@ def choose_attention(
         return plain
     log.info("CUDA path: flashinfer, which compiles its kernels at the first start: minutes")
     return attention
+
+
+def choose_nucleus(attention: AttentionBackend) -> Nucleus | None:
+    """Beside flashinfer's attention its search for top-p; None: sort."""
+    return RadixNucleus() if isinstance(attention, FlashinferAttention) else None
 
 
 def capture_graphs(

@@ -9,7 +9,7 @@ from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.choice import choose_cpu_path
 from pando_worker.cpu.tape import DecodeTapes
-from pando_worker.cuda.choice import capture_graphs, choose_attention
+from pando_worker.cuda.choice import capture_graphs, choose_attention, choose_nucleus
 from pando_worker.memory.host_pool import make_host_pool
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.batch import ForwardBatch
@@ -60,6 +60,7 @@ class TorchModelRunner:
         self.graphs: CudaGraphRunner | DecodeTapes | None = None
         if loaded.device.type == "cuda":
             self.attention = choose_attention(settings, loaded, plain)
+        self._nucleus = choose_nucleus(self.attention)
         self._warm_up(settings.page_size)
         if loaded.device.type == "cuda":
             self.graphs = capture_graphs(settings, loaded, self.attention, self._futures)
@@ -88,7 +89,8 @@ class TorchModelRunner:
             head, vocab_size = self._model.logits, self.config.vocab_size
             scores = prompt_logprobs(head, hidden, batch.scores, vocab_size)
         logits, pooled = self._head(batch, hidden), pool(hidden, batch)
-        return TorchStep(batch, logits, scores, pooled, self._futures, self._group)
+        futures, group = self._futures, self._group
+        return TorchStep(batch, logits, scores, pooled, futures, group, self._nucleus)
 
     def logits(self, batch: ForwardBatch) -> Tensor:
         """Run a batch; float32 [num_samples, vocab_size], on the model's device."""
