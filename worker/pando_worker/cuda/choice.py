@@ -52,7 +52,12 @@ def choose_attention(
 
 def choose_nucleus(attention: AttentionBackend) -> Nucleus | None:
     """Beside flashinfer's attention its search for top-p; None: sort."""
-    return RadixNucleus() if isinstance(attention, FlashinferAttention) else None
+    if not isinstance(attention, FlashinferAttention):
+        return None
+    nucleus = RadixNucleus()
+    weights = torch.ones(1, 64, device=attention.device)
+    nucleus(weights, weights[:, 0] / 2)  # compiles it, now and not when a request waits for it
+    return nucleus
 
 
 def capture_graphs(
