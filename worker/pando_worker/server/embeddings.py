@@ -29,8 +29,6 @@ from pando_worker.server.service import Service
 
 Float32 = NDArray[np.float32]
 
-_TOKENIZED_AT_ONCE = 64  # inputs, before others have a turn
-
 
 class _Embedding(msgspec.Struct, frozen=True):
     index: int
@@ -81,15 +79,10 @@ def _pooling(service: Service) -> Pooling:
 
 
 async def _prompts(service: Service, body: EmbeddingRequest) -> list[list[int]]:
-    encoded: list[list[int]] = []
-    for number, given in enumerate(prompts_of(body.input)):
-        if number % _TOKENIZED_AT_ONCE == _TOKENIZED_AT_ONCE - 1:
-            await asyncio.sleep(0)
-        ids = await service.encode(given) if isinstance(given, str) else given
-        encoded.append(
-            fitting(service, ids, "input", keep_last=body.truncate_prompt_tokens, output=0)
-        )
-    return encoded
+    return [
+        fitting(service, prompt, "input", keep_last=body.truncate_prompt_tokens, output=0)
+        for prompt in await service.encode_all(prompts_of(body.input))
+    ]
 
 
 @dataclass(slots=True)

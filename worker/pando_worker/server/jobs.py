@@ -1,5 +1,6 @@
 """From a request that was understood to the job that runs it: checked against the model."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -19,7 +20,7 @@ from pando_worker.server.service import Service
 class Asked:
     """What an API's request asks for, beside the sampling fields that all have."""
 
-    prompts: list[list[int]]
+    prompts: Sequence[str | list[int]]
     prompt_param: str  # the field that they came in, for errors
     max_tokens: int | None  # None: all that fits
     min_tokens: int = 0
@@ -33,16 +34,17 @@ class Asked:
     visible_tokens: frozenset[str] = frozenset()  # special tokens that the text must show
 
 
-def make_job(service: Service, request: Request, fields: SamplingFields, asked: Asked) -> Job:
+async def make_job(service: Service, request: Request, fields: SamplingFields, asked: Asked) -> Job:
     """Raises ApiError 400 for what the model or this worker can never do, 504 for a late one."""
     _check_head(service)
     _check_counts(service, asked)
     check_priority(service, asked.priority)
-    _check_bias(service, fields)
+    _check_ids(service, "logit_bias", fields.logit_bias or {})
+    _check_ids(service, "stop_token_ids", fields.stop_token_ids or [])
     output = max(asked.max_tokens or 1, 1)
     prompts = [
         fitting(service, prompt, asked.prompt_param, keep_last=asked.keep_last, output=output)
-        for prompt in asked.prompts
+        for prompt in await service.encode_all(asked.prompts)
     ]
     budgets = [_budget(service, prompt, asked) for prompt in prompts]
     deadline_s = remaining_s(request, service.settings.request_timeout_seconds)
@@ -111,13 +113,13 @@ def _check_counts(service: Service, asked: Asked) -> None:
         )
 
 
-def _check_bias(service: Service, fields: SamplingFields) -> None:
-    highest = max(fields.logit_bias or (0,))
+def _check_ids(service: Service, param: str, ids: Iterable[int]) -> None:
+    highest = max(ids, default=0)
     if highest >= service.model.vocab_size:
         raise bad_request(
-            f"logit_bias has token id {highest}, which is not below the vocabulary's size"
+            f"{param} has token id {highest}, which is not below the vocabulary's size"
             f" {service.model.vocab_size}",
-            "logit_bias",
+            param,
         )
 
 

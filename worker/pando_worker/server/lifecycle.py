@@ -53,7 +53,7 @@ def serve(
     model = ServedModel(
         name=settings.served_model_name or model_dir.name,
         tokenizer=tokenizer,
-        generation=read_generation_config(model_dir, tokenizer.eos_token_id),
+        generation=read_generation_config(model_dir, tokenizer.eos_token_id, config.vocab_size),
         vocab_size=config.vocab_size,
         has_head=config.has_head,
         pooling=read_pooling(model_dir, settings.pooling),

@@ -1,5 +1,6 @@
 """What every endpoint works with: the model as it is served, and the process's shared parts."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -71,8 +72,15 @@ class Service:
         return self._metered(prompt)
 
     async def encode_all(self, prompts: Sequence[str | list[int]]) -> list[list[int]]:
-        """Token ids of each prompt that is text."""
-        return [await self.encode(one) if isinstance(one, str) else one for one in prompts]
+        """Token ids of each prompt, of which some may have come as ids."""
+        encoded: list[list[int]] = []
+        for prompt in prompts:
+            if isinstance(prompt, str):
+                encoded.append(await self.encode(prompt))
+                await asyncio.sleep(0)  # a text can take 20 ms: others have a turn
+            else:
+                encoded.append(prompt)
+        return encoded
 
     async def encode_chat(self, body: ChatRequest) -> list[int]:
         """Token ids of a conversation in the model's chat template."""
