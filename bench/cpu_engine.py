@@ -165,8 +165,8 @@ def _race(model: str, workload: Workload, outcomes: dict[str, list[Outcome]]) ->
         if short:
             raise click.ClickException(f"{name} gave {short} tokens, not {workload.new_tokens}")
         results[name] = timed(
-            [outcome.seconds for outcome in mine],
-            [outcome.seconds for outcome in first],
+            mine,
+            first,
             workload.requests * workload.new_tokens,
             sum(a == b for a, b in pairs) / len(pairs),
         )

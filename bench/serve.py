@@ -194,7 +194,7 @@ def main(**given: Any) -> None:
     try:
         result = asyncio.run(run(options, console))
     except CalibrationError as error:
-        raise click.ClickException(f"{options.url} does not answer: {error}") from error
+        raise click.ClickException(f"{options.url} cannot be measured: {error}") from error
     show(result.report, console)
     if options.output is not None:
         options.output.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")

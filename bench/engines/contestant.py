@@ -6,6 +6,7 @@ others wait on a pipe.
 
 import multiprocessing
 import os
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +27,18 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     seconds: float  # from handing the prompts over to the last token
+    cpu_s: float  # of all its threads meanwhile, those included that spin while they wait
     tokens: list[list[int]]  # of each prompt
+
+
+class Stopwatch:
+    """Begins when it is made."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def outcome(self, tokens: list[list[int]]) -> Outcome:
+        return Outcome(time.perf_counter() - self._wall, time.process_time() - self._cpu, tokens)
 
 
 Engine = Callable[[Job], Outcome]

@@ -1,10 +1,9 @@
 """Pando's engine as the worker's scheduler process has it: scheduler, pools, cache, model."""
 
 import logging
-import time
 from pathlib import Path
 
-from bench.engines.contestant import Engine, Job, Outcome
+from bench.engines.contestant import Engine, Job, Outcome, Stopwatch
 from pando_worker.messages import Event, FlushCache, Generate, Outputs, Rejected, SamplingParams
 from pando_worker.runner.batch import ModelRunner
 from pando_worker.runner.model_runner import TorchModelRunner
@@ -41,14 +40,14 @@ def _engine(settings: WorkerSettings) -> Engine:
     def run(job: Job) -> Outcome:
         scheduler.receive(FlushCache(call=0))  # a job shares prefixes only with itself
         tokens: dict[str, list[int]] = {str(index): [] for index in range(len(job.prompts))}
-        started = time.perf_counter()
+        watch = Stopwatch()
         for rid, prompt in zip(tokens, job.prompts, strict=True):
             sampling = SamplingParams(max_new_tokens=job.new_tokens, temperature=0.0)
             command = Generate(rid=rid, input_ids=prompt, sampling=sampling)
             _take(scheduler.receive(command), tokens)
         while not scheduler.is_idle:
             _take(scheduler.step(), tokens)
-        return Outcome(time.perf_counter() - started, list(tokens.values()))
+        return watch.outcome(list(tokens.values()))
 
     return run
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from bench.engines.contestant import Outcome
+
 
 class Timed(msgspec.Struct, frozen=True):
     """One engine on one workload, over all repetitions."""
@@ -12,6 +14,7 @@ class Timed(msgspec.Struct, frozen=True):
     seconds: list[float]
     tokens_per_s: float  # output tokens, prefill's time included; at the median of the seconds
     ratio: float  # to the baseline: median of the ratios within each repetition
+    cpu_ratio: float  # the same of the CPU time that both used
     equal: float  # share of sequences with the baseline's tokens
 
 
@@ -25,13 +28,16 @@ class Race(msgspec.Struct, frozen=True):
 
 
 def timed(
-    seconds: Sequence[float], baseline: Sequence[float], output_tokens: int, equal: float
+    mine: Sequence[Outcome], baseline: Sequence[Outcome], output_tokens: int, equal: float
 ) -> Timed:
+    # Noise hits neighbours alike, so each repetition is compared with itself.
+    pairs = list(zip(baseline, mine, strict=True))
+    seconds = [outcome.seconds for outcome in mine]
     return Timed(
-        seconds=list(seconds),
+        seconds=seconds,
         tokens_per_s=output_tokens / statistics.median(seconds),
-        # Noise hits neighbours alike, so each repetition is compared with itself.
-        ratio=statistics.median(b / s for b, s in zip(baseline, seconds, strict=True)),
+        ratio=statistics.median(a.seconds / b.seconds for a, b in pairs),
+        cpu_ratio=statistics.median(a.cpu_s / b.cpu_s for a, b in pairs),
         equal=equal,
     )
 
@@ -39,15 +45,15 @@ def timed(
 def markdown(races: Sequence[Race], baseline: str) -> str:
     """A table with an engine a row."""
     lines = [
-        f"| model | workload | engine | tokens/s | x {baseline} | fastest to slowest, s"
-        " | same tokens |",
-        "|---|---|---|---|---|---|---|",
+        f"| model | workload | engine | tokens/s | x {baseline} | by CPU time"
+        " | fastest to slowest, s | same tokens |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for race in races:
         for name, result in race.engines.items():
             spread = f"{min(result.seconds):.2f} to {max(result.seconds):.2f}"
             lines.append(
                 f"| {race.model} | {race.workload} | {name} | {result.tokens_per_s:,.0f}"
-                f" | {result.ratio:.2f} | {spread} | {result.equal:.0%} |"
+                f" | {result.ratio:.2f} | {result.cpu_ratio:.2f} | {spread} | {result.equal:.0%} |"
             )
     return "\n".join(lines)

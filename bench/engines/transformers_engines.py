@@ -1,13 +1,12 @@
 """The transformers library's `generate` (one static batch) and continuous batching."""
 
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 
-from bench.engines.contestant import Engine, Job, Outcome
+from bench.engines.contestant import Engine, Job, Outcome, Stopwatch
 
 
 def generate(model: Path, threads: int) -> Engine:
@@ -16,13 +15,12 @@ def generate(model: Path, threads: int) -> Engine:
 
     @torch.inference_mode()
     def run(job: Job) -> Outcome:
-        started = time.perf_counter()
+        watch = Stopwatch()
         ids = torch.tensor(job.prompts)
         out = loaded.generate(
             ids, attention_mask=torch.ones_like(ids), generation_config=_greedy(job.new_tokens)
         )
-        tokens = out[:, ids.shape[1] :].tolist()
-        return Outcome(time.perf_counter() - started, tokens)
+        return watch.outcome(out[:, ids.shape[1] :].tolist())
 
     return run
 
@@ -34,7 +32,7 @@ def generate_batch(model: Path, threads: int) -> Engine:
     config = ContinuousBatchingConfig(page_size=32, num_blocks=4096, max_batch_tokens=4096)
 
     def run(job: Job) -> Outcome:
-        started = time.perf_counter()
+        watch = Stopwatch()
         results = loaded.generate_batch(
             job.prompts,
             generation_config=_greedy(job.new_tokens),
@@ -42,9 +40,8 @@ def generate_batch(model: Path, threads: int) -> Engine:
             persistent_manager=True,
             warmup=False,
         )
-        seconds = time.perf_counter() - started
         by_number = sorted(results.values(), key=lambda r: int(r.request_id.rsplit("_", 1)[1]))
-        return Outcome(seconds, [list(result.generated_tokens) for result in by_number])
+        return watch.outcome([list(result.generated_tokens) for result in by_number])
 
     return run
 

@@ -8,7 +8,7 @@ SHORT_WORDS, LONG_WORDS = 40, 400
 
 
 class CalibrationError(Exception):
-    """The endpoint did not answer a plain request."""
+    """The endpoint did not answer a plain request, or does not count its tokens."""
 
 
 async def calibrate(client: Client) -> TextMaker:
@@ -18,6 +18,10 @@ async def calibrate(client: Client) -> TextMaker:
         _counted(await client.send([("user", maker.text(words, f"calibration {words}"))], 1))
         for words in (SHORT_WORDS, LONG_WORDS)
     ]
+    if long <= short:
+        raise CalibrationError(
+            f"its usage counts {short} tokens for {SHORT_WORDS} words, {long} for {LONG_WORDS}"
+        )
     tokens_per_word = (long - short) / (LONG_WORDS - SHORT_WORDS)
     return TextMaker(tokens_per_word, max(0.0, short - SHORT_WORDS * tokens_per_word))
 

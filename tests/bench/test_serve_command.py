@@ -45,7 +45,7 @@ async def test_a_run_ends_with_a_table_and_its_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        (["--url", "http://127.0.0.1:9", "--users", "1"], "does not answer"),
+        (["--url", "http://127.0.0.1:9", "--users", "1"], "cannot be measured: /v1/models"),
         (["--workload", "trace", "--rate", "1"], "need --trace FILE"),
         ([], "give one: --rate, --arrivals trace, or --users"),
     ],

@@ -22,6 +22,7 @@ class Plan:
     error_after: int | None = None  # an error event instead of this token
     cut_after: int | None = None  # the connection is closed instead of this token
     usage: bool = True
+    prompt_tokens: int | None = None  # whatever the prompt
 
 
 @dataclass
@@ -88,8 +89,9 @@ class TimedServer:
     def _usage(self, body: dict[str, Any]) -> dict[str, Any]:
         """A word is two tokens, and the chat template has seven of its own."""
         texts = [m["content"] for m in body["messages"]] if "messages" in body else [body["prompt"]]
+        counted = 2 * len(" ".join(texts).split()) + 7 * ("messages" in body)
         usage: dict[str, Any] = {
-            "prompt_tokens": 2 * len(" ".join(texts).split()) + 7 * ("messages" in body),
+            "prompt_tokens": self.plan.prompt_tokens or counted,
             "completion_tokens": body["max_tokens"],
         }
         if self.plan.cached_tokens is not None:

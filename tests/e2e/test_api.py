@@ -86,6 +86,17 @@ async def test_a_stream_gives_the_same_text_in_parts_and_its_usage_last(
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
 
 
+async def test_embeddings_of_the_same_text_find_its_prefix(client: openai.AsyncOpenAI) -> None:
+    text = "Return a new list of the names that begin with a vowel. " * 12
+    first = await client.embeddings.with_raw_response.create(model=MODEL, input=[text, "a"])
+    again = await client.embeddings.with_raw_response.create(model=MODEL, input=text)
+    assert again.headers["x-pando-replica"] == first.headers["x-pando-replica"]
+    assert int(again.headers["x-pando-cached-tokens"]) > 0
+    one, other = (raw.parse().data[0].embedding for raw in (first, again))
+    assert one == pytest.approx(other, abs=1e-5)
+    assert sum(number * number for number in one) == pytest.approx(1, abs=1e-5)
+
+
 async def test_the_second_turn_finds_the_first_in_the_cache(client: openai.AsyncOpenAI) -> None:
     system = f"Run {uuid.uuid4()}. " + "You explain the Python language in short sentences. " * 30
     messages: list[ChatCompletionMessageParam] = [{"role": "system", "content": system}, *QUESTION]

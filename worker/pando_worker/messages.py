@@ -62,7 +62,7 @@ class Pooling(StrEnum):
 
 
 class Embed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Embed one prompt. Answered by one `Embedded` or one `Rejected`; if aborted, by an `Output`."""
+    """Embed one prompt. Answered by one `Embedded` or `Rejected`; if aborted, by an `Output`."""
 
     rid: str
     input_ids: list[int]

@@ -34,6 +34,12 @@ class WorkerSettings(BaseSettings):
             " decoders; auto takes transformers for what pando lacks"
         ),
     ] = "auto"
+    load_format: Annotated[
+        Literal["safetensors", "dummy"],
+        Field(
+            description="dummy: random weights for measurements, of which config.json alone is read"
+        ),
+    ] = "safetensors"
     served_model_name: Annotated[
         str | None, Field(description="name in the API; the model's last path part by default")
     ] = None
@@ -53,9 +59,13 @@ class WorkerSettings(BaseSettings):
         Field(description="where routers reach it; http://host:port by default"),
     ] = None
 
-    device: Annotated[Literal["cpu"], Field(description="where the model runs")] = "cpu"
+    device: Annotated[
+        Literal["cpu", "cuda"],
+        Field(description="where the model runs; on cuda, each rank has a GPU of its own"),
+    ] = "cpu"
     dtype: Annotated[
-        DType, Field(description="of weights and activations; auto is float32 on CPU")
+        DType,
+        Field(description="of weights and activations; auto is float32 on CPU, bfloat16 on CUDA"),
     ] = DType.AUTO
     kv_cache_dtype: Annotated[
         KVCacheDType,
@@ -77,9 +87,31 @@ class WorkerSettings(BaseSettings):
         ),
     ] = "auto"
 
+    attention_backend: Annotated[
+        Literal["auto", "torch", "flashinfer"],
+        Field(
+            description="what computes attention, norms and the like on CUDA: auto is flashinfer"
+            " where it is installed and can, else torch; flashinfer insists; torch is the one on"
+            " CPU, and CUDA graphs are not for it"
+        ),
+    ] = "auto"
+    cuda_graph_max_batch: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="largest batch of decodes that runs as a CUDA graph, 0 for none; graphs are"
+            " captured at the start for some batch sizes up to it",
+        ),
+    ] = 256
+
     memory_gib: Annotated[
-        float, Field(gt=0, description="memory for weights and KV pool together, in GiB")
-    ] = 2.0
+        float | None,
+        Field(
+            gt=0,
+            description="memory for weights and KV pool of all ranks together, in GiB; by default 2"
+            " on CPU, and what is free on the GPUs on CUDA, which have to have as much",
+        ),
+    ] = None
     mem_fraction_static: Annotated[
         float,
         Field(gt=0, lt=1, description="share of the memory left after the weights for the KV pool"),
@@ -177,6 +209,13 @@ class WorkerSettings(BaseSettings):
         Literal["auto", "none", "qwen3", "deepseek_r1"],
         Field(description="how the model marks its reasoning; auto: by its chat template"),
     ] = "auto"
+    pooling: Annotated[
+        Literal["auto", "last", "mean"],
+        Field(
+            description="which hidden states make an embedding: the last token's, or the mean of"
+            " all; auto: as the model's 1_Pooling says, else the last"
+        ),
+    ] = "auto"
     max_body_bytes: Annotated[
         int, Field(ge=1, description="longest request body; longer ones get 413")
     ] = 64 * 1024 * 1024
@@ -194,6 +233,12 @@ class WorkerSettings(BaseSettings):
     compat_metrics: Annotated[
         bool, Field(description="export vLLM's names of the main gauges as well")
     ] = False
+
+    @model_validator(mode="after")
+    def _flashinfer_has_a_gpu(self) -> "WorkerSettings":
+        if self.attention_backend == "flashinfer" and self.device != "cuda":
+            raise ValueError(f"attention_backend 'flashinfer' is for cuda, not for {self.device!r}")
+        return self
 
     @model_validator(mode="after")
     def _prefill_holds_a_page(self) -> "WorkerSettings":

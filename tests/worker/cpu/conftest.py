@@ -1,18 +1,18 @@
 """The kernels, built once for all tests here."""
 
-import ctypes
 import os
 from pathlib import Path
 
 import pytest
 
+from pando_worker.cpu.kernels import Kernels
 from pando_worker.cpu.library import load_kernels
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+def kernels() -> Kernels:
     """In the user's own cache, as the worker has it: compiling takes seconds."""
-    return load_kernels()
+    return Kernels(load_kernels())
 
 
 @pytest.fixture

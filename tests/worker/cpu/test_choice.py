@@ -87,7 +87,7 @@ def test_greedy_tokens_with_kernels_equal_those_of_transformers(
 ) -> None:
     reference = Reference(tmp_path)
     model = runner(tmp_path, cpu_kernels="on", page_size=page_size)
-    assert isinstance(model._attention, CpuAttention)
+    assert isinstance(model.attention, CpuAttention)
     world = World(
         pages=1024 // page_size, page_size=page_size, runner=model, chunked_prefill_size=32
     )

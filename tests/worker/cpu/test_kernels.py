@@ -1,6 +1,5 @@
 """Each kernel against torch or attention written out in float64."""
 
-import ctypes
 from dataclasses import replace
 from functools import partial
 
@@ -10,6 +9,7 @@ import torch
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cpu import attention as cpu_attention
 from pando_worker.cpu.attention import CpuAttention
+from pando_worker.cpu.kernels import Kernels
 from pando_worker.cpu.ops import CpuOps
 from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.models.ops import TorchOps
@@ -28,9 +28,9 @@ PLAIN = TorchOps()
 
 
 @pytest.fixture
-def ops(library: ctypes.CDLL) -> CpuOps:
+def ops(kernels: Kernels) -> CpuOps:
     torch.manual_seed(0)
-    return CpuOps(library, threads=1, linear_rows=10_000)
+    return CpuOps(kernels, threads=1, linear_rows=10_000)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 8, 33])
@@ -53,8 +53,8 @@ def test_a_rows_result_does_not_depend_on_the_rows_beside_it(ops: CpuOps) -> Non
         assert torch.equal(ops.linear(x[:rows].contiguous(), weight), whole[:rows])
 
 
-def test_threads_change_no_bit(ops: CpuOps, library: ctypes.CDLL) -> None:
-    more = CpuOps(library, threads=3, linear_rows=10_000)
+def test_threads_change_no_bit(ops: CpuOps, kernels: Kernels) -> None:
+    more = CpuOps(kernels, threads=3, linear_rows=10_000)
     x, weight = torch.randn(5, 300), torch.randn(1001, 300)
     assert torch.equal(ops.linear(x, weight), more.linear(x, weight))
     gate_up = torch.randn(70, 2000)
@@ -86,14 +86,14 @@ def test_rotation_equals_torch(ops: CpuOps, heads: int) -> None:
     cos, sin = torch.randn(9, 1, 16), torch.randn(9, 1, 16)
     for x in (qkv, qkv[:, :heads], qkv[..., :8].contiguous(), qkv[..., :8]):
         c, s = cos[..., : x.shape[-1]].contiguous(), sin[..., : x.shape[-1]].contiguous()
-        torch.testing.assert_close(ops.rotate(x, c, s), PLAIN.rotate(x, c, s))
+        torch.testing.assert_close(ops.rotate(x, (c, s)), PLAIN.rotate(x, (c, s)))
 
 
 @pytest.mark.parametrize("released", [False, True])
 @pytest.mark.parametrize("page_size", [1, 16])
 @pytest.mark.parametrize("rows", BATCHES.values(), ids=BATCHES.keys())
 def test_attention_equals_brute_force(
-    library: ctypes.CDLL,
+    kernels: Kernels,
     monkeypatch: pytest.MonkeyPatch,
     rows: list[tuple[int, int]],
     page_size: int,
@@ -115,7 +115,7 @@ def test_attention_equals_brute_force(
         windowed=WINDOWED if released else frozenset(),
         window_slots=window_slots,
     )
-    attention = CpuAttention(library, pool, TorchAttention(pool), threads=2)
+    attention = CpuAttention(kernels, pool, TorchAttention(pool), threads=2)
     attention.plan(made.batch)
     for name, layer in LAYERS.items():
         keys = torch.randn(num_slots, layer.kv_heads, layer.head_dim)

@@ -63,7 +63,8 @@ def forests(draw: st.DrawFn) -> ForwardBatch:
     fresh = iter(range(1, 10_000))
     for _ in range(draw(st.integers(1, 6))):
         kept: list[int] = []
-        if rows and draw(st.booleans()):
+        branches = draw(st.booleans())
+        if rows and branches:
             other = draw(st.sampled_from(rows))
             kept = other[: draw(st.integers(0, len(other)))]
         rows.append(kept + [next(fresh) for _ in range(draw(st.integers(1, 4)))])

@@ -3,9 +3,12 @@
 The hash model reads every prefix through the pools, so a wrong copy would change its tokens.
 """
 
+import numpy as np
 import pytest
 
-from pando_worker.memory.host_tier import copying_pays
+from pando_worker.memory.host_tier import HostTier, copying_pays
+from pando_worker.memory.page_allocator import PageAllocator
+from pando_worker.memory.radix_cache import RadixCache
 from pando_worker.scheduler.kv_manager import HostMemory
 from pando_worker.scheduler.rates import Rate
 from pando_worker.settings import WorkerSettings
@@ -86,6 +89,31 @@ def test_a_retracted_request_comes_back_with_what_it_had_computed(write: str) ->
         assert world.scheduler.stats().retracted_requests_total > 0
         recomputed[host_pages] = sum(len(batch.input_ids) for batch in world.batches)
     assert recomputed[40] < recomputed[0]
+
+
+def test_pages_that_are_about_to_be_loaded_are_not_stored_over() -> None:
+    """Also where the prefix that is loaded is split before its copies run."""
+    allocator = PageAllocator(16)
+    host = HostTier(12, num_device_pages=16)
+    cache = RadixCache(allocator, page_size=1, host=host, block_tokens=1)
+    ours, old, new = (np.arange(n, n + 8, dtype=np.int32) for n in (0, 100, 200))
+    cache.insert(ours, allocator.alloc(8))
+    cache.insert(old[:4], allocator.alloc(4))
+    cache.evict(12)  # to the host, which is full with it
+    host.take_copies()
+
+    cache.inc_lock_ref(cache.load(cache.match_prefix(ours)).node)
+    cache.match_prefix(ours[:4])  # splits it
+    cache.match_prefix(old[:4])  # used later, so ours would go first
+    cache.insert(new[:4], allocator.alloc(4))
+    cache.evict(4)
+    stores, loads = host.take_copies()
+
+    assert stores is not None
+    assert loads is not None
+    assert len(loads.host) == 8
+    assert not set(stores.host.tolist()) & set(loads.host.tolist())
+    assert host.lost_pages == 0
 
 
 def test_copying_pays_where_it_takes_less_time_than_computing() -> None:

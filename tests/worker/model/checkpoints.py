@@ -33,6 +33,7 @@ class Reference:
         max_shard_size: str = "1GB",
         context_length: int | None = None,
         at_least: int = 0,
+        std: float = 0.3,
         **overrides: Any,
     ) -> None:
         torch.manual_seed(0)
@@ -44,7 +45,7 @@ class Reference:
             for parameter in model.parameters():
                 # Biases start as zeros and norms as ones: make all of them count.
                 offset = 1.0 if (parameter == 1).all() else 0.0
-                parameter.normal_(std=0.3).add_(offset)
+                parameter.normal_(std=std).add_(offset)
         model.to(dtype).save_pretrained(path, max_shard_size=max_shard_size)
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self._greedy: dict[tuple[int, ...], list[int]] = {}

@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -139,7 +140,12 @@ class BareModel:
 
 class Paged:
     def __init__(
-        self, model: Path, page_size: int = 4, tokens: int = 4096, dtype: DType = DType.AUTO
+        self,
+        model: Path,
+        page_size: int = 4,
+        tokens: int = 4096,
+        dtype: DType = DType.AUTO,
+        **settings: Any,
     ) -> None:
         self.runner = TorchModelRunner(
             WorkerSettings(
@@ -148,6 +154,7 @@ class Paged:
                 max_total_tokens=tokens,
                 threads=1,
                 dtype=dtype,
+                **settings,
             )
         )
         self.pages = Pages(self.runner.capacity_tokens // page_size, page_size)

@@ -286,3 +286,13 @@ def test_hub_id_resolves_to_its_cached_snapshot(tmp_path: Path) -> None:
 def test_hub_id_that_is_not_cached_is_not_found_offline(tmp_path: Path) -> None:
     said = resolve_offline("some/model", tmp_path)
     assert said.startswith("ModelNotFound: there is no directory 'some/model', and as a hub id it")
+
+
+def test_dummy_weights_need_no_checkpoint_but_its_config(tmp_path: Path) -> None:
+    Reference(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    first, second = (
+        Paged(tmp_path, load_format="dummy").logits([Row([1, 2, 3])]) for _ in range(2)
+    )
+    assert first.isfinite().all() and first.std() > 0
+    assert torch.equal(first, second)

@@ -18,6 +18,8 @@ from tests.worker.model.families import FAMILIES
 from tests.worker.model.paged import CPU
 from tests.worker.model.ranks import Job, Report, run_ranks
 
+pytestmark = pytest.mark.e2e  # starts processes
+
 PROMPTS = [prompt(length, seed=length) for length in (9, 33)]
 NEW_TOKENS = 3
 LARGE_VOCABULARY = 200_000

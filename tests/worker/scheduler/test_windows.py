@@ -2,6 +2,7 @@
 how little room a request needs."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ WINDOW, CHUNK = 10, 16
 KEPT = 4  # pages of 4 that a window of 10 is in, wherever it begins
 
 
-def world(window_pages: int, *, pages: int = 200, **settings: object) -> World:
+def world(window_pages: int, *, pages: int = 200, **settings: Any) -> World:
     memory = WindowMemory(pages=window_pages, window=WINDOW, chunk_tokens=CHUNK)
     return World(pages=pages, page_size=4, windows=memory, chunked_prefill_size=CHUNK, **settings)
 

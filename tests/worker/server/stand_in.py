@@ -1,7 +1,8 @@
 """A scheduler process without a model: says what the real one says, and fails when told to.
 
 Its output repeats the prompt, one token a step, with log-probabilities by `score`. A request's seed
-in thousands tells it to misbehave: `Trick`. So the choices of one request have the same trick.
+in thousands tells it to misbehave: `Trick`. So the choices of one request have the same trick. An
+embedding is `vector` of its prompt, and has the trick whose `trick_token` is its only one.
 """
 
 import multiprocessing
@@ -14,12 +15,15 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import msgspec
+import numpy as np
 import zmq
 
 from pando_worker.messages import (
     Abort,
     CacheFlushed,
     Command,
+    Embed,
+    Embedded,
     Event,
     FinishReason,
     FlushCache,
@@ -59,10 +63,20 @@ def trick_of(sampling: SamplingParams) -> Trick | None:
     return Trick(thousands) if thousands in list(Trick) else None
 
 
+def trick_token(trick: Trick) -> int:
+    return trick // 10
+
+
 def score(token_id: int, top: int) -> TokenLogprob:
     """A token's log-probability is its own matter here, and the likeliest are its neighbours."""
     ids = [token_id + i for i in range(top)]
     return TokenLogprob(-(1 + token_id % 5) / 4, ids, [-0.25 - i for i in range(top)])
+
+
+def vector(prompt: list[int]) -> list[float]:
+    """A prompt's embedding: of length 1, and each prompt's own."""
+    numbers = np.array([len(prompt), sum(prompt), prompt[0], prompt[-1] + 1], dtype=np.float64)
+    return [float(number) for number in numbers / np.linalg.norm(numbers)]
 
 
 @dataclass(slots=True)
@@ -120,6 +134,7 @@ class _StandIn:
         self._events = events
         self._decoder = msgspec.msgpack.Decoder(Command)
         self._running: dict[str, _Running] = {}
+        self._embedding: dict[str, float] = {}  # those that never end but by their deadline
         self._seen: deque[list[int]] = deque(maxlen=64)
         self._prompt_tokens = self._cached_tokens = self._output_tokens = 0
         self._finished = self._aborted = 0
@@ -135,13 +150,14 @@ class _StandIn:
         )
         self._send(ready)
         while _parent_lives():
-            if self._commands.poll(2 if self._running else 50):
+            if self._commands.poll(2 if self._running or self._embedding else 50):
                 self._receive(self._decoder.decode(self._commands.recv()))
             outputs = [
                 out for running in list(self._running.values()) for out in self._step(running)
             ]
             if outputs:
                 self._send(Outputs(outputs))
+            self._end_late_embeddings()
             self._send_stats()
 
     def _receive(self, command: Command) -> None:
@@ -160,14 +176,44 @@ class _StandIn:
                 self._running[rid] = _Running(command, cached, time.monotonic() + patience)
                 if trick_of(command.sampling) is Trick.ANSWERS:
                     self._running[rid].start = _last_message(prompt)
+            case Embed():
+                self._embed(command)
+            case Abort(rid=rid) if self._embedding.pop(rid, None):
+                self._aborted += 1
+                aborted = Output(rid=rid, token_ids=[], cached_tokens=0, finish=FinishReason.ABORT)
+                self._send(Outputs([aborted]))
             case Abort(rid=rid):
                 if running := self._running.pop(rid, None):
                     self._aborted += 1
                     self._send(Outputs([self._output(running, [], FinishReason.ABORT)]))
             case FlushCache(call=call):
-                if done := not self._running:
+                if done := not self._running and not self._embedding:
                     self._seen.clear()
                 self._send(CacheFlushed(call=call, done=done))
+
+    def _embed(self, command: Embed) -> None:
+        rid, prompt = command.rid, command.input_ids
+        match prompt:
+            case [token] if token == trick_token(Trick.BUSY):
+                self._send(Rejected(rid=rid, status=503, message="many requests are waiting"))
+            case [token] if token == trick_token(Trick.SHOWN):
+                shown = msgspec.json.encode(command).decode()
+                self._send(Rejected(rid=rid, status=400, message=shown))
+            case [token] if token == trick_token(Trick.QUEUED):
+                patience = command.deadline_s or float("inf")
+                self._embedding[rid] = time.monotonic() + patience
+            case _:
+                cached = len(prompt) - 1 if prompt in self._seen else 0
+                self._seen.append(prompt)
+                numbers = np.array(vector(prompt), dtype="<f4").tobytes()
+                embedded = Embedded(rid=rid, vector=numbers, cached_tokens=cached, queue_s=0.25)
+                self._send(embedded)
+
+    def _end_late_embeddings(self) -> None:
+        now = time.monotonic()
+        for rid in [rid for rid, end in self._embedding.items() if end <= now]:
+            del self._embedding[rid]
+            self._send(Rejected(rid=rid, status=504, message="its time has passed"))
 
     def _step(self, running: _Running) -> list[Output]:
         """The request's next token, if it is due."""
@@ -227,7 +273,7 @@ class _StandIn:
     def _send_stats(self) -> None:
         now = time.monotonic()
         stats = Stats(
-            running=len(self._running),
+            running=len(self._running) + len(self._embedding),
             waiting=0,
             waiting_tokens=0,
             capacity_tokens=4096,
@@ -238,7 +284,7 @@ class _StandIn:
             release_tokens_per_s=10.0,
             steps_total=0,
             rows_total=0,
-            batch_sizes=(),
+            batch_sizes=(0,),
             prompt_tokens_total=self._prompt_tokens,
             cached_prompt_tokens_total=self._cached_tokens,
             output_tokens_total=self._output_tokens,

@@ -79,6 +79,8 @@ async def test_generate_streams_all_text_so_far(http: aiohttp.ClientSession) -> 
         ({"text": "a", "sampling_params": {"n": 0}}, "sampling_params.n"),
         ({"text": "a", "token_ids_logprob": [5]}, "token_ids_logprob"),
         ({"text": "a", "top_logprobs_num": 21}, "top_logprobs_num"),
+        ({"text": "a", "logprob_start_len": 2**31}, "logprob_start_len"),
+        ({"text": "a", "logprob_start_len": -2}, "logprob_start_len"),
         ({"text": "a", "priority": 1}, "priority"),
         ({"text": "a", "rid": "with space"}, "rid"),
     ],

@@ -194,7 +194,12 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"logit_bias": {str(i): 1 for i in range(1025)}}, "logit_bias", "1024"),
     ({"presence_penalty": 2.5}, "presence_penalty", "2.5"),
     ({"frequency_penalty": -3}, "frequency_penalty", "-3"),
-    ({"repetition_penalty": 0}, "repetition_penalty", "greater than 0"),
+    ({"repetition_penalty": 0}, "repetition_penalty", "0.01"),
+    ({"repetition_penalty": 1e39}, "repetition_penalty", "100"),
+    ({"stop_token_ids": [5, 3072], "min_tokens": 2}, "stop_token_ids", "3072"),
+    ({"stop_token_ids": [10**30]}, "stop_token_ids[0]", "2147483648"),
+    ({"top_k": 2**31}, "top_k", "2147483648"),
+    ({"seed": 2**63}, "seed", "less than"),
     ({"min_tokens": 5, "max_tokens": 4}, "min_tokens", "above max_tokens"),
     ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "at least one"),
     ({"priority": 2}, "priority", "lpm"),
@@ -204,6 +209,7 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"prompt": []}, "prompt", "no tokens"),
     ({"prompt": ""}, "prompt", "no tokens"),
     ({"prompt": [5, 3072]}, "prompt", "3072"),
+    ({"prompt": [2**31]}, "prompt[0]", "2147483648"),
     ({"prompt": [-1]}, "prompt[0]", "greater than or equal to 0"),
     ({"prompt": "\ud800"}, None, "Unicode"),
     ({"prompt": {"a": 1}}, "prompt", "string"),
@@ -289,6 +295,17 @@ async def test_what_is_not_a_json_object_is_a_400(http: aiohttp.ClientSession, b
     ) as answer:
         assert answer.status == 400
         assert (await answer.json())["error"]["type"] == "invalid_request_error"
+
+
+async def test_a_chat_nested_too_deeply_is_a_400(http: aiohttp.ClientSession) -> None:
+    nested = "[" * 900 + "]" * 900
+    message = f'{{"role": "user", "content": "x", "more": {nested}}}'
+    body = f'{{"model": "{MODEL_NAME}", "messages": [{message}]}}'
+    async with http.post(
+        "/v1/chat/completions", data=body, headers={"content-type": "application/json"}
+    ) as answer:
+        assert answer.status == 400
+        assert "nested" in (await answer.json())["error"]["message"]
 
 
 async def test_unknown_path_and_method_have_openais_form(http: aiohttp.ClientSession) -> None:

@@ -127,6 +127,28 @@ async def test_a_required_call_has_arguments_that_fit(client: openai.AsyncOpenAI
     assert json.loads(call.function.arguments)["day"] in ("today", "tomorrow")
 
 
+async def test_the_bounds_of_every_field_harm_nobody(engine: WorkerProcess) -> None:
+    highest = 3071  # token id
+    odd: list[dict[str, Any]] = [
+        {"top_k": 2**31 - 1},
+        {"stop_token_ids": [highest], "min_new_tokens": 3},
+        {"logit_bias": {str(id): -100 for id in range(highest, highest - 1024, -1)}},
+        {"temperature": 1e-45},
+        {"temperature": 2, "top_p": 1e-300},
+        {"temperature": 2, "min_p": 1.0, "top_p": 1.0},
+        {"repetition_penalty": 0.01, "presence_penalty": -2.0, "frequency_penalty": 2.0},
+        {"repetition_penalty": 100.0},
+        {"seed": -(2**63)},
+        {"seed": 2**63 - 1, "n": 3},
+    ]
+    scores = {"return_logprob": True, "top_logprobs_num": 20, "logprob_start_len": 2**31 - 1}
+    async with aiohttp.ClientSession(engine.url) as http:
+        for sampling in odd:
+            body = {"text": PROMPT, "sampling_params": {"max_new_tokens": 3, **sampling}, **scores}
+            async with http.post("/generate", json=body) as answer:
+                assert answer.status == 200, (sampling, await answer.text())
+
+
 async def test_a_stream_ends_at_its_deadline(engine: WorkerProcess) -> None:
     sampling = {"max_new_tokens": 3500, "ignore_eos": True}
     body = {"text": PROMPT, "stream": True, "sampling_params": sampling}

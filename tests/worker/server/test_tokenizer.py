@@ -126,12 +126,12 @@ def test_the_http_process_does_not_import_torch() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
-def test_eos_ids_come_from_all_files(tmp_path: Path) -> None:
+def test_eos_ids_come_from_all_files_where_the_model_has_them(tmp_path: Path) -> None:
     (tmp_path / "generation_config.json").write_text(
-        json.dumps({"eos_token_id": [7, 9], "temperature": 0.6, "top_k": 20})
+        json.dumps({"eos_token_id": [7, 9, 1000], "temperature": 0.6, "top_k": 20})
     )
-    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 7}))
-    found = read_generation_config(tmp_path, eos_token_id=3)
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": [7, -1]}))
+    found = read_generation_config(tmp_path, eos_token_id=3, vocab_size=1000)
     assert found.eos_token_ids == (3, 7, 9)
     assert (found.temperature, found.top_k, found.top_p) == (0.6, 20, 1.0)
 
@@ -139,4 +139,4 @@ def test_eos_ids_come_from_all_files(tmp_path: Path) -> None:
 def test_a_malformed_generation_config_is_refused(tmp_path: Path) -> None:
     (tmp_path / "generation_config.json").write_text('{"temperature": "hot"}')
     with pytest.raises(BrokenCheckpoint, match="temperature"):
-        read_generation_config(tmp_path, eos_token_id=None)
+        read_generation_config(tmp_path, eos_token_id=None, vocab_size=10)

@@ -94,6 +94,8 @@ class FlashinferAttention:
             self.formats.kv_dtype,
         )
         self._page_bytes = cell_bytes * page_size  # of the layers that can attend together
+        if cell_bytes:
+            self._compile_merge()
         self._plans: dict[Kind, _Plan] = {}
         self._decodes = 0  # leading tokens of the batch
         self._shared: Tensor | None = None  # tokens that attend together; None: all, in order
@@ -187,6 +189,12 @@ class FlashinferAttention:
         call.run(some_q, paged, None, above, above_lse)
         merged: Tensor = self.library.merge_state(some_out, some_lse, above, above_lse)[0]
         return merged if tokens is None else out.index_copy_(0, tokens, merged)
+
+    def _compile_merge(self) -> None:
+        """Now, and not when requests wait for it. Other kernels run in the first steps anyway."""
+        out = torch.zeros(1, 1, 64, dtype=self.formats.dtype, device=self.device)
+        lse = torch.zeros(1, 1, device=self.device)
+        self.library.merge_state(out, lse, out, lse)
 
     def _make_calls(self, kind: Kind) -> _Calls:
         decodes = self.memories[kind]

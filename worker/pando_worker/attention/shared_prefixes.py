@@ -75,4 +75,7 @@ def _alike(batch: ForwardBatch, rows: Int64, column: int) -> list[Int64]:
     pages = batch.page_table[rows, column]
     order = np.argsort(pages, kind="stable")
     cuts = np.flatnonzero(np.diff(pages[order])) + 1
-    return [rows[group] for group in np.split(order, cuts) if len(group) > 1]
+    starts, ends = np.append(0, cuts), np.append(cuts, len(rows))
+    several = np.flatnonzero(ends - starts > 1)  # mostly there are none, of many rows
+    bounds = zip(starts[several].tolist(), ends[several].tolist(), strict=True)
+    return [rows[order[start:end]] for start, end in bounds]

@@ -1,13 +1,12 @@
 """`CpuAttention`: attention of decodes straight from the paged pool, nothing gathered."""
 
-import ctypes
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer, page_numbers
 from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.cpu.kernels import Kernels
 from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.runner.batch import ForwardBatch
 
@@ -24,25 +23,37 @@ class CpuAttention:
     """
 
     def __init__(
-        self, library: ctypes.CDLL, pool: TokenToKVPool, plain: TorchAttention, threads: int
+        self, kernels: Kernels, pool: TokenToKVPool, plain: TorchAttention, threads: int
     ) -> None:
-        self._attend = library.pando_attend
-        self._store = library.pando_store
+        self.kernels = kernels
         self._pool = pool
         self._plain = plain
         self._threads = threads
         self._uses_plain = False
-        self._kinds = {layer.index in pool.windowed for layer in pool.layers}
+        # Whether layers release pages behind their windows.
+        self.kinds = dict.fromkeys(layer.index in pool.windowed for layer in pool.layers)
 
     def plan(self, batch: ForwardBatch) -> None:
         self._uses_plain = bool(batch.extend_lens.max() > MOST_NEW)
         if self._uses_plain:
             self._plain.plan(batch)
             return
-        self._numbers = {released: _tensors(batch, released) for released in self._kinds}
-        self._lengths = torch.from_numpy(batch.seq_lens)
-        self._extends = torch.from_numpy(batch.extend_lens)
-        self._page_size = batch.page_size
+        numbers = {kind: _tensors(batch, kind) for kind in self.kinds}
+        lengths, extends = map(torch.from_numpy, (batch.seq_lens, batch.extend_lens))
+        self.plan_on(numbers, lengths, extends, batch.page_size)
+
+    def plan_on(
+        self,
+        numbers: dict[bool, tuple[Tensor, Tensor]],
+        lengths: Tensor,
+        extends: Tensor,
+        page_size: int,
+    ) -> None:
+        """As `plan`, on a batch's `seq_lens` and `extend_lens`, and its `page_numbers` for each of
+        the `kinds`; their values may change later."""
+        self._uses_plain = False
+        self._numbers, self._lengths, self._extends = numbers, lengths, extends
+        self._page_size = page_size
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
         if self._uses_plain:
@@ -53,7 +64,7 @@ class CpuAttention:
         self._put(v, slots, values)
         q = _token_rows(q)
         out = torch.empty(len(q), layer.heads, layer.v_head_dim)
-        self._attend(
+        self.kernels.attend(
             q.data_ptr(),
             q.stride(0),
             keys.data_ptr(),
@@ -80,7 +91,9 @@ class CpuAttention:
     def _put(self, x: Tensor, slots: Tensor, pool: Tensor) -> None:
         """x: [num_tokens, kv_heads, width]"""
         x, width = _token_rows(x), pool.stride(0)
-        self._store(x.data_ptr(), x.stride(0), slots.data_ptr(), pool.data_ptr(), len(slots), width)
+        self.kernels.store(
+            x.data_ptr(), x.stride(0), slots.data_ptr(), pool.data_ptr(), len(slots), width
+        )
 
 
 def _tensors(batch: ForwardBatch, released: bool) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,6 @@ Both run decode steps of a few sizes on the loaded model, in turns. Nothing else
 depends on the processor, on torch's build, on the model's shapes, and on who else uses the cores.
 """
 
-import ctypes
 import logging
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import torch
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cpu.attention import CpuAttention
+from pando_worker.cpu.kernels import Kernels
 from pando_worker.cpu.library import KernelsUnavailable, load_kernels
 from pando_worker.cpu.ops import CpuOps
 from pando_worker.memory.kv_pool import TokenToKVPool
@@ -59,7 +59,7 @@ def choose_cpu_path(
     if wanted == "off":
         return plain
     try:
-        library = _kernels_for(pool, dtype)
+        kernels = _kernels_for(pool, dtype)
     except KernelsUnavailable as reason:
         if wanted == "on":
             raise UnsupportedModel(f"cpu_kernels is 'on', but {reason}") from reason
@@ -67,8 +67,8 @@ def choose_cpu_path(
         return plain
     threads = torch.get_num_threads()
     fast_ops, fast = (
-        CpuOps(library, threads, linear_rows=0),
-        CpuAttention(library, pool, plain, threads),
+        CpuOps(kernels, threads, linear_rows=0),
+        CpuAttention(kernels, pool, plain, threads),
     )
     rounds = FEW_ROUNDS if weight_bytes >= LARGE_BYTES else ROUNDS
     torch_s: list[float] = []
@@ -130,8 +130,8 @@ def fastest(contestants: list[Callable[[], None]], rounds: int) -> list[float]:
     return best
 
 
-def _kernels_for(pool: TokenToKVPool, dtype: torch.dtype) -> ctypes.CDLL:
+def _kernels_for(pool: TokenToKVPool, dtype: torch.dtype) -> Kernels:
     kinds = {dtype, *(tensor.dtype for tensor in (*pool.k, *pool.v))}
     if kinds != {torch.float32}:
         raise KernelsUnavailable(f"they are for float32, not {', '.join(map(str, kinds))}")
-    return load_kernels()
+    return Kernels(load_kernels())

@@ -344,6 +344,13 @@ void pando_rms_norm(const float* x, long x_stride, const float* weight, float sh
     }
 }
 
+// x [m, k] += added, and y [m, k] its norm as above; y may be `added`.
+void pando_add_rms_norm(float* x, const float* added, const float* weight, float* y, long m, long k,
+                        float eps) {
+    for (long i = 0; i < m * k; ++i) x[i] += added[i];
+    pando_rms_norm(x, k, weight, 0.0f, y, m, k, eps);
+}
+
 // out [m, n] = act(gate_up[:, :n]) * gate_up[:, n:]; act is silu (0) or gelu's tanh form (1).
 void pando_gated(const float* gate_up, float* out, long m, long n, int act, int threads) {
 #pragma omp parallel for num_threads(threads_for(double(m) * n * 4, threads)) if (m * n > 30000)

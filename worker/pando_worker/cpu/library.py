@@ -34,6 +34,7 @@ _P, _N, _F, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_float, ctypes.c_int
 _SIGNATURES: dict[str, list[type]] = {
     "pando_linear": [_P, _N, _P, _P, _P, _N, _N, _N, _I],
     "pando_rms_norm": [_P, _N, _P, _F, _P, _N, _N, _F],
+    "pando_add_rms_norm": [_P, _P, _P, _P, _N, _N, _F],
     "pando_gated": [_P, _P, _N, _N, _I, _I],
     "pando_rotate": [_P, _N, _P, _P, _P, _N, _N, _N],
     "pando_store": [_P, _N, _P, _P, _N, _N],

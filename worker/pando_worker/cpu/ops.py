@@ -1,11 +1,10 @@
 """`CpuOps`: a model's operations by the C++ kernels where those are faster, else by torch."""
 
-import ctypes
-
 import torch
 from torch import Tensor
 
-from pando_worker.models.ops import TorchOps
+from pando_worker.cpu.kernels import Kernels
+from pando_worker.models.ops import Angles, TorchOps
 
 
 class CpuOps:
@@ -16,14 +15,11 @@ class CpuOps:
             many rows of a prompt pay for packing the weights, which the kernel does not do.
     """
 
-    def __init__(self, library: ctypes.CDLL, threads: int, linear_rows: int) -> None:
+    def __init__(self, kernels: Kernels, threads: int, linear_rows: int) -> None:
         self.linear_rows = linear_rows
         self._threads = threads
         self._plain = TorchOps()
-        self._linear = library.pando_linear
-        self._rms_norm = library.pando_rms_norm
-        self._gated = library.pando_gated
-        self._rotate = library.pando_rotate
+        self._kernels = kernels
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         rows, width = len(x), weight.shape[0]
@@ -31,7 +27,7 @@ class CpuOps:
             return self._plain.linear(x, weight, bias)
         out = torch.empty(rows, width)
         inner = weight.shape[1]
-        self._linear(
+        self._kernels.linear(
             x.data_ptr(),
             inner,
             weight.data_ptr(),
@@ -50,21 +46,44 @@ class CpuOps:
         out = torch.empty_like(x)
         size = x.shape[-1]
         rows = x.numel() // size
-        self._rms_norm(x.data_ptr(), size, weight.data_ptr(), 0.0, out.data_ptr(), rows, size, eps)
+        self._kernels.rms_norm(
+            x.data_ptr(), size, weight.data_ptr(), 0.0, out.data_ptr(), rows, size, eps
+        )
         return out
+
+    def add_rms_norm(
+        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        if not (x.is_contiguous() and added.is_contiguous()):
+            return self._plain.add_rms_norm(x, added, weight, eps)
+        rows, size = x.shape
+        self._kernels.add_rms_norm(
+            x.data_ptr(),
+            added.data_ptr(),
+            weight.data_ptr(),
+            added.data_ptr(),
+            rows,
+            size,
+            eps,
+        )
+        return x, added
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         rows, width = gate_up.shape[0], gate_up.shape[1] // 2
         out = torch.empty(rows, width)
-        self._gated(gate_up.data_ptr(), out.data_ptr(), rows, width, 0, self._threads)
+        self._kernels.gated(gate_up.data_ptr(), out.data_ptr(), rows, width, 0, self._threads)
         return out
 
-    def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def angles(self, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Angles:
+        return self._plain.angles(cos, sin, dtype)
+
+    def rotate(self, x: Tensor, angles: Angles) -> Tensor:
         tokens, heads, dim = x.shape
         if x.stride(2) != 1 or x.stride(1) != dim:
-            return self._plain.rotate(x, cos, sin)
+            return self._plain.rotate(x, angles)
+        cos, sin = angles
         out = torch.empty(tokens, heads, dim)
-        self._rotate(
+        self._kernels.rotate(
             x.data_ptr(),
             x.stride(0),
             cos.data_ptr(),

@@ -103,7 +103,7 @@ def _load_tables(model_dir: Path, vocab_size: int, eos_token_ids: Iterable[int] 
     try:
         tokenizer = load_tokenizer(model_dir)
         if eos_token_ids is None:
-            config = read_generation_config(model_dir, tokenizer.eos_token_id)
+            config = read_generation_config(model_dir, tokenizer.eos_token_id, vocab_size)
             eos_token_ids = config.eos_token_ids
         eos = frozenset(id for id in eos_token_ids if id < vocab_size)
         if not eos:

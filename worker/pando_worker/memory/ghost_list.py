@@ -6,15 +6,21 @@ is the ghost list B1 of ARC (Megiddo and Modha, FAST 2003): keys without data of
 last, as many as the cache holds.
 
 A prefix is known by one 64-bit *mark* for each block of tokens, at least 64 and whole pages, over
-all tokens up to the block's end. So the list is 1/64 of the pool's tokens long at most, and what is
-shorter than a block, or the end of a prompt beyond its last whole block, is not seen. A block
-counts as evicted when its last page is.
+all tokens up to the block's end. What is shorter than a block, or the end of a prompt beyond its
+last whole block, is not seen. A block counts as evicted when its last page is.
+
+Marks lie in a table at the place that their last bits name, with the time of their eviction; time
+is the number of blocks evicted so far. The table has 8 places for each block that is remembered: a
+mark is lost where a later one falls into its place, 1 of 16 on average, so the count is that much
+too low. Adding and looking up are a few operations on arrays, however many blocks there are.
 """
 
 import numpy as np
 
-from pando_worker.memory.tree_node import Marks, Tokens
+from pando_worker.memory.tree_node import NO_MARKS, Marks, Tokens
 
+MAX_PENDING = 1024
+NEVER = -(2**62)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -27,13 +33,17 @@ class GhostList:
         self.block_pages = -(-min_block_tokens // page_size)
         self.block_tokens = self.block_pages * page_size
         self._capacity = capacity_tokens // self.block_tokens
-        self._marks: dict[int, None] = {}  # oldest first
-        # Multilinear hashing of a block: random odd weights, modulo 2^64.
-        weights = np.random.default_rng(0).integers(0, 2**63, self.block_tokens, dtype=np.uint64)
+        places = 1 << (max(128, self._capacity) * 8 - 1).bit_length()
+        self._last_bits = np.uint64(places - 1)
+        self._marks: Marks = np.zeros(places, dtype=np.uint64)
+        self._evicted_at = np.full(places, NEVER, dtype=np.int64)
+        self._evicted = 0  # blocks so far
+        self._pending: list[Marks] = []  # evicted, and not in the table yet
+        # Multilinear hashing of a block: random odd weights, modulo 2^64. Two tokens are a word.
+        self._word = np.dtype(np.uint32 if self.block_tokens % 2 else np.uint64)
+        words = self.block_tokens * 4 // self._word.itemsize
+        weights = np.random.default_rng(0).integers(0, 2**63, words, dtype=np.uint64)
         self._weights = weights * np.uint64(2) + np.uint64(1)
-
-    def __len__(self) -> int:
-        return len(self._marks)
 
     def marks(self, key: Tokens, start: int, before: Marks) -> Marks:
         """Marks of the blocks that end in `key` after token `start`, `[count]`.
@@ -43,30 +53,45 @@ class GhostList:
         """
         size, first = self.block_tokens, start // self.block_tokens
         count = len(key) // size - first
-        blocks = key[first * size : (first + count) * size].astype(np.uint64).reshape(count, size)
+        if count == 0:
+            return NO_MARKS
+        blocks = key[first * size : (first + count) * size].view(self._word).reshape(count, -1)
+        sums = np.einsum("ij,j->i", blocks, self._weights, dtype=np.uint64)
         index = np.arange(first + 1, first + count + 1, dtype=np.uint64)
-        mixed = _mix(blocks @ self._weights + index * _GOLDEN)
+        mixed = _mix(sums + index * _GOLDEN)
         if len(before):
             mixed[:1] += before[-1]
         return np.cumsum(mixed, dtype=np.uint64)
 
     def add(self, marks: Marks) -> None:
         """These blocks were evicted."""
-        for mark in marks.tolist():
-            self._marks.pop(mark, None)
-            self._marks[mark] = None
-        while len(self._marks) > self._capacity:
-            del self._marks[next(iter(self._marks))]
+        if len(marks):
+            self._pending.append(marks)
+            if len(self._pending) >= MAX_PENDING:
+                self._take_in()
 
     def asked(self, marks: Marks) -> int:
         """Tokens of these blocks that were evicted and not yet asked for; they are forgotten."""
-        found = [mark for mark in marks.tolist() if mark in self._marks]
-        for mark in found:
-            del self._marks[mark]
-        return len(found) * self.block_tokens
+        self._take_in()
+        places = marks & self._last_bits
+        earliest = self._evicted - self._capacity
+        found = (self._marks[places] == marks) & (self._evicted_at[places] >= earliest)
+        self._evicted_at[places[found]] = NEVER
+        return int(np.count_nonzero(found)) * self.block_tokens
 
     def clear(self) -> None:
-        self._marks.clear()
+        self._pending.clear()
+        self._evicted_at.fill(NEVER)
+
+    def _take_in(self) -> None:
+        if not self._pending:
+            return
+        marks = np.concatenate(self._pending)
+        self._pending.clear()
+        places = marks & self._last_bits
+        self._marks[places] = marks
+        self._evicted_at[places] = np.arange(self._evicted, self._evicted + len(marks))
+        self._evicted += len(marks)
 
 
 def _mix(x: Marks) -> Marks:

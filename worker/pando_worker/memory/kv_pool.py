@@ -56,6 +56,7 @@ class KVBudget:
     cell_bytes: int
     page_size: int
     max_total_tokens: int | None = None
+    spare_pages: int = 0  # that the pool has beyond its capacity
 
     def capacity(self) -> int:
         """Tokens of the pool, a multiple of the page size.
@@ -63,7 +64,8 @@ class KVBudget:
         Raises:
             DoesNotFit: not even one page does.
         """
-        tokens = self._whole_pages(self._capped(self._pool_bytes // self.cell_bytes))
+        tokens = self._pool_bytes // self.cell_bytes - self.spare_pages * self.page_size
+        tokens = self._whole_pages(self._capped(tokens))
         if tokens < self.page_size:
             raise DoesNotFit(f"no room for a KV page of {self.page_size} tokens: {self}")
         return tokens
@@ -77,6 +79,7 @@ class KVBudget:
         prefixes are known. Then the ratio tells how many there are, at least what the longest
         request has.
         """
+        assert self.spare_pages == 0
         full_bytes = self.cell_bytes - share.cell_bytes
         tokens = int(self._pool_bytes / (full_bytes + share.ratio * share.cell_bytes))
         if full_bytes == 0:
@@ -104,8 +107,8 @@ class KVBudget:
     def __str__(self) -> str:
         cap = "" if self.max_total_tokens is None else f", max_total_tokens {self.max_total_tokens}"
         return (
-            f"weights {self.weight_bytes / MIB:.1f} MiB of memory_gib {self.memory_bytes / MIB:.1f}"
-            f" MiB, mem_fraction_static {self.mem_fraction_static} of the rest for the pool,"
+            f"weights {self.weight_bytes / MIB:.1f} MiB of {self.memory_bytes / MIB:.1f} MiB,"
+            f" mem_fraction_static {self.mem_fraction_static} of the rest for the pool,"
             f" {self.cell_bytes} bytes a token{cap}"
         )
 

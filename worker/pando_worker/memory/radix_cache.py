@@ -27,6 +27,7 @@ from pando_worker.memory.tree_node import (
     TreeNode,
     common_prefix,
     cut,
+    path_down,
 )
 
 __all__ = ["Match", "RadixCache", "Tokens", "TreeNode"]
@@ -78,6 +79,7 @@ class RadixCache:
         held = allocator.num_pages + (host.allocator.num_pages if host else 0)
         self._ghosts = GhostList(held * page_size, page_size, block_tokens)
         self._now = 0
+        self._freed: list[Pages] = []  # of the device, about to go to the allocator, all at once
         self.evictable_pages = 0
         self.protected_pages = 0
         self.evicted_pages = 0
@@ -94,6 +96,7 @@ class RadixCache:
         evicted = self.evicted_pages
         for child in list(self.root.children.values()):
             self._forget(child)
+        self._release()
         self.evicted_pages = evicted
         self._ghosts.clear()
 
@@ -138,7 +141,7 @@ class RadixCache:
             node.hits += 1
             if self._host and self._host.store_hits and node.hits >= self._host.store_hits:
                 self._back_up(node)
-        if len(self._ghosts):
+        if self.evicted_pages:
             marks = self._ghosts.marks(key, match.end.end, self._marks_before(match.end))
             self.hot_evicted_tokens += self._ghosts.asked(marks)
 
@@ -152,7 +155,7 @@ class RadixCache:
         """
         match = self.match_prefix(key)
         known = start = len(match.pages)
-        for node in _path_down(match.node, match.end):  # computed anew instead of loaded
+        for node in path_down(match.node, match.end):  # computed anew instead of loaded
             count = node.num_pages
             self._arrive(node, pages[start : start + count].copy())
             start += count
@@ -173,7 +176,7 @@ class RadixCache:
         `match.node` is locked, and `match.host_pages` can be had by evicting others.
         """
         assert self._host is not None
-        nodes = _path_down(match.node, match.end)
+        nodes = path_down(match.node, match.end)
         for node in nodes:
             self._host.begin_load(node)
         self.evict(match.host_pages - self._allocator.num_free)
@@ -225,17 +228,21 @@ class RadixCache:
         freed = 0
         while freed < count and (leaf := self._order.first()):
             freed += self._evict_end(leaf, count - freed)
+        self._release()
         return freed
 
     def _evict_end(self, leaf: TreeNode, count: int) -> int:
         """Free the last `count` pages of a leaf, or a few more; returns how many."""
-        keep_on_host = leaf.host_pages is not None or self._stores_on_eviction()
+        keep_on_host = self._host is not None and (
+            leaf.host_pages is not None or self._stores_on_eviction()
+        )
         if keep_on_host:
             count = max(count, self._ghosts.block_pages)
         size = leaf.num_pages
         if count < size:
             self._split(leaf, size - count)  # leaf is the lower part now
-        count = leaf.num_pages
+        else:
+            count = size
         if keep_on_host and self._back_up(leaf):
             self._free_device_pages(leaf)
         else:
@@ -274,7 +281,7 @@ class RadixCache:
     def _forget(self, node: TreeNode) -> None:
         """Take a node and all below it out of the tree; nothing of it is locked."""
         assert node.parent is not None
-        for each in node.subtree():
+        for each in node.subtree() if node.children else (node,):
             self.evicted_pages += each.num_pages
             self._ghosts.add(each.marks)
             if each.pages is not None:
@@ -299,7 +306,7 @@ class RadixCache:
         assert node.pages is not None
         assert node.parent is not None
         pages, node.pages = node.pages, None
-        self._allocator.free(pages)
+        self._freed.append(pages)
         self._order.discard(node)
         self.evictable_pages -= len(pages)
         node.parent.device_children -= 1
@@ -307,6 +314,11 @@ class RadixCache:
             self._order.expose(node.parent)
         if self._host:
             self._host.left_device(node, pages)
+
+    def _release(self) -> None:
+        if self._freed:
+            freed, self._freed = self._freed, []
+            self._allocator.free(np.concatenate(freed) if len(freed) > 1 else freed[0])
 
     def _split(self, node: TreeNode, count: int) -> TreeNode:
         """Cut an edge after `count` pages; returns the new node, which is the upper part.
@@ -387,13 +399,3 @@ class RadixCache:
             )
             stack.extend((child, depth + 1) for child in node.children.values())
         return "\n".join(lines)
-
-
-def _path_down(above: TreeNode, end: TreeNode) -> list[TreeNode]:
-    """The nodes below `above` down to `end`."""
-    path: list[TreeNode] = []
-    while end is not above:
-        path.append(end)
-        assert end.parent is not None
-        end = end.parent
-    return path[::-1]

@@ -80,6 +80,16 @@ class TreeNode:
             stack.extend(node.children.values())
 
 
+def path_down(above: TreeNode, end: TreeNode) -> list[TreeNode]:
+    """The nodes below `above` down to `end`."""
+    path: list[TreeNode] = []
+    while end is not above:
+        path.append(end)
+        assert end.parent is not None
+        end = end.parent
+    return path[::-1]
+
+
 def common_prefix(a: Tokens, b: Tokens) -> int:
     """How many leading tokens are equal.
 

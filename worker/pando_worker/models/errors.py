@@ -24,6 +24,10 @@ class DoesNotFit(ModelError):  # noqa: N818
     """Weights and KV pool need more memory than the budget."""
 
 
+class DeviceUnavailable(ModelError):  # noqa: N818
+    """The device that is asked for is not there."""
+
+
 def mismatch(model_dir: Path, missing: Iterable[str], unexpected: Iterable[str]) -> ModelError:
     """Of the tensors in `model_dir` and those that its model has."""
     return BrokenCheckpoint(

@@ -99,7 +99,7 @@ def load_weights(
         model.load(model_dir, device)
         return
     config = read_config(model_dir)
-    _allocate(model, device)
+    allocate(model, device)
     unfilled: dict[str, list[Fill]] = {}
     for fill in _fills(model):
         unfilled.setdefault(fill.name, []).append(fill)
@@ -128,8 +128,9 @@ def _decoded(tensors: dict[str, Stored], config: ModelConfig) -> dict[str, Store
     return as_with_head(text_tensors(config.architecture, tensors))
 
 
-def _allocate(model: nn.Module, device: torch.device) -> None:
-    """What `to_empty` does, which from "meta" imports a symbolic algebra system: a second.
+def allocate(model: nn.Module, device: torch.device) -> None:
+    """Give parameters memory: what `to_empty` does, which from "meta" imports a symbolic algebra
+    system: a second.
 
     Parameters stay the same objects, so that what refers to one (`AttentionLayer.sinks`) goes on.
     """

@@ -6,9 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+Angles = tuple[Tensor, Tensor]
+"""The rotary angles of a step's tokens, in the form that an `Ops` has made and takes."""
+
 
 class Ops(Protocol):
-    """What a device may do better than operator by operator. Results are new tensors."""
+    """What a device may do better than operator by operator. Results are new tensors, if nothing
+    else is said."""
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """[..., in] to [..., out] by weight [out, in] and bias [out]."""
@@ -18,12 +22,23 @@ class Ops(Protocol):
         """Over the last dimension, times weight."""
         ...
 
+    def add_rms_norm(
+        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """x + added and its norm, of [num_tokens, hidden_size], whose memory they may take."""
+        ...
+
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         """silu(gate) * up of [num_tokens, gate and up side by side]."""
         ...
 
-    def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """[num_tokens, heads, dim] by a `Rotation`'s cos and sin, [num_tokens, 1, dim]."""
+    def angles(self, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Angles:
+        """For `rotate`, of float32 [num_tokens, 1, dim / 2]."""
+        ...
+
+    def rotate(self, x: Tensor, angles: Angles) -> Tensor:
+        """[num_tokens, heads, dim], whose memory the result may take; dimension i pairs with
+        i + dim / 2."""
         ...
 
 
@@ -36,7 +51,9 @@ class ChosenOps:
     def use(self, ops: Ops) -> None:
         self.linear = ops.linear
         self.rms_norm = ops.rms_norm
+        self.add_rms_norm = ops.add_rms_norm
         self.silu_mul = ops.silu_mul
+        self.angles = ops.angles
         self.rotate = ops.rotate
 
 
@@ -49,9 +66,20 @@ class TorchOps:
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         return functional.rms_norm(x, weight.shape, weight, eps)
 
+    def add_rms_norm(
+        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        total = x + added
+        return total, self.rms_norm(total, weight, eps)
+
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
         return functional.silu(gate).mul_(up)
 
-    def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def angles(self, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Angles:
+        """Both [num_tokens, 1, dim], in `dtype`; the first half of the sines is negated."""
+        return torch.cat((cos, cos), dim=-1).to(dtype), torch.cat((-sin, sin), dim=-1).to(dtype)
+
+    def rotate(self, x: Tensor, angles: Angles) -> Tensor:
+        cos, sin = angles
         return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)

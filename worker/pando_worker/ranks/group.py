@@ -4,8 +4,7 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
-import torch
-
+from pando_worker.cuda.device import find_device
 from pando_worker.models.parallel import ParallelGroup, join_group
 from pando_worker.settings import WorkerSettings
 
@@ -20,8 +19,6 @@ def join(settings: WorkerSettings, rank: int, directory: Path) -> ParallelGroup:
         directory: private to the worker; all its ranks are given the same one.
     """
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    device = torch.device(settings.device)
-    if device.type == "cuda":
-        torch.cuda.set_device(rank)
+    device = find_device(settings.device, rank, settings.tensor_parallel_size)
     meeting_point = f"file://{directory}/meeting-point"
     return join_group(rank, settings.tensor_parallel_size, meeting_point, device, TIMEOUT)

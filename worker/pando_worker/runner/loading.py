@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pando_worker.attention.backend import AttentionLayer
+from pando_worker.cuda.device import find_device, memory_for_model
 from pando_worker.memory.kv_pool import (
     KVBudget,
     TokenToKVPool,
@@ -17,6 +18,7 @@ from pando_worker.memory.kv_pool import (
     windowed_layers,
 )
 from pando_worker.models.config import ModelConfig, read_config
+from pando_worker.models.dummy import fill_at_random
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.hub import resolve_model
 from pando_worker.models.layers.causal_lm import CausalLM
@@ -30,9 +32,13 @@ if TYPE_CHECKING:  # transformers takes seconds to import, and most models do no
 
 log = logging.getLogger("pando.worker.runner")
 
-_DTYPES = {
+_AUTO_DTYPES = {
     # Measured on a CPU without half-precision units: bfloat16 prefills 8 times slower, float16 4.
-    DType.AUTO: torch.float32,
+    "cpu": torch.float32,
+    "cuda": torch.bfloat16,
+}
+
+_DTYPES = {
     DType.FLOAT32: torch.float32,
     DType.BFLOAT16: torch.bfloat16,
     DType.FLOAT16: torch.float16,
@@ -59,7 +65,7 @@ def _window_share(
         log.info("layers with a window share the KV pool: the host tier copies all layers' pages")
         return None
     if device.type != "cpu":
-        log.info("layers with a window share the KV pool: flashinfer takes one page table")
+        log.info("layers with a window share the KV pool: on CUDA, attention takes one page table")
         return None
     return WindowShare(
         cell_bytes=kv_cell_bytes((layers[index] for index in windowed), kv_dtype),
@@ -102,7 +108,7 @@ class LoadedModel:
     weight_bytes: int  # this rank's
     ops: ChosenOps  # what the model's layers compute with
     kv_pool: TokenToKVPool
-    capacity_tokens: int  # of the pool, a multiple of the page size
+    capacity_tokens: int  # of the pool, a multiple of the page size; on CUDA it has a page more
 
 
 def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
@@ -112,7 +118,8 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         ModelError: it is not found, not supported, broken or does not fit.
     """
     started = time.monotonic()
-    device, dtype = torch.device(settings.device), _DTYPES[settings.dtype]
+    device = find_device(settings.device, group.rank, group.size)
+    dtype = _DTYPES.get(settings.dtype, _AUTO_DTYPES[settings.device])
     kv_dtype = _KV_DTYPES.get(settings.kv_cache_dtype, dtype)
     model_dir = resolve_model(settings.model)
     config = read_config(model_dir, settings.model_impl)
@@ -125,25 +132,34 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
 
     ops = ChosenOps(TorchOps())
     model = build_model(config, dtype, device, group, context_length, ops)
+    gib = settings.memory_gib
+    wanted = None if gib is None else int(gib * 2**30) // group.size
+    # A page that nobody owns, for the rows that fill up a CUDA graph.
+    spare_pages = 1 if device.type == "cuda" else 0
     budget = KVBudget(
-        memory_bytes=int(settings.memory_gib * 2**30) // group.size,
+        memory_bytes=memory_for_model(device, wanted),
         weight_bytes=weight_bytes(model),
         mem_fraction_static=settings.mem_fraction_static,
         cell_bytes=kv_cell_bytes(model.attention_layers, kv_dtype),
         page_size=settings.page_size,
         max_total_tokens=settings.max_total_tokens,
+        spare_pages=spare_pages,
     )
     share = _window_share(settings, model.attention_layers, context_length, kv_dtype, device)
     capacity_tokens, window_slots = _capacities(budget, share, group)
-    load_weights(model, model_dir, device)
+    if settings.load_format == "dummy":
+        if not isinstance(model, CausalLM):
+            raise UnsupportedModel("load_format 'dummy' is not for what runs through transformers")
+        fill_at_random(model, device)
+    else:
+        load_weights(model, model_dir, device)
+    windowed = windowed_layers(model.attention_layers, context_length)
     kv_pool = TokenToKVPool(
         model.attention_layers,
-        capacity_tokens,
+        capacity_tokens + spare_pages * settings.page_size,
         kv_dtype,
         device,
-        windowed=windowed_layers(model.attention_layers, context_length)
-        if window_slots
-        else frozenset(),
+        windowed=windowed if window_slots else frozenset(),
         window_slots=window_slots,
     )
     log.info(

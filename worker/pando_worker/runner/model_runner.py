@@ -6,10 +6,14 @@ from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.choice import choose_cpu_path
+from pando_worker.cpu.tape import DecodeTapes
+from pando_worker.cuda.choice import capture_graphs, choose_attention, choose_nucleus
 from pando_worker.memory.host_pool import make_host_pool
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.batch import ForwardBatch
+from pando_worker.runner.cuda_graph import CudaGraphRunner
 from pando_worker.runner.future_tokens import FutureTokens
 from pando_worker.runner.loading import load_model
 from pando_worker.runner.logprobs import prompt_logprobs
@@ -29,6 +33,8 @@ class TorchModelRunner:
         context_length: tokens that a request may have
         kv_pool: the keys and values, in slots that the scheduler hands out
         host_pool: those that the host keeps
+        attention: computes attention, but in what `graphs` has recorded
+        graphs: recorded decode steps; None where there are none
     """
 
     def __init__(self, settings: WorkerSettings, group: ParallelGroup | None = None) -> None:
@@ -50,11 +56,17 @@ class TorchModelRunner:
         self.host_pool = make_host_pool(loaded.kv_pool, settings, self._group)
         self._futures = FutureTokens(settings.max_running_requests, loaded.device)
         plain = TorchAttention(loaded.kv_pool, loaded.dtype)
-        self._attention: AttentionBackend = plain
+        self.attention: AttentionBackend = plain
+        self.graphs: CudaGraphRunner | DecodeTapes | None = None
+        if loaded.device.type == "cuda":
+            self.attention = choose_attention(settings, loaded, plain)
+        self._nucleus = choose_nucleus(self.attention)
         self._warm_up(settings.page_size)
-        if loaded.device.type == "cpu":
+        if loaded.device.type == "cuda":
+            self.graphs = capture_graphs(settings, loaded, self.attention, self._futures)
+        else:
             cached = min(settings.page_size, self.context_length) - 1
-            self._attention = choose_cpu_path(
+            self.attention = choose_cpu_path(
                 settings.cpu_kernels,
                 ops=loaded.ops,
                 plain=plain,
@@ -70,6 +82,9 @@ class TorchModelRunner:
                     windows=bool(loaded.kv_pool.windowed),
                 ),
             )
+            if isinstance(self.attention, CpuAttention) and self._group.size == 1:
+                pages = -(-self.context_length // settings.page_size)
+                self.graphs = DecodeTapes(self._model, self.attention, self._futures, pages)
 
     def launch(self, batch: ForwardBatch) -> TorchStep:
         hidden = self._run(batch)
@@ -78,7 +93,8 @@ class TorchModelRunner:
             head, vocab_size = self._model.logits, self.config.vocab_size
             scores = prompt_logprobs(head, hidden, batch.scores, vocab_size)
         logits, pooled = self._head(batch, hidden), pool(hidden, batch)
-        return TorchStep(batch, logits, scores, pooled, self._futures, self._group)
+        futures, group = self._futures, self._group
+        return TorchStep(batch, logits, scores, pooled, futures, group, self._nucleus)
 
     def logits(self, batch: ForwardBatch) -> Tensor:
         """Run a batch; float32 [num_samples, vocab_size], on the model's device."""
@@ -88,11 +104,13 @@ class TorchModelRunner:
     def _run(self, batch: ForwardBatch) -> Tensor:
         """Final hidden states, [num_tokens, hidden_size]; keys and values go to the pool."""
         self.host_pool.copy(batch.stores, batch.loads)
-        self._attention.plan(batch)
+        if self.graphs is not None and (replayed := self.graphs.run(batch)) is not None:
+            return replayed
+        self.attention.plan(batch)
         hidden: Tensor = self._model(
             self._futures.resolve(batch.input_ids),
             to_device(batch.positions, self._device),
-            self._attention,
+            self.attention,
         )
         return hidden
 
@@ -105,7 +123,7 @@ class TorchModelRunner:
         return self._model.logits(hidden)
 
     def _try(self, attention: AttentionBackend, batch: ForwardBatch) -> None:
-        self._attention = attention
+        self.attention = attention
         self.logits(batch)
 
     def _warm_up(self, page_size: int) -> None:

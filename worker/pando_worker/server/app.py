@@ -5,20 +5,21 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from pando_worker.server import chat, completions, control, native, tokenization
+from pando_worker.server import chat, completions, control, embeddings, native, tokenization
 from pando_worker.server.edge import Edge
-from pando_worker.server.errors import ApiError, error_response, internal_error
+from pando_worker.server.errors import ApiError, bad_request, error_response, internal_error
 from pando_worker.server.service import Service
 from pando_worker.server.validation import validation_error
 
 
 def make_app(service: Service) -> Edge:
     app = FastAPI(title="Pando worker", redirect_slashes=False, strict_content_type=False)
-    for endpoints in (chat, completions, native, tokenization, control):
+    for endpoints in (chat, completions, embeddings, native, tokenization, control):
         app.include_router(endpoints.routes(service))
     app.exception_handler(ApiError)(_api_error)
     app.exception_handler(RequestValidationError)(_invalid_request)
     app.exception_handler(HTTPException)(_http_error)
+    app.exception_handler(RecursionError)(_nested_too_deep)
     app.exception_handler(Exception)(_failure)
     return Edge(app, service.gate, service.metrics, service.settings.max_body_bytes)
 
@@ -29,6 +30,11 @@ async def _api_error(_: Request, error: ApiError) -> Response:
 
 async def _invalid_request(_: Request, error: RequestValidationError) -> Response:
     return error_response(validation_error(error))
+
+
+async def _nested_too_deep(_: Request, error: RecursionError) -> Response:
+    """Nothing here recurses but into what a client sent: tools, a schema, a message's fields."""
+    return error_response(bad_request("the request is nested too deeply"))
 
 
 async def _failure(_: Request, error: Exception) -> Response:

@@ -43,7 +43,7 @@ def routes(service: Service) -> APIRouter:
             ),
             visible_tokens=reading.markers,
         )
-        job = make_job(service, request, body, asked)
+        job = await make_job(service, request, body, asked)
         form = ChatForm(
             id=f"chatcmpl-{request.state.request_id}",
             model=service.model.name,

@@ -32,7 +32,7 @@ def routes(service: Service) -> APIRouter:
     async def completions(body: CompletionRequest, request: Request) -> Answer:
         service.model.check_name(body.model)
         asked = Asked(
-            prompts=await service.encode_all(prompts_of(body.prompt)),
+            prompts=prompts_of(body.prompt),
             prompt_param="prompt",
             max_tokens=body.max_tokens,
             min_tokens=body.min_tokens or 0,
@@ -43,7 +43,7 @@ def routes(service: Service) -> APIRouter:
             logprobs=_logprobs_wanted(body),
             grammar=await grammar_for(service, body),
         )
-        job = make_job(service, request, body, asked)
+        job = await make_job(service, request, body, asked)
         form = _CompletionForm(
             id=f"cmpl-{request.state.request_id}",
             model=service.model.name,

@@ -1,8 +1,9 @@
 """The HTTP process's end of the two ZeroMQ pipes to the scheduler process.
 
-`call` runs the requests of one client together; `stats`, `ready` and `changed` are the scheduler's
-latest word. Every `Generate` sent gets exactly one last answer (an `Output` with `finish`, or
-`Rejected`), also after an abort, so the requests known here bound all that is queued.
+`call` runs the requests of one client together, `embed` runs one embedding; `stats`, `ready` and
+`changed` are the scheduler's latest word. Every `Generate` and `Embed` sent gets exactly one last
+answer (an `Output` with `finish`, `Embedded`, or `Rejected`), also after an abort, so the requests
+known here bound all that is queued.
 """
 
 import asyncio
@@ -20,6 +21,8 @@ from pando_worker.messages import (
     Abort,
     CacheFlushed,
     Command,
+    Embed,
+    Embedded,
     Event,
     FinishReason,
     FlushCache,
@@ -31,7 +34,7 @@ from pando_worker.messages import (
     Stats,
     TokenLogprob,
 )
-from pando_worker.server.errors import ApiError, deadline_passed, unavailable
+from pando_worker.server.errors import ApiError, aborted, deadline_passed, unavailable
 
 log = logging.getLogger("pando.worker")
 
@@ -75,6 +78,18 @@ class _Request:
         self.token_ids, self.logprobs, self.prompt_logprobs = [], [], []
         self.queue_s = None
         return output
+
+
+@dataclass(frozen=True, slots=True)
+class _Embedding:
+    """An embedding that the scheduler knows. Errors are results, since nobody may wait any more."""
+
+    name: str
+    done: asyncio.Future[Embedded | ApiError]
+
+    def end(self, result: Embedded | ApiError) -> None:
+        if not self.done.done():
+            self.done.set_result(result)
 
 
 class Call:
@@ -147,6 +162,7 @@ class EngineClient:
         self._decoder = msgspec.msgpack.Decoder(Event)
 
         self._requests: dict[str, _Request] = {}
+        self._embeddings: dict[str, _Embedding] = {}
         self._flushes: dict[int, asyncio.Future[bool]] = {}
         self._calls = itertools.count()
         self._ended: str | None = None
@@ -187,9 +203,30 @@ class EngineClient:
         finally:
             call.stop_all()
 
+    async def embed(self, order: Embed) -> Embedded:
+        """Runs one embedding; cancelled, it is aborted. Its rid need not be unique, as in `call`.
+
+        Raises ApiError as `call` does, when the scheduler rejects it, and after `abort`.
+        """
+        rid = f"{order.rid}#{next(self._calls)}"
+        self._send(msgspec.structs.replace(order, rid=rid))
+        done: asyncio.Future[Embedded | ApiError] = asyncio.get_running_loop().create_future()
+        self._embeddings[rid] = _Embedding(order.rid, done)
+        try:
+            result = await done
+        finally:
+            if done.cancelled():
+                self._abort(rid)
+        if isinstance(result, ApiError):
+            raise result
+        return result
+
     def abort(self, name: str) -> int:
-        """Aborts all requests of that name, which then end with finish ABORT. Returns how many."""
-        rids = [rid for rid, request in self._requests.items() if request.name == name]
+        """Aborts all requests of that name, which then end with finish ABORT, or where they are
+        embeddings with an error. Returns how many."""
+        names = {rid: request.name for rid, request in self._requests.items()}
+        names |= {rid: embedding.name for rid, embedding in self._embeddings.items()}
+        rids = [rid for rid, known in names.items() if known == name]
         for rid in rids:
             self._abort(rid)
         return len(rids)
@@ -211,6 +248,9 @@ class EngineClient:
         for request in self._requests.values():
             request.call.failed(request, self._gone())
         self._requests.clear()
+        for embedding in self._embeddings.values():
+            embedding.end(self._gone())
+        self._embeddings.clear()
         for flush in self._flushes.values():
             if not flush.done():
                 flush.set_exception(self._gone())
@@ -240,9 +280,14 @@ class EngineClient:
             case Outputs(outputs=outputs):
                 for output in outputs:
                     self._deliver(output)
+            case Embedded(rid=rid):
+                if embedding := self._embeddings.pop(rid, None):
+                    embedding.end(event)
             case Rejected(rid=rid):
                 if request := self._requests.pop(rid, None):
                     request.call.failed(request, _rejection(event))
+                elif embedding := self._embeddings.pop(rid, None):
+                    embedding.end(_rejection(event))
             case Stats():
                 self.stats = event
                 self.changed.set()
@@ -257,7 +302,9 @@ class EngineClient:
     def _deliver(self, output: Output) -> None:
         request = self._requests.get(output.rid)
         if request is None:
-            return  # ended by `end` while this was on its way
+            if embedding := self._embeddings.pop(output.rid, None):
+                embedding.end(aborted())
+            return  # else ended by `end` while this was on its way
         request.add(output)
         request.call.heard(request)
         if output.finish is not None:

@@ -44,6 +44,11 @@ def deadline_passed(message: str) -> ApiError:
     return ApiError(504, message, kind="timeout_error", code="deadline_exceeded")
 
 
+def aborted() -> ApiError:
+    """409: another request asked for its end, and it has no part of an answer to show."""
+    return ApiError(409, "the request was aborted", code="aborted")
+
+
 def internal_error() -> ApiError:
     """500 without the reason, which is in the log beside the request id."""
     return ApiError(500, "internal error; the worker's log says more", kind="server_error")

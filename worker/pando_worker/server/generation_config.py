@@ -18,13 +18,17 @@ class GenerationConfig(msgspec.Struct, frozen=True, kw_only=True):
     eos_token_ids: tuple[int, ...] = ()
     temperature: Annotated[float, Meta(ge=0)] = 1.0
     top_p: _Probability = 1.0
-    top_k: Annotated[int, Meta(ge=0)] = 0  # 0 keeps every token
+    top_k: Annotated[int, Meta(ge=0, lt=2**31)] = 0  # 0 keeps every token
     min_p: _Probability = 0.0
-    repetition_penalty: Annotated[float, Meta(gt=0)] = 1.0
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100)] = 1.0
 
 
-def read_generation_config(model_dir: Path, eos_token_id: int | None) -> GenerationConfig:
+def read_generation_config(
+    model_dir: Path, eos_token_id: int | None, vocab_size: int
+) -> GenerationConfig:
     """The file's values; `config.json` and the tokenizer say too where outputs end.
+
+    Ids that the model cannot produce are left out: some files have -1 for none.
 
     Raises BrokenCheckpoint for a malformed file.
     """
@@ -33,10 +37,11 @@ def read_generation_config(model_dir: Path, eos_token_id: int | None) -> Generat
     eos = {*_ids(generation), *_ids(config)}
     if eos_token_id is not None:
         eos.add(eos_token_id)
+    ends = sorted(id for id in eos if isinstance(id, int) and 0 <= id < vocab_size)
     names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
     known = {name: generation[name] for name in names if generation.get(name) is not None}
     try:
-        return msgspec.convert(known | {"eos_token_ids": sorted(eos)}, GenerationConfig)
+        return msgspec.convert(known | {"eos_token_ids": ends}, GenerationConfig)
     except (msgspec.ValidationError, TypeError) as error:
         raise BrokenCheckpoint(f"{model_dir / 'generation_config.json'}: {error}") from error
 

@@ -1,5 +1,6 @@
 """From a request that was understood to the job that runs it: checked against the model."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -8,6 +9,7 @@ from pando_worker.messages import Generate, LogprobsWanted
 from pando_worker.server.deadline import remaining_s
 from pando_worker.server.errors import bad_request
 from pando_worker.server.generation import Job
+from pando_worker.server.prompts import check_priority, fitting
 from pando_worker.server.protocol.sampling import SamplingFields
 from pando_worker.server.reader import TextOptions
 from pando_worker.server.sampling import sampling_params, seeds, stop_token_ids
@@ -18,7 +20,7 @@ from pando_worker.server.service import Service
 class Asked:
     """What an API's request asks for, beside the sampling fields that all have."""
 
-    prompts: list[list[int]]
+    prompts: Sequence[str | list[int]]
     prompt_param: str  # the field that they came in, for errors
     max_tokens: int | None  # None: all that fits
     min_tokens: int = 0
@@ -32,12 +34,18 @@ class Asked:
     visible_tokens: frozenset[str] = frozenset()  # special tokens that the text must show
 
 
-def make_job(service: Service, request: Request, fields: SamplingFields, asked: Asked) -> Job:
+async def make_job(service: Service, request: Request, fields: SamplingFields, asked: Asked) -> Job:
     """Raises ApiError 400 for what the model or this worker can never do, 504 for a late one."""
+    _check_head(service)
     _check_counts(service, asked)
-    _check_priority(service, asked)
-    _check_bias(service, fields)
-    prompts = [_fitting(service, prompt, asked) for prompt in asked.prompts]
+    check_priority(service, asked.priority)
+    _check_ids(service, "logit_bias", fields.logit_bias or {})
+    _check_ids(service, "stop_token_ids", fields.stop_token_ids or [])
+    output = max(asked.max_tokens or 1, 1)
+    prompts = [
+        fitting(service, prompt, asked.prompt_param, keep_last=asked.keep_last, output=output)
+        for prompt in await service.encode_all(asked.prompts)
+    ]
     budgets = [_budget(service, prompt, asked) for prompt in prompts]
     deadline_s = remaining_s(request, service.settings.request_timeout_seconds)
     orders = [
@@ -83,6 +91,15 @@ def _text_options(service: Service, fields: SamplingFields, asked: Asked) -> Tex
     )
 
 
+def _check_head(service: Service) -> None:
+    if not service.model.has_head:
+        raise bad_request(
+            f"{service.model.name!r} has no head: it generates nothing and can only be asked for"
+            " /v1/embeddings",
+            "model",
+        )
+
+
 def _check_counts(service: Service, asked: Asked) -> None:
     limit = service.ready.max_running_requests
     if asked.samples > limit:
@@ -96,46 +113,14 @@ def _check_counts(service: Service, asked: Asked) -> None:
         )
 
 
-def _check_priority(service: Service, asked: Asked) -> None:
-    if asked.priority and service.settings.schedule_policy != "priority":
-        raise bad_request(
-            f"priority is {asked.priority}, but this worker's schedule_policy is"
-            f" {service.settings.schedule_policy!r}, which knows none",
-            "priority",
-        )
-
-
-def _check_bias(service: Service, fields: SamplingFields) -> None:
-    highest = max(fields.logit_bias or (0,))
+def _check_ids(service: Service, param: str, ids: Iterable[int]) -> None:
+    highest = max(ids, default=0)
     if highest >= service.model.vocab_size:
         raise bad_request(
-            f"logit_bias has token id {highest}, which is not below the vocabulary's size"
+            f"{param} has token id {highest}, which is not below the vocabulary's size"
             f" {service.model.vocab_size}",
-            "logit_bias",
+            param,
         )
-
-
-def _fitting(service: Service, prompt: list[int], asked: Asked) -> list[int]:
-    """The prompt, cut only where that was asked for."""
-    if asked.keep_last is not None:
-        room = service.context_length - max(asked.max_tokens or 1, 1)
-        keep = asked.keep_last if asked.keep_last > 0 else max(room, 1)
-        prompt = prompt[-keep:]
-    if not prompt:
-        raise bad_request("the prompt has no tokens", asked.prompt_param)
-    if max(prompt) >= service.model.vocab_size:
-        raise bad_request(
-            f"token id {max(prompt)} is not below the vocabulary's size {service.model.vocab_size}",
-            asked.prompt_param,
-        )
-    if len(prompt) >= service.context_length:
-        raise bad_request(
-            f"this model's context has {service.context_length} tokens, but the prompt alone has"
-            f" {len(prompt)}",
-            asked.prompt_param,
-            "context_length_exceeded",
-        )
-    return prompt
 
 
 def _budget(service: Service, prompt: list[int], asked: Asked) -> int:

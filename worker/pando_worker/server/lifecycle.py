@@ -23,6 +23,7 @@ from pando_worker.server.gate import Gate
 from pando_worker.server.generation_config import read_generation_config
 from pando_worker.server.metrics import Metrics
 from pando_worker.server.parsers.registry import reasoning_format, tool_format
+from pando_worker.server.pooling import read_pooling
 from pando_worker.server.prompt_meter import PromptMeter
 from pando_worker.server.scheduler_process import SchedulerProcess
 from pando_worker.server.service import ServedModel, Service
@@ -44,16 +45,18 @@ def serve(
 ) -> int:
     """Serve until a signal or the scheduler's end; returns the process's exit code.
 
-    `settings.model` is a directory. Raises ModelError for a tokenizer or generation config that
-    cannot be used, CannotStartError for a bad Redis URL.
+    `settings.model` is a directory. Raises ModelError for a tokenizer, generation or pooling config
+    that cannot be used, CannotStartError for a bad Redis URL.
     """
     model_dir = Path(settings.model)
     tokenizer = Tokenizer(model_dir)
     model = ServedModel(
         name=settings.served_model_name or model_dir.name,
         tokenizer=tokenizer,
-        generation=read_generation_config(model_dir, tokenizer.eos_token_id),
+        generation=read_generation_config(model_dir, tokenizer.eos_token_id, config.vocab_size),
         vocab_size=config.vocab_size,
+        has_head=config.has_head,
+        pooling=read_pooling(model_dir, settings.pooling),
         tool_format=tool_format(settings.tool_call_parser, tokenizer.chat_template),
         reasoning_format=reasoning_format(settings.reasoning_parser, tokenizer.chat_template),
     )

@@ -47,7 +47,7 @@ class Metrics:
             "inter_token_latency_seconds", "Between two tokens of a request", _NEXT_TOKEN
         )
         self.request_duration = histogram(
-            "request_duration_seconds", "From request to last token", _DURATION
+            "request_duration_seconds", "From request to last token, or to an embedding", _DURATION
         )
         self.queue_time = histogram(
             "queue_time_seconds",

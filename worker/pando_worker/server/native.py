@@ -36,7 +36,7 @@ def routes(service: Service) -> APIRouter:
         assert given is not None
         name = body.rid or request.state.request_id
         asked = Asked(
-            prompts=await service.encode_all(prompts_of(given)),
+            prompts=prompts_of(given),
             prompt_param="text" if body.text is not None else "input_ids",
             max_tokens=sampling.max_new_tokens,
             min_tokens=sampling.min_new_tokens,
@@ -47,7 +47,7 @@ def routes(service: Service) -> APIRouter:
             logprobs=_logprobs_wanted(body),
             grammar=await grammar_for(service, sampling),
         )
-        job = make_job(service, request, sampling, asked)
+        job = await make_job(service, request, sampling, asked)
         form = _NativeForm(
             name=name,
             many=len(job.orders) > 1,

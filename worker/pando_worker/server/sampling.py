@@ -37,7 +37,7 @@ def sampling_params(
 
 def stop_token_ids(fields: SamplingFields, defaults: GenerationConfig) -> tuple[int, ...]:
     eos = () if fields.ignore_eos else defaults.eos_token_ids
-    return tuple({*eos, *(fields.stop_token_ids or ())})
+    return tuple(dict.fromkeys([*eos, *(fields.stop_token_ids or ())]))
 
 
 def seeds(first: int | None, count: int) -> list[int]:

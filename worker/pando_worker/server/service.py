@@ -1,10 +1,11 @@
 """What every endpoint works with: the model as it is served, and the process's shared parts."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pando_worker.messages import Ready
+from pando_worker.messages import Pooling, Ready
 from pando_worker.server.answer import Answer, Form
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.errors import ApiError, unavailable
@@ -14,6 +15,7 @@ from pando_worker.server.generation_config import GenerationConfig
 from pando_worker.server.metrics import Metrics
 from pando_worker.server.parsers.formats import ToolFormat
 from pando_worker.server.parsers.reasoning import ReasoningFormat
+from pando_worker.server.pooling import NoEmbeddings
 from pando_worker.server.prompt_meter import PromptMeter
 from pando_worker.server.protocol.chat import ChatRequest, messages_of
 from pando_worker.server.tokenizer import Prompt, Tokenizer
@@ -26,6 +28,8 @@ class ServedModel:
     tokenizer: Tokenizer
     generation: GenerationConfig
     vocab_size: int  # rows of the embedding: ids below it may be sent
+    has_head: bool = True  # otherwise it has embeddings alone
+    pooling: Pooling | NoEmbeddings = Pooling.LAST
     tool_format: ToolFormat | None = None  # None: not known
     reasoning_format: ReasoningFormat | None = None  # None: it does not reason, as far as is known
     created: int = field(default_factory=lambda: int(time.time()))  # Unix time
@@ -68,8 +72,15 @@ class Service:
         return self._metered(prompt)
 
     async def encode_all(self, prompts: Sequence[str | list[int]]) -> list[list[int]]:
-        """Token ids of each prompt that is text."""
-        return [await self.encode(one) if isinstance(one, str) else one for one in prompts]
+        """Token ids of each prompt, of which some may have come as ids."""
+        encoded: list[list[int]] = []
+        for prompt in prompts:
+            if isinstance(prompt, str):
+                encoded.append(await self.encode(prompt))
+                await asyncio.sleep(0)  # a text can take 20 ms: others have a turn
+            else:
+                encoded.append(prompt)
+        return encoded
 
     async def encode_chat(self, body: ChatRequest) -> list[int]:
         """Token ids of a conversation in the model's chat template."""

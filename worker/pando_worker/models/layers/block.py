@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.models.layers.attention import Attention, Rotations
+from pando_worker.models.layers.norm import RMSNorm
 
 
 class PreNormBlock(nn.Module):
@@ -12,9 +13,9 @@ class PreNormBlock(nn.Module):
     def __init__(
         self,
         *,
-        input_layernorm: nn.Module,
+        input_layernorm: RMSNorm,
         self_attn: Attention,
-        post_attention_layernorm: nn.Module,
+        post_attention_layernorm: RMSNorm,
         mlp: nn.Module,
     ) -> None:
         super().__init__()
@@ -24,8 +25,9 @@ class PreNormBlock(nn.Module):
         self.mlp = mlp
 
     def forward(self, x: Tensor, rotations: Rotations, attention: AttentionBackend) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), rotations, attention)
-        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        attended = self.self_attn(self.input_layernorm(x), rotations, attention)
+        x, normed = self.post_attention_layernorm.after_sum(x, attended)
+        out: Tensor = x + self.mlp(normed)
         return out
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pando_worker.models.build import Build
 from pando_worker.models.errors import BrokenCheckpoint
-from pando_worker.models.ops import Ops
+from pando_worker.models.ops import Angles, Ops
 from pando_worker.models.rope import (
     DefaultRope,
     LinearRope,
@@ -20,10 +20,10 @@ from pando_worker.models.rope import (
 
 
 class Rotation(NamedTuple):
-    """The rotary angles of a step's tokens, for all heads and layers, in the model's dtype."""
+    """The rotary angles of a step's tokens, for all heads and layers."""
 
-    cos: Tensor  # [num_tokens, 1, rotary_dim]
-    sin: Tensor  # [num_tokens, 1, rotary_dim], the first half negated
+    angles: Angles
+    dim: int  # rotary_dim
     ops: Ops
 
     def apply(self, x: Tensor) -> Tensor:
@@ -31,10 +31,9 @@ class Rotation(NamedTuple):
 
         Of them, dimension i pairs with i + rotary_dim / 2.
         """
-        dim = self.cos.shape[-1]
-        if dim < x.shape[-1]:
-            return torch.cat((self.apply(x[..., :dim]), x[..., dim:]), dim=-1)
-        return self.ops.rotate(x, self.cos, self.sin)
+        if self.dim < x.shape[-1]:
+            return torch.cat((self.apply(x[..., : self.dim]), x[..., self.dim :]), dim=-1)
+        return self.ops.rotate(x, self.angles)
 
 
 class RotaryEmbedding:
@@ -62,11 +61,8 @@ class RotaryEmbedding:
         """Of positions [num_tokens]."""
         angles = positions[:, None, None] * self._frequencies
         cos, sin = angles.cos() * self._scale, angles.sin() * self._scale
-        return Rotation(
-            cos=torch.cat((cos, cos), dim=-1).to(self._dtype),
-            sin=torch.cat((-sin, sin), dim=-1).to(self._dtype),
-            ops=self._ops,
-        )
+        made = self._ops.angles(cos, sin, self._dtype)
+        return Rotation(made, 2 * len(self._frequencies), self._ops)
 
 
 def _frequencies(rope: Rope, dim: int, context_length: int) -> tuple[Tensor, float]:

@@ -14,7 +14,7 @@ from pando_worker.server.errors import bad_request
 Neutral = tuple[object, ...]
 """Values that ask for nothing; so does null."""
 
-TokenId = Annotated[int, Field(ge=0)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]  # higher first, as in SGLang
 

@@ -39,7 +39,7 @@ class NativeRequest(RequestBody):
     rid: Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,128}$")] | None = None
     priority: Priority | None = None
     return_logprob: bool = False
-    logprob_start_len: Annotated[int, Field(ge=-1)] = -1  # -1: of the output alone
+    logprob_start_len: Annotated[int, Field(ge=-1, lt=2**31)] = -1  # -1: of the output alone
     top_logprobs_num: TopLogprobs = 0
     return_text_in_logprobs: bool = False
 

@@ -11,6 +11,17 @@ from pando_worker.server.protocol.sampling import SamplingFields
 MAX_TOP_LOGPROBS = 20
 TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
 
+TruncatePromptTokens = Annotated[int, Field(ge=-1)]
+"""The last tokens of the prompt to keep; -1: as many as fit. None: a long prompt is refused."""
+
+
+def check_truncation(keep_last: int | None) -> None:
+    if keep_last == 0:
+        raise bad_request(
+            "truncate_prompt_tokens is 0: at least one token must be left",
+            "truncate_prompt_tokens",
+        )
+
 
 class StreamOptions(RequestBody):
     include_usage: bool = False
@@ -23,8 +34,7 @@ class OpenAIFields(SamplingFields):
     stream: bool = False
     stream_options: StreamOptions | None = None
     priority: Priority | None = None
-    # The last tokens of the prompt to keep; -1: as many as fit. None: a long prompt is refused.
-    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = None
+    truncate_prompt_tokens: TruncatePromptTokens | None = None
     # OpenAI's and vLLM's constraints, read where grammars are made.
     response_format: Any = None
     structured_outputs: Any = None
@@ -46,9 +56,5 @@ class OpenAIFields(SamplingFields):
     def _options_need_a_stream(self) -> "OpenAIFields":
         if self.stream_options is not None and not self.stream:
             raise bad_request("stream_options is only allowed with stream: true", "stream_options")
-        if self.truncate_prompt_tokens == 0:
-            raise bad_request(
-                "truncate_prompt_tokens is 0: at least one token must be left",
-                "truncate_prompt_tokens",
-            )
+        check_truncation(self.truncate_prompt_tokens)
         return self

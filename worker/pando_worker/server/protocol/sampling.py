@@ -42,11 +42,11 @@ UNSUPPORTED_SAMPLING: dict[str, Neutral] = {
 class SamplingFields(RequestBody):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Probability | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None  # -1 and 0 keep every token
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None  # -1 and 0 keep every token
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
     logit_bias: Annotated[dict[int, Bias], Field(max_length=MAX_BIASES)] | None = None
     seed: Seed | None = None
     n: Samples | None = None

@@ -1,0 +1,1 @@
+"""What `gpu_engine.py` is made of."""

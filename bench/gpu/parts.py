@@ -1,0 +1,193 @@
+"""The measurements: each is a function of an engine and gives what is reported."""
+
+import statistics
+
+import msgspec
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from bench.gpu.ceilings import Ceilings
+from bench.gpu.engine import Engine, Job, random_prompts
+from bench.gpu.shapes import Shape
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """Of the measurements."""
+
+    batches: list[int]
+    context: int  # prompt tokens of decodes
+    new_tokens: int
+    prefill_prompts: int
+    prefill_length: int
+    ttft_length: int
+    busy_batch: int
+    busy_steps: int
+    rival_batches: list[int]
+    rounds: int
+
+
+LARGE = Sizes(
+    batches=[1, 2, 4, 8, 16, 32, 64, 128, 256],
+    context=512,
+    new_tokens=128,
+    prefill_prompts=8,
+    prefill_length=4096,
+    ttft_length=4096,
+    busy_batch=64,
+    busy_steps=48,
+    rival_batches=[16, 64],
+    rounds=5,
+)
+DRY = Sizes(
+    batches=[1, 3],
+    context=24,
+    new_tokens=6,
+    prefill_prompts=2,
+    prefill_length=48,
+    ttft_length=80,
+    busy_batch=2,
+    busy_steps=3,
+    rival_batches=[2],
+    rounds=1,
+)
+
+
+class Decode(msgspec.Struct, frozen=True):
+    batch: int
+    tokens_per_s: float
+    ceiling: float  # tokens a second, if a step took no longer than reading what it must
+    share: float  # of the ceiling
+
+
+class Prefill(msgspec.Struct, frozen=True):
+    prompts: int
+    prompt_tokens: int
+    tokens_per_s: float
+    mfu: float  # share of the measured matrix product's rate
+
+
+class FirstToken(msgspec.Struct, frozen=True):
+    prompt_tokens: int
+    cached_share: float
+    cached_tokens: int  # as the engine says
+    milliseconds: float
+
+
+class Busy(msgspec.Struct, frozen=True):
+    batch: int
+    steps: int
+    share: float  # of the time in which at least one kernel ran
+
+
+class EndToEnd(msgspec.Struct, frozen=True):
+    """Prompts in, all tokens out."""
+
+    batch: int
+    seconds: float
+    tokens_per_s: float  # of output
+
+
+def decode(
+    engine: Engine, shape: Shape, sizes: Sizes, ceilings: Ceilings, weight_size: int
+) -> list[Decode]:
+    """Greedy decodes after distinct prompts, from the moment on at which all have started.
+
+    Args:
+        weight_size: bytes of a weight
+    """
+    cell_bytes = shape.cell_values * engine.model.kv_pool.k[0].itemsize
+    found = []
+    for batch in sizes.batches:
+        prompts = random_prompts(batch, sizes.context, shape.vocab_size, seed=batch)
+        engine.run(prompts, 2)  # whatever a batch of this size does for the first time
+        engine.flush_cache()
+        job = engine.run(prompts, sizes.new_tokens)
+        engine.flush_cache()
+        context = sizes.context + sizes.new_tokens / 2
+        step_bytes = weight_size * shape.weights_read(batch) + batch * context * cell_bytes
+        ceiling = batch * ceilings.bytes_per_s / step_bytes
+        rate = job.decoded_per_s
+        found.append(Decode(batch, rate, ceiling, rate / ceiling))
+    return found
+
+
+def prefill(engine: Engine, shape: Shape, sizes: Sizes, ceilings: Ceilings) -> Prefill:
+    """Prompts that arrive together, to their first tokens."""
+    count, length = sizes.prefill_prompts, sizes.prefill_length
+    seconds = []
+    for seed in range(sizes.rounds + 1):
+        job = engine.run(random_prompts(count, length, shape.vocab_size, seed), 1)
+        seconds.append(job.all_started - job.sent)
+        engine.flush_cache()
+    fastest = min(seconds[1:])  # the first warms up
+    flops = shape.prefill_flops(count * length, length)
+    mfu = flops / fastest / ceilings.flops_per_s
+    return Prefill(count, length, count * length / fastest, mfu)
+
+
+def first_tokens(engine: Engine, shape: Shape, sizes: Sizes) -> list[FirstToken]:
+    """Of a prompt that comes alone, parts of which are in the cache."""
+    length, found = sizes.ttft_length, []
+    for share in (0.0, 0.5, 0.9):
+        times, cached = [], 0
+        for seed in range(sizes.rounds + 1):
+            [prompt] = random_prompts(1, length, shape.vocab_size, seed)
+            if share:
+                engine.run([prompt[: int(share * length)]], 1)
+            job = engine.run([prompt], 1)
+            times.append(job.all_started - job.sent)
+            [cached] = job.cached.values()
+            engine.flush_cache()
+        milliseconds = 1000 * statistics.median(times[1:])
+        found.append(FirstToken(length, share, cached, milliseconds))
+    return found
+
+
+def busy(engine: Engine, shape: Shape, sizes: Sizes) -> Busy:
+    """Over decode steps under torch's profiler, which slows the host down: a lower bound."""
+    prompts = random_prompts(sizes.busy_batch, sizes.context, shape.vocab_size, seed=7)
+    job = engine.send(prompts, 2 * sizes.busy_steps + 8)
+    while not job.all_started:
+        engine.step(job)
+    on_gpu = engine.settings.device == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as seen:
+        for _ in range(sizes.busy_steps):
+            engine.step(job)
+        if on_gpu:
+            torch.cuda.synchronize()
+    engine.finish(job)
+    engine.flush_cache()
+    kind = "DeviceType.CUDA" if on_gpu else "DeviceType.CPU"
+    spans = [
+        (event.time_range.start, event.time_range.end)
+        for event in seen.events() or ()
+        if str(event.device_type) == kind
+    ]
+    return Busy(sizes.busy_batch, sizes.busy_steps, busy_share(spans))
+
+
+def busy_share(spans: list[tuple[float, float]]) -> float:
+    """Of the time from the first span's start to the last one's end, what some span covers."""
+    covered, until = 0.0, min(start for start, _ in spans)
+    begin = until
+    for start, end in sorted(spans):
+        covered += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return covered / (until - begin) if until > begin else 1.0
+
+
+def end_to_end(engine: Engine, shape: Shape, sizes: Sizes) -> list[EndToEnd]:
+    """The jobs that transformers gets, too."""
+    found = []
+    for batch in sizes.rival_batches:
+        jobs: list[Job] = []
+        for seed in (1, 2):
+            prompts = random_prompts(batch, sizes.context, shape.vocab_size, seed)
+            jobs.append(engine.run(prompts, sizes.new_tokens))
+            engine.flush_cache()
+        found.append(_outcome(batch, sizes, jobs[-1].ended - jobs[-1].sent))
+    return found
+
+
+def _outcome(batch: int, sizes: Sizes, seconds: float) -> EndToEnd:
+    return EndToEnd(batch, seconds, batch * sizes.new_tokens / seconds)

@@ -1,0 +1,69 @@
+"""What a run has found, as JSON and as tables."""
+
+import msgspec
+
+from bench.gpu.ceilings import Ceilings
+from bench.gpu.parts import Busy, Decode, EndToEnd, FirstToken, Prefill, Sizes
+
+
+class Report(msgspec.Struct, kw_only=True):
+    model: str
+    device: str
+    versions: dict[str, str]
+    path: str  # what computes attention
+    sizes: Sizes
+    ceilings: Ceilings
+    decode: list[Decode] = []
+    prefill: Prefill | None = None
+    first_tokens: list[FirstToken] = []
+    busy: Busy | None = None
+    end_to_end: list[EndToEnd] = []
+    rival: list[EndToEnd] = []
+
+
+def markdown(report: Report) -> str:
+    """Tables of the parts that ran."""
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    ceilings = report.ceilings
+    lines = [
+        f"### {report.model} on {report.device}",
+        "",
+        f"{versions}; attention by {report.path}. Measured ceilings: "
+        f"{ceilings.bytes_per_s / 1e12:.2f} TB/s of memory, "
+        f"{ceilings.flops_per_s / 1e12:.0f} TFLOP/s of a matrix product.",
+    ]
+    if report.decode:
+        lines += ["", "| decode batch | tokens/s | ceiling | share |", "|---|---|---|---|"]
+        lines += [
+            f"| {row.batch} | {row.tokens_per_s:,.0f} | {row.ceiling:,.0f} | {row.share:.0%} |"
+            for row in report.decode
+        ]
+    if found := report.prefill:
+        lines += [
+            "",
+            f"Prefill of {found.prompts} x {found.prompt_tokens} tokens:"
+            f" {found.tokens_per_s:,.0f} tokens/s, MFU {found.mfu:.0%}.",
+        ]
+    if report.first_tokens:
+        lines += ["", "| prompt | cached | first token, ms |", "|---|---|---|"]
+        lines += [
+            f"| {row.prompt_tokens} | {row.cached_share:.0%} ({row.cached_tokens})"
+            f" | {row.milliseconds:.1f} |"
+            for row in report.first_tokens
+        ]
+    if found_busy := report.busy:
+        lines += [
+            "",
+            f"Device busy in decodes of {found_busy.batch} rows: {found_busy.share:.1%}"
+            f" ({found_busy.steps} steps, under the profiler).",
+        ]
+    if report.end_to_end:
+        header = "| batch, end to end | pando tokens/s | transformers tokens/s | ratio |"
+        lines += ["", header, "|---|---|---|---|"]
+        theirs = {row.batch: row for row in report.rival}
+        for row in report.end_to_end:
+            rival = theirs.get(row.batch)
+            other = "not run | " if rival is None else f"{rival.tokens_per_s:,.0f} | "
+            ratio = "" if rival is None else f"{row.tokens_per_s / rival.tokens_per_s:.2f}"
+            lines.append(f"| {row.batch} | {row.tokens_per_s:,.0f} | {other}{ratio} |")
+    return "\n".join(lines)

@@ -1,0 +1,59 @@
+"""transformers' continuous batching on the same shapes, random weights and prompts."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    ContinuousBatchingConfig,
+    GenerationConfig,
+)
+
+from bench.gpu.engine import random_prompts
+from bench.gpu.parts import EndToEnd, Sizes
+from bench.gpu.shapes import Shape
+
+
+def end_to_end(
+    model_dir: Path, shape: Shape, sizes: Sizes, device: torch.device, dtype: torch.dtype
+) -> list[EndToEnd]:
+    """Prompts in, all tokens out; the second of two jobs of each size."""
+    model = _random_model(model_dir, device, dtype)
+    most = max(sizes.rival_batches) * (sizes.context + sizes.new_tokens)
+    page_size = 32
+    config = ContinuousBatchingConfig(
+        page_size=page_size,
+        num_blocks=2 * most // page_size + 64,
+        max_batch_tokens=max(sizes.context, 4096),
+    )
+    wanted = GenerationConfig(max_new_tokens=sizes.new_tokens, do_sample=False, pad_token_id=0)
+    found = []
+    for batch in sizes.rival_batches:
+        seconds = 0.0
+        for seed in (1, 2):
+            prompts = random_prompts(batch, sizes.context, shape.vocab_size, seed)
+            started = time.perf_counter()
+            results = model.generate_batch(
+                prompts,
+                generation_config=wanted,
+                continuous_batching_config=config,
+                persistent_manager=True,
+            )
+            seconds = time.perf_counter() - started
+            counts = {len(result.generated_tokens) for result in results.values()}
+            assert counts == {sizes.new_tokens}, counts
+        found.append(EndToEnd(batch, seconds, batch * sizes.new_tokens / seconds))
+    return found
+
+
+def _random_model(model_dir: Path, device: torch.device, dtype: torch.dtype) -> Any:
+    """Built where it runs: nothing is read, and the host holds none of it."""
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(
+            AutoConfig.from_pretrained(model_dir), dtype=dtype, attn_implementation="sdpa"
+        )
+    model.generation_config = GenerationConfig()  # no end of sequence, no sampling
+    return model.eval()

@@ -1,0 +1,108 @@
+"""The engine on a GPU: how close its decodes and prefills come to what the GPU can do.
+
+Run: python -m bench.gpu_engine --model llama-3-8b --json result.json
+No weights are downloaded: models have the shapes of well-known ones and random numbers. Memory
+bandwidth and the rate of a matrix product are measured first, in the same run; every share is one
+of these. `--parts` leaves some out, so that a run fits into minutes. `--dry` runs all of it with
+tiny shapes on a CPU: it shows that this script works, and its numbers mean nothing.
+"""
+
+import gc
+import logging
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import torch
+
+from bench.gpu import ceilings, parts, rival
+from bench.gpu.engine import Engine
+from bench.gpu.report import Report, markdown
+from bench.gpu.shapes import DRY_SHAPES, SHAPES, Shape
+
+PARTS = ("decode", "prefill", "ttft", "busy", "transformers")
+
+
+@click.command(help=__doc__)
+@click.option("--model", type=click.Choice(list(SHAPES)), default="llama-3-8b")
+@click.option("--parts", "wanted", default=",".join(PARTS), help="some of them, by commas")
+@click.option("--dry", is_flag=True, help="tiny shapes on the CPU")
+@click.option("--set", "options", multiple=True, help="a setting of the worker, name=value")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="file for the result")
+def main(
+    model: str, wanted: str, dry: bool, options: tuple[str, ...], json_path: Path | None
+) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    chosen = [part.strip() for part in wanted.split(",")]
+    if unknown := set(chosen) - set(PARTS):
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    if not dry and not torch.cuda.is_available():
+        raise click.ClickException("torch finds no GPU; --dry runs tiny shapes on the CPU")
+    shape = (DRY_SHAPES if dry else SHAPES)[model]
+    settings: dict[str, Any] = dict(option.split("=", 1) for option in options)
+    with tempfile.TemporaryDirectory() as directory:
+        shape.save(Path(directory))
+        report = _measure(Path(directory), shape, chosen, dry, settings)
+    click.echo(markdown(report))
+    if json_path is not None:
+        json_path.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+
+
+def _measure(
+    directory: Path, shape: Shape, chosen: list[str], dry: bool, options: dict[str, Any]
+) -> Report:
+    device = torch.device("cpu" if dry else "cuda:0")
+    dtype = torch.float32 if dry else torch.bfloat16
+    sizes = parts.DRY if dry else parts.LARGE
+    found = ceilings.measure(device, dtype, large=not dry)
+    torch.cuda.empty_cache()
+    engine = Engine(directory, device=device.type, **_settings(sizes, dry) | options)
+    report = Report(
+        model=shape.name,
+        device="CPU, dry run" if dry else torch.cuda.get_device_name(device),
+        versions=_versions(),
+        path=type(engine.model.attention).__name__,
+        sizes=sizes,
+        ceilings=found,
+    )
+    if "decode" in chosen:
+        report.decode = parts.decode(engine, shape, sizes, found, dtype.itemsize)
+    if "prefill" in chosen:
+        report.prefill = parts.prefill(engine, shape, sizes, found)
+    if "ttft" in chosen:
+        report.first_tokens = parts.first_tokens(engine, shape, sizes)
+    if "busy" in chosen:
+        report.busy = parts.busy(engine, shape, sizes)
+    if "transformers" in chosen:
+        report.end_to_end = parts.end_to_end(engine, shape, sizes)
+    del engine  # its memory is for the other one
+    gc.collect()
+    torch.cuda.empty_cache()
+    if "transformers" in chosen:
+        report.rival = rival.end_to_end(directory, shape, sizes, device, dtype)
+    return report
+
+
+def _settings(sizes: parts.Sizes, dry: bool) -> dict[str, Any]:
+    if dry:
+        few = {"max_total_tokens": 4096, "chunked_prefill_size": 32, "threads": 1}
+        return few | {"cpu_kernels": "off"}  # of which torch's profiler knows nothing
+    most = max(sizes.batches)
+    return {"chunked_prefill_size": 8192, "max_running_requests": most, "log_every_steps": 0}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in ("torch", "flashinfer-python", "transformers"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+if __name__ == "__main__":
+    main()

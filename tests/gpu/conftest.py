@@ -1,0 +1,33 @@
+"""Tests that need an NVIDIA GPU and flashinfer: `make test-gpu`. Elsewhere they are skipped, and
+say why. flashinfer compiles its kernels when they are first used, which takes minutes."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+MINUTES = 15
+
+
+def _missing() -> str | None:
+    if not torch.cuda.is_available():
+        return "needs an NVIDIA GPU: torch finds none"
+    if find_spec("flashinfer") is None:
+        return "needs flashinfer: pip install 'pando[cuda]'"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = _missing()
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.gpu)
+            item.add_marker(pytest.mark.timeout(60 * MINUTES))
+            if missing:
+                item.add_marker(pytest.mark.skip(reason=missing))
+
+
+@pytest.fixture(scope="session")
+def gpu() -> torch.device:
+    return torch.device("cuda", 0)

@@ -1,0 +1,62 @@
+"""Draws on the GPU: the CPU's, and the same in any batch."""
+
+import numpy as np
+import pytest
+import torch
+
+from pando_worker.cuda.nucleus import RadixNucleus
+from pando_worker.runner.batch import SamplingBatch
+from pando_worker.runner.sampler import Nucleus, sample
+
+ROWS, VOCAB = 48, 32_000
+
+
+def params(rows: int) -> SamplingBatch:
+    """Of every kind: greedy, plain, and with each of the limits."""
+    index = np.arange(rows)
+    return SamplingBatch(
+        temperature=np.where(index % 4 == 0, 0.0, 0.5 + index / rows).astype(np.float32),
+        top_k=np.where(index % 3 == 1, 40, 0).astype(np.int64),
+        top_p=np.where(index % 5 == 2, 0.9, 1.0).astype(np.float32),
+        min_p=np.where(index % 7 == 3, 0.05, 0.0).astype(np.float32),
+        seed=(1000 + index).astype(np.int64),
+        step=(3 * index).astype(np.int64),
+    )
+
+
+def one(whole: SamplingBatch, row: int) -> SamplingBatch:
+    pick = slice(row, row + 1)
+    return SamplingBatch(
+        temperature=whole.temperature[pick],
+        top_k=whole.top_k[pick],
+        top_p=whole.top_p[pick],
+        min_p=whole.min_p[pick],
+        seed=whole.seed[pick],
+        step=whole.step[pick],
+    )
+
+
+@pytest.fixture(params=["sorted", "flashinfer"])
+def nucleus(request: pytest.FixtureRequest) -> Nucleus | None:
+    return RadixNucleus() if request.param == "flashinfer" else None
+
+
+def test_draws_are_the_cpus_but_for_rounding_at_the_borders(
+    gpu: torch.device, nucleus: Nucleus | None
+) -> None:
+    logits = torch.randn(ROWS, VOCAB, generator=torch.Generator().manual_seed(0)) * 3
+    here = sample(logits, params(ROWS))
+    there = sample(logits.to(gpu), params(ROWS), nucleus).cpu()
+    assert (here == there).float().mean() >= 0.95
+
+
+def test_a_row_draws_the_same_alone_as_in_a_batch_and_again(
+    gpu: torch.device, nucleus: Nucleus | None
+) -> None:
+    logits = (torch.randn(ROWS, VOCAB, generator=torch.Generator().manual_seed(1)) * 3).to(gpu)
+    whole = params(ROWS)
+    drawn = sample(logits.clone(), whole, nucleus)
+    assert torch.equal(drawn, sample(logits.clone(), whole, nucleus))
+    for row in range(ROWS):
+        alone = sample(logits[row : row + 1].clone(), one(whole, row), nucleus)
+        assert alone.item() == drawn[row].item()

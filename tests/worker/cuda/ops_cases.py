@@ -1,0 +1,44 @@
+"""Operations of `CudaOps` against torch's, on any device."""
+
+import torch
+from torch import Tensor
+
+from pando_worker.cuda.ops import CudaOps
+from pando_worker.models.ops import TorchOps
+
+PLAIN = TorchOps()
+
+
+def assert_close(got: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(got.float(), expected.float(), atol=0.05, rtol=0.02)
+
+
+def check_norms(ops: CudaOps, device: torch.device) -> None:
+    """Of hidden states, and of heads that lie between others."""
+    qkv = torch.randn(7, 6, 128, device=device).bfloat16()
+    weight = torch.randn(128, device=device).bfloat16()
+    for x in (qkv[:, 0].contiguous(), qkv, qkv[:, 2:5]):
+        assert_close(ops.rms_norm(x, weight, 1e-5), PLAIN.rms_norm(x, weight, 1e-5))
+    x, added = (torch.randn(7, 128, device=device).bfloat16() for _ in range(2))
+    expected = PLAIN.add_rms_norm(x, added, weight, 1e-5)
+    for got, want in zip(ops.add_rms_norm(x, added, weight, 1e-5), expected, strict=True):
+        assert_close(got, want)
+    wide = torch.randn(7, 128, device=device)  # Gemma's are in float32
+    torch.testing.assert_close(
+        ops.rms_norm(wide, weight.float(), 1e-5), PLAIN.rms_norm(wide, weight.float(), 1e-5)
+    )
+
+
+def check_activation(ops: CudaOps, device: torch.device) -> None:
+    gate_up = torch.randn(7, 2 * 96, device=device).bfloat16()
+    assert_close(ops.silu_mul(gate_up), PLAIN.silu_mul(gate_up))
+
+
+def check_rotation(ops: CudaOps, device: torch.device, heads: int, dim: int) -> None:
+    """Of heads beside others, as queries and keys are, whole or only in part."""
+    whole = torch.randn(9, heads + 2, dim + 16, device=device).bfloat16()
+    turns = torch.rand(9, 1, dim // 2, device=device) * 100
+    for x in (whole.clone()[..., :dim], whole.clone()[:, :heads, :dim]):
+        expected = PLAIN.rotate(x, PLAIN.angles(turns.cos(), turns.sin(), x.dtype))
+        angles = ops.angles(turns.cos(), turns.sin(), x.dtype)
+        assert_close(ops.rotate(x, angles), expected)  # x may be another thing afterwards

@@ -1,0 +1,33 @@
+"""Settings of the GPU, and what is said where there is none."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from pando_worker.cuda.device import find_device, memory_for_model
+from pando_worker.models.errors import DeviceUnavailable
+from pando_worker.runner.model_runner import TorchModelRunner
+from pando_worker.settings import WorkerSettings
+from tests.worker.model.checkpoints import Reference
+
+without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+
+
+@without_gpu
+def test_cuda_without_a_gpu_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    Reference(tmp_path)
+    with pytest.raises(DeviceUnavailable, match=r"device is 'cuda', but torch .*take device 'cpu'"):
+        TorchModelRunner(WorkerSettings(model=str(tmp_path), device="cuda"))
+
+
+def test_flashinfer_on_the_cpu_is_refused() -> None:
+    with pytest.raises(ValidationError, match="attention_backend 'flashinfer' is for cuda"):
+        WorkerSettings(model="m", attention_backend="flashinfer")
+
+
+def test_the_cpu_gives_2_gib_where_nothing_is_said() -> None:
+    cpu = find_device("cpu", 0, 1)
+    assert memory_for_model(cpu, None) == 2 * 2**30
+    assert memory_for_model(cpu, 12345) == 12345

@@ -1,0 +1,1 @@
+"""What is special where a model runs on an NVIDIA GPU."""

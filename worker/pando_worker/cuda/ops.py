@@ -1,0 +1,75 @@
+"""`CudaOps`: a model's operations by flashinfer's fused kernels where there are any."""
+
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
+from pando_worker.models.ops import Angles, TorchOps
+
+# What flashinfer's rotary kernel is made for.
+ROTARY_DIMS = (64, 128, 256, 512)
+
+
+class CudaOps:
+    """`Ops` for bfloat16 and float16 on CUDA.
+
+    Args:
+        library: flashinfer, or in tests what computes the same
+
+    Raises:
+        FlashinferUnavailable
+    """
+
+    def __init__(self, library: Any = None) -> None:
+        if library is None:
+            try:
+                library = import_module("flashinfer")
+            except ImportError as error:
+                raise FlashinferUnavailable(f"flashinfer cannot be imported: {error}") from error
+        self._rms_norm = library.rmsnorm
+        self._fused_add_rms_norm = library.fused_add_rmsnorm
+        self._silu_and_mul = library.silu_and_mul
+        self._rope = library.apply_rope_with_cos_sin_cache
+        self._rope_inplace = library.apply_rope_with_cos_sin_cache_inplace
+        self._plain = TorchOps()
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return self._plain.linear(x, weight, bias)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        if x.dtype == torch.float32:  # Gemma's
+            return self._plain.rms_norm(x, weight, eps)
+        normed: Tensor = self._rms_norm(x, weight, eps)
+        return normed
+
+    def add_rms_norm(
+        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        self._fused_add_rms_norm(added, x, weight, eps)  # x becomes the sum, added its norm
+        return x, added
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        product: Tensor = self._silu_and_mul(gate_up)
+        return product
+
+    def angles(self, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Angles:
+        """A table of cosines and sines, float32 [num_tokens, dim], and each token's row in it."""
+        if 2 * cos.shape[-1] not in ROTARY_DIMS:
+            return self._plain.angles(cos, sin, dtype)
+        table = torch.cat((cos, sin), dim=-1)[:, 0]
+        return table, torch.arange(len(table), dtype=torch.int32, device=table.device)
+
+    def rotate(self, x: Tensor, angles: Angles) -> Tensor:
+        dim = x.shape[-1]
+        if dim not in ROTARY_DIMS:
+            return self._plain.rotate(x, angles)
+        table, rows = angles
+        heads = x.shape[1]
+        if heads == 1:  # the kernel wants queries and keys
+            rotated: Tensor = self._rope(rows, x, x, dim, table)[0]
+            return rotated
+        self._rope_inplace(rows, x[:, : heads // 2], x[:, heads // 2 :], dim, table)
+        return x
