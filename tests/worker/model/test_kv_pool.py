@@ -1,6 +1,8 @@
 """The size of the KV pool, worked out by hand."""
 
+import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from pando_worker.models.loader import build_model
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference
+from tests.worker.model.conftest import References
 
 
 def budget(
@@ -100,6 +103,36 @@ def test_windows_that_hide_nothing_leave_all_layers_in_one_pool() -> None:
     )
     assert [len(tensor) for tensor in (*pool.k, *pool.v)] == [24, 40, 40] * 2
     assert pool.window == 16
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, "1 layers with windows up to 6 hold 2048 tokens and release what is behind"),
+        ({"window_ratio": 1}, None),
+        ({"context_length": 6}, None),
+        ({"host_memory_gib": 0.001}, "share the KV pool: the host tier copies all layers' pages"),
+        (
+            {"chunked_prefill_size": 4096},
+            "share the KV pool: a request may need 4110 of its 4096 tokens for them",
+        ),
+    ],
+)
+def test_layers_with_a_window_have_their_own_pool_or_the_log_says_why_not(
+    reference_of: References,
+    caplog: pytest.LogCaptureFixture,
+    settings: dict[str, Any],
+    told: str | None,
+) -> None:
+    caplog.set_level(logging.INFO, "pando.worker.runner")
+    fields = {"page_size": 4, "max_total_tokens": 4096, "chunked_prefill_size": 64, "threads": 1}
+    model = str(reference_of("gemma3").path)
+    runner = TorchModelRunner(
+        WorkerSettings.model_validate({"model": model, "cpu_kernels": "off", **fields, **settings})
+    )
+    assert runner.kv_pool.window_slots == (2048 if not settings else 0)
+    assert ("window" in caplog.text) == (told is not None)
+    assert (told or "") in caplog.text
 
 
 def test_pool_takes_the_bytes_that_the_cell_size_says(tmp_path: Path) -> None:

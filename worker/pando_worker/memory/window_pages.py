@@ -90,7 +90,8 @@ class WindowPages:
         Not only what its next step sees: if it ends now, it leaves whole pages in the cache, maybe
         without its last token; whoever continues from there sees a page more.
         """
-        return self.first_seen(max(0, tokens - 1) // self._page_size)
+        size = self._page_size
+        return max(0, (tokens - 1) // size * size + 1 - self._window) // size
 
     def most(self, tokens: int, extend_len: int) -> int:
         """Window pages that a request needs at a time.
@@ -128,11 +129,12 @@ class WindowPages:
         self.pins[pages] += 1
 
     def unpin(self, pages: Pages) -> None:
-        """One request less sees them; what nobody sees now counts as just used."""
+        """One request less sees them, or as many as name them here; what nobody sees now counts as
+        just used."""
         self._now += 1
         self.used[pages] = self._now
-        self.pins[pages] -= 1
-        self.num_pinned -= self.num_unpinned(pages)
+        np.subtract.at(self.pins, pages, 1)
+        self.num_pinned -= len(np.unique(pages[self.pins[pages] == 0]))
 
     def grow(self, pages: Pages) -> None:
         """Give pages that are to be computed next their window pages, and pin them.

@@ -23,6 +23,8 @@ there gets pages of the device, into which they are copied before the batch that
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from pando_worker.memory.host_tier import HostTier, copying_pays
 from pando_worker.memory.page_allocator import PageAllocator, Pages
 from pando_worker.memory.radix_cache import Match, RadixCache, Tokens
@@ -220,18 +222,16 @@ class KVManager:
     def _pinned(self, req: Req) -> Pages:
         return self.rows.pages[req.row, req.window_first : req.window_end]
 
-    def pages_missing(self, req: Req) -> int:
-        """Pages that an admitted request lacks to run all its tokens."""
-        return self.pages_for(req.num_tokens) - req.num_pages
-
     def has_room(self, reqs: Sequence[Req]) -> bool:
         """Whether admitted requests can get all that they lack to run all their tokens."""
-        if sum(map(self.pages_missing, reqs)) > self.available_pages:
+        missing = window_missing = 0
+        for req in reqs:
+            pages = self.pages_for(req.num_tokens)
+            missing += pages - req.num_pages
+            window_missing += pages - req.window_end
+        if self.windows and window_missing > self.windows.available:
             return False
-        if self.windows is None:
-            return True
-        lacking = sum(self.pages_for(req.num_tokens) - req.window_end for req in reqs)
-        return lacking <= self.windows.available
+        return missing <= self.available_pages
 
     def step_limit(self, req: Req) -> int:
         """Tokens that an admitted request, in the middle of its prompt, can run in the next step:
@@ -241,43 +241,59 @@ class KVManager:
         room = (req.window_end + self.windows.available) * self.page_size - req.cached_len
         return min(req.extend_len, room)
 
-    def grow(self, req: Req) -> None:
-        """Give an admitted request the pages it lacks, evicting where none is free.
+    def grow(self, reqs: Sequence[Req]) -> None:
+        """Give admitted requests what they lack to run all their tokens, evicting where nothing is
+        free.
 
         Raises:
             MemoryError: there is no room.
         """
-        self._grow(req)
-        self.cover(req, req.num_tokens)
+        for req in reqs:
+            self._grow(req)
+        if self.windows:
+            self.cover(reqs, [req.num_tokens for req in reqs])
 
-    def cover(self, req: Req, end: int) -> None:
-        """Give an admitted request the window pages to run its tokens up to `end`.
+    def cover(self, reqs: Sequence[Req], ends: Sequence[int]) -> None:
+        """Give admitted requests the window pages to run their tokens up to `ends`.
 
         Raises:
             MemoryError: there is no room.
-        """
-        if self.windows and req.window_end < (pages := self.pages_for(end)):
-            self.windows.grow(self.rows.pages[req.row, req.window_end : pages])
-            req.window_end = pages
-
-    def slide(self, req: Req) -> None:
-        """A step of a request is launched: let the window pages go that it does not see any more.
-
-        The step in flight still reads them, and steps run in order: whoever gets them writes later.
-        Those of its output are of no use to others, who would continue from its end.
         """
         if self.windows is None:
             return
-        first = self.windows.first_kept(req.cached_len)
-        if first <= req.window_first:
+        new: list[Pages] = []
+        for req, end in zip(reqs, ends, strict=True):
+            pages = self.pages_for(end)
+            if pages > req.window_end:
+                new.append(self.rows.pages[req.row, req.window_end : pages])
+                req.window_end = pages
+        if new:
+            self.windows.grow(np.concatenate(new))
+
+    def slide(self, reqs: Sequence[Req]) -> None:
+        """A step of these is launched: let the window pages go that they do not see any more.
+
+        The step in flight still reads them, and steps run in order: whoever gets them writes later.
+        Those of an output are of no use to others, who would continue from its end.
+        """
+        if self.windows is None:
             return
-        self.windows.unpin(self.rows.pages[req.row, req.window_first : first])
-        own = max(req.window_first, req.tree_pages, self.pages_for(req.prompt_len))
-        self.windows.drop(self.rows.pages[req.row, own:first])
-        req.window_first = first
+        behind: list[Pages] = []
+        of_output: list[Pages] = []
+        for req in reqs:
+            first = self.windows.first_kept(req.cached_len)
+            if first > req.window_first:
+                pages = self.rows.pages[req.row]
+                behind.append(pages[req.window_first : first])
+                own = max(req.window_first, req.tree_pages, self.pages_for(req.prompt_len))
+                of_output.append(pages[own:first])
+                req.window_first = first
+        if behind:
+            self.windows.unpin(np.concatenate(behind))
+            self.windows.drop(np.concatenate(of_output))
 
     def _grow(self, req: Req) -> None:
-        missing = self.pages_missing(req)
+        missing = self.pages_for(req.num_tokens) - req.num_pages
         if missing == 0:
             return
         shortage = missing - self.allocator.num_free

@@ -103,8 +103,7 @@ class Planner:
             self.ratio.recover(self.running)
         elif ready:
             self.ratio.decay()
-        for req in ready:
-            self._kv.grow(req)
+        self._kv.grow(ready)
         return [next_row(req, req.extend_len) for req in ready]
 
     def _ready(self) -> list[Req]:

@@ -309,7 +309,7 @@ class Scheduler:
             row.req.cached_len = row.end
             row.req.in_flight += 1
             row.req.unseen += row.samples
-            self.kv.slide(row.req)
+        self.kv.slide([row.req for row in rows])
         self.planner.launched(plan)
         return Launched(step, plan, rows, started)
 
