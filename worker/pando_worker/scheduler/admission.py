@@ -104,7 +104,7 @@ def prefill_rows(prefilling: Sequence[Req], token_budget: int, kv: KVManager) ->
             count = token_budget // kv.page_size * kv.page_size
         if count == 0:
             break
-        kv.cover([req], [req.cached_len + count])
+        kv.cover(req, req.cached_len + count)
         rows.append(next_row(req, count))
         token_budget -= count
         if count < req.extend_len:

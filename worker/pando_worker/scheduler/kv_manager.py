@@ -23,16 +23,15 @@ there gets pages of the device, into which they are copied before the batch that
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from pando_worker.memory.host_tier import HostTier, copying_pays
-from pando_worker.memory.page_allocator import PageAllocator, Pages
+from pando_worker.memory.page_allocator import PageAllocator
 from pando_worker.memory.radix_cache import Match, RadixCache, Tokens
 from pando_worker.memory.req_pool import ReqToTokenPool
 from pando_worker.memory.window_pages import WindowMemory, WindowPages
 from pando_worker.runner.batch import PageCopies
 from pando_worker.scheduler.rates import Rate
 from pando_worker.scheduler.req import Req
+from pando_worker.scheduler.sliding import SlidingWindows
 
 # Under write-through-selective: hits after which a prefix is stored on the host.
 STORE_HITS = 2
@@ -77,6 +76,7 @@ class KVManager:
         self.capacity_tokens = self.allocator.num_pages * page_size
         self.max_request_tokens = min(max_request_tokens, self.capacity_tokens)
         self.rows = ReqToTokenPool(max_running_requests, self.max_request_tokens, page_size)
+        self.sliding = SlidingWindows(self.windows, self.rows) if self.windows else None
         self.prefill_rate = Rate()  # tokens; a scheduler puts its own measurement here
         self._host_memory = host
         self.host: HostTier | None = None
@@ -182,9 +182,8 @@ class KVManager:
         match = self._match(key)
         self.cache.inc_lock_ref(match.node)
         lacking = self.pages_for(req.num_tokens) - len(match.pages)
-        if lacking + reserve > self.available_pages or not self._is_window_room(
-            match, window_reserve
-        ):
+        fits = lacking + reserve <= self.available_pages
+        if not fits or (self.sliding and not self.sliding.can_admit(match.pages, window_reserve)):
             self.cache.dec_lock_ref(match.node)
             return False
         if match.host_pages and self._copying_pays(1):
@@ -199,9 +198,8 @@ class KVManager:
         req.cached_len = hit * self.page_size
         self.rows.pages[req.row, :hit] = match.pages
         self._grow(req)
-        if self.windows:
-            req.window_first, req.window_end = self.windows.first_seen(hit), hit
-            self.windows.pin(self._pinned(req))
+        if self.sliding:
+            self.sliding.admit(req)
         return True
 
     def _match(self, key: Tokens) -> Match:
@@ -210,17 +208,6 @@ class KVManager:
         if self.windows and (usable := self.windows.usable(match.pages)) < len(match.pages):
             match = self.cache.match_prefix(key[: usable * self.page_size])
         return match
-
-    def _is_window_room(self, match: Match, reserve: int) -> bool:
-        if self.windows is None:
-            return True
-        seen = match.pages[self.windows.first_seen(len(match.pages)) :]
-        # At least a page more than it pins, so that whoever is admitted can run.
-        left = self.windows.available - self.windows.num_unpinned(seen)
-        return left >= max(1, reserve - len(seen))
-
-    def _pinned(self, req: Req) -> Pages:
-        return self.rows.pages[req.row, req.window_first : req.window_end]
 
     def has_room(self, reqs: Sequence[Req]) -> bool:
         """Whether admitted requests can get all that they lack to run all their tokens."""
@@ -235,11 +222,8 @@ class KVManager:
 
     def step_limit(self, req: Req) -> int:
         """Tokens that an admitted request, in the middle of its prompt, can run in the next step:
-        all that it lacks, or as many as there is room for in window pages."""
-        if self.windows is None:
-            return req.extend_len
-        room = (req.window_end + self.windows.available) * self.page_size - req.cached_len
-        return min(req.extend_len, room)
+        all that it lacks, if it need not wait for window pages."""
+        return self.sliding.step_limit(req) if self.sliding else req.extend_len
 
     def grow(self, reqs: Sequence[Req]) -> None:
         """Give admitted requests what they lack to run all their tokens, evicting where nothing is
@@ -250,47 +234,22 @@ class KVManager:
         """
         for req in reqs:
             self._grow(req)
-        if self.windows:
-            self.cover(reqs, [req.num_tokens for req in reqs])
+        if self.sliding:
+            self.sliding.cover(reqs, [req.num_tokens for req in reqs])
 
-    def cover(self, reqs: Sequence[Req], ends: Sequence[int]) -> None:
-        """Give admitted requests the window pages to run their tokens up to `ends`.
+    def cover(self, req: Req, end: int) -> None:
+        """Give an admitted request the window pages to run its tokens up to `end`.
 
         Raises:
             MemoryError: there is no room.
         """
-        if self.windows is None:
-            return
-        new: list[Pages] = []
-        for req, end in zip(reqs, ends, strict=True):
-            pages = self.pages_for(end)
-            if pages > req.window_end:
-                new.append(self.rows.pages[req.row, req.window_end : pages])
-                req.window_end = pages
-        if new:
-            self.windows.grow(np.concatenate(new))
+        if self.sliding:
+            self.sliding.cover([req], [end])
 
     def slide(self, reqs: Sequence[Req]) -> None:
-        """A step of these is launched: let the window pages go that they do not see any more.
-
-        The step in flight still reads them, and steps run in order: whoever gets them writes later.
-        Those of an output are of no use to others, who would continue from its end.
-        """
-        if self.windows is None:
-            return
-        behind: list[Pages] = []
-        of_output: list[Pages] = []
-        for req in reqs:
-            first = self.windows.first_kept(req.cached_len)
-            if first > req.window_first:
-                pages = self.rows.pages[req.row]
-                behind.append(pages[req.window_first : first])
-                own = max(req.window_first, req.tree_pages, self.pages_for(req.prompt_len))
-                of_output.append(pages[own:first])
-                req.window_first = first
-        if behind:
-            self.windows.unpin(np.concatenate(behind))
-            self.windows.drop(np.concatenate(of_output))
+        """A step of these is launched: they let go of window pages that they do not see now."""
+        if self.sliding:
+            self.sliding.slide(reqs)
 
     def _grow(self, req: Req) -> None:
         missing = self.pages_for(req.num_tokens) - req.num_pages
@@ -317,14 +276,16 @@ class KVManager:
         if count <= req.tree_pages or not self.cache.enabled:
             return
         assert req.node is not None
-        self._unpin(req)
-        match = self._give_to_cache(req, count)
+        if self.sliding:
+            self.sliding.unpin(req)
+        self._give_to_cache(req, count)
+        match = self.cache.match_prefix(req.tokens(count * self.page_size))
         self.cache.inc_lock_ref(match.node)
         self.cache.dec_lock_ref(req.node)
         self.rows.pages[req.row, :count] = match.pages
         req.node, req.tree_pages = match.node, count
-        if self.windows:
-            self.windows.pin(self._pinned(req))
+        if self.sliding:
+            self.sliding.pin(req)
 
     def cache_finished_req(self, req: Req, end: int | None = None) -> None:
         """Take a request's row; what it computed stays behind in the cache, unlocked.
@@ -333,7 +294,8 @@ class KVManager:
             end: how many of its first tokens are computed, `cached_len` if nothing is in flight.
         """
         count = (req.cached_len if end is None else end) // self.page_size
-        self._unpin(req)
+        if self.sliding:
+            self.sliding.unpin(req)
         if count > req.tree_pages and self.cache.enabled:
             self._give_to_cache(req, count)
             req.tree_pages = count
@@ -352,7 +314,8 @@ class KVManager:
 
     def release(self, req: Req) -> None:
         """Take a request's row and free all that it alone owns."""
-        self._unpin(req)
+        if self.sliding:
+            self.sliding.unpin(req)
         self._release(req)
 
     def _release(self, req: Req) -> None:
@@ -363,10 +326,6 @@ class KVManager:
         req.row, req.node = -1, None
         req.num_pages = req.tree_pages = req.cached_len = 0
         req.window_first = req.window_end = 0
-
-    def _unpin(self, req: Req) -> None:
-        if self.windows:
-            self.windows.unpin(self._pinned(req))
 
     def flush(self) -> None:
         """Forget all cached prefixes; only while no request is admitted."""
@@ -401,7 +360,7 @@ class KVManager:
             prefill_tokens_per_s=self.prefill_rate.per_second,
         )
 
-    def _give_to_cache(self, req: Req, count: int) -> Match:
+    def _give_to_cache(self, req: Req, count: int) -> None:
         """Insert a request's first `count` pages; frees those of its own that were there already.
         Where the cache has lost the window pages of these, it gets the request's.
 
@@ -409,9 +368,7 @@ class KVManager:
         """
         key, pages = req.tokens(count * self.page_size), self.rows.pages[req.row, :count]
         known = self.cache.insert(key, pages)
-        match = self.cache.match_prefix(key)
         twice = slice(req.tree_pages, known)
-        if self.windows:
-            self.windows.move(pages[twice], match.pages[twice])
+        if self.windows and req.tree_pages < known:
+            self.windows.move(pages[twice], self.cache.pages_of(key)[twice])
         self.allocator.free(pages[twice])
-        return match

@@ -1,0 +1,91 @@
+"""`SlidingWindows`: which window pages each admitted request pins, step after step.
+
+    plan a step      cover: window pages for the tokens that it runs
+    launch it        slide: those that the next step does not see are let go
+
+Only for pools whose window layers have pages of their own; see `WindowPages`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pando_worker.memory.page_allocator import Pages
+from pando_worker.memory.req_pool import ReqToTokenPool
+from pando_worker.memory.window_pages import WindowPages
+from pando_worker.scheduler.req import Req
+
+
+class SlidingWindows:
+    def __init__(self, windows: WindowPages, rows: ReqToTokenPool) -> None:
+        """
+        Args:
+            rows: which pages requests have
+        """
+        self._windows = windows
+        self._rows = rows
+        self._page_size = rows.page_size
+
+    def can_admit(self, cached: Pages, reserve: int) -> bool:
+        """Whether a request can continue from these pages, with `reserve` window pages available,
+        those that it pins included; and one more than it pins, so that it can run."""
+        seen = cached[self._windows.first_seen(len(cached)) :]
+        left = self._windows.available - self._windows.num_unpinned(seen)
+        return left >= max(1, reserve - len(seen))
+
+    def admit(self, req: Req) -> None:
+        """Pin what a request sees of its cached pages."""
+        req.window_first = self._windows.first_seen(req.tree_pages)
+        req.window_end = req.tree_pages
+        self.pin(req)
+
+    def step_limit(self, req: Req) -> int:
+        """Tokens that a request in the middle of its prompt can run in the next step: all that it
+        lacks, or as many as there are window pages for."""
+        pages = req.window_end + self._windows.available
+        return min(req.extend_len, pages * self._page_size - req.cached_len)
+
+    def cover(self, reqs: Sequence[Req], ends: Sequence[int]) -> None:
+        """Give requests the window pages to run their tokens up to `ends`.
+
+        Raises:
+            MemoryError: there is no room.
+        """
+        new: list[Pages] = []
+        for req, end in zip(reqs, ends, strict=True):
+            pages = -(-end // self._page_size)
+            if pages > req.window_end:
+                new.append(self._rows.pages[req.row, req.window_end : pages])
+                req.window_end = pages
+        if new:
+            self._windows.grow(np.concatenate(new))
+
+    def slide(self, reqs: Sequence[Req]) -> None:
+        """A step of these is launched: let the window pages go that they do not see any more.
+
+        The step in flight still reads them, and steps run in order: whoever gets them writes later.
+        Those of an output are of no use to others, who would continue from its end.
+        """
+        behind: list[Pages] = []
+        of_output: list[Pages] = []
+        for req in reqs:
+            first = self._windows.first_kept(req.cached_len)
+            if first > req.window_first:
+                pages = self._rows.pages[req.row]
+                behind.append(pages[req.window_first : first])
+                prompt = -(-req.prompt_len // self._page_size)
+                own = max(req.window_first, req.tree_pages, prompt)
+                of_output.append(pages[own:first])
+                req.window_first = first
+        if behind:
+            self._windows.unpin(np.concatenate(behind))
+            self._windows.drop(np.concatenate(of_output))
+
+    def pin(self, req: Req) -> None:
+        self._windows.pin(self._pinned(req))
+
+    def unpin(self, req: Req) -> None:
+        self._windows.unpin(self._pinned(req))
+
+    def _pinned(self, req: Req) -> Pages:
+        return self._rows.pages[req.row, req.window_first : req.window_end]
