@@ -124,8 +124,8 @@ class TorchModelRunner:
 
     def _warm_up(self, page_size: int) -> None:
         """Run one prefill and one decode, so that the first request does not pay for the first use
-        of threads and kernels. They leave rubbish in page 0, which nobody owns yet."""
-        tokens = min(page_size, self.context_length)
+        of threads and kernels. They leave rubbish in pages that nobody owns yet."""
+        tokens = min(max(2, page_size), self.context_length, self.capacity_tokens)
         for cached, extend in ((0, tokens), (tokens - 1, 1)):
             batch = trial_batch(cached=cached, extend=extend, page_size=page_size)
             self.launch(batch).sample(None)

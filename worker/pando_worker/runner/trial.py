@@ -8,7 +8,9 @@ from pando_worker.runner.batch import ForwardBatch, SamplingBatch
 def trial_batch(
     *, cached: int, extend: int, page_size: int, rows: int = 1, page: int = 0
 ) -> ForwardBatch:
-    """Rows that all lie in one page, where they leave rubbish, and sample after their tokens."""
+    """Rows that all lie in the same pages, from `page` on, where they leave rubbish, and that
+    sample after their tokens."""
+    pages = np.arange(page, page - (-(cached + extend) // page_size), dtype=np.int32)
     positions = np.tile(np.arange(cached, cached + extend, dtype=np.int64), rows)
     return ForwardBatch(
         input_ids=np.zeros(rows * extend, dtype=np.int64),
@@ -16,7 +18,7 @@ def trial_batch(
         out_slots=positions + page * page_size,
         extend_lens=np.full(rows, extend, dtype=np.int32),
         seq_lens=np.full(rows, cached + extend, dtype=np.int32),
-        page_table=np.full((rows, 1), page, dtype=np.int32),
+        page_table=np.tile(pages, (rows, 1)),
         page_size=page_size,
         req_rows=np.zeros(rows, dtype=np.int64),
         sample_rows=np.arange(rows, dtype=np.int64),
