@@ -192,6 +192,7 @@ async def test_a_client_that_leaves_ends_its_embeddings(http: aiohttp.ClientSess
     await idle(http, aborted=aborted + 3)
 
 
+@pytest.mark.e2e
 async def test_a_scheduler_that_dies_ends_embeddings_with_503() -> None:
     with WorkerProcess.start() as worker:
         async with aiohttp.ClientSession(worker.url) as http:
