@@ -4,8 +4,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer
+
+# A busy machine is slow at whatever it does: that says nothing about what is tested.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 _OPTIONS = ("--save", "", "--appendonly", "no")
 

@@ -143,7 +143,7 @@ def test_a_password_in_a_bad_url_is_not_shown() -> None:
 
 def test_help_shows_defaults_ranges_units_and_choices(capsys: Capture) -> None:
     text = help_of(capsys, "worker")
-    assert "in GiB [default: 2.0; > 0]" in text
+    assert "in seconds [default: 30.0; >= 0]" in text
     assert "[default: 30000; >= 0, <= 65535]" in text
-    assert "[lpm|fcfs]" in text
+    assert "[decode-first|prefill-first]" in text
     assert "[required]" in text

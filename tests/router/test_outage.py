@@ -105,7 +105,7 @@ async def test_frozen_redis_costs_one_timeout_not_one_each(start_valkey: Start) 
             started = loop.time()
             for i in range(10):
                 assert (await router.post("/v1/completions", completion(f"{i}"))).status == 200
-            assert loop.time() - started < 1.5  # one timeout of 0.5 s, not ten
+            assert loop.time() - started < 3  # one timeout of 0.5 s, not ten
         finally:
             server.thaw()
 

@@ -24,7 +24,7 @@ from pando_fleet.replica import Heartbeat, ReplicaState
 from pando_router.app import running_router
 from pando_router.settings import RouterSettings
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 BEAT_S = 0.1
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -267,8 +267,10 @@ class RouterClient:
 
 @asynccontextmanager
 async def serving(redis_url: str, **settings: Any) -> AsyncIterator[RouterClient]:
-    """A router in this event loop, listening on a free port."""
-    async with running_router(RouterSettings(redis=redis_url, **settings)) as router:
+    """A router in this event loop, listening on a free port; patient with Redis where the machine
+    is busy, unless told otherwise."""
+    patient: dict[str, Any] = {"placement_timeout": 5.0}
+    async with running_router(RouterSettings(redis=redis_url, **patient | settings)) as router:
         server = uvicorn.Server(
             uvicorn.Config(
                 router, port=0, lifespan="off", log_config=None, timeout_graceful_shutdown=1

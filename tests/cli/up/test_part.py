@@ -85,7 +85,7 @@ async def test_stopping_ends_the_process_and_its_children(guard: Guard, tmp_path
     world = World(guard, tmp_path, START_CHILD + WRITE_PID + SLEEP)
     world.part.start()
     pids = await world.pids_written(2)
-    await asyncio.wait_for(world.part.stop(grace_s=600), timeout=10)
+    await asyncio.wait_for(world.part.stop(grace_s=600), timeout=30)
     until(lambda: not any(map(is_running, pids)), f"{pids} have ended")
 
 
@@ -106,7 +106,7 @@ async def test_killing_leaves_no_grace(guard: Guard, tmp_path: Path) -> None:
     (pid,) = await world.pids_written(1)
     stopping = asyncio.create_task(world.part.stop(grace_s=600))
     world.part.kill()
-    await asyncio.wait_for(stopping, timeout=10)
+    await asyncio.wait_for(stopping, timeout=30)
     assert keeping.done()
     assert not is_running(pid)
 

@@ -32,6 +32,8 @@ class Taped:
 
     def __init__(self, kernels: Kernels, model: Any) -> None:
         pool = TokenToKVPool([LAYER], 64, torch.float32, CPU)
+        for part in (*pool.k, *pool.v):
+            part.fill_(0.5)  # what was there before could be anything, NaN too
         self.attention = CpuAttention(kernels, pool, TorchAttention(pool), threads=1)
         self.model = model
         self.runs = 0

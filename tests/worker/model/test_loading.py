@@ -292,7 +292,9 @@ def test_dummy_weights_need_no_checkpoint_but_its_config(tmp_path: Path) -> None
     Reference(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     first, second = (
-        Paged(tmp_path, load_format="dummy").logits([Row([1, 2, 3])]) for _ in range(2)
+        # Kernels are chosen by a race, and each rounds in its own way.
+        Paged(tmp_path, load_format="dummy", cpu_kernels="off").logits([Row([1, 2, 3])])
+        for _ in range(2)
     )
     assert first.isfinite().all() and first.std() > 0
     assert torch.equal(first, second)

@@ -9,6 +9,14 @@ import pytest
 from tests.worker.server.worker_process import WorkerProcess
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests against a worker's process are end-to-end tests, which nobody has to remember."""
+    for item in items:
+        if {"worker", "rich_worker"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("e2e")
+
+
 @pytest.fixture(scope="session")
 def worker() -> Iterator[WorkerProcess]:
     with WorkerProcess.start(max_body_bytes=100_000) as worker:

@@ -50,7 +50,7 @@ async def test_drain_finishes_what_runs_and_refuses_what_comes() -> None:
                 assert done == "data: [DONE]"
                 assert json.loads(last[6:])["meta_info"]["completion_tokens"] == 60
             assert await worker.exit_code() == 0
-        assert not psutil.wait_procs(children, timeout=5)[1]
+        assert not psutil.wait_procs(children, timeout=30)[1]
 
 
 async def test_drain_gives_up_after_its_time_with_an_error_event() -> None:
@@ -81,7 +81,7 @@ async def test_second_signal_does_not_wait() -> None:
             last = (await running.text()).strip().split("\n\n")[-1]
             assert json.loads(last[6:])["error"]["code"] == "engine_gone"
             assert await worker.exit_code() == 0
-        assert not psutil.wait_procs(children, timeout=5)[1]
+        assert not psutil.wait_procs(children, timeout=30)[1]
 
 
 async def test_death_of_the_scheduler_ends_requests_clearly_and_the_process() -> None:
@@ -121,7 +121,7 @@ class Talking:
 
 async def test_a_scheduler_that_goes_on_talking_is_not_stuck() -> None:
     scheduler = Talking()
-    watch = asyncio.ensure_future(silence(scheduler, 0.1))
+    watch = asyncio.ensure_future(silence(scheduler, 0.25))
     for _ in range(30):
         scheduler.events_heard += 1
         await asyncio.wait([watch], timeout=0.01)

@@ -109,7 +109,7 @@ async def metric(http: aiohttp.ClientSession, name: str, labels: str = "") -> fl
     return 0.0
 
 
-async def until(condition: Callable[[], Awaitable[bool]], *, within_s: float = 10) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], *, within_s: float = 30) -> None:
     """Asks until the condition holds; fails when it does not in time."""
     async with asyncio.timeout(within_s):
         while not await condition():  # noqa: ASYNC110, it is another process's condition

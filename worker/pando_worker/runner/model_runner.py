@@ -128,8 +128,9 @@ class TorchModelRunner:
 
     def _warm_up(self, page_size: int) -> None:
         """Run one prefill and one decode, so that the first request does not pay for the first use
-        of threads and kernels. They leave rubbish in page 0, which nobody owns yet."""
-        tokens, windows = min(page_size, self.context_length), bool(self.kv_pool.windowed)
+        of threads and kernels. They leave rubbish in pages that nobody owns yet."""
+        tokens = min(max(2, page_size), self.context_length, self.capacity_tokens)
+        windows = bool(self.kv_pool.windowed)
         for cached, extend in ((0, tokens), (tokens - 1, 1)):
             batch = trial_batch(cached=cached, extend=extend, page_size=page_size, windows=windows)
             self.launch(batch).sample(None)

@@ -14,13 +14,15 @@ def trial_batch(
     page: int = 0,
     windows: bool = False,
 ) -> ForwardBatch:
-    """Rows that all lie in one page, where they leave rubbish, and sample after their tokens.
+    """Rows that all lie in the same pages, from `page` on, where they leave rubbish, and that
+    sample after their tokens.
 
     Args:
-        windows: there are window pages, and it is that page among them, too
+        windows: there are window pages, and the rows lie in those of the same numbers
     """
+    pages = np.arange(page, page - (-(cached + extend) // page_size), dtype=np.int32)
     positions = np.tile(np.arange(cached, cached + extend, dtype=np.int64), rows)
-    slots, table = positions + page * page_size, np.full((rows, 1), page, dtype=np.int32)
+    slots, table = positions + page * page_size, np.tile(pages, (rows, 1))
     return ForwardBatch(
         input_ids=np.zeros(rows * extend, dtype=np.int64),
         positions=positions,

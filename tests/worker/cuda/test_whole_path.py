@@ -1,0 +1,100 @@
+"""All that runs on CUDA put together on the CPU: flashinfer by the book, its operations, and calls
+that are repeated in place of graphs, on whole models in bfloat16, against torch's."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+import torch
+from torch import Tensor
+
+from pando_worker.attention.backend import AttentionBackend
+from pando_worker.attention.flashinfer_backend import FlashinferAttention
+from pando_worker.attention.flashinfer_calls import Library
+from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
+from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.cuda.ops import CudaOps
+from pando_worker.memory.kv_pool import TokenToKVPool
+from pando_worker.models.config import read_config
+from pando_worker.models.dummy import fill_at_random
+from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.loader import build_model
+from pando_worker.models.ops import Ops, TorchOps
+from pando_worker.runner.batch import ForwardBatch
+from pando_worker.runner.cuda_graph import CudaGraphRunner
+from pando_worker.runner.future_tokens import FutureTokens
+from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
+from tests.worker.cuda.test_cuda_graph import repeat
+from tests.worker.model.checkpoints import Reference, prompt
+from tests.worker.model.families import FAMILIES
+from tests.worker.model.paged import Pages, Row
+
+CPU = torch.device("cpu")
+PAGE_SIZE, PAGES, CONTEXT = 4, 64, 128
+LIBRARY = ByTheBook()
+
+
+@dataclass
+class Way:
+    """A model in bfloat16, the same numbers each time, with a page of its pool that nobody owns."""
+
+    directory: Path
+    ops: Ops
+
+    def __post_init__(self) -> None:
+        config = read_config(self.directory)
+        model = build_model(config, torch.bfloat16, CPU, context_length=CONTEXT, ops=self.ops)
+        assert isinstance(model, CausalLM)
+        fill_at_random(model, CPU)
+        self.model = model
+        slots = (PAGES + 1) * PAGE_SIZE
+        self.pool = TokenToKVPool(model.attention_layers, slots, torch.bfloat16, CPU)
+        self.futures = FutureTokens(8, CPU)
+
+    def eager(self, batch: ForwardBatch, attention: AttentionBackend) -> Tensor:
+        attention.plan(batch)
+        ids = self.futures.resolve(batch.input_ids)
+        hidden: Tensor = self.model(ids, torch.from_numpy(batch.positions), attention)
+        return hidden.float()
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "qwen3-moe", "gemma2", "gpt-oss"])
+def test_a_whole_model_gives_what_torch_gives(name: str, tmp_path: Path) -> None:
+    """Prefills, a mixed step, then decodes in graphs."""
+    case = FAMILIES[name]
+    fields = case.fields | {"hidden_size": 128, "head_dim": 64}
+    Reference(tmp_path, config_type=case.config_type, **fields)
+    plain, fused = Way(tmp_path, TorchOps()), Way(tmp_path, CudaOps(LIBRARY))
+    expected_by = TorchAttention(plain.pool)
+    attention = FlashinferAttention(
+        fused.pool, PAGE_SIZE, torch.bfloat16, 256, cast(Library, LIBRARY)
+    )
+    graphs = CudaGraphRunner(
+        fused.model,
+        FlashinferGraphs(attention, most_rows=4, context_length=CONTEXT),
+        fused.futures,
+        CPU,
+        sizes=[1, 4],
+        page_size=PAGE_SIZE,
+        padding_page=PAGES,
+        capture=repeat,
+    )
+    pages = Pages(PAGES, PAGE_SIZE)
+    rows = [Row(prompt(length, seed=length)) for length in (19, 1, 7)]
+
+    def check(batch: ForwardBatch, *, in_graph: bool) -> None:
+        with torch.inference_mode():
+            got = graphs.run(batch)
+            assert (got is not None) == in_graph
+            got = fused.eager(batch, attention) if got is None else got.float()
+        expected = plain.eager(batch, expected_by)
+        torch.testing.assert_close(got, expected, atol=0.1 * float(expected.std()), rtol=0.05)
+
+    check(pages.batch(rows[:2], [12, 1]), in_graph=False)
+    rows[1].tokens.append(3)
+    check(pages.batch([rows[1], rows[0], rows[2]], [1, 7, 7]), in_graph=False)
+    for step in range(4):
+        for row in rows:
+            row.tokens.append(5 + step)
+        check(pages.batch(rows, [1, 1, 1]), in_graph=True)
