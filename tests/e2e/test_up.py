@@ -1,6 +1,7 @@
 """How `pando up` starts, ends, and refuses to start; afterwards no process is left."""
 
 import asyncio
+import json
 import os
 import pty
 import re
@@ -98,13 +99,26 @@ def test_a_model_that_turns_out_broken_ends_it_with_the_reason(tmp_path: Path) -
     model = Path(__file__).parents[2] / "examples" / "models" / MODEL
     broken = tmp_path / "broken"
     shutil.copytree(model, broken)
-    weights = broken / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:1000])
+    config = json.loads((broken / "config.json").read_text())
+    config["intermediate_size"] += 8  # only the weights themselves show that this is wrong
+    (broken / "config.json").write_text(json.dumps(config))
     with UpProcess("--model", str(broken)) as up:
         assert up.wait_end() == 1
         last_line = up.output.splitlines()[-1]
         assert re.match(r"pando up: worker-\d ended while starting \(exit code 1\): .", last_line)
         assert "model.safetensors" in last_line
+        assert_nothing_is_left(up)
+
+
+def test_a_file_of_weights_that_was_cut_is_refused_in_one_line(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(Path(__file__).parents[2] / "examples" / "models" / MODEL, broken)
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with UpProcess("--model", str(broken)) as up:
+        assert up.wait_end() == 1
+        (line,) = up.output.splitlines()
+        assert re.match(r"pando up: cannot serve .*broken: cannot read .*model.safetensors", line)
         assert_nothing_is_left(up)
 
 

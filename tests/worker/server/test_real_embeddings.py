@@ -125,8 +125,6 @@ async def test_a_client_that_leaves_frees_its_pages(engine: WorkerProcess) -> No
     pinned = 'pando_worker_kv_tokens{state="pinned"}'
     inputs = [[1 + number, *range(3000)] for number in range(64)]
     async with aiohttp.ClientSession(engine.url) as http:
-        body = {"model": NAME, "input": inputs}
-        waiting = asyncio.create_task(http.post("/v1/embeddings", json=body))
 
         async def runs() -> bool:
             return await metric(http, pinned) > 0
@@ -135,6 +133,9 @@ async def test_a_client_that_leaves_frees_its_pages(engine: WorkerProcess) -> No
             numbers = (pinned, "pando_worker_running_requests", "pando_worker_waiting_requests")
             return not any([await metric(http, name) for name in numbers])
 
+        await until(is_idle)  # what the metrics say of earlier requests is a moment old
+        body = {"model": NAME, "input": inputs}
+        waiting = asyncio.create_task(http.post("/v1/embeddings", json=body))
         await until(runs)
         waiting.cancel()
         await until(is_idle)
