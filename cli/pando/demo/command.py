@@ -17,6 +17,7 @@ from pando.up.fleet import Fleet
 from pando.up.part import PartError
 from pando.up.plan import Plan, PlanError, free_port, shipped_model
 from pando.up.session import in_fleet
+from pando.up.signals import EndSignals, end_signals
 
 HOST = "127.0.0.1"
 KV_TOKENS = 12_000  # of each worker: two hold all that is asked for once, but not twice
@@ -28,11 +29,16 @@ def run(settings: DemoSettings, log: LogSettings) -> int:
 
     Raises SettingsError for wrong variables of the workers or the router.
     """
+    with end_signals() as signals:
+        return _run(settings, log, signals)
+
+
+def _run(settings: DemoSettings, log: LogSettings, signals: EndSignals) -> int:
     console = Console()
     outcomes: dict[str, Outcome] = {}
     try:
         for policy in POLICIES:
-            outcome = asyncio.run(_measure(settings, log, policy, console))
+            outcome = asyncio.run(_measure(settings, log, policy, console, signals))
             if outcome is None:  # Ctrl-C
                 return 130
             outcomes[policy] = outcome
@@ -44,7 +50,7 @@ def run(settings: DemoSettings, log: LogSettings) -> int:
 
 
 async def _measure(
-    settings: DemoSettings, log: LogSettings, policy: str, console: Console
+    settings: DemoSettings, log: LogSettings, policy: str, console: Console, signals: EndSignals
 ) -> Outcome | None:
     """The policy's outcome in a fleet of its own, whose caches are empty at first."""
     plan = Plan(
@@ -58,7 +64,8 @@ async def _measure(
         policy=policy,
         max_total_tokens=KV_TOKENS,
     )
-    return await in_fleet(plan, log_relay(log), partial(_work, policy=policy, console=console))
+    work = partial(_work, policy=policy, console=console)
+    return await in_fleet(plan, log_relay(log), work, signals)
 
 
 async def _work(fleet: Fleet, policy: str, console: Console) -> Outcome:

@@ -13,6 +13,7 @@ from pando.up.part import PartError
 from pando.up.plan import Plan, PlanError, shipped_model
 from pando.up.session import in_fleet
 from pando.up.settings import UpSettings
+from pando.up.signals import EndSignals, end_signals
 
 
 def run(settings: UpSettings, log: LogSettings) -> int:
@@ -20,6 +21,11 @@ def run(settings: UpSettings, log: LogSettings) -> int:
 
     Raises SettingsError for wrong variables of the workers or the router.
     """
+    with end_signals() as signals:
+        return _run(settings, log, signals)
+
+
+def _run(settings: UpSettings, log: LogSettings, signals: EndSignals) -> int:
     try:
         plan = Plan(
             model=settings.model or shipped_model(),
@@ -30,7 +36,7 @@ def run(settings: UpSettings, log: LogSettings) -> int:
             drain_seconds=settings.drain_seconds,
             log_level=log.level,
         )
-        asyncio.run(in_fleet(plan, log_relay(log), _serve))
+        asyncio.run(in_fleet(plan, log_relay(log), _serve, signals))
     except (PlanError, PartError) as error:
         click.echo(f"pando up: {redact(str(error))}", err=True)
         return 1

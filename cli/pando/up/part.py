@@ -31,6 +31,7 @@ class Part:
         self._relay = relay
         self._process: Process | None = None
         self._stopping = asyncio.Event()
+        self._killed = False
         self._keeping: asyncio.Task[None] | None = None
 
     def start(self) -> asyncio.Task[None]:
@@ -54,6 +55,7 @@ class Part:
     def kill(self) -> None:
         """End the process at once, and do not start it again."""
         self._stopping.set()
+        self._killed = True
         if self._process:
             self._process.kill()
 
@@ -62,7 +64,9 @@ class Part:
         while not self._stopping.is_set():
             started = monotonic()
             self._process = await Process.start(self.command, self._guard, self._relay)
-            if self._stopping.is_set():  # `stop` came while the process was being made
+            if self._killed:  # while the process was being made, and so with `stop`
+                self._process.kill()
+            elif self._stopping.is_set():
                 self._process.terminate()
             end = await self._process.ended
             self._process = None

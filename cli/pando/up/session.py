@@ -2,35 +2,51 @@
 
 import asyncio
 import logging
-import signal
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from pando.up.fleet import Fleet
 from pando.up.plan import Plan, check
 from pando.up.process import Relay
+from pando.up.signals import EndSignals
 
 log = logging.getLogger("pando.up")
 
 Result = TypeVar("Result")
 
-END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 
 async def in_fleet(
-    plan: Plan, relay: Relay, work: Callable[[Fleet], Awaitable[Result]]
+    plan: Plan, relay: Relay, work: Callable[[Fleet], Awaitable[Result]], signals: EndSignals
 ) -> Result | None:
     """What `work` returns; None when a signal ended it. No process is left afterwards.
 
-    The first signal ends the fleet in order, the second one at once.
+    The first signal ends the fleet in order, the second one at once. One that came earlier, while
+    the plan was checked say, keeps the fleet from being started.
 
     Raises:
         PlanError, SettingsError: the fleet was not started.
         PartError: a part ended before it was ready.
     """
     await check(plan)
+    if signals.count:
+        return None
     fleet = Fleet(plan, relay)
-    signalled = _handle_signals(fleet)
+    signalled = asyncio.Event()
+
+    def heard() -> None:
+        if not signalled.is_set():
+            log.info("ending; a second signal ends all at once")
+            signalled.set()
+        if signals.count > 1:
+            fleet.kill()
+
+    with signals.heard_by(heard):
+        return await _work_in(fleet, work, signalled)
+
+
+async def _work_in(
+    fleet: Fleet, work: Callable[[Fleet], Awaitable[Result]], signalled: asyncio.Event
+) -> Result | None:
     async with fleet:
         working = asyncio.ensure_future(work(fleet))
         others = [asyncio.create_task(signalled.wait()), asyncio.create_task(fleet.watch())]
@@ -43,19 +59,3 @@ async def in_fleet(
         for task in ended:
             task.result()  # raises what made it end
         return None if working.cancelled() else working.result()
-
-
-def _handle_signals(fleet: Fleet) -> asyncio.Event:
-    """From now on the first signal sets the event, and each further one kills the fleet."""
-    signalled = asyncio.Event()
-
-    def handle() -> None:
-        if signalled.is_set():
-            fleet.kill()
-        else:
-            log.info("ending; a second signal ends all at once")
-            signalled.set()
-
-    for number in END_SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, handle)
-    return signalled

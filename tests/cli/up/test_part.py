@@ -143,3 +143,14 @@ async def test_every_byte_of_output_is_relayed_however_long_the_line(
     assert sum(line.count("x") for line in world.lines) == length
     assert max(map(len, world.lines)) < length
     assert world.lines[-1] == "end"
+
+
+async def test_a_kill_while_the_process_is_being_made_does_not_wait_for_it(
+    guard: Guard, tmp_path: Path
+) -> None:
+    world = World(guard, tmp_path, IGNORE_SIGTERM + SLEEP)
+    keeping = world.part.start()
+    await asyncio.sleep(0)  # a turn of the loop: the task has begun to make it
+    world.part.kill()
+    await world.part.stop(grace_s=600)
+    assert keeping.done()
