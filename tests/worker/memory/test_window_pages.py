@@ -6,14 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pando_worker.memory.page_allocator import Pages
-from pando_worker.memory.window_pages import WindowMemory, WindowPages
+from pando_worker.memory.window_pages import WindowPages
+from pando_worker.memory.window_sight import WindowMemory, WindowSight
 
 
-def window_pages(
-    window: int, page_size: int, *, pages: int = 40, num_pages: int = 60
-) -> WindowPages:
-    memory = WindowMemory(pages=pages, window=window, chunk_tokens=16)
-    return WindowPages(memory, num_pages, page_size)
+def window_pages(pages: int = 40, num_pages: int = 60) -> WindowPages:
+    return WindowPages(pages, num_pages)
+
+
+def sight_of(window: int, page_size: int, pages: int = 40) -> WindowSight:
+    return WindowSight(WindowMemory(pages=pages, window=window, chunk_tokens=16), page_size)
 
 
 def numbers(*pages: int) -> Pages:
@@ -28,9 +30,7 @@ def numbers(*pages: int) -> Pages:
 def test_a_prefix_is_usable_as_far_as_the_next_token_sees_all_its_keys(
     present: list[bool], window: int, page_size: int
 ) -> None:
-    windows = window_pages(window, page_size)
-    pages = np.random.default_rng(0).permutation(60)[: len(present)].astype(np.int32)
-    windows.grow(pages[present])
+    sight = sight_of(window, page_size)
 
     def can_continue_from(count: int) -> bool:
         position = count * page_size  # of the next token
@@ -38,24 +38,24 @@ def test_a_prefix_is_usable_as_far_as_the_next_token_sees_all_its_keys(
         return all(present[key // page_size] for key in seen)
 
     expected = max(count for count in range(len(present) + 1) if can_continue_from(count))
-    assert windows.usable(pages) == expected
-    assert windows.first_seen(expected) == max(0, expected * page_size + 1 - window) // page_size
+    assert sight.usable(np.array(present, dtype=np.bool_)) == expected
+    assert sight.first_seen(expected) == max(0, expected * page_size + 1 - window) // page_size
 
 
 @given(tokens=st.integers(1, 60), window=st.integers(1, 20), page_size=st.sampled_from([1, 2, 4]))
 def test_what_is_kept_holds_what_is_seen_from_the_last_whole_page(
     tokens: int, window: int, page_size: int
 ) -> None:
-    windows = window_pages(window, page_size)
-    kept = windows.first_kept(tokens)
+    sight = sight_of(window, page_size)
+    kept = sight.first_kept(tokens)
     for end in (tokens, tokens - 1):  # the last token may be dropped
-        assert kept <= windows.first_seen(end // page_size)
+        assert kept <= sight.first_seen(end // page_size)
         assert kept <= max(0, end + 1 - window) // page_size
-    assert -(-tokens // page_size) - kept <= windows.most(tokens, 1)
+    assert -(-tokens // page_size) - kept <= sight.most(tokens, 1)
 
 
 def test_the_least_recently_unpinned_go_first_and_pinned_ones_stay() -> None:
-    windows = window_pages(4, 1, pages=6, num_pages=12)
+    windows = window_pages(6, 12)
     old, new, pinned = numbers(0, 1), numbers(2, 3), numbers(4, 5)
     for pages in (old, new, pinned):
         windows.grow(pages)
@@ -71,7 +71,7 @@ def test_the_least_recently_unpinned_go_first_and_pinned_ones_stay() -> None:
 
 
 def test_a_page_that_two_requests_see_stays_until_both_are_past_it() -> None:
-    windows = window_pages(4, 1, pages=6)
+    windows = window_pages(6)
     pages = numbers(7, 8)
     windows.grow(pages)
     windows.pin(pages)
@@ -86,7 +86,7 @@ def test_a_page_that_two_requests_see_stays_until_both_are_past_it() -> None:
 
 
 def test_moved_window_pages_fill_gaps_only() -> None:
-    windows = window_pages(4, 1, pages=6)
+    windows = window_pages(6)
     mine, cached = numbers(0, 1, 2), numbers(10, 11, 12)
     windows.grow(mine)
     windows.grow(numbers(11))
@@ -98,7 +98,7 @@ def test_moved_window_pages_fill_gaps_only() -> None:
 
 
 def test_a_lost_window_page_is_noticed_when_idle() -> None:
-    windows = window_pages(4, 1)
+    windows = window_pages()
     windows.grow(numbers(3))
     with pytest.raises(RuntimeError, match="1 pages are pinned"):
         windows.check_idle()
@@ -111,4 +111,4 @@ def test_a_lost_window_page_is_noticed_when_idle() -> None:
 
 def test_too_few_for_one_window_are_refused() -> None:
     with pytest.raises(ValueError, match="3 window pages of 4 tokens do not hold a window of 8"):
-        window_pages(8, 4, pages=3)
+        sight_of(8, 4, pages=3)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_worker.messages import Pooling
-from pando_worker.runner.batch import ForwardBatch, Int32, PageCopies, StepResult
+from pando_worker.runner.batch import ForwardBatch, Int32, Int64, PageCopies, StepResult
 
 VOCAB = 97
 
@@ -71,21 +71,20 @@ class HashRunner:
         host_slots: int = 0,
         window: int | None = None,
         window_slots: int = 0,
+        host_window_slots: int = 0,
     ) -> None:
         self.state = np.full(num_slots, -1, dtype=np.int64)
         self.host_state = np.full(host_slots, -1, dtype=np.int64)
         self.window = window
         self.window_state = np.full(window_slots, -1, dtype=np.int64)
+        self.host_window_state = np.full(host_window_slots, -1, dtype=np.int64)
         self.broken = broken
         self.last: dict[int, int] = {}  # the token that each request row yielded last
 
     def launch(self, batch: ForwardBatch) -> "HashStep":
-        if batch.stores:
-            device, host = _slots_of(batch.stores, batch.page_size)
-            self.host_state[host] = self.state[device]
-        if batch.loads:
-            device, host = _slots_of(batch.loads, batch.page_size)
-            self.state[device] = self.host_state[host]
+        _copy(batch.stores, batch.loads, batch.page_size, self.state, self.host_state)
+        windows = self.window_state, self.host_window_state
+        _copy(batch.window_stores, batch.window_loads, batch.page_size, *windows)
         ids = batch.input_ids.copy()
         for index in np.flatnonzero(ids < 0).tolist():
             ids[index] = max(0, self.last[-1 - int(ids[index])])
@@ -149,6 +148,21 @@ class HashRunner:
     def _slot(batch: ForwardBatch, row: int, position: int) -> int:
         page = int(batch.page_table[row][position // batch.page_size])
         return page * batch.page_size + position % batch.page_size
+
+
+def _copy(
+    stores: PageCopies | None,
+    loads: PageCopies | None,
+    page_size: int,
+    on_device: Int64,
+    on_host: Int64,
+) -> None:
+    if stores:
+        device, host = _slots_of(stores, page_size)
+        on_host[host] = on_device[device]
+    if loads:
+        device, host = _slots_of(loads, page_size)
+        on_device[device] = on_host[host]
 
 
 def _slots_of(copies: PageCopies, page_size: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

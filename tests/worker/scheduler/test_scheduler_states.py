@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pando_worker.memory.window_pages import WindowMemory
+from pando_worker.memory.window_sight import WindowMemory
 from pando_worker.messages import FinishReason
 from tests.worker.scheduler.hash_model import expected_tokens, next_allowed
 from tests.worker.scheduler.world import World
@@ -26,6 +26,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         radix_cache=st.booleans(),
         eviction_policy=st.sampled_from(["lru", "lfu", "fifo"]),
         host_tokens=st.sampled_from([0, 8, 32, 128]),
+        host_window_tokens=st.sampled_from([4, 12, 64]),
         host_write=st.sampled_from(["write-back", "write-through-selective"]),
         window=st.sampled_from([None, 1, 3, 6, 13]),
         spare_window_pages=st.integers(0, 12),
@@ -42,6 +43,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         radix_cache: bool,
         eviction_policy: str,
         host_tokens: int,
+        host_window_tokens: int,
         host_write: str,
         window: int | None,
         spare_window_pages: int,
@@ -63,7 +65,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_passed_over=2,
             radix_cache=radix_cache,
             eviction_policy=eviction_policy,
-            host_pages=0 if windows else host_tokens // page_size,
+            host_pages=host_tokens // page_size,
+            host_window_pages=host_window_tokens // page_size if windows else 0,
             host_write=host_write,
             windows=windows,
         )

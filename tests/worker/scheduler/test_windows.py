@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pando_worker.memory.window_pages import WindowMemory
+from pando_worker.memory.window_sight import WindowMemory
 from tests.worker.scheduler.hash_model import expected_tokens
 from tests.worker.scheduler.world import World
 

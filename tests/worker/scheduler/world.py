@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pando_worker.memory.window_pages import WindowMemory, WindowPages
+from pando_worker.memory.window_pages import WindowPages
+from pando_worker.memory.window_sight import WindowMemory, WindowSight
 from pando_worker.messages import (
     Abort,
     CacheFlushed,
@@ -46,7 +47,8 @@ class World:
         max_running: int = 8,
         max_request_tokens: int = 10_000,
         host_pages: int = 0,
-        host: HostMemory | None = None,  # instead of `host_pages`
+        host_window_pages: int = 0,
+        host: HostMemory | None = None,  # instead of these two
         windows: WindowMemory | None = None,
         runner: ModelRunner | None = None,
         grammars: GrammarCompiler | None = None,
@@ -63,7 +65,7 @@ class World:
             max_request_tokens=max_request_tokens,
             radix_cache=self.settings.radix_cache,
             eviction_policy=self.settings.eviction_policy,
-            host=host or self._host_memory(host_pages),
+            host=host or self._host_memory(host_pages, host_window_pages),
             windows=windows,
         )
         self.batches: list[ForwardBatch] = []
@@ -72,6 +74,7 @@ class World:
             host_slots=host_pages * page_size,
             window=windows.window if windows else None,
             window_slots=windows.pages * page_size if windows else 0,
+            host_window_slots=host_window_pages * page_size,
         )
         self.grammars = GrammarsForTests()
         self.scheduler = Scheduler(self.settings, self.kv, self, grammars or self.grammars, clock)
@@ -84,11 +87,15 @@ class World:
         self.logprobs: dict[str, list[TokenLogprob]] = {}
         self.prompt_logprobs: dict[str, list[TokenLogprob]] = {}
 
-    def _host_memory(self, pages: int) -> HostMemory | None:
+    def _host_memory(self, pages: int, window_pages: int) -> HostMemory | None:
         if pages == 0:
             return None
         return HostMemory(
-            pages=pages, write=self.settings.host_write, bytes_per_token=1, copy_rate=Rate()
+            pages=pages,
+            window_pages=window_pages,
+            write=self.settings.host_write,
+            bytes_per_token=1,
+            copy_rate=Rate(),
         )
 
     def send(
@@ -190,11 +197,20 @@ class World:
             owners += kv.rows.pages[req.row, req.tree_pages : req.num_pages].tolist()
         assert len(set(owners)) == len(owners), "a page has two owners"
         assert len(owners) + kv.allocator.num_free == kv.allocator.num_pages
-        if kv.windows:
-            self._check_window_pages(kv.windows, owners, list(holding.values()))
+        if kv.windows and kv.sight:
+            self._check_window_pages(kv.windows, kv.sight, owners, list(holding.values()))
+        if kv.host and kv.host.windows:
+            self._check_host_windows(kv.host.windows.kept)
+
+    def _check_host_windows(self, kept: WindowPages) -> None:
+        """Each window page of the host is free or belongs to one page that a prefix has there."""
+        held = [node.host_pages for node in self.kv.cache.nodes() if node.host_pages is not None]
+        pages = np.concatenate(held) if held else np.empty(0, dtype=np.int32)
+        assert np.count_nonzero(kept.has(pages)) == np.count_nonzero(kept.window_of >= 0)
+        assert kept.num_lost == 0
 
     def _check_window_pages(
-        self, windows: WindowPages, owned: list[int], holding: list[Req]
+        self, windows: WindowPages, sight: WindowSight, owned: list[int], holding: list[Req]
     ) -> None:
         """Each window page is free or belongs to one page, which is not free; pinned is what
         running requests see, and that is all there."""
@@ -206,7 +222,7 @@ class World:
         pins = np.zeros_like(windows.pins)
         for req in holding:
             pins[self.kv.rows.pages[req.row, req.window_first : req.window_end]] += 1
-            assert req.window_end - req.window_first <= windows.most(req.num_tokens, 1)
+            assert req.window_end - req.window_first <= sight.most(req.num_tokens, 1)
         assert np.array_equal(pins, windows.pins)
         assert windows.num_pinned == np.count_nonzero(pins)
         assert (windows.window_of[pins > 0] >= 0).all(), "a page within a window is released"

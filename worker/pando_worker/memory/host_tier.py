@@ -14,8 +14,8 @@ A node is in exactly one of two places here: the LRU order, or `loading` until i
 from collections import OrderedDict
 from collections.abc import Callable
 
-import numpy as np
-
+from pando_worker.memory.copy_queue import CopyQueue
+from pando_worker.memory.host_windows import HostWindows
 from pando_worker.memory.page_allocator import PageAllocator, Pages
 from pando_worker.memory.tree_node import TreeNode
 from pando_worker.runner.batch import PageCopies
@@ -44,6 +44,7 @@ class HostTier:
         store_hits: hits after which a node is stored (write-through-selective); None: when it is
             evicted from the device (write-back).
         pays: whether so many copies of a token beat computing it again
+        windows: None where all layers share their pages
         evictable_pages, loading_pages: with the free ones these are all there are
         stored_pages, loaded_pages: copies handed over so far
     """
@@ -55,8 +56,10 @@ class HostTier:
         *,
         store_hits: int | None = None,
         pays: Callable[[int], bool] = lambda copies: True,
+        windows: HostWindows | None = None,
     ) -> None:
-        self.allocator = PageAllocator(num_pages)
+        self.allocator = PageAllocator(num_pages, windows.kept.drop if windows else None)
+        self.windows = windows
         self.store_hits = store_hits
         self.pays = pays
         self.evictable_pages = 0
@@ -67,8 +70,8 @@ class HostTier:
         # Whoever touches a path moves it to the end, deepest first: a node that is on the host
         # alone stands behind its descendants, so if it is the oldest, it is a leaf.
         self._lru: OrderedDict[TreeNode, None] = OrderedDict()
-        self._stores = _Queue(num_pages)
-        self._loads = _Queue(num_device_pages)
+        self._stores = CopyQueue(num_pages)
+        self._loads = CopyQueue(num_device_pages)
 
     @property
     def held_pages(self) -> int:
@@ -95,10 +98,16 @@ class HostTier:
         self.evictable_pages += len(node.host_pages)
         self._stores.add(node.host_pages, node.pages)
         self._lru[node] = None
+        if self.windows:
+            self.windows.store(node.host_pages, node.pages)
 
     def begin_load(self, node: TreeNode) -> None:
-        """Keep a node's pages until they are copied; `load` follows."""
+        """Keep a node's pages until they are copied; `load` follows, or a load of window pages."""
         assert node.host_pages is not None
+        if node in self.loading:
+            return
+        if self.windows:
+            self.windows.hold(node.host_pages)
         del self._lru[node]
         self.loading[node] = None
         self.evictable_pages -= len(node.host_pages)
@@ -113,6 +122,9 @@ class HostTier:
     def left_device(self, node: TreeNode, pages: Pages) -> None:
         """A node was evicted from the device pages `pages`."""
         self._loads.cancel(pages)
+        if self.windows and node.host_pages is not None:
+            self.windows.store(node.host_pages, pages)
+            self.windows.let_go(node.host_pages)
         if node in self.loading:
             del self.loading[node]
             self.loading_pages -= len(pages)
@@ -155,29 +167,3 @@ class HostTier:
             PageCopies(host=stores[0], device=stores[1]) if stores else None,
             PageCopies(device=loads[0], host=loads[1]) if loads else None,
         )
-
-
-class _Queue:
-    """Copies by their target page, which is unique."""
-
-    def __init__(self, num_targets: int) -> None:
-        self._source: Pages = np.full(num_targets, -1, dtype=np.int32)
-        self._targets: list[Pages] = []
-
-    def add(self, targets: Pages, sources: Pages) -> None:
-        self._source[targets] = sources
-        self._targets.append(targets)
-
-    def cancel(self, targets: Pages) -> None:
-        self._source[targets] = -1
-
-    def take(self) -> tuple[Pages, Pages] | None:
-        """Targets and sources; None if there are none."""
-        if not self._targets:
-            return None
-        targets = np.unique(np.concatenate(self._targets))
-        targets = targets[self._source[targets] >= 0]
-        sources = self._source[targets]
-        self._source[targets] = -1
-        self._targets.clear()
-        return (targets, sources) if len(targets) else None

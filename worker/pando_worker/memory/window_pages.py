@@ -11,10 +11,11 @@ runs has it within its window any more.
                           until there is need
 
 Pages that are pinned have a window page. Of the others, those that a cached prefix may be continued
-from keep theirs until somebody needs room; then the least recently used go.
+from keep theirs until somebody needs room; then the least recently used go. Which pages a request
+sees is in `window_sight.py`; the host's window pages belong to host pages in the same way.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +27,6 @@ from pando_worker.memory.page_allocator import PageAllocator, Pages
 EVICTED_AT_ONCE = 1 / 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowMemory:
-    """What window layers have to work with."""
-
-    pages: int
-    window: int  # keys that a query sees, its own included; the widest of the layers
-    chunk_tokens: int  # most that a prompt runs in one step
-
-
 class WindowPages:
     """
     Attributes:
@@ -43,31 +35,20 @@ class WindowPages:
         pins: [num_pages], running requests whose next step sees the page
         used: [num_pages], when it was last unpinned, counted in calls
         num_pinned: pages that are pinned
+        on_release: told of window pages before they are free
     """
 
-    def __init__(self, memory: WindowMemory, num_pages: int, page_size: int) -> None:
+    def __init__(self, num_window_pages: int, num_pages: int) -> None:
         """
         Args:
             num_pages: of the other layers.
-
-        Raises:
-            ValueError: a request that is alone could not run.
         """
-        self._window = memory.window
-        self._page_size = page_size
-        self._chunk_pages = -(-memory.chunk_tokens // page_size)
-        # Of a long request, between two steps.
-        self._kept = -(-(memory.window - 1) // page_size) + 1
-        if memory.pages <= self._kept:
-            raise ValueError(
-                f"{memory.pages} window pages of {page_size} tokens do not hold a window of"
-                f" {memory.window} and a page besides"
-            )
-        self.allocator = PageAllocator(memory.pages)
+        self.allocator = PageAllocator(num_window_pages)
         self.window_of: Pages = np.full(num_pages, -1, dtype=np.int32)
         self.pins: NDArray[np.int32] = np.zeros(num_pages, dtype=np.int32)
         self.used: NDArray[np.int64] = np.zeros(num_pages, dtype=np.int64)
         self.num_pinned = 0
+        self.on_release: Callable[[Pages], None] | None = None
         self._now = 0
 
     @property
@@ -80,42 +61,18 @@ class WindowPages:
         """Window pages that nobody pins."""
         return self.available - self.allocator.num_free
 
-    def first_seen(self, pages: int) -> int:
-        """The first page that is seen from the token on that follows so many pages."""
-        return max(0, pages * self._page_size + 1 - self._window) // self._page_size
+    @property
+    def num_lost(self) -> int:
+        """Window pages that are neither free nor of exactly one page: a mistake in the
+        bookkeeping."""
+        held = self.window_of[self.window_of >= 0]
+        distinct = len(np.unique(held))
+        lost = self.allocator.num_pages - self.allocator.num_free - distinct
+        return abs(lost) + len(held) - distinct
 
-    def first_kept(self, tokens: int) -> int:
-        """The first page that a request keeps, once launched steps have run its first `tokens`.
-
-        Not only what its next step sees: if it ends now, it leaves whole pages in the cache, maybe
-        without its last token; whoever continues from there sees a page more.
-        """
-        size = self._page_size
-        return max(0, (tokens - 1) // size * size + 1 - self._window) // size
-
-    def most(self, tokens: int, extend_len: int) -> int:
-        """Window pages that a request needs at a time.
-
-        Args:
-            tokens: that it has in the end
-            extend_len: of these, how many it runs next, in chunks if need be
-        """
-        step = min(-(-extend_len // self._page_size), self._chunk_pages)
-        return min(-(-tokens // self._page_size), self._kept + step)
-
-    def usable(self, pages: Pages) -> int:
-        """How many of a prefix's pages a request can continue from: the most such that all window
-        pages are there which it would then see.
-
-        Args:
-            pages: [n], of a cached prefix, in order
-        """
-        counts = np.arange(1, len(pages) + 1)
-        # Of each prefix, the start of the run of present pages in which it ends.
-        runs = np.maximum.accumulate(np.where(self.window_of[pages] < 0, counts, 0))
-        firsts = np.maximum(counts * self._page_size + 1 - self._window, 0) // self._page_size
-        good = np.flatnonzero(runs <= firsts)
-        return int(counts[good[-1]]) if len(good) else 0
+    def has(self, pages: Pages) -> NDArray[np.bool_]:
+        """Which of these have their window page; -1 stands for no page."""
+        return (pages >= 0) & (self.window_of[pages] >= 0)
 
     def num_unpinned(self, pages: Pages) -> int:
         return int(np.count_nonzero(self.pins[pages] == 0))
@@ -161,7 +118,10 @@ class WindowPages:
         if self.pins[pages].any():
             raise ValueError(f"pages in use: {pages[self.pins[pages] > 0].tolist()}")
         held = self.window_of[pages]
-        self.allocator.free(held[held >= 0])
+        held = held[held >= 0]
+        if self.on_release:
+            self.on_release(held)
+        self.allocator.free(held)
         self.window_of[pages] = -1
 
     def move(self, pages: Pages, to: Pages) -> None:
@@ -188,9 +148,7 @@ class WindowPages:
         Raises:
             RuntimeError: window pages were lost.
         """
-        held = self.window_of[self.window_of >= 0]
-        lost = self.allocator.num_pages - self.allocator.num_free - len(np.unique(held))
-        if lost or len(np.unique(held)) < len(held) or self.num_pinned or self.pins.any():
+        if (lost := self.num_lost) or self.num_pinned or self.pins.any():
             raise RuntimeError(
                 f"idle, but of {self.allocator.num_pages} window pages {lost} are neither free nor"
                 f" held, {self.num_pinned} pages are pinned, by {int(self.pins.sum())} requests"

@@ -114,6 +114,9 @@ class ForwardBatch:
     # its numbers; -1 for pages behind the window, which are released. None where all share one.
     window_table: Int32 | None = None
     window_slots: Int64 | None = None
+    # Like `stores` and `loads`, of window pages.
+    window_stores: PageCopies | None = None
+    window_loads: PageCopies | None = None
 
 
 @dataclass(slots=True)

@@ -35,8 +35,8 @@ def growth(req: Req, new_token_ratio: float, kv: KVManager) -> Reserve:
     total = req.num_tokens + math.ceil(req.remaining_tokens * new_token_ratio)
     held = req.num_pages if req.is_admitted else kv.pages_for(req.num_tokens)
     window_pages = 0
-    if kv.windows:
-        most = kv.windows.most(total, req.extend_len)
+    if kv.sight:
+        most = kv.sight.most(total, req.extend_len)
         window_pages = max(0, most - (req.window_end - req.window_first))
     return Reserve(kv.pages_for(total) - held, window_pages)
 

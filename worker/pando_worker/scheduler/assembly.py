@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pando_worker.memory.window_pages import WindowMemory
+from pando_worker.memory.window_sight import WindowMemory
 from pando_worker.runner.batch import ModelRunner
 from pando_worker.scheduler.constrained import GrammarCompiler
 from pando_worker.scheduler.kv_manager import HostMemory, KVManager

@@ -12,23 +12,25 @@ admitted protected and owned are 0.
 
 Layers that see only a window may have a pool of their own, smaller, in pages that are released
 behind the window (`WindowPages`). A request pins those that its next step sees: they come as a step
-is planned (`grow`, `cover`) and go once it is launched (`slide`). A cached prefix is then of use
-only up to where the window pages before it are still there (`prefix_len`).
+is planned (`grow`, `cover`) and go once it is launched (`slide`).
 
 With a host tier, cached pages may outlive their eviction in host memory. A request that finds them
 there gets pages of the device, into which they are copied before the batch that is launched next:
-`take_copies` belongs to every launch.
+`put_copies` belongs to every launch.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pando_worker.memory.host_tier import HostTier, copying_pays
+from pando_worker.memory.host_windows import HostWindows
 from pando_worker.memory.page_allocator import PageAllocator
-from pando_worker.memory.radix_cache import Match, RadixCache, Tokens
+from pando_worker.memory.radix_cache import RadixCache, Tokens
 from pando_worker.memory.req_pool import ReqToTokenPool
-from pando_worker.memory.window_pages import WindowMemory, WindowPages
-from pando_worker.runner.batch import PageCopies
+from pando_worker.memory.window_pages import WindowPages
+from pando_worker.memory.window_sight import WindowMemory, WindowSight
+from pando_worker.runner.batch import ForwardBatch
+from pando_worker.scheduler.prefixes import Prefixes
 from pando_worker.scheduler.rates import Rate
 from pando_worker.scheduler.req import Req
 from pando_worker.scheduler.sliding import SlidingWindows
@@ -45,6 +47,7 @@ class HostMemory:
     write: str  # the setting `host_write`
     bytes_per_token: int  # keys and values of all layers
     copy_rate: Rate  # bytes, as the runner measures them
+    window_pages: int = 0  # where window layers have pages of their own
 
 
 class KVManager:
@@ -66,33 +69,42 @@ class KVManager:
             max_request_tokens: prompt and output of one request; capped at the capacity, so that
                 any request within it can run when it is alone.
             host: None for no host tier.
-            windows: None where all layers share one pool; not together with a host tier.
+            windows: None where all layers share one pool.
         """
-        assert host is None or windows is None
         self.page_size = page_size
         num_pages = capacity_tokens // page_size
-        self.windows = WindowPages(windows, num_pages, page_size) if windows else None
+        self.windows = WindowPages(windows.pages, num_pages) if windows else None
+        self.sight = WindowSight(windows, page_size) if windows else None
         self.allocator = PageAllocator(num_pages, self.windows.drop if self.windows else None)
         self.capacity_tokens = self.allocator.num_pages * page_size
         self.max_request_tokens = min(max_request_tokens, self.capacity_tokens)
         self.rows = ReqToTokenPool(max_running_requests, self.max_request_tokens, page_size)
-        self.sliding = SlidingWindows(self.windows, self.rows) if self.windows else None
         self.prefill_rate = Rate()  # tokens; a scheduler puts its own measurement here
         self._host_memory = host
-        self.host: HostTier | None = None
-        if host:
-            self.host = HostTier(
-                host.pages,
-                self.allocator.num_pages,
-                store_hits=STORE_HITS if host.write == "write-through-selective" else None,
-                pays=self._copying_pays,
-            )
+        self.host = self._make_host_tier(host) if host else None
         self.cache = RadixCache(
             self.allocator,
             page_size,
             enabled=radix_cache,
             policy=eviction_policy,
             host=self.host,
+        )
+        self.sliding: SlidingWindows | None = None
+        if self.windows and self.sight:
+            host_windows = self.host.windows if self.host else None
+            self.sliding = SlidingWindows(self.windows, self.sight, self.rows, host_windows)
+        self.prefixes = Prefixes(self.cache, self.host, self.sliding, lambda: self._copying_pays(1))
+
+    def _make_host_tier(self, memory: HostMemory) -> HostTier:
+        windows = None
+        if self.windows:
+            windows = HostWindows(memory.window_pages, memory.pages, self.windows)
+        return HostTier(
+            memory.pages,
+            self.allocator.num_pages,
+            store_hits=STORE_HITS if memory.write == "write-through-selective" else None,
+            pays=self._copying_pays,
+            windows=windows,
         )
 
     @property
@@ -156,18 +168,19 @@ class KVManager:
         """Tokens copied from the host to the device so far."""
         return self.host.loaded_pages * self.page_size if self.host else 0
 
-    def take_copies(self) -> tuple[PageCopies | None, PageCopies | None]:
-        """Stores and loads for the batch that is about to be launched; see `HostTier`."""
-        return self.host.take_copies() if self.host else (None, None)
+    def put_copies(self, batch: ForwardBatch) -> None:
+        """Give the batch that is about to be launched its stores and loads; see `HostTier`."""
+        if self.host:
+            batch.stores, batch.loads = self.host.take_copies()
+            if self.host.windows:
+                batch.window_stores, batch.window_loads = self.host.windows.take_copies()
 
     def pages_for(self, tokens: int) -> int:
         return -(-tokens // self.page_size)
 
     def prefix_len(self, key: Tokens) -> int:
         """Tokens of `key` that a request would not have to compute; changes nothing."""
-        if self.windows is None:
-            return self.cache.prefix_len(key)
-        return self.windows.usable(self.cache.pages_of(key)) * self.page_size
+        return self.prefixes.pages(key) * self.page_size
 
     def admit(self, req: Req, reserve: int, window_reserve: int = 0) -> bool:
         """Lock what is cached of a waiting request and give it a row and pages for all its tokens,
@@ -179,19 +192,17 @@ class KVManager:
         if self.rows.num_free == 0:
             return False
         key = req.tokens(req.matchable)
-        match = self._match(key)
+        match, hit = self.prefixes.match(key)
         self.cache.inc_lock_ref(match.node)
         lacking = self.pages_for(req.num_tokens) - len(match.pages)
         fits = lacking + reserve <= self.available_pages
-        if not fits or (self.sliding and not self.sliding.can_admit(match.pages, window_reserve)):
+        if fits and self.sliding:
+            fits = self.sliding.can_admit(match.pages, hit, window_reserve)
+        if not fits:
             self.cache.dec_lock_ref(match.node)
             return False
-        if match.host_pages and self._copying_pays(1):
-            on_device, match = match.node, self.cache.load(match)
-            self.cache.inc_lock_ref(match.node)
-            self.cache.dec_lock_ref(on_device)
+        match = self.prefixes.load(match, hit)
         self.cache.count_use(key, match)
-        hit = len(match.pages)
         req.row = self.rows.alloc()
         req.node = match.node
         req.tree_pages = req.num_pages = hit
@@ -201,13 +212,6 @@ class KVManager:
         if self.sliding:
             self.sliding.admit(req)
         return True
-
-    def _match(self, key: Tokens) -> Match:
-        """The longest cached prefix of `key` that a request can continue from."""
-        match = self.cache.match_prefix(key)
-        if self.windows and (usable := self.windows.usable(match.pages)) < len(match.pages):
-            match = self.cache.match_prefix(key[: usable * self.page_size])
-        return match
 
     def has_room(self, reqs: Sequence[Req]) -> bool:
         """Whether admitted requests can get all that they lack to run all their tokens."""
@@ -348,6 +352,8 @@ class KVManager:
             )
         if self.host and (lost := self.host.lost_pages):
             raise RuntimeError(f"{lost} host pages are neither free nor held by the radix cache")
+        if self.host and self.host.windows and (lost := self.host.windows.kept.num_lost):
+            raise RuntimeError(f"{lost} of the host's window pages are neither free nor held")
         if self.windows:
             self.windows.check_idle()
 

@@ -301,7 +301,7 @@ class Scheduler:
             return None
         started = self._clock()
         batch = build_batch(rows, self.kv.rows, self.kv.windows)
-        batch.stores, batch.loads = self.kv.take_copies()
+        self.kv.put_copies(batch)
         step = self._runner.launch(batch)
         if not is_constrained(rows):
             step.sample(None)

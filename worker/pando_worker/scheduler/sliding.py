@@ -10,34 +10,85 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pando_worker.memory.host_windows import HostWindows
 from pando_worker.memory.page_allocator import Pages
+from pando_worker.memory.places import host_pages_of
+from pando_worker.memory.radix_cache import Match, TreeNode
 from pando_worker.memory.req_pool import ReqToTokenPool
 from pando_worker.memory.window_pages import WindowPages
+from pando_worker.memory.window_sight import WindowSight
 from pando_worker.scheduler.req import Req
 
 
 class SlidingWindows:
-    def __init__(self, windows: WindowPages, rows: ReqToTokenPool) -> None:
+    def __init__(
+        self,
+        windows: WindowPages,
+        sight: WindowSight,
+        rows: ReqToTokenPool,
+        host: HostWindows | None = None,
+    ) -> None:
         """
         Args:
             rows: which pages requests have
+            host: what the host keeps of window pages
         """
         self._windows = windows
+        self._sight = sight
         self._rows = rows
+        self._host = host
         self._page_size = rows.page_size
 
-    def can_admit(self, cached: Pages, reserve: int) -> bool:
-        """Whether a request can continue from these pages, with `reserve` window pages available,
-        those that it pins included; and one more than it pins, so that it can run."""
-        seen = cached[self._windows.first_seen(len(cached)) :]
-        left = self._windows.available - self._windows.num_unpinned(seen)
-        return left >= max(1, reserve - len(seen))
+    def can_admit(self, cached: Pages, hit: int, reserve: int) -> bool:
+        """Whether a request can continue from `hit` pages, with `reserve` window pages available,
+        those that it pins included; and one more than it pins, so that it can run.
+
+        Args:
+            cached: of these pages, the leading ones that are on the device
+        """
+        first = self._sight.first_seen(hit)
+        seen = cached[first:hit]
+        unpinned = self._windows.num_unpinned(seen) + (hit - first - len(seen))
+        left = self._windows.available - unpinned
+        return left >= max(1, reserve - (hit - first))
+
+    def usable(self, device: Pages, host: Pages | None = None) -> int:
+        """How many of a cached prefix's pages a request can continue from.
+
+        Args:
+            device: [n], the pages in order; -1 for those that are on the host alone
+            host: [n], likewise the host's, if what is there is to be loaded
+        """
+        present = self._windows.has(device)
+        if host is not None and self._host is not None:
+            present |= self._host.kept.has(host)
+        return self._sight.usable(present)
+
+    def to_load(self, match: Match, hit: int) -> Sequence[TreeNode]:
+        """Nodes on the device of which a request that continues from `hit` pages gets window pages
+        from the host."""
+        first = self._sight.first_seen(hit)
+        if self._windows.has(match.pages[first:]).all():
+            return ()
+        start = first * self._page_size
+        path = match.node.path_up()
+        return [node for node in path if node.host_pages is not None and node.end > start]
 
     def admit(self, req: Req) -> None:
-        """Pin what a request sees of its cached pages."""
-        req.window_first = self._windows.first_seen(req.tree_pages)
+        """Pin what a request sees of its cached pages; what only the host has is copied before the
+        next batch."""
+        req.window_first = self._sight.first_seen(req.tree_pages)
         req.window_end = req.tree_pages
-        self.pin(req)
+        seen = self._pinned(req)
+        there = self._windows.has(seen)
+        self._windows.pin(seen[there])
+        if not there.all():
+            assert self._host is not None
+            assert req.node is not None
+            self._windows.grow(seen[~there])
+            start = req.window_first * self._page_size
+            on_host = host_pages_of(req.node, start, self._page_size)
+            self._host.load(seen[~there], on_host[~there])
 
     def step_limit(self, req: Req) -> int:
         """Tokens that a request in the middle of its prompt can run in the next step: all that it
@@ -69,7 +120,7 @@ class SlidingWindows:
         behind: list[Pages] = []
         of_output: list[Pages] = []
         for req in reqs:
-            first = self._windows.first_kept(req.cached_len)
+            first = self._sight.first_kept(req.cached_len)
             if first > req.window_first:
                 pages = self._rows.pages[req.row]
                 behind.append(pages[req.window_first : first])

@@ -1,0 +1,31 @@
+"""`CopyQueue`: copies of pages that wait for the next batch, by their target page."""
+
+import numpy as np
+
+from pando_worker.memory.page_allocator import Pages
+
+
+class CopyQueue:
+    """A page is the target of one copy at most; the last one asked for counts."""
+
+    def __init__(self, num_targets: int) -> None:
+        self._source: Pages = np.full(num_targets, -1, dtype=np.int32)
+        self._targets: list[Pages] = []
+
+    def add(self, targets: Pages, sources: Pages) -> None:
+        self._source[targets] = sources
+        self._targets.append(targets)
+
+    def cancel(self, targets: Pages) -> None:
+        self._source[targets] = -1
+
+    def take(self) -> tuple[Pages, Pages] | None:
+        """Targets and sources; None if there are none."""
+        if not self._targets:
+            return None
+        targets = np.unique(np.concatenate(self._targets))
+        targets = targets[self._source[targets] >= 0]
+        sources = self._source[targets]
+        self._source[targets] = -1
+        self._targets.clear()
+        return (targets, sources) if len(targets) else None
