@@ -20,7 +20,8 @@ class EvictionOrder(Protocol):
         ...
 
     def add_upper(self, node: TreeNode) -> None:
-        """It is the upper part of a node in the order, which stays its child."""
+        """It holds the beginning of a node that is in the order, and is its child now; or of one
+        that was popped just now."""
         ...
 
     def touch(self, node: TreeNode) -> None:
@@ -28,15 +29,15 @@ class EvictionOrder(Protocol):
         ...
 
     def discard(self, node: TreeNode) -> None:
-        """It is locked now, or gone."""
+        """It is locked now."""
         ...
 
     def expose(self, node: TreeNode) -> None:
         """The last of its children on the device is gone: it may be a leaf now."""
         ...
 
-    def first(self) -> TreeNode | None:
-        """The leaf to evict; it stays in the order."""
+    def pop(self) -> TreeNode:
+        """Take the leaf to evict out of the order, which is not empty."""
         ...
 
 
@@ -67,8 +68,8 @@ class LeastRecentlyUsed:
         self._nodes[node] = None
 
     def add_upper(self, node: TreeNode) -> None:
-        # If the lower part is about to be evicted, it was the first, and this is next. If not, the
-        # caller touches this.
+        # If the lower part was popped to be evicted, it was the first, and this is next. If it was
+        # not, the caller touches this.
         self._nodes[node] = None
         self._nodes.move_to_end(node, last=False)
 
@@ -76,13 +77,13 @@ class LeastRecentlyUsed:
         self._nodes.move_to_end(node)
 
     def discard(self, node: TreeNode) -> None:
-        self._nodes.pop(node, None)
+        del self._nodes[node]
 
     def expose(self, node: TreeNode) -> None:
         pass
 
-    def first(self) -> TreeNode | None:
-        return next(iter(self._nodes), None)
+    def pop(self) -> TreeNode:
+        return self._nodes.popitem(last=False)[0]
 
 
 class SmallestKey:
@@ -101,7 +102,7 @@ class SmallestKey:
             self._push(node)
 
     def discard(self, node: TreeNode) -> None:
-        self._keys.pop(node, None)
+        del self._keys[node]
 
     def expose(self, node: TreeNode) -> None:
         if node in self._keys:
@@ -109,12 +110,12 @@ class SmallestKey:
 
     add_upper = touch = add
 
-    def first(self) -> TreeNode | None:
-        while self._heap:
-            if self._holds(self._heap[0]):
-                return self._heap[0][2]
-            heappop(self._heap)
-        return None
+    def pop(self) -> TreeNode:
+        while not self._holds(entry := heappop(self._heap)):
+            pass
+        node = entry[2]
+        del self._keys[node]
+        return node
 
     def _push(self, node: TreeNode) -> None:
         if node.device_children:

@@ -35,7 +35,8 @@ class GhostList:
         self._capacity = capacity_tokens // self.block_tokens
         places = 1 << (max(128, self._capacity) * 8 - 1).bit_length()
         self._last_bits = np.uint64(places - 1)
-        self._marks: Marks = np.zeros(places, dtype=np.uint64)
+        # Written, not only reserved: no page faults later, in the first evictions.
+        self._marks: Marks = np.full(places, 0, dtype=np.uint64)
         self._evicted_at = np.full(places, NEVER, dtype=np.int64)
         self._evicted = 0  # blocks so far
         self._pending: list[Marks] = []  # evicted, and not in the table yet
@@ -65,10 +66,9 @@ class GhostList:
 
     def add(self, marks: Marks) -> None:
         """These blocks were evicted."""
-        if len(marks):
-            self._pending.append(marks)
-            if len(self._pending) >= MAX_PENDING:
-                self._take_in()
+        self._pending.append(marks)
+        if len(self._pending) >= MAX_PENDING:
+            self._take_in()
 
     def asked(self, marks: Marks) -> int:
         """Tokens of these blocks that were evicted and not yet asked for; they are forgotten."""

@@ -19,15 +19,14 @@ from pando_worker.memory.ghost_list import GhostList
 from pando_worker.memory.host_tier import HostTier
 from pando_worker.memory.page_allocator import PageAllocator, Pages
 from pando_worker.memory.tree_node import (
-    NO_MARKS,
     NO_PAGES,
     NO_TOKENS,
-    Marks,
     Tokens,
     TreeNode,
-    common_prefix,
-    cut,
+    edge,
+    outline,
     path_down,
+    walk,
 )
 
 __all__ = ["Match", "RadixCache", "Tokens", "TreeNode"]
@@ -71,9 +70,10 @@ class RadixCache:
         self.page_size = page_size
         self.enabled = enabled
         self._allocator = allocator
-        self.root = TreeNode(None, NO_TOKENS, 0)
+        self.root = TreeNode(None, NO_TOKENS, 0, b"")
         self.root.pages = NO_PAGES
         self.root.lock_ref = 1  # never evicted
+        self._policy = policy
         self._order = make_order(policy)
         self._host = host
         held = allocator.num_pages + (host.allocator.num_pages if host else 0)
@@ -94,6 +94,7 @@ class RadixCache:
         if self.protected_pages:
             raise RuntimeError(f"the radix cache is in use: {self.pretty_print()}")
         evicted = self.evicted_pages
+        self._order = make_order(self._policy)
         for child in list(self.root.children.values()):
             self._forget(child)
         self._release()
@@ -142,7 +143,7 @@ class RadixCache:
             if self._host and self._host.store_hits and node.hits >= self._host.store_hits:
                 self._back_up(node)
         if self.evicted_pages:
-            marks = self._ghosts.marks(key, match.end.end, self._marks_before(match.end))
+            marks = self._ghosts.marks(key, match.end.end, match.end.marks_before())
             self.hot_evicted_tokens += self._ghosts.asked(marks)
 
     # Keep
@@ -161,9 +162,9 @@ class RadixCache:
             start += count
         end = match.end
         if start < len(pages):
-            end = TreeNode(end, key[end.end :].copy(), len(key))
-            end.marks = self._ghosts.marks(key, match.end.end, self._marks_before(match.end))
-            match.end.children[self._edge(end.key)] = end
+            end = TreeNode(end, key[end.end :].copy(), len(key), edge(key, end.end, self.page_size))
+            end.marks = self._ghosts.marks(key, match.end.end, match.end.marks_before())
+            match.end.children[end.edge] = end
             self._arrive(end, pages[start:].copy())
         if known < len(pages):
             self._touch(end)
@@ -222,32 +223,70 @@ class RadixCache:
     def evict(self, count: int) -> int:
         """Free at least `count` pages of the device, or all evictable ones; returns how many.
 
-        A leaf that holds more than is needed only loses its end. Where that goes to the host it is
-        not less than a block, so that no page gets a node of its own.
+        A leaf that holds more than is needed only loses its end. All go to the allocator at once.
         """
+        count = min(count, self.evictable_pages)
         freed = 0
-        while freed < count and (leaf := self._order.first()):
-            freed += self._evict_end(leaf, count - freed)
+        while freed < count:
+            leaf = self._order.pop()
+            missing = count - freed
+            if self._host and (leaf.children or self._belongs_on_host(leaf)):
+                freed += self._evict_to_host(leaf, missing)
+            elif missing < len(leaf.key) // self.page_size:
+                freed += self._evict_end(leaf, missing)
+            else:
+                freed += self._evict_leaf(leaf)
         self._release()
         return freed
 
+    def _evict_leaf(self, leaf: TreeNode) -> int:
+        """Forget a leaf that was popped, and is not on the host; returns how many pages it had.
+
+        The hot loop of bulk evictions: written out, it takes three quarters of `_forget`'s time.
+        """
+        pages, parent = leaf.pages, leaf.parent
+        assert pages is not None
+        assert parent is not None
+        leaf.pages = None
+        self._freed.append(pages)
+        self._ghosts.add(leaf.marks)
+        self.evictable_pages -= len(pages)
+        self.evicted_pages += len(pages)
+        del parent.children[leaf.edge]
+        parent.device_children -= 1
+        if parent.device_children == 0:
+            self._order.expose(parent)
+        return len(pages)
+
     def _evict_end(self, leaf: TreeNode, count: int) -> int:
-        """Free the last `count` pages of a leaf, or a few more; returns how many."""
-        keep_on_host = self._host is not None and (
-            leaf.host_pages is not None or self._stores_on_eviction()
-        )
-        if keep_on_host:
-            count = max(count, self._ghosts.block_pages)
+        """Forget the last `count` pages of such a leaf; returns `count`."""
+        keep = leaf.num_pages - count
+        freed, forgotten = leaf.cut_off(keep, self.page_size, self._marks_until(leaf, keep))
+        self._freed.append(freed)
+        self._ghosts.add(forgotten)
+        self.evictable_pages -= count
+        self.evicted_pages += count
+        self._order.add_upper(leaf)
+        return count
+
+    def _evict_to_host(self, leaf: TreeNode, count: int) -> int:
+        """Free the last `count` pages of a leaf that was popped, and keep them on the host if they
+        belong there and there is room; returns how many.
+
+        They are not less than a block, so that no page gets a node of its own.
+        """
         size = leaf.num_pages
+        count = min(max(count, self._ghosts.block_pages), size)
         if count < size:
             self._split(leaf, size - count)  # leaf is the lower part now
-        else:
-            count = size
-        if keep_on_host and self._back_up(leaf):
+        if self._belongs_on_host(leaf) and self._back_up(leaf):
             self._free_device_pages(leaf)
         else:
             self._forget(leaf)
         return count
+
+    def _belongs_on_host(self, leaf: TreeNode) -> bool:
+        return leaf.host_pages is not None or self._stores_on_eviction()
 
     def _stores_on_eviction(self) -> bool:
         """A page that is stored now and wanted again is copied twice."""
@@ -279,7 +318,8 @@ class RadixCache:
         return True
 
     def _forget(self, node: TreeNode) -> None:
-        """Take a node and all below it out of the tree; nothing of it is locked."""
+        """Take a node and all below it out of the tree; nothing of it is locked, nor in the order
+        of eviction."""
         assert node.parent is not None
         for each in node.subtree() if node.children else (node,):
             self.evicted_pages += each.num_pages
@@ -289,7 +329,7 @@ class RadixCache:
             if each.host_pages is not None:
                 assert self._host is not None
                 self._host.drop(each)
-        del node.parent.children[self._edge(node.key)]
+        del node.parent.children[node.edge]
 
     # Parts of the above
 
@@ -307,7 +347,6 @@ class RadixCache:
         assert node.parent is not None
         pages, node.pages = node.pages, None
         self._freed.append(pages)
-        self._order.discard(node)
         self.evictable_pages -= len(pages)
         node.parent.device_children -= 1
         if node.parent.device_children == 0:
@@ -318,7 +357,7 @@ class RadixCache:
     def _release(self) -> None:
         if self._freed:
             freed, self._freed = self._freed, []
-            self._allocator.free(np.concatenate(freed) if len(freed) > 1 else freed[0])
+            self._allocator.free(*freed)
 
     def _split(self, node: TreeNode, count: int) -> TreeNode:
         """Cut an edge after `count` pages; returns the new node, which is the upper part.
@@ -326,27 +365,18 @@ class RadixCache:
         In the order of eviction the upper part is then the oldest. The caller either evicts the
         lower part, or touches the upper one.
         """
-        assert node.parent is not None
-        at = count * self.page_size
-        upper = TreeNode(node.parent, NO_TOKENS, node.start + at)
-        node.parent.children[self._edge(node.key)] = upper
-        upper.children[self._edge(node.key, at)] = node
-        marks = upper.end // self._ghosts.block_tokens - node.start // self._ghosts.block_tokens
-        upper.marks, node.marks = cut(node.marks, marks)
-        upper.key, node.key = cut(node.key, at)
-        node.parent = upper
-        upper.lock_ref, upper.hits = node.lock_ref, node.hits
-        upper.used, upper.created = node.used, node.created
-        if node.pages is not None:
-            upper.pages, node.pages = cut(node.pages, count)
-            upper.device_children = 1
-            if upper.lock_ref == 0:
-                self._order.add_upper(upper)
-        if node.host_pages is not None:
+        upper = node.split(count, self.page_size, self._marks_until(node, count))
+        if upper.pages is not None and upper.lock_ref == 0:
+            self._order.add_upper(upper)
+        if upper.host_pages is not None:
             assert self._host is not None
-            upper.host_pages, node.host_pages = cut(node.host_pages, count)
             self._host.add_upper(upper, node)
         return upper
+
+    def _marks_until(self, node: TreeNode, count: int) -> int:
+        """How many of a node's blocks end within its first `count` pages."""
+        size, start = self._ghosts.block_tokens, node.start
+        return (start + count * self.page_size) // size - start // size
 
     def _touch(self, node: TreeNode) -> None:
         self._now += 1
@@ -358,24 +388,8 @@ class RadixCache:
                 assert self._host is not None
                 self._host.touch(each)
 
-    def _marks_before(self, node: TreeNode) -> Marks:
-        """Marks of which the last is that of the last block that ends in `node` or above it."""
-        return next((each.marks for each in node.path_up() if len(each.marks)), NO_MARKS)
-
-    def _walk(self, key: Tokens) -> Iterator[tuple[TreeNode, int]]:
-        """The nodes along `key` from the root down, each with how many of its pages match."""
-        node, start = self.root, 0
-        while child := node.children.get(self._edge(key, start)):
-            matched = common_prefix(child.key, key[start:]) // self.page_size
-            next_start = start + len(child.key)
-            whole = matched == child.num_pages  # asked before the caller may split the child
-            yield child, matched
-            if not whole:
-                return
-            node, start = child, next_start
-
-    def _edge(self, key: Tokens, start: int = 0) -> bytes:
-        return key[start : start + self.page_size].tobytes()
+    def _walk(self, key: Tokens) -> list[tuple[TreeNode, int]]:
+        return walk(self.root, key, self.page_size)
 
     # Look
 
@@ -385,17 +399,6 @@ class RadixCache:
             yield from child.subtree()
 
     def pretty_print(self) -> str:
-        """The tree as indented lines, for debugging: tokens, pages and locks of each edge."""
-        lines = [f"root, {self.evictable_pages} evictable and {self.protected_pages} locked pages"]
-        stack = [(child, 1) for child in self.root.children.values()]
-        while stack:
-            node, depth = stack.pop()
-            head = " ".join(map(str, node.key[:8])) + (" …" if len(node.key) > 8 else "")
-            host = "" if node.host_pages is None else f", {len(node.host_pages)} of the host"
-            lines.append(
-                f"{'  ' * depth}{len(node.key)} tokens [{head}] in"
-                f" {0 if node.pages is None else len(node.pages)} pages{host},"
-                f" lock_ref {node.lock_ref}"
-            )
-            stack.extend((child, depth + 1) for child in node.children.values())
-        return "\n".join(lines)
+        """The tree as indented lines, for debugging."""
+        head = f"root, {self.evictable_pages} evictable and {self.protected_pages} locked pages"
+        return "\n".join([head, *outline(self.root)])

@@ -29,6 +29,7 @@ class TreeNode:
         "children",
         "created",
         "device_children",
+        "edge",
         "end",
         "hits",
         "host_pages",
@@ -40,14 +41,15 @@ class TreeNode:
         "used",
     )
 
-    def __init__(self, parent: "TreeNode | None", key: Tokens, end: int) -> None:
+    def __init__(self, parent: "TreeNode | None", key: Tokens, end: int, edge: bytes) -> None:
         self.parent = parent
+        self.edge = edge  # of the parent's children it is this: the bytes of its first page
         self.key = key  # [num_pages * page_size]
         self.end = end  # tokens from the root to the end of this node
         self.pages: Pages | None = None  # on the device
         self.host_pages: Pages | None = None
         self.marks: Marks = NO_MARKS
-        self.children: dict[bytes, TreeNode] = {}  # by the bytes of a child's first page
+        self.children: dict[bytes, TreeNode] = {}  # by their edges
         self.device_children = 0  # children that are on the device
         self.lock_ref = 0  # locks on this node or below it
         self.hits = 0  # admitted requests that found it
@@ -63,6 +65,42 @@ class TreeNode:
         pages = self.host_pages if self.pages is None else self.pages
         assert pages is not None, "a node is on the device, on the host, or gone"
         return len(pages)
+
+    def split(self, count: int, page_size: int, marks: int) -> "TreeNode":
+        """Cut the edge after `count` pages and `marks` marks; returns the new node, which is the
+        upper part. This is its child now."""
+        assert self.parent is not None
+        at = count * page_size
+        upper = TreeNode(self.parent, NO_TOKENS, self.start + at, self.edge)
+        self.parent.children[self.edge] = upper
+        self.edge = edge(self.key, at, page_size)
+        upper.children[self.edge] = self
+        self.parent = upper
+        upper.key, self.key = cut(self.key, at)
+        upper.marks, self.marks = cut(self.marks, marks)
+        upper.lock_ref, upper.hits = self.lock_ref, self.hits
+        upper.used, upper.created = self.used, self.created
+        if self.pages is not None:
+            upper.pages, self.pages = cut(self.pages, count)
+            upper.device_children = 1
+        if self.host_pages is not None:
+            upper.host_pages, self.host_pages = cut(self.host_pages, count)
+        return upper
+
+    def cut_off(self, count: int, page_size: int, marks: int) -> tuple[Pages, Marks]:
+        """Keep the first `count` pages and `marks` marks of a leaf that is on the device alone;
+        returns those of the rest."""
+        assert self.pages is not None
+        at = count * page_size
+        self.end = self.start + at
+        self.key, _ = cut(self.key, at)
+        self.pages, freed = cut(self.pages, count)
+        self.marks, forgotten = cut(self.marks, marks)
+        return freed, forgotten
+
+    def marks_before(self) -> Marks:
+        """Marks of which the last is that of the last block that ends here or above."""
+        return next((each.marks for each in self.path_up() if len(each.marks)), NO_MARKS)
 
     def path_up(self) -> Iterator["TreeNode"]:
         """From here to the root, without it."""
@@ -88,6 +126,42 @@ def path_down(above: TreeNode, end: TreeNode) -> list[TreeNode]:
         assert end.parent is not None
         end = end.parent
     return path[::-1]
+
+
+def edge(key: Tokens, start: int, page_size: int) -> bytes:
+    """By what a node is found among the children of the one above it, which ends at `start`."""
+    return key[start : start + page_size].tobytes()
+
+
+def walk(root: TreeNode, key: Tokens, page_size: int) -> list[tuple[TreeNode, int]]:
+    """The nodes along `key` below `root`, each with how many of its pages match. All match whole,
+    but for the last, perhaps."""
+    node, start = root, 0
+    path: list[tuple[TreeNode, int]] = []
+    while child := node.children.get(edge(key, start, page_size)):
+        matched = common_prefix(child.key, key[start:]) // page_size
+        path.append((child, matched))
+        if matched * page_size < len(child.key):
+            break
+        node, start = child, child.end
+    return path
+
+
+def outline(root: TreeNode) -> list[str]:
+    """A line for each node below `root`, indented: its tokens, pages and locks."""
+    lines: list[str] = []
+    stack = [(child, 1) for child in root.children.values()]
+    while stack:
+        node, depth = stack.pop()
+        head = " ".join(map(str, node.key[:8])) + (" …" if len(node.key) > 8 else "")
+        host = "" if node.host_pages is None else f", {len(node.host_pages)} of the host"
+        lines.append(
+            f"{'  ' * depth}{len(node.key)} tokens [{head}] in"
+            f" {0 if node.pages is None else len(node.pages)} pages{host},"
+            f" lock_ref {node.lock_ref}"
+        )
+        stack.extend((child, depth + 1) for child in node.children.values())
+    return lines
 
 
 def common_prefix(a: Tokens, b: Tokens) -> int:
