@@ -20,6 +20,10 @@ class CpuAttention:
 
     Args:
         plain: for batches with longer ones
+
+    Attributes:
+        kernels, threads: by which it runs
+        kinds: whether layers release pages behind their windows, each value that occurs
     """
 
     def __init__(
@@ -28,9 +32,8 @@ class CpuAttention:
         self.kernels = kernels
         self._pool = pool
         self._plain = plain
-        self._threads = threads
+        self.threads = threads
         self._uses_plain = False
-        # Whether layers release pages behind their windows.
         self.kinds = dict.fromkeys(layer.index in pool.windowed for layer in pool.layers)
 
     def plan(self, batch: ForwardBatch) -> None:
@@ -84,7 +87,7 @@ class CpuAttention:
             layer.window or 0,
             layer.scale,
             layer.soft_cap or 0.0,
-            self._threads,
+            self.threads,
         )
         return out
 

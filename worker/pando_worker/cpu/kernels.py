@@ -14,13 +14,18 @@ class Kernels:
         self._library = library
         self.stop_recording()
 
-    def record(self, calls: list[Call]) -> None:
-        """From now on each call is made and put into `calls`, until `stop_recording`."""
+    def record(self, calls: list[Call], threads: int) -> None:
+        """From now on each call is made and put into `calls`, until `stop_recording`. Calls one
+        after the other become one, which `threads` threads make together."""
+        run: _Run | None = None
 
         def recorded(function: Callable[..., Any]) -> Callable[..., None]:
             def call(*args: Any) -> None:
-                function(*args)
-                calls.append((function, args))
+                nonlocal run
+                if not calls or calls[-1][0] is not run:
+                    run = _Run(self._library, threads)
+                    calls.append((run, ()))
+                run.add(function, args)
 
             return call
 
@@ -38,3 +43,25 @@ class Kernels:
         self.rotate = wrap(library.pando_rotate)
         self.store = wrap(library.pando_store)
         self.attend = wrap(library.pando_attend)
+
+
+class _Run:
+    """Kernels that are called one after the other, as one call."""
+
+    def __init__(self, library: ctypes.CDLL, threads: int) -> None:
+        self._library, self._threads = library, threads
+        self._tape = library.pando_tape_new()
+
+    def __del__(self) -> None:
+        self._library.pando_tape_free(self._tape)
+
+    def add(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
+        """Make a call now, and with all later calls of this run."""
+        self._library.pando_record(self._tape)
+        try:
+            function(*args)
+        finally:
+            self._library.pando_record(None)
+
+    def __call__(self) -> None:
+        self._library.pando_play(self._tape, self._threads)

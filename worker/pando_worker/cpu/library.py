@@ -1,7 +1,7 @@
-"""Builds `kernels.cpp` for this machine, once, and loads it.
+"""Builds the C++ in `native/` for this machine, once, and loads it.
 
-The library lies in the user's cache directory under a name made of its source, the compiler and the
-processor's features, so a change of any of them builds it anew. Two workers that start at once
+The library lies in the user's cache directory under a name made of its sources, the compiler and
+the processor's features, so a change of any of them builds it anew. Two workers that start at once
 build it twice; the last one's file stays, which is the same.
 """
 
@@ -14,11 +14,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("kernels.cpp")
+SOURCES = Path(__file__).with_name("native")
 FLAGS = (
     "-O3",
     "-march=native",
-    "-std=c++17",
+    "-std=c++20",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=fast",
@@ -30,8 +30,12 @@ COMPILE_S = 120
 
 _P, _N, _F, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_float, ctypes.c_int
 
-# As in kernels.cpp.
+# As in kernels.cpp; only a new tape is returned.
 _SIGNATURES: dict[str, list[type]] = {
+    "pando_tape_new": [],
+    "pando_tape_free": [_P],
+    "pando_record": [_P],
+    "pando_play": [_P, _I],
     "pando_linear": [_P, _N, _P, _P, _P, _N, _N, _N, _I],
     "pando_rms_norm": [_P, _N, _P, _F, _P, _N, _N, _F],
     "pando_add_rms_norm": [_P, _P, _P, _P, _N, _N, _F],
@@ -68,6 +72,7 @@ def load_kernels() -> ctypes.CDLL:
     for name, arguments in _SIGNATURES.items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, None
+    library.pando_tape_new.restype = _P
     return library
 
 
@@ -76,7 +81,7 @@ def _build(compiler: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as directory:
             made = Path(directory) / path.name
-            command = [compiler, *FLAGS, "-o", str(made), str(SOURCE)]
+            command = [compiler, *FLAGS, "-o", str(made), str(SOURCES / "kernels.cpp")]
             done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_S)
             if done.returncode != 0:
                 raise KernelsUnavailable(f"{compiler} failed: {done.stderr.strip()[-500:]}")
@@ -92,7 +97,9 @@ def _cache_directory() -> Path:
 
 def _fingerprint(compiler: str) -> str:
     """Of all that the library's code depends on."""
-    digest = hashlib.sha256(SOURCE.read_bytes())
+    digest = hashlib.sha256()
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.read_bytes())
     stat = Path(compiler).resolve().stat()
     digest.update(f"{compiler} {stat.st_size} {stat.st_mtime_ns} {FLAGS}".encode())
     digest.update(_processor().encode())

@@ -28,7 +28,10 @@ from pando_worker.runner.future_tokens import FutureTokens
 log = logging.getLogger("pando.worker.cpu")
 
 MOST_ROWS = 64  # above, Python is a small part of a step
-MOST_BYTES = 64 * 2**20  # of all tapes' tensors; models that need more gain nothing anyway
+MOST_BYTES = 128 * 2**20  # of all tapes' tensors; models that need more gain nothing anyway
+
+# They give memory, whose values are somebody else's business.
+UNWRITTEN = (torch.ops.aten.empty, torch.ops.aten.empty_like)
 
 Model = Callable[[Tensor, Tensor, AttentionBackend], Tensor]
 
@@ -45,7 +48,7 @@ class Tape:
     # Pages, int32 [rows, most pages of a request], and where new tokens go, [rows], for each kind
     # of layers; see `page_numbers`.
     numbers: dict[bool, tuple[Tensor, Tensor]]
-    hidden: Tensor  # [rows, hidden_size], the output
+    logits: Tensor  # float32 [rows, vocab_size], the output
     calls: list[Call] = field(default_factory=list)
     kept: list[Tensor] = field(default_factory=list)  # whose memory the calls name
 
@@ -61,7 +64,7 @@ class Tape:
     def play(self) -> Tensor:
         for function, args in self.calls:
             function(*args)
-        return self.hidden
+        return self.logits
 
     @property
     def nbytes(self) -> int:
@@ -73,7 +76,7 @@ class DecodeTapes:
     """Runs the batches it has tapes for, and makes them when a number of rows comes again.
 
     Args:
-        model: to final hidden states, from input ids, positions and a planned backend
+        model: to logits, from input ids, positions and a planned backend
         most_pages: of one request
     """
 
@@ -94,9 +97,10 @@ class DecodeTapes:
 
     @torch.inference_mode()
     def run(self, batch: ForwardBatch) -> Tensor | None:
-        """Final hidden states, which the next step overwrites; None where there is no tape."""
+        """Logits of all rows, float32 [rows, vocab_size], which the next step overwrites; None
+        where there is no tape."""
         rows = len(batch.extend_lens)
-        if rows > MOST_ROWS or rows != len(batch.input_ids) or batch.pooled is not None:
+        if rows > MOST_ROWS or rows != len(batch.input_ids):
             return None
         if tape := self._tapes.get(rows):
             tape.load(batch, self._futures.resolve(batch.input_ids))
@@ -133,16 +137,16 @@ class DecodeTapes:
             positions=torch.empty(rows, dtype=torch.int64),
             lengths=torch.empty(rows, dtype=torch.int32),
             numbers={kind: self._new_numbers(rows) for kind in self._attention.kinds},
-            hidden=ids,  # until it is known
+            logits=ids,  # until it is known
         )
         tape.load(batch, ids)
         extends = torch.ones(rows, dtype=torch.int32)
         tape.kept.append(extends)
         self._attention.plan_on(tape.numbers, tape.lengths, extends, batch.page_size)
-        self._attention.kernels.record(tape.calls)
+        self._attention.kernels.record(tape.calls, self._attention.threads)
         try:
             with _Recorder(tape):
-                tape.hidden = self._model(tape.input_ids, tape.positions, self._attention)
+                tape.logits = self._model(tape.input_ids, tape.positions, self._attention)
         finally:
             self._attention.kernels.stop_recording()
         return tape
@@ -186,7 +190,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._tape.kept += made
         if func._schema.is_mutable:
             self._tape.calls.append((_repeat, (func, args, kwargs)))
-        elif new and func.overloadpacket is not torch.ops.aten.empty:
+        elif new and func.overloadpacket not in UNWRITTEN:
             if len(new) != len(made):
                 raise NotRecordableError(f"{func} gives views and new tensors")
             self._tape.calls.append(_again(func, args, kwargs, new))

@@ -51,10 +51,11 @@ class Olmo2Block(nn.Module):
         self.mlp = GatedMLP(build, config.hidden_size, config.intermediate_size)
         self.post_feedforward_layernorm = RMSNorm(build, config.hidden_size, config.rms_norm_eps)
 
-    def forward(self, x: Tensor, rotations: Rotations, attention: AttentionBackend) -> Tensor:
+    def forward(
+        self, x: Tensor, added: None, rotations: Rotations, attention: AttentionBackend
+    ) -> tuple[Tensor, None]:
         x = x + self.post_attention_layernorm(self.self_attn(x, rotations, attention))
-        out: Tensor = x + self.post_feedforward_layernorm(self.mlp(x))
-        return out
+        return x + self.post_feedforward_layernorm(self.mlp(x)), None
 
 
 def build(config: Config, build: Build) -> CausalLM:

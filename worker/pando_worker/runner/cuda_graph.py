@@ -7,7 +7,7 @@ where the graph reads them, and attention is planned anew before each replay. Pa
 token, in a page that no request owns.
 
 Graphs are captured at the start, the largest first, so that the smaller ones fit into its memory.
-What a graph holds ends with the hidden states: the head and the sampling run as in any other step.
+What a graph holds ends with the logits: the sampling runs as in any other step.
 """
 
 import logging
@@ -31,7 +31,7 @@ log = logging.getLogger("pando.worker.cuda")
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Model = Callable[[Tensor, Tensor, AttentionBackend], Tensor]
-"""Final hidden states, [rows, hidden_size], of ids and positions, [rows] each."""
+"""Logits, float32 [rows, vocab_size], after tokens with ids and positions, [rows] each."""
 
 
 class Capture(Protocol):
@@ -56,7 +56,7 @@ class FixedAttention(Protocol):
 class _Graph:
     attention: AttentionBackend
     replay: Callable[[], None]
-    hidden: Tensor  # [rows, hidden_size]
+    logits: Tensor  # float32 [rows, vocab_size]
 
 
 def graph_sizes(most: int) -> list[int]:
@@ -104,8 +104,8 @@ class CudaGraphRunner:
         log.info("captured all CUDA graphs in %.1f s", time.monotonic() - started)
 
     def run(self, batch: ForwardBatch) -> Tensor | None:
-        """Final hidden states, [rows, hidden_size], which the next run overwrites; None where the
-        batch is not for a graph."""
+        """Logits of all rows, float32 [rows, vocab_size], which the next run overwrites; None where
+        the batch is not for a graph."""
         rows = len(batch.seq_lens)
         if rows > self.sizes[-1] or len(batch.input_ids) != rows:
             return None
@@ -115,7 +115,7 @@ class CudaGraphRunner:
         graph = self._graphs[size]
         self._fill(padded(batch, size, self._padding_page), graph.attention)
         graph.replay()
-        return graph.hidden[:rows]
+        return graph.logits[:rows]
 
     @torch.inference_mode()
     def _captured(self, rows: int, model: Model, capture: Capture) -> _Graph:
@@ -128,8 +128,8 @@ class CudaGraphRunner:
         def run() -> Tensor:
             return model(self._futures.resolve_on_device(ids), positions, attention)
 
-        replay, hidden = capture(run)
-        return _Graph(attention, replay, hidden)
+        replay, logits = capture(run)
+        return _Graph(attention, replay, logits)
 
     @torch.inference_mode()
     def _fill(self, batch: ForwardBatch, attention: AttentionBackend) -> None:
@@ -158,8 +158,8 @@ class CudaCapture:
         with torch.cuda.graph(
             graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         ):
-            hidden = run()
-        return graph.replay, hidden
+            result = run()
+        return graph.replay, result
 
 
 def padded(batch: ForwardBatch, rows: int, page: int) -> ForwardBatch:

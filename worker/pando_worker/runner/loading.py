@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.cuda.device import find_device, memory_for_model
 from pando_worker.memory.kv_pool import (
     KVBudget,
@@ -61,9 +62,6 @@ def _window_share(
     windowed = windowed_layers(layers, context_length)
     if not windowed or settings.window_ratio == 1:
         return None
-    if settings.host_memory_gib:
-        log.info("layers with a window share the KV pool: the host tier copies all layers' pages")
-        return None
     if device.type != "cpu":
         log.info("layers with a window share the KV pool: on CUDA, attention takes one page table")
         return None
@@ -109,6 +107,13 @@ class LoadedModel:
     ops: ChosenOps  # what the model's layers compute with
     kv_pool: TokenToKVPool
     capacity_tokens: int  # of the pool, a multiple of the page size; on CUDA it has a page more
+
+    def next_logits(
+        self, input_ids: Tensor, positions: Tensor, attention: AttentionBackend
+    ) -> Tensor:
+        """Logits after every token, float32 [num_tokens, vocab_size]; arguments as the model's."""
+        logits: Tensor = self.model.logits(self.model(input_ids, positions, attention))
+        return logits
 
 
 def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:

@@ -84,28 +84,40 @@ class TorchModelRunner:
             )
             if isinstance(self.attention, CpuAttention) and self._group.size == 1:
                 pages = -(-self.context_length // settings.page_size)
-                self.graphs = DecodeTapes(self._model, self.attention, self._futures, pages)
+                self.graphs = DecodeTapes(loaded.next_logits, self.attention, self._futures, pages)
 
+    @torch.inference_mode()
     def launch(self, batch: ForwardBatch) -> TorchStep:
-        hidden = self._run(batch)
-        scores = None
-        if batch.scores is not None:
-            head, vocab_size = self._model.logits, self.config.vocab_size
-            scores = prompt_logprobs(head, hidden, batch.scores, vocab_size)
-        logits, pooled = self._head(batch, hidden), pool(hidden, batch)
+        self.host_pool.copy(batch)
+        scores = pooled = None
+        if (logits := self._replay(batch)) is None:
+            hidden = self._run(batch)
+            if batch.scores is not None:
+                head, vocab_size = self._model.logits, self.config.vocab_size
+                scores = prompt_logprobs(head, hidden, batch.scores, vocab_size)
+            logits, pooled = self._head(batch, hidden), pool(hidden, batch)
         futures, group = self._futures, self._group
         return TorchStep(batch, logits, scores, pooled, futures, group, self._nucleus)
 
+    @torch.inference_mode()
     def logits(self, batch: ForwardBatch) -> Tensor:
         """Run a batch; float32 [num_samples, vocab_size], on the model's device."""
-        return self._head(batch, self._run(batch))
+        replayed = self._replay(batch)
+        return self._head(batch, self._run(batch)) if replayed is None else replayed
 
-    @torch.inference_mode()
+    def _replay(self, batch: ForwardBatch) -> Tensor | None:
+        """Logits of a batch that has been recorded, as of any other."""
+        if self.graphs is None or batch.scores is not None or batch.pooled is not None:
+            return None
+        if (logits := self.graphs.run(batch)) is None:
+            return None
+        sampled = batch.sample_rows
+        if len(sampled) == len(logits):
+            return logits
+        return logits[to_device(sampled, self._device)]
+
     def _run(self, batch: ForwardBatch) -> Tensor:
         """Final hidden states, [num_tokens, hidden_size]; keys and values go to the pool."""
-        self.host_pool.copy(batch.stores, batch.loads)
-        if self.graphs is not None and (replayed := self.graphs.run(batch)) is not None:
-            return replayed
         self.attention.plan(batch)
         hidden: Tensor = self._model(
             self._futures.resolve(batch.input_ids),
@@ -114,7 +126,6 @@ class TorchModelRunner:
         )
         return hidden
 
-    @torch.inference_mode()
     def _head(self, batch: ForwardBatch, hidden: Tensor) -> Tensor:
         """Logits after each row that samples, float32 [num_samples, vocab_size]."""
         last = np.cumsum(batch.extend_lens, dtype=np.int64)[batch.sample_rows] - 1

@@ -1,4 +1,7 @@
-"""One layer of a decoder: attention, then feed-forward, each added to the residual stream."""
+"""One layer of a decoder: attention, then feed-forward, each added to the residual stream.
+
+The stream between layers is x, or x + added where the sum is left to the norm that comes next.
+"""
 
 from torch import Tensor, nn
 
@@ -24,11 +27,13 @@ class PreNormBlock(nn.Module):
         self.post_attention_layernorm = post_attention_layernorm
         self.mlp = mlp
 
-    def forward(self, x: Tensor, rotations: Rotations, attention: AttentionBackend) -> Tensor:
-        attended = self.self_attn(self.input_layernorm(x), rotations, attention)
+    def forward(
+        self, x: Tensor, added: Tensor | None, rotations: Rotations, attention: AttentionBackend
+    ) -> tuple[Tensor, Tensor]:
+        x, normed = self.input_layernorm.after_sum(x, added)
+        attended = self.self_attn(normed, rotations, attention)
         x, normed = self.post_attention_layernorm.after_sum(x, attended)
-        out: Tensor = x + self.mlp(normed)
-        return out
+        return x, self.mlp(normed)
 
 
 class SandwichNormBlock(nn.Module):
@@ -52,9 +57,10 @@ class SandwichNormBlock(nn.Module):
         self.mlp = mlp
         self.post_feedforward_layernorm = post_feedforward_layernorm
 
-    def forward(self, x: Tensor, rotations: Rotations, attention: AttentionBackend) -> Tensor:
+    def forward(
+        self, x: Tensor, added: None, rotations: Rotations, attention: AttentionBackend
+    ) -> tuple[Tensor, None]:
         attended = self.self_attn(self.input_layernorm(x), rotations, attention)
         x = x + self.post_attention_layernorm(attended)
         fed = self.mlp(self.pre_feedforward_layernorm(x))
-        out: Tensor = x + self.post_feedforward_layernorm(fed)
-        return out
+        return x + self.post_feedforward_layernorm(fed), None

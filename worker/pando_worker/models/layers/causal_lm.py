@@ -12,13 +12,17 @@ from torch import Tensor, nn
 from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.models.build import Build
 from pando_worker.models.layers.attention import Attention
+from pando_worker.models.layers.norm import RMSNorm
+from pando_worker.models.layers.offset_norm import OffsetRMSNorm
 from pando_worker.models.layers.rotary import RotaryEmbedding
 from pando_worker.models.layers.vocabulary import VocabularyTable
+
+Norm = RMSNorm | OffsetRMSNorm
 
 
 class Decoder(nn.Module):
     def __init__(
-        self, embed_tokens: VocabularyTable, layers: Sequence[nn.Module], norm: nn.Module
+        self, embed_tokens: VocabularyTable, layers: Sequence[nn.Module], norm: Norm
     ) -> None:
         super().__init__()
         self.embed_tokens = embed_tokens
@@ -30,7 +34,7 @@ class CausalLM(nn.Module):
     """A decoder for inference over a paged KV pool.
 
     Args:
-        layers: called with (x, rotations, attention backend); their `Attention`s have the indices
+        layers: as in block.py; their `Attention`s have the indices
             0, 1, ... in this order
         rotaries: one for each kind of rotary positions that the layers have
         tied: the embedding is the head, too
@@ -45,7 +49,7 @@ class CausalLM(nn.Module):
         vocab_size: int,
         hidden_size: int,
         layers: Sequence[nn.Module],
-        norm: nn.Module,
+        norm: Norm,
         rotaries: Sequence[RotaryEmbedding],
         tied: bool,
         embedding_scale: float = 1.0,
@@ -82,9 +86,10 @@ class CausalLM(nn.Module):
         x: Tensor = self.model.embed_tokens(input_ids)
         if self._embedding_scale != 1.0:
             x = x * self._embedding_scale
+        added: Tensor | None = None
         for layer in self.model.layers:
-            x = layer(x, rotations, attention)
-        out: Tensor = self.model.norm(x)
+            x, added = layer(x, added, rotations, attention)
+        _, out = self.model.norm.after_sum(x, added)
         return out
 
     @torch.inference_mode()

@@ -17,6 +17,8 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self._ops.rms_norm(x, self.weight, self._eps)
 
-    def after_sum(self, x: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
+    def after_sum(self, x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
         """x + added and its norm, of [num_tokens, size]; neither may be used any more."""
+        if added is None:
+            return x, self(x)
         return self._ops.add_rms_norm(x, added, self.weight, self._eps)

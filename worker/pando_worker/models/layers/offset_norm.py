@@ -16,3 +16,8 @@ class OffsetRMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self._ops.rms_norm(x.float(), 1.0 + self.weight.float(), self._eps).type_as(x)
+
+    def after_sum(self, x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
+        """x + added and its norm, of [num_tokens, size]."""
+        total = x if added is None else x + added
+        return total, self(total)

@@ -1,0 +1,151 @@
+// The model step's inner loops for CPUs, in float32: plain C functions on raw pointers, compiled for
+// the machine they run on by library.py. Where a call is recorded, its arguments are kept: what they
+// point to may change, and must live as long as the tape.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "attention.h"
+#include "linear.h"
+#include "team.h"
+#include "vectors.h"
+
+namespace {
+
+float gelu_tanh(float x) {
+    return 0.5f * x * (1 + std::tanh(0.7978845608f * (x + 0.044715f * x * x * x)));
+}
+
+// y = x / sqrt(mean(x^2) + eps) * (weight + shift) of one row of k floats.
+void norm_row(const float* x, const float* weight, float shift, float* y, long k, float eps) {
+    Vec squares = {};
+    float rest = 0;
+    long at = 0;
+    for (; at + VL <= k; at += VL) squares += load(x + at) * load(x + at);
+    for (; at < k; ++at) rest += x[at] * x[at];
+    float factor = 1 / std::sqrt((sum(squares) + rest) / k + eps);
+    for (at = 0; at + VL <= k; at += VL)
+        store(y + at, load(x + at) * factor * (load(weight + at) + shift));
+    for (; at < k; ++at) y[at] = x[at] * factor * (weight[at] + shift);
+}
+
+// Columns of act(gate) * up of one row, from a multiple of VL on.
+void gate_row(const float* gate, const float* up, float* out, Range columns, int act) {
+    long at = columns.begin;
+    if (act == 0)
+        for (; at + VL <= columns.end; at += VL) {
+            Vec g = load(gate + at);
+            store(out + at, g / (1.0f + exp_vec(-g)) * load(up + at));
+        }
+    for (; at < columns.end; ++at) {
+        float g = gate[at];
+        out[at] = (act == 0 ? g / (1 + std::exp(-g)) : gelu_tanh(g)) * up[at];
+    }
+}
+
+// x * cos + (x, halves swapped) * sin, of one head.
+void rotate_head(const float* x, const float* cos, const float* sin, float* out, long dim) {
+    long half = dim / 2;
+    for (long i = 0; i < half; ++i) {
+        float a = x[i], b = x[i + half];
+        out[i] = a * cos[i] + b * sin[i];
+        out[i + half] = b * cos[i + half] + a * sin[i + half];
+    }
+}
+
+constexpr long LINE = 16;  // floats that threads do not share, so as not to wait for each other
+
+}  // namespace
+
+extern "C" {
+
+Tape* pando_tape_new() { return new Tape; }
+void pando_tape_free(Tape* tape) { delete tape; }
+
+// Calls of this thread are put on the tape, too, until the next call of this with null.
+void pando_record(Tape* tape) { recording = tape; }
+
+// Makes the tape's calls again.
+void pando_play(Tape* tape, int threads) { play(*tape, threads); }
+
+// y [m, n] = x [m, k] . w [n, k]^T + bias [n]; rows of x lie x_stride floats apart, bias may be null.
+void pando_linear(const float* x, long x_stride, const float* w, const float* bias, float* y, long m,
+                  long n, long k, int threads) {
+    Linear a{x, w, bias, y, m, n, k, x_stride};
+    auto cost = [=] { return double(m) * n * k; };
+    run(threads, cost, [=](Team team) { linear_columns(a, team.share(n, 8)); });
+}
+
+// y [m, k] = x / sqrt(mean(x^2) + eps) * (weight + shift), rows of x x_stride floats apart.
+void pando_rms_norm(const float* x, long x_stride, const float* weight, float shift, float* y, long m,
+                    long k, float eps) {
+    run(1, [] { return 0.0; }, [=](Team team) {
+        Range rows = team.share(m, 1);
+        for (long i = rows.begin; i < rows.end; ++i)
+            norm_row(x + i * x_stride, weight, shift, y + i * k, k, eps);
+    });
+}
+
+// x [m, k] += added, and y [m, k] its norm as above; y may be `added`.
+void pando_add_rms_norm(float* x, const float* added, const float* weight, float* y, long m, long k,
+                        float eps) {
+    run(1, [] { return 0.0; }, [=](Team team) {
+        Range rows = team.share(m, 1);
+        for (long i = rows.begin; i < rows.end; ++i) {
+            for (long at = i * k; at < (i + 1) * k; ++at) x[at] += added[at];
+            norm_row(x + i * k, weight, 0.0f, y + i * k, k, eps);
+        }
+    });
+}
+
+// out [m, n] = act(gate_up[:, :n]) * gate_up[:, n:]; act is silu (0) or gelu's tanh form (1).
+void pando_gated(const float* gate_up, float* out, long m, long n, int act, int threads) {
+    auto cost = [=] { return double(m) * n * 4; };
+    run(threads, cost, [=](Team team) {
+        Range columns = team.share(n, LINE);
+        for (long i = 0; i < m; ++i) {
+            const float* gate = gate_up + i * 2 * n;
+            gate_row(gate, gate + n, out + i * n, columns, act);
+        }
+    });
+}
+
+// out [tokens, heads, dim] = x * cos + (x, halves swapped) * sin; cos and sin are [tokens, dim].
+void pando_rotate(const float* x, long x_stride, const float* cos, const float* sin, float* out,
+                  long tokens, long heads, long dim) {
+    run(1, [] { return 0.0; }, [=](Team team) {
+        Range mine = team.share(tokens, 1);
+        for (long t = mine.begin; t < mine.end; ++t)
+            for (long h = 0; h < heads; ++h)
+                rotate_head(x + t * x_stride + h * dim, cos + t * dim, sin + t * dim,
+                            out + (t * heads + h) * dim, dim);
+    });
+}
+
+// Rows of `width` floats into slots of the pool.
+void pando_store(const float* x, long x_stride, const int64_t* slots, float* pool, long tokens,
+                 long width) {
+    run(1, [] { return 0.0; }, [=](Team team) {
+        Range mine = team.share(tokens, 1);
+        for (long t = mine.begin; t < mine.end; ++t)
+            std::memcpy(pool + slots[t] * width, x + t * x_stride, width * sizeof(float));
+    });
+}
+
+// Causal attention of the new tokens of all rows, which are in the pool already. Row r has the last
+// extends[r] of its lengths[r] tokens in q [tokens, heads, dim] and out [tokens, heads, v_dim], one row
+// after the other; pages is [rows, table_stride]. window 0 and soft_cap 0 mean none; sinks [heads]
+// may be null.
+void pando_attend(const float* q, long q_stride, const float* k, const float* v, float* out,
+                  const int32_t* pages, long table_stride, const int32_t* lengths,
+                  const int32_t* extends, const float* sinks, long rows, long heads, long kv_heads,
+                  long dim, long v_dim, long page_size, long window, float scale, float soft_cap,
+                  int threads) {
+    Attend a{q,     k,        v,   out,   pages,    lengths,      extends,   sinks,  rows,
+             heads, kv_heads, dim, v_dim, q_stride, table_stride, page_size, window, scale,
+             soft_cap};
+    auto cost = [=] { return double(attend_cost(a)) * heads * (dim + v_dim); };
+    run(threads, cost, [=](Team team) { attend(a, team); });
+}
+}

@@ -1,0 +1,78 @@
+// Linear layers over few rows. The library behind torch packs the weights anew for each call, which
+// costs more than the product of few rows. Here both operands are read as they lie: a tile of NR
+// weight rows and MR input rows is NR x MR dot products along their common, contiguous dimension.
+
+#pragma once
+
+#include <algorithm>
+
+#include "team.h"
+#include "vectors.h"
+
+// out[i][j] = dot(x_i, w_j) for MR rows of x and NR rows of w, each of k floats. The sums of a pair of
+// rows are the same to the last bit in tiles of any size.
+template <int NR, int MR>
+inline void tile(const float* const* w, const float* const* x, long k, float out[MR][NR]) {
+    Vec acc[MR][NR] = {};
+    auto step = [&](auto load_at) {
+        Vec xv[MR];
+        for (int i = 0; i < MR; ++i) xv[i] = load_at(x[i]);
+        for (int j = 0; j < NR; ++j) {
+            Vec wv = load_at(w[j]);
+            for (int i = 0; i < MR; ++i) acc[i][j] = multiply_add(xv[i], wv, acc[i][j]);
+        }
+    };
+    long at = 0;
+    for (; at + VL <= k; at += VL) step([&](const float* p) { return load(p + at); });
+    if (at < k)  // in the same order as all else: a tile's size must not show in its results
+        step([&](const float* p) { return load_first(p + at, k - at); });
+    for (int i = 0; i < MR; ++i) {
+        int j = 0;
+        for (; j + 4 <= NR; j += 4)
+            sum4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3], &out[i][j]);
+        for (; j < NR; ++j) out[i][j] = sum(acc[i][j]);
+    }
+}
+
+struct Linear {
+    const float *x, *w, *bias;
+    float* y;
+    long m, n, k, x_stride;
+};
+
+template <int NR, int MR>
+inline void linear_tile(const Linear& a, long i, long j, long from, long len) {
+    const float *w[NR], *x[MR];
+    for (int r = 0; r < NR; ++r) w[r] = a.w + (j + r) * a.k + from;
+    for (int r = 0; r < MR; ++r) x[r] = a.x + (i + r) * a.x_stride + from;
+    float out[MR][NR];
+    tile<NR, MR>(w, x, len, out);
+    for (int r = 0; r < MR; ++r)
+        for (int c = 0; c < NR; ++c) {
+            float& y = a.y[(i + r) * a.n + j + c];
+            y = out[r][c] + (from ? y : a.bias ? a.bias[j + c] : 0.0f);
+        }
+}
+
+template <int NR>
+inline void linear_rows(const Linear& a, long j, long from, long len) {
+    constexpr int MR = VL == 16 ? 6 : 3;  // NR x MR sums, MR inputs and one weight in registers
+    long i = 0;
+    for (; i + MR <= a.m; i += MR) linear_tile<NR, MR>(a, i, j, from, len);
+    for (; i + 2 <= a.m; i += 2) linear_tile<NR, 2>(a, i, j, from, len);
+    for (; i < a.m; ++i) linear_tile<NR, 1>(a, i, j, from, len);
+}
+
+constexpr long K_BLOCK = 2048;  // weights of a tile stay in the first cache while all rows pass
+
+// The given columns of y.
+inline void linear_columns(const Linear& a, Range columns) {
+    for (long from = 0; from < a.k; from += K_BLOCK) {
+        long len = std::min(K_BLOCK, a.k - from);
+        long j = columns.begin;
+        if (a.m == 1)  // eight sums at once hide the latency of each
+            for (; j + 8 <= columns.end; j += 8) linear_tile<8, 1>(a, 0, j, from, len);
+        for (; j + 4 <= columns.end; j += 4) linear_rows<4>(a, j, from, len);
+        for (; j < columns.end; ++j) linear_rows<1>(a, j, from, len);
+    }
+}
