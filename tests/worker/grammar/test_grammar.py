@@ -1,6 +1,7 @@
 """A grammar's state: going back, going ahead over forced text, copies, and what cannot compile."""
 
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -118,6 +119,30 @@ def test_a_wrong_grammar_is_an_error_of_its_future(world: World) -> None:
         future.result(timeout=30)
 
 
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"ebnf": "root ::= root"}, "allows no output"),
+        ({"ebnf": 'root ::= root "a"'}, "allows no output"),
+        ({"ebnf": 'root ::= "a" root'}, "Too many items"),  # it never ends
+        ({"ebnf": "start: <[99999999]>"}, "Token range end too large"),
+        ({"ebnf": "start: <nothing>"}, "unknown special token"),
+        ({"regex": r"[^\s\S]"}, "allows no output"),
+        ({"regex": "(a{1000}){1000}"}, "too many expressions"),
+        ({"guided_json": {"$ref": "#"}}, "allows no output"),
+    ],
+)
+def test_a_grammar_that_its_first_steps_show_to_be_wrong_is_an_error_of_its_future(
+    world: World, fields: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(GrammarError, match=problem):
+        world.grammar(**fields)
+
+
+def test_a_grammar_of_the_empty_output_is_one(world: World) -> None:
+    assert world.allowed(world.grammar(ebnf='root ::= ""')) == set(world.eos)
+
+
 def test_a_grammar_that_is_too_long_is_an_error_of_its_future(world: World) -> None:
     with pytest.raises(GrammarError, match="characters"):
         world.compiler.compile("x" * (MAX_GRAMMAR_CHARS + 1)).result(timeout=30)
@@ -136,10 +161,10 @@ def test_a_grammar_too_complex_to_go_on_with_allows_nothing(byte_level: World) -
     """Every beginning of the text is ambiguous in as many ways as there are rules."""
     rules = "\n".join(f'r{i}: "a" r{i} | "a"' for i in range(2100))
     grammar = byte_level.compiler.compile(
-        "start: " + " | ".join(f"r{i}" for i in range(2100)) + "\n" + rules
+        f"start: A A A A ({' | '.join(f'r{i}' for i in range(2100))})\nA: /[ab]/\n{rules}"
     ).result(timeout=30)
     a = byte_level.id("a")
-    assert not all(a in byte_level.allowed(grammar) and grammar.accept(a) for _ in range(3))
+    assert not all(a in byte_level.allowed(grammar) and grammar.accept(a) for _ in range(9))
     assert byte_level.allowed(grammar) == set()
     assert not grammar.is_finished
 

@@ -104,6 +104,19 @@ async def test_a_pattern_holds_in_every_choice(client: openai.AsyncOpenAI) -> No
         assert choice.finish_reason == "stop"
 
 
+@pytest.mark.parametrize(
+    "constraint",
+    [{"ebnf": "root ::= root"}, {"regex": r"[^\s\S]"}, {"json_schema": '{"$ref": "#"}'}],
+)
+async def test_a_grammar_that_nothing_fits_is_refused(
+    client: openai.AsyncOpenAI, constraint: dict[str, str]
+) -> None:
+    with pytest.raises(openai.BadRequestError, match="allows no output"):
+        await client.completions.create(
+            model=MODEL_NAME, prompt=PROMPT, max_tokens=8, n=2, extra_body=constraint
+        )
+
+
 async def test_a_required_call_has_arguments_that_fit(client: openai.AsyncOpenAI) -> None:
     schema = {
         "type": "object",

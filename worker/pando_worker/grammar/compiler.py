@@ -11,7 +11,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+from numpy.typing import NDArray
 
 from pando_worker.grammar.errors import GrammarError
 from pando_worker.grammar.grammar import Grammar
@@ -20,6 +22,8 @@ from pando_worker.models.errors import ModelError
 
 _THREADS = 2
 _KEPT = 128
+_FIRST_STEPS = 3
+_NOTHING_FITS = "NoExtensionBias"  # llguidance's word for an empty mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,29 @@ class GrammarCompiler:
             raise GrammarError(f"the grammar has {len(text)} characters: over {MAX_GRAMMAR_CHARS}")
         matcher = LLMatcher(self._load().tokenizer, text, log_level=0, limits=LIMITS)
         if matcher.is_error():
-            raise GrammarError(matcher.get_error().removesuffix("<non-verbose/>").strip())
+            raise GrammarError(_problem(matcher))
+        self._begin(matcher.deep_copy())
         return matcher
+
+    def _begin(self, matcher: LLMatcher) -> None:
+        """Go the first steps, by what is forced or else by any token that is allowed.
+
+        Some grammars show only then that nothing fits them, or that they are too complex to be
+        followed. The first masks are also the dearest, up to a second for a hostile grammar, and
+        what they work out is shared with the copies.
+        """
+        words = np.zeros(-(-self.vocab_size // 32), dtype=np.int32)
+        for _ in range(_FIRST_STEPS):
+            matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+            if not matcher.is_error() and not matcher.is_stopped():
+                matcher.try_consume_tokens(matcher.compute_ff_tokens() or self._some_token(words))
+            if matcher.is_error():
+                raise GrammarError(_problem(matcher))
+
+    def _some_token(self, words: NDArray[np.int32]) -> list[int]:
+        """One that the mask allows and that does not end the output; none where there is none."""
+        allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
+        return [int(id) for id in allowed if id not in self._load().eos][:1]
 
     def _load(self) -> _Tables:
         """Once, with the first grammar: it takes a second, and many workers never see one."""
@@ -92,6 +117,13 @@ class GrammarCompiler:
             if self._tables is None:
                 self._tables = _load_tables(self._model_dir, self.vocab_size, self._eos_token_ids)
             return self._tables
+
+
+def _problem(matcher: LLMatcher) -> str:
+    error = matcher.get_error().removesuffix("<non-verbose/>").strip()
+    if error == _NOTHING_FITS:
+        return "the grammar allows no output: nothing that ends can fit it"
+    return f"the grammar cannot be followed: {error}"
 
 
 def _load_tables(model_dir: Path, vocab_size: int, eos_token_ids: Iterable[int] | None) -> _Tables:

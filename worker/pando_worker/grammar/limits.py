@@ -9,6 +9,7 @@ from llguidance import LLParserLimits
 MAX_GRAMMAR_CHARS = 256 * 1024
 
 LIMITS = LLParserLimits(
+    initial_lexer_fuel=300_000,  # of compiling, about a second; what is of use takes milliseconds
     step_lexer_fuel=100_000,  # of one mask, about 7 ms
     verbose_errors=False,  # what is wrong, without the whole grammar and the parser's state
 )
