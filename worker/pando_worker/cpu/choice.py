@@ -28,6 +28,9 @@ ROWS = (1, 4, 16, 64)  # of the steps that are raced
 ROUNDS = 5  # the fastest counts: noise only adds
 FEW_ROUNDS = 1  # where a step takes long, it says enough
 LARGE_BYTES = 2**30  # weights from which it does
+# Linear layers in the kernel may lose by so much: a step without torch's own can be recorded as a
+# single call, which the race does not show.
+RECORDED = 1.1
 
 Run = Callable[[AttentionBackend, ForwardBatch], object]
 
@@ -94,7 +97,7 @@ def choose_cpu_path(
         seconds = fastest([with_torch, with_kernels, with_kernels_but_linear], rounds)
         torch_s.append(seconds[0])
         kernel_s.append(min(seconds[1:]))
-        if seconds[1] <= seconds[2]:
+        if seconds[1] <= RECORDED * seconds[2]:
             linear_rows = rows
     fast_ops.linear_rows = linear_rows
     told = ", ".join(
