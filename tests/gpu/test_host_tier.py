@@ -20,14 +20,14 @@ def test_pages_come_back_as_they_were(
     host = HostKVPool(pool, 16, 10, staging_bytes=staged_pages * page_bytes)
     before = pages_of(pool, 16, [5, 0, 7, 2])
     untouched = pages_of(pool, 16, [6])
-    host.copy(copies([5, 0, 7, 2], [9, 3, 4, 0]), None)
+    host.pages.copy(copies([5, 0, 7, 2], [9, 3, 4, 0]), None)
     for part in (*pool.k, *pool.v):  # in the model's stream, as the step that takes the pages over
         part.view(torch.uint8)[: 6 * 16].zero_()
-    host.copy(copies([6], [1]), copies([1, 6, 3, 4, 2], [9, 3, 4, 0, 1]))
+    host.pages.copy(copies([6], [1]), copies([1, 6, 3, 4, 2], [9, 3, 4, 0, 1]))
     for was, now in zip(before, pages_of(pool, 16, [1, 6, 3, 4]), strict=True):
         assert torch.equal(was, now)
     for was, now in zip(untouched, pages_of(pool, 16, [2]), strict=True):
         assert torch.equal(was, now)
     torch.cuda.synchronize()
-    host.copy(None, None)
+    host.pages.copy(None, None)
     assert host.rate.per_second > 0

@@ -1,13 +1,14 @@
 """Pages between the two KV pools, on the CPU: what comes back is what was stored, to the bit."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from pando_worker.attention.backend import AttentionLayer
-from pando_worker.memory.host_pool import HostKVPool
+from pando_worker.memory.host_pool import HostBudget, HostKVPool
 from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.models.errors import DoesNotFit
 from pando_worker.runner.batch import PageCopies
@@ -46,11 +47,11 @@ def test_pages_come_back_as_they_were(
     assert host.page_bytes == page_bytes
     before = pages_of(pool, page_size, [5, 0, 7, 2])
     untouched = pages_of(pool, page_size, [6])
-    host.copy(copies([5, 0, 7, 2], [9, 3, 4, 0]), None)
+    host.pages.copy(copies([5, 0, 7, 2], [9, 3, 4, 0]), None)
     for part in (*pool.k, *pool.v):
         part.view(torch.uint8)[: 6 * page_size].zero_()
     # A page that is stored and one that is loaded over it, in the same batch.
-    host.copy(copies([6], [1]), copies([1, 6, 3, 4, 2], [9, 3, 4, 0, 1]))
+    host.pages.copy(copies([6], [1]), copies([1, 6, 3, 4, 2], [9, 3, 4, 0, 1]))
     after = pages_of(pool, page_size, [1, 6, 3, 4])
     for was, now in zip(before, after, strict=True):
         assert torch.equal(was, now)
@@ -88,3 +89,22 @@ def test_host_memory_for_less_than_a_page_is_refused(tmp_path: Path) -> None:
     settings = WorkerSettings(model=str(tmp_path), max_total_tokens=64, host_memory_gib=1e-6)
     with pytest.raises(DoesNotFit, match="less than a KV page of 16 tokens"):
         TorchModelRunner(settings)
+
+
+def test_host_memory_is_shared_by_the_ratio_and_holds_one_window_at_least() -> None:
+    def budget(**changes: Any) -> HostBudget:
+        fields: dict[str, Any] = {
+            "memory_bytes": 1000,
+            "page_bytes": 10,
+            "window_page_bytes": 30,
+            "ratio": 0.5,
+            "least_window_pages": 4,
+        }
+        return HostBudget(**fields | changes)
+
+    assert budget().split() == (40, 20)  # 25 bytes a page with half a window page
+    assert budget(ratio=0.05).split() == (86, 4)  # 11.5 bytes: 86, and 4.3
+    assert budget(ratio=0.01, least_window_pages=10).split() == (70, 10)
+    assert budget(page_bytes=0).split() == (66, 33)
+    assert budget(window_page_bytes=0, least_window_pages=0).split() == (100, 0)
+    assert budget().least_bytes == 130

@@ -9,7 +9,7 @@ import torch
 
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
-from pando_worker.scheduler.assembly import window_memory
+from pando_worker.scheduler.assembly import host_memory, window_memory
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.conftest import References
@@ -32,6 +32,7 @@ def engine(model: Path, context_length: int | None, pages: int = PAGES, **change
     runner = TorchModelRunner(settings)
     for tensor in (*runner.kv_pool.k, *runner.kv_pool.v):
         tensor[PAGE_SIZE:] = torch.nan  # what nobody stored; a trial has used the first page
+    policy = {name: changes[name] for name in ("host_write",) if name in changes}
     return World(
         pages=pages,
         page_size=PAGE_SIZE,
@@ -40,6 +41,8 @@ def engine(model: Path, context_length: int | None, pages: int = PAGES, **change
         watermark=0,
         runner=ThreadedRunner(runner),
         windows=window_memory(settings, runner),
+        host=host_memory(settings, runner),
+        **policy,
     )
 
 
@@ -90,3 +93,27 @@ def test_tokens_are_right_where_pages_are_released_behind_the_window(
     assert world.tokens["long"] == family.greedy(prompt(40), 60)
     for rid, tokens in prompts.items():
         assert world.tokens[rid] == family.greedy(tokens, 7), rid
+
+
+@pytest.mark.parametrize("write", ["write-back", "write-through-selective"])
+@pytest.mark.parametrize("name", ["mistral, window", "gemma3", "gpt-oss"])
+def test_tokens_are_right_where_window_pages_come_back_from_the_host(
+    reference_of: References, name: str, write: str
+) -> None:
+    """Conversations that go on in turns, with room on the device for one of them."""
+    family = reference_of(name)
+    world = engine(family.path, family.context_length, 24, host_memory_gib=0.001, host_write=write)
+    assert world.kv.host
+    assert world.kv.host.windows
+    turns = [prompt(50, seed=seed) for seed in range(3)]
+    # Each goes on twice at once, so that it has been hit twice; and then once the others did.
+    for rid, number in enumerate([0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 1, 2]):
+        tokens = turns[number]
+        world.send(f"{rid}", tokens, max_new_tokens=5)
+        world.run()
+        world.check_ownership()
+        assert world.tokens[f"{rid}"] == family.greedy(tokens, 5)
+        assert rid < 9 or world.cached[f"{rid}"] >= 48
+        turns[number] = [*tokens, *world.tokens[f"{rid}"], 7]
+    assert any(batch.window_loads for batch in world.batches)
+    assert world.kv.host_loaded_tokens > 0

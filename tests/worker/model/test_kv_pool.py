@@ -111,7 +111,6 @@ def test_windows_that_hide_nothing_leave_all_layers_in_one_pool() -> None:
         ({}, "1 layers with windows up to 6 hold 2048 tokens and release what is behind"),
         ({"window_ratio": 1}, None),
         ({"context_length": 6}, None),
-        ({"host_memory_gib": 0.001}, "share the KV pool: the host tier copies all layers' pages"),
         (
             {"chunked_prefill_size": 4096},
             "share the KV pool: a request may need 4110 of its 4096 tokens for them",
@@ -156,3 +155,15 @@ def test_context_length_beyond_the_models_positions_is_refused(tmp_path: Path) -
     Reference(tmp_path)
     with pytest.raises(UnsupportedModel, match="2000 exceeds the 1024 positions"):
         TorchModelRunner(WorkerSettings(model=str(tmp_path), context_length=2000))
+
+
+def test_host_memory_for_less_than_a_window_is_refused(reference_of: References) -> None:
+    settings = WorkerSettings(
+        model=str(reference_of("gemma3").path),
+        page_size=4,
+        max_total_tokens=4096,
+        chunked_prefill_size=64,
+        host_memory_gib=3e-6,
+    )
+    with pytest.raises(DoesNotFit, match="4 tokens and the 6 of a window takes: 4096 bytes"):
+        TorchModelRunner(settings)

@@ -1,43 +1,25 @@
-"""`HostKVPool`: keys and values in host memory, and the copies between there and the device's pool.
+"""`HostKVPool`: the host's part of the KV cache, and how many pages it has.
 
-A host page holds a page of all layers as one row, so that it crosses the bus in one piece.
-On the way pages are gathered in a staging buffer of bounded size.
-
-On the CPU a copy is done when `copy` returns. On CUDA only what stays inside the device runs in the
-model's stream: the gather before the pages are overwritten, and the scatter of what has arrived.
-The slow half, over the bus, has a stream for each direction: stores run beside the model that
-follows them, and loads start at once, beside the model that still runs before them.
+Layers that see only a window may have pages of their own on the device; so they have on the host.
 """
 
-import math
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-import torch
-from torch import Tensor
-
+from pando_worker.memory.host_pages import STAGING_BYTES, HostPages
 from pando_worker.memory.kv_pool import TokenToKVPool
-from pando_worker.memory.page_allocator import Pages
-from pando_worker.memory.tree_node import NO_PAGES
 from pando_worker.models.errors import DoesNotFit
 from pando_worker.models.parallel import ParallelGroup
-from pando_worker.runner.batch import PageCopies
-from pando_worker.runner.transfer import to_device
+from pando_worker.runner.batch import ForwardBatch
 from pando_worker.scheduler.rates import Rate
 from pando_worker.settings import WorkerSettings
-
-STAGING_BYTES = 256 * 2**20  # in each direction
-# Pages are copied as whole words. Measured on a CPU: by bytes, torch scatters 13 times slower.
-_WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
 
 class HostKVPool:
     """
     Attributes:
         num_pages: 0 where no host memory is given
-        rate: bytes copied, both directions together
+        num_window_pages: of the layers that have pages of their own; 0 where none have
+        rate: bytes copied, both directions and kinds of pages together
     """
 
     def __init__(
@@ -45,86 +27,53 @@ class HostKVPool:
         pool: TokenToKVPool,
         page_size: int,
         num_pages: int,
+        num_window_pages: int = 0,
         staging_bytes: int = STAGING_BYTES,
     ) -> None:
-        parts = [part.view(torch.uint8) for part in (*pool.k, *pool.v)]
-        parts = [part.view(part.shape[0] // page_size, -1) for part in parts]
-        word = math.gcd(8, *(part.shape[1] for part in parts))
-        self._device = parts[0].device
-        self._dtype = _WORDS[word]
-        # Of each layer's keys and values, [num_device_pages, words of a page].
-        self._parts = [part.view(self._dtype) for part in parts]
-        self._ends: list[int] = np.cumsum([part.shape[1] for part in self._parts]).tolist()
-        self.page_bytes = self._ends[-1] * word
-        self.num_pages = num_pages
-        self._staged_pages = max(1, min(num_pages, staging_bytes // self.page_bytes))
-        self._data = torch.empty(
-            (num_pages, self._ends[-1]),
-            dtype=self._dtype,
-            pin_memory=self._device.type == "cuda" and num_pages > 0,
-        )
+        parts, window_parts = pool.parts(released=False), pool.parts(released=True)
+        self.num_pages, self.num_window_pages = num_pages, num_window_pages
         self.rate = Rate()
-        self._cuda: _CudaCopies | None = None
-        if self._device.type == "cuda" and num_pages:
-            self._cuda = _CudaCopies(self._new_rows, self._staged_pages, self._device)
+        self.pages = HostPages(parts, page_size, num_pages, self.rate, staging_bytes)
+        self.window_pages = HostPages(
+            window_parts, page_size, num_window_pages, self.rate, staging_bytes
+        )
 
-    @torch.inference_mode()
-    def copy(self, stores: PageCopies | None, loads: PageCopies | None) -> None:
+    @property
+    def page_bytes(self) -> int:
+        """Of a page of all layers."""
+        return self.pages.page_bytes + self.window_pages.page_bytes
+
+    def copy(self, batch: ForwardBatch) -> None:
         """Start a batch's copies; what is launched on the model's stream from now on sees them."""
-        started = time.perf_counter()
-        pages = 0
-        if self._cuda:
-            self._cuda.begin(stores)
-        for host, device in self._portions(stores):
-            pages += len(host)
-            if self._cuda:
-                self._cuda.store(self, host, device)
-            else:
-                self._data[torch.from_numpy(host.astype(np.int64))] = self.gather(device)
-        for host, device in self._portions(loads):
-            pages += len(host)
-            if self._cuda:
-                self._cuda.load(self, host, device)
-            else:
-                self.scatter(device, self._data[torch.from_numpy(host.astype(np.int64))])
-        if self._cuda:
-            self._cuda.measure(self.rate)
-        elif pages:
-            self.rate.add(pages * self.page_bytes, time.perf_counter() - started)
+        self.pages.copy(batch.stores, batch.loads)
+        self.window_pages.copy(batch.window_stores, batch.window_loads)
 
-    def gather(self, device: Pages, out: Tensor | None = None) -> Tensor:
-        """Pages of the device's pool, [count, words of a page], on the device."""
-        index = to_device(device, self._device)
-        out = self._new_rows(len(device)) if out is None else out
-        start = 0
-        for part, end in zip(self._parts, self._ends, strict=True):
-            out[:, start:end] = part.index_select(0, index)
-            start = end
-        return out
 
-    def scatter(self, device: Pages, rows: Tensor) -> None:
-        """The reverse of `gather`."""
-        index = to_device(device.astype(np.int64), self._device)
-        start = 0
-        for part, end in zip(self._parts, self._ends, strict=True):
-            part[index] = rows[:, start:end]
-            start = end
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostBudget:
+    """What decides how many pages the host has."""
 
-    def _new_rows(self, count: int) -> Tensor:
-        return torch.empty((count, self._ends[-1]), dtype=self._dtype, device=self._device)
+    memory_bytes: int
+    page_bytes: int  # of the layers that keep all
+    window_page_bytes: int  # of those that release pages behind their window
+    ratio: float  # of window pages to the others
+    least_window_pages: int  # that one prefix needs to be continued from
 
-    def rows(self, start: int, end: int) -> Tensor:
-        """Host pages, [end - start, words of a page]."""
-        return self._data[start:end]
+    @property
+    def least_bytes(self) -> int:
+        return self.page_bytes + self.least_window_pages * self.window_page_bytes
 
-    def _portions(self, copies: PageCopies | None) -> list[tuple[Pages, Pages]]:
-        """Host and device pages, ordered by the former, in parts that the staging buffer holds."""
-        if copies is None:
-            return []
-        order = np.argsort(copies.host)
-        host, device = copies.host[order], copies.device[order]
-        cuts = list(range(self._staged_pages, len(host), self._staged_pages))
-        return list(zip(np.split(host, cuts), np.split(device, cuts), strict=True))
+    def split(self) -> tuple[int, int]:
+        """Pages, and window pages. Where all layers have windows, the others hold nothing, and are
+        as many as the ratio tells."""
+        if not self.window_page_bytes:
+            return self.memory_bytes // self.page_bytes, 0
+        pages = int(self.memory_bytes / (self.page_bytes + self.ratio * self.window_page_bytes))
+        window_pages = max(int(self.ratio * pages), self.least_window_pages)
+        if self.page_bytes:
+            left = self.memory_bytes - window_pages * self.window_page_bytes
+            pages = min(pages, left // self.page_bytes)
+        return pages, window_pages
 
 
 def make_host_pool(
@@ -133,99 +82,22 @@ def make_host_pool(
     """The host's pool of this rank, as large as that of every other rank.
 
     Raises:
-        DoesNotFit: there is memory for it, but for less than a page.
+        DoesNotFit: there is memory for it, but for less than a page, or than a window.
     """
-    memory_bytes = int(settings.host_memory_gib * 2**30) // group.size
-    slot_bytes = sum(part.nbytes // part.shape[0] for part in (*pool.k, *pool.v))
-    page_bytes = slot_bytes * settings.page_size
-    num_pages = group.smallest(memory_bytes // page_bytes)
-    if settings.host_memory_gib and num_pages == 0:
+    size = settings.page_size
+    budget = HostBudget(
+        memory_bytes=int(settings.host_memory_gib * 2**30) // group.size,
+        page_bytes=pool.slot_bytes(released=False) * size,
+        window_page_bytes=pool.slot_bytes(released=True) * size,
+        ratio=settings.window_ratio,
+        least_window_pages=-(-pool.window // size) + 1 if pool.windowed else 0,
+    )
+    if settings.host_memory_gib == 0:
+        return HostKVPool(pool, size, 0)
+    if group.smallest(budget.memory_bytes - budget.least_bytes) < 0:
+        window = f" and the {pool.window} of a window" if pool.windowed else ""
         raise DoesNotFit(
-            f"host_memory_gib {settings.host_memory_gib} is less than a KV page of"
-            f" {settings.page_size} tokens takes: {page_bytes} bytes on each of {group.size} ranks"
+            f"host_memory_gib {settings.host_memory_gib} is less than a KV page of {size} tokens"
+            f"{window} takes: {budget.least_bytes} bytes on each of {group.size} ranks"
         )
-    return HostKVPool(pool, settings.page_size, num_pages)
-
-
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    started: torch.cuda.Event
-    ended: torch.cuda.Event
-    num_bytes: int
-
-
-class _CudaCopies:
-    """Streams and staging buffers. `compute` is the stream on which the model runs."""
-
-    def __init__(
-        self, new_rows: Callable[[int], Tensor], staged_pages: int, device: torch.device
-    ) -> None:
-        self._device = device
-        self._out_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._in_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._out, self._in = new_rows(staged_pages), new_rows(staged_pages)
-        # When all stores, or loads, so far have left the buffer.
-        self._stored = self._loaded = self._stored_before = self._record()
-        self._storing: Pages = NO_PAGES
-        self._timed: list[_Timed] = []
-
-    def begin(self, stores: PageCopies | None) -> None:
-        """A new batch."""
-        self._stored_before = self._stored
-        self._storing = stores.host if stores else NO_PAGES
-
-    def _record(self) -> torch.cuda.Event:
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self._device))
-        return event
-
-    def store(self, pool: HostKVPool, host: Pages, device: Pages) -> None:
-        compute = torch.cuda.current_stream(self._device)
-        compute.wait_event(self._stored)
-        pool.gather(device, out=self._out[: len(device)])
-        self._out_stream.wait_stream(compute)
-        # An earlier load may still read a host page that is written here.
-        self._out_stream.wait_stream(self._in_stream)
-        with torch.cuda.stream(self._out_stream):
-            started = _now(self._out_stream)
-            for row, start, end in _runs(host):
-                pool.rows(start, end).copy_(self._out[row : row + end - start], non_blocking=True)
-            self._timed.append(_Timed(started, _now(self._out_stream), len(host) * pool.page_bytes))
-            self._stored = self._record()
-
-    def load(self, pool: HostKVPool, host: Pages, device: Pages) -> None:
-        compute = torch.cuda.current_stream(self._device)
-        self._in_stream.wait_event(self._loaded)
-        # Only what this batch stores itself makes a load wait for the model before it.
-        just_stored = np.isin(host, self._storing).any()
-        self._in_stream.wait_event(self._stored if just_stored else self._stored_before)
-        with torch.cuda.stream(self._in_stream):
-            started = _now(self._in_stream)
-            for row, start, end in _runs(host):
-                self._in[row : row + end - start].copy_(pool.rows(start, end), non_blocking=True)
-            self._timed.append(_Timed(started, _now(self._in_stream), len(host) * pool.page_bytes))
-        compute.wait_stream(self._in_stream)
-        pool.scatter(device, self._in[: len(device)])
-        self._loaded = self._record()
-
-    def measure(self, rate: Rate) -> None:
-        """Count the copies that have ended since; waits for none."""
-        while self._timed and self._timed[0].ended.query():  # type: ignore[no-untyped-call]
-            timed = self._timed.pop(0)
-            rate.add(timed.num_bytes, timed.started.elapsed_time(timed.ended) / 1000)
-
-
-def _now(stream: torch.cuda.Stream) -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record(stream)
-    return event
-
-
-def _runs(pages: Pages) -> list[tuple[int, int, int]]:
-    """Ascending pages as runs: where a run starts in `pages`, its first page, its last page + 1."""
-    starts = np.flatnonzero(np.diff(pages, prepend=-2) != 1).tolist()
-    ends = [*starts[1:], len(pages)]
-    return [
-        (start, int(pages[start]), int(pages[start]) + end - start)
-        for start, end in zip(starts, ends, strict=True)
-    ]
+    return HostKVPool(pool, size, *map(group.smallest, budget.split()))

@@ -153,6 +153,17 @@ class TokenToKVPool:
         """The widest of the windowed layers' windows; 0 where there are none."""
         return max((self.layers[index].window or 0 for index in self.windowed), default=0)
 
+    def parts(self, *, released: bool) -> list[Tensor]:
+        """Keys and values of the windowed layers, or of the others, [slots, kv_heads, width]."""
+        layers = [
+            layer.index for layer in self.layers if (layer.index in self.windowed) == released
+        ]
+        return [side[index] for side in (self.k, self.v) for index in layers]
+
+    def slot_bytes(self, *, released: bool) -> int:
+        """What a token takes in the windowed layers, or in the others."""
+        return sum(part.nbytes // part.shape[0] for part in self.parts(released=released))
+
     def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
         """Put keys and values, as many as there are `slots`, [num_tokens], into these, in the
         pool's dtype."""

@@ -56,6 +56,7 @@ def host_memory(settings: WorkerSettings, model: "TorchModelRunner") -> HostMemo
         return None
     return HostMemory(
         pages=pool.num_pages,
+        window_pages=pool.num_window_pages,
         write=settings.host_write,
         bytes_per_token=pool.page_bytes // settings.page_size,
         copy_rate=pool.rate,
