@@ -154,7 +154,9 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     waiting: int
     waiting_tokens: int  # uncached prompt tokens of the waiting queue
     capacity_tokens: int
-    pinned_tokens: int  # held by running requests
+    # Held by running requests: of this pool, or of the window layers' own if that is fuller, as the
+    # same share of the capacity.
+    pinned_tokens: int
     cached_tokens: int  # held by the radix cache alone: evictable
     prefill_tokens_per_s: float  # while prefilling, running decodes included in the time
     decode_tokens_per_s: float  # all running requests together

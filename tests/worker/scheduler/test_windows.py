@@ -169,3 +169,31 @@ def test_stats_tell_what_running_requests_see_and_what_is_kept() -> None:
     assert (idle.window_pinned_tokens, idle.window_cached_tokens) == (0, 40)
     assert made.flush()
     assert made.scheduler.stats().window_cached_tokens == 0
+
+
+def test_a_worker_whose_window_pool_is_taken_reports_that_it_is_full() -> None:
+    """However much room the other layers have, it can take nobody: that is its pressure."""
+    made = world(window_pages=12, pages=400, new_token_ratio=0.01, watermark=0)
+    for index in range(8):
+        made.send(f"r{index}", [index], max_new_tokens=60)
+    fullest = 0.0
+    while not made.scheduler.is_idle:
+        made.step()
+        stats = made.scheduler.stats()
+        share = stats.window_pinned_tokens / stats.window_capacity_tokens
+        assert stats.pinned_tokens >= share * stats.capacity_tokens
+        assert stats.pinned_tokens + stats.cached_tokens <= stats.capacity_tokens
+        if stats.waiting:
+            fullest = max(fullest, stats.pinned_tokens / stats.capacity_tokens)
+    assert fullest == 1
+    assert made.scheduler.stats().pinned_tokens == 0
+
+
+def test_where_the_other_layers_hold_more_that_is_what_is_reported() -> None:
+    made = world(window_pages=100, pages=100)
+    made.send("a", range(200), max_new_tokens=9)
+    for _ in range(16):
+        made.step()
+    stats = made.scheduler.stats()
+    assert stats.window_pinned_tokens <= 4 * (KEPT + 1)
+    assert stats.pinned_tokens >= 200

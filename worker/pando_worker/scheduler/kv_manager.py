@@ -113,16 +113,22 @@ class KVManager:
         return self.allocator.num_free + self.cache.evictable_pages
 
     @property
-    def cached_tokens(self) -> int:
-        return self.cache.evictable_pages * self.page_size
-
-    @property
     def pinned_tokens(self) -> int:
-        return (self.allocator.num_pages - self.available_pages) * self.page_size
+        """Tokens that running requests hold: of the pool, or where more of the window layers' own
+        is taken, as large a share of the capacity. When one of the two is full, so is the worker.
+        """
+        pinned = (self.allocator.num_pages - self.available_pages) * self.page_size
+        if self.windows:
+            total = self.windows.allocator.num_pages
+            pinned = max(pinned, -(-self.windows.num_pinned * self.capacity_tokens // total))
+        return pinned
 
     @property
-    def free_tokens(self) -> int:
-        return self.allocator.num_free * self.page_size
+    def cached_tokens(self) -> int:
+        """Tokens that only the radix cache holds; what is pinned by `pinned_tokens` is none of
+        these."""
+        cached = self.cache.evictable_pages * self.page_size
+        return min(cached, self.capacity_tokens - self.pinned_tokens)
 
     @property
     def evicted_tokens(self) -> int:
