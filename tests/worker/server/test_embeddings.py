@@ -79,6 +79,15 @@ async def test_fewer_dimensions_are_the_first_ones_with_length_1(
     assert error["message"] == "dimensions is 5, above this model's 4"
 
 
+async def test_more_dimensions_than_the_config_has_are_refused_before_anything_runs(
+    http: aiohttp.ClientSession,
+) -> None:
+    config = json.loads((MODEL / "config.json").read_text())
+    body = body_of([BUSY], dimensions=config["hidden_size"] + 1)
+    status, error = await error_of(http, body)  # the scheduler would say that it is full
+    assert (status, error["param"]) == (400, "dimensions")
+
+
 async def test_prompt_and_cached_tokens_of_all_inputs_are_told(client: openai.AsyncOpenAI) -> None:
     prompts = [[5, 4, 3, 2, 1], [9, 9, 9]]
     for cached in (0, 6):

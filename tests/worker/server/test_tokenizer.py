@@ -2,17 +2,22 @@
 
 import asyncio
 import json
+import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from tokenizers import processors
+from tokenizers import Tokenizer as PlainTokenizer
+from tokenizers import decoders, pre_tokenizers, processors
+from tokenizers.models import WordLevel
 from transformers import AutoTokenizer
 
 from pando_worker.models.errors import BrokenCheckpoint
 from pando_worker.server.errors import ApiError
 from pando_worker.server.generation_config import read_generation_config
+from pando_worker.server.long_texts import Room
 from pando_worker.server.tokenizer import INLINE_CHARS, Tokenizer
 from tests.worker.server.tokenizers_for_tests import byte_level, save, sentencepiece
 from tests.worker.server.worker_process import MODEL
@@ -76,6 +81,49 @@ async def test_a_long_prompt_does_not_hold_up_the_event_loop() -> None:
         turns += 1
     assert turns > 2, "encoded before the event loop had a turn"
     assert tokenizer.decode(encoding.result().token_ids) == text
+
+
+@pytest.mark.parametrize("kind", ["shipped", "byte_level", "sentencepiece"])
+@pytest.mark.parametrize("keep", [1, 300])
+async def test_the_last_tokens_of_a_long_text_are_those_of_the_whole(
+    kind: str, keep: int, tmp_path: Path
+) -> None:
+    made = {"byte_level": byte_level, "sentencepiece": sentencepiece}
+    ours = Tokenizer(MODEL if kind == "shipped" else save(made[kind](), tmp_path))
+    words = ["the ", "quick\n\n", "  fox", "世界 ", "os.path", "</s>"]
+    text = "".join(random.Random(1).choices(words, k=40_000))
+    whole = (await ours.encode(text)).token_ids
+    cut = await ours.encode(text, Room(1000, keep, "prompt"))
+    assert cut.token_ids[-keep:] == whole[-keep:]
+    assert len(cut.token_ids) < len(whole) / 2
+    assert cut.num_bytes < 16 * keep
+
+
+async def test_a_text_far_longer_than_the_context_is_refused_by_its_beginning() -> None:
+    text = "import os and sys " * 2_000_000
+    started = time.process_time()
+    with pytest.raises(ApiError, match="context has 1000 tokens") as caught:
+        await Tokenizer(MODEL).encode(text, Room(1000, None, "prompt"))
+    assert (caught.value.status, caught.value.param) == (400, "prompt")
+    assert time.process_time() - started < 5  # all of it takes a minute
+
+
+async def test_a_conversation_far_longer_than_the_context_is_refused(tmp_path: Path) -> None:
+    long = [{"role": "user", "content": "import os and sys " * 100_000}]
+    with pytest.raises(ApiError, match="context has 1000 tokens") as caught:
+        await Tokenizer(MODEL).encode_chat(long, Room(1000, None, "messages"))
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "messages")
+
+
+async def test_a_long_text_of_few_tokens_is_not_refused(tmp_path: Path) -> None:
+    """One token of any run of characters that it does not know."""
+    tokenizer = WordLevel(vocab={"<unk>": 0, "a": 1}, unk_token="<unk>")
+    ours = PlainTokenizer(tokenizer)
+    ours.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    ours.decoder = decoders.ByteLevel()
+    text = "x" * 1_000_000 + " a"
+    prompt = await Tokenizer(save(ours, tmp_path)).encode(text, Room(30, None, "prompt"))
+    assert len(prompt.token_ids) == 2
 
 
 async def test_a_model_without_chat_template_says_so(tmp_path: Path) -> None:

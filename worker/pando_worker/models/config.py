@@ -43,6 +43,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     architecture: str  # with a head, whether there is one or not
     has_head: bool  # otherwise its hidden states are all there is: it embeds
     vocab_size: Count
+    hidden_size: Count | None  # None where the file has another name for it
     max_position_embeddings: Count
     fields: dict[str, Any]  # of the file, with those that it implies; for `family_config`
 
@@ -102,6 +103,7 @@ def read_config(model_dir: Path, impl: ModelImpl = "auto") -> ModelConfig:
         architecture=architecture,
         has_head=architecture in given.architectures and not saved_as_base(model_dir),
         vocab_size=given.vocab_size,
+        hidden_size=raw.get("hidden_size"),
         max_position_embeddings=positions,
         fields=_with_implied(raw, given) if known else raw,
     )

@@ -15,6 +15,7 @@ from pando_worker.server.parsers.formats import ToolFormat
 from pando_worker.server.parsers.output import OutputParser
 from pando_worker.server.parsers.reasoning import TAIL_TOKENS, ReasoningFormat, Start
 from pando_worker.server.parsers.tools import ToolUse, read_tool_use
+from pando_worker.server.prompts import room_for
 from pando_worker.server.protocol.chat import ChatRequest
 from pando_worker.server.service import Service
 
@@ -26,15 +27,18 @@ def routes(service: Service) -> APIRouter:
     async def chat_completions(body: ChatRequest, request: Request) -> Answer:
         service.model.check_name(body.model)
         tool_use = read_tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
-        prompt = await service.encode_chat(body)
+        max_tokens = body.max_completion_tokens or body.max_tokens
+        keep_last = body.truncate_prompt_tokens
+        room = room_for(service, "messages", keep_last=keep_last, output=max_tokens or 1)
+        prompt = await service.encode_chat(body, room)
         reading = _reading(service, tool_use, prompt)
         asked = Asked(
             prompts=[prompt],
             prompt_param="messages",
-            max_tokens=body.max_completion_tokens or body.max_tokens,
+            max_tokens=max_tokens,
             min_tokens=body.min_tokens or 0,
             samples=body.n or 1,
-            keep_last=body.truncate_prompt_tokens,
+            keep_last=keep_last,
             seed=body.seed,
             priority=body.priority or 0,
             logprobs=LogprobsWanted(top=body.top_logprobs or 0) if body.logprobs else None,

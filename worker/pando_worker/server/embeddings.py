@@ -22,7 +22,7 @@ from pando_worker.server.deadline import remaining_s
 from pando_worker.server.errors import bad_request, deadline_passed
 from pando_worker.server.openai_objects import PromptTokensDetails
 from pando_worker.server.pooling import NoEmbeddings
-from pando_worker.server.prompts import check_priority, fitting
+from pando_worker.server.prompts import check_priority, fitting, room_for
 from pando_worker.server.protocol.completions import prompts_of
 from pando_worker.server.protocol.embeddings import EmbeddingRequest
 from pando_worker.server.service import Service
@@ -57,6 +57,7 @@ def routes(service: Service) -> APIRouter:
         service.model.check_name(body.model)
         check_priority(service, body.priority or 0)
         pooling = _pooling(service)
+        _check_dimensions(body.dimensions, service.model.hidden_size)
         prompts = await _prompts(service, body)
         like = Embed(
             rid=request.state.request_id,
@@ -79,9 +80,10 @@ def _pooling(service: Service) -> Pooling:
 
 
 async def _prompts(service: Service, body: EmbeddingRequest) -> list[list[int]]:
+    room = room_for(service, "input", keep_last=body.truncate_prompt_tokens, output=0)
     return [
-        fitting(service, prompt, "input", keep_last=body.truncate_prompt_tokens, output=0)
-        for prompt in await service.encode_all(prompts_of(body.input))
+        fitting(service, prompt, room, output=0)
+        for prompt in await service.encode_all(prompts_of(body.input), room)
     ]
 
 
@@ -139,14 +141,16 @@ class _Job:
         return left_s
 
 
+def _check_dimensions(wanted: int | None, available: int | None) -> None:
+    if wanted is not None and available is not None and wanted > available:
+        raise bad_request(f"dimensions is {wanted}, above this model's {available}", "dimensions")
+
+
 def _shortened(embedded: Embedded, dimensions: int | None) -> Float32:
     vector = np.frombuffer(embedded.vector, dtype="<f4")
     if dimensions is None or dimensions == len(vector):
         return vector
-    if dimensions > len(vector):
-        raise bad_request(
-            f"dimensions is {dimensions}, above this model's {len(vector)}", "dimensions"
-        )
+    _check_dimensions(dimensions, len(vector))
     cut = vector[:dimensions]
     length = np.linalg.norm(cut)
     if length == 0:

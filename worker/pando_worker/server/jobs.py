@@ -9,7 +9,7 @@ from pando_worker.messages import Generate, LogprobsWanted
 from pando_worker.server.deadline import remaining_s
 from pando_worker.server.errors import bad_request
 from pando_worker.server.generation import Job
-from pando_worker.server.prompts import check_priority, fitting
+from pando_worker.server.prompts import check_priority, fitting, room_for
 from pando_worker.server.protocol.sampling import SamplingFields
 from pando_worker.server.reader import TextOptions
 from pando_worker.server.sampling import sampling_params, seeds, stop_token_ids
@@ -42,9 +42,10 @@ async def make_job(service: Service, request: Request, fields: SamplingFields, a
     _check_ids(service, "logit_bias", fields.logit_bias or {})
     _check_ids(service, "stop_token_ids", fields.stop_token_ids or [])
     output = max(asked.max_tokens or 1, 1)
+    room = room_for(service, asked.prompt_param, keep_last=asked.keep_last, output=output)
     prompts = [
-        fitting(service, prompt, asked.prompt_param, keep_last=asked.keep_last, output=output)
-        for prompt in await service.encode_all(asked.prompts)
+        fitting(service, prompt, room, output=output)
+        for prompt in await service.encode_all(asked.prompts, room)
     ]
     budgets = [_budget(service, prompt, asked) for prompt in prompts]
     deadline_s = remaining_s(request, service.settings.request_timeout_seconds)

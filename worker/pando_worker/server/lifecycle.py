@@ -55,6 +55,7 @@ def serve(
         tokenizer=tokenizer,
         generation=read_generation_config(model_dir, tokenizer.eos_token_id, config.vocab_size),
         vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
         has_head=config.has_head,
         pooling=read_pooling(model_dir, settings.pooling),
         tool_format=tool_format(settings.tool_call_parser, tokenizer.chat_template),

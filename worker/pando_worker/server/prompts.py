@@ -1,25 +1,36 @@
 """What every prompt is held against before it goes to the scheduler."""
 
 from pando_worker.server.errors import bad_request
+from pando_worker.server.long_texts import Room
 from pando_worker.server.service import Service
 
 
-def fitting(
-    service: Service, prompt: list[int], param: str, *, keep_last: int | None, output: int
-) -> list[int]:
+def room_for(service: Service, param: str, *, keep_last: int | None, output: int) -> Room:
+    """For a prompt.
+
+    Args:
+        param: the request's field that it comes in
+        keep_last: `truncate_prompt_tokens`; -1 keeps what leaves room for the output
+        output: tokens that are to be generated
+    """
+    limit = service.context_length
+    if keep_last is not None and keep_last < 0:
+        keep_last = max(limit - output, 1)
+    return Room(limit, keep_last, param)
+
+
+def fitting(service: Service, prompt: list[int], room: Room, *, output: int) -> list[int]:
     """The prompt, cut only where that was asked for.
 
     Args:
-        param: the request's field that it came in
-        keep_last: `truncate_prompt_tokens`; -1 keeps what leaves room for the output
         output: tokens that are to be generated; of these one must fit
 
     Raises:
         ApiError: 400, it is empty or too long, or has a token that the model does not know.
     """
-    limit = service.context_length
-    if keep_last is not None:
-        prompt = prompt[-(keep_last if keep_last > 0 else max(limit - output, 1)) :]
+    limit, param = room.tokens, room.param
+    if room.keep_last is not None:
+        prompt = prompt[-room.keep_last :]
     if not prompt:
         raise bad_request("the prompt has no tokens", param)
     if max(prompt) >= service.model.vocab_size:

@@ -12,6 +12,7 @@ from pando_worker.server.errors import ApiError, unavailable
 from pando_worker.server.gate import Gate
 from pando_worker.server.generation import Job, generate
 from pando_worker.server.generation_config import GenerationConfig
+from pando_worker.server.long_texts import Room
 from pando_worker.server.metrics import Metrics
 from pando_worker.server.parsers.formats import ToolFormat
 from pando_worker.server.parsers.reasoning import ReasoningFormat
@@ -28,6 +29,7 @@ class ServedModel:
     tokenizer: Tokenizer
     generation: GenerationConfig
     vocab_size: int  # rows of the embedding: ids below it may be sent
+    hidden_size: int | None = None  # numbers of an embedding; None where the config has no such
     has_head: bool = True  # otherwise it has embeddings alone
     pooling: Pooling | NoEmbeddings = Pooling.LAST
     tool_format: ToolFormat | None = None  # None: not known
@@ -66,26 +68,22 @@ class Service:
         """Tokens that a request may have, prompt and output together."""
         return self.ready.max_request_tokens
 
-    async def encode(self, text: str) -> list[int]:
-        """Token ids of a text prompt."""
-        prompt = await self.model.tokenizer.encode(text)
-        return self._metered(prompt)
-
-    async def encode_all(self, prompts: Sequence[str | list[int]]) -> list[list[int]]:
+    async def encode_all(self, prompts: Sequence[str | list[int]], room: Room) -> list[list[int]]:
         """Token ids of each prompt, of which some may have come as ids."""
         encoded: list[list[int]] = []
         for prompt in prompts:
             if isinstance(prompt, str):
-                encoded.append(await self.encode(prompt))
+                encoded.append(self._metered(await self.model.tokenizer.encode(prompt, room)))
                 await asyncio.sleep(0)  # a text can take 20 ms: others have a turn
             else:
                 encoded.append(prompt)
         return encoded
 
-    async def encode_chat(self, body: ChatRequest) -> list[int]:
+    async def encode_chat(self, body: ChatRequest, room: Room) -> list[int]:
         """Token ids of a conversation in the model's chat template."""
         prompt = await self.model.tokenizer.encode_chat(
             messages_of(body.messages),
+            room,
             tools=body.tools,
             template_kwargs=body.chat_template_kwargs,
         )

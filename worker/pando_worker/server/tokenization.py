@@ -5,10 +5,13 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from pando_worker.server.errors import bad_request
+from pando_worker.server.long_texts import Room
 from pando_worker.server.protocol.chat import messages_of
 from pando_worker.server.protocol.control import DetokenizeRequest, TokenizeRequest
 from pando_worker.server.service import Service
 from pando_worker.server.tokenizer import Prompt
+
+_CONTEXTS = 8  # a text of more than these is refused: it would hold up others' prompts
 
 
 class _Tokenized(msgspec.Struct, frozen=True):
@@ -46,9 +49,14 @@ def routes(service: Service) -> APIRouter:
 
     async def _encode(body: TokenizeRequest) -> Prompt:
         if body.prompt is not None:
-            return await tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens)
+            room = Room(_CONTEXTS * service.context_length, None, "prompt")
+            return await tokenizer.encode(
+                body.prompt, room, add_special_tokens=body.add_special_tokens
+            )
+        room = Room(_CONTEXTS * service.context_length, None, "messages")
         return await tokenizer.encode_chat(
             messages_of(body.messages or []),
+            room,
             tools=body.tools,
             add_generation_prompt=body.add_generation_prompt,
             template_kwargs=body.chat_template_kwargs,

@@ -18,6 +18,7 @@ from transformers.utils import logging as transformers_logging
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.server.detokenizer import Vocabulary
 from pando_worker.server.errors import bad_request
+from pando_worker.server.long_texts import Room, is_long, last_tokens, refuse_far_too_long
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ _OWN_TEMPLATE_ARGUMENTS = inspect.signature(PreTrainedTokenizerFast.apply_chat_t
 @dataclass(frozen=True, slots=True)
 class Prompt:
     token_ids: list[int]
-    num_bytes: int  # of the text it was made from
+    num_bytes: int  # of the text that these tokens are
 
 
 class Tokenizer:
@@ -49,19 +50,25 @@ class Tokenizer:
         self.vocabulary = Vocabulary(self._backend)
         self.eos_token_id: int | None = self._tokenizer.eos_token_id
 
-    async def encode(self, text: str, *, add_special_tokens: bool = True) -> Prompt:
-        """Raises ApiError 400 for text that is not Unicode."""
-        return await self._run(lambda: self._encode(text, add_special_tokens), len(text))
+    async def encode(
+        self, text: str, room: Room | None = None, *, add_special_tokens: bool = True
+    ) -> Prompt:
+        """All tokens without a room; where it keeps the last ones only, the first may be missing.
+
+        Raises ApiError 400 for text that is not Unicode or far too long.
+        """
+        return await self._run(lambda: self._encode(text, room, add_special_tokens), len(text))
 
     async def encode_chat(
         self,
         messages: Sequence[dict[str, Any]],
+        room: Room | None = None,
         *,
         tools: Sequence[dict[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         template_kwargs: dict[str, Any] | None = None,
     ) -> Prompt:
-        """The rendered chat template.
+        """The rendered chat template, of which the room is for the whole.
 
         Raises ApiError 400 where the model has no chat template or it refuses the messages.
         """
@@ -77,10 +84,9 @@ class Tokenizer:
         def render_and_encode() -> Prompt:
             # The template writes the special tokens itself.
             given = {"tools": list(tools) if tools else None, **kwargs}
-            return self._encode(self._render(messages, add_generation_prompt, given), False)
+            return self._encode(self._render(messages, add_generation_prompt, given), room, False)
 
-        chars = sum(len(str(message)) for message in (*messages, *(tools or ())))
-        return await self._run(render_and_encode, chars)
+        return await self._run(render_and_encode, _chars([messages, tools]))
 
     @property
     def chat_template(self) -> str | None:
@@ -99,13 +105,22 @@ class Tokenizer:
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _encode(self, text: str, add_special_tokens: bool) -> Prompt:
+    def _encode(self, text: str, room: Room | None, add_special_tokens: bool) -> Prompt:
         try:
             num_bytes = len(text.encode())
         except UnicodeEncodeError as error:
             raise bad_request(f"the prompt is not valid Unicode: {error.reason}") from error
-        encoding = self._backend.encode(text, add_special_tokens=add_special_tokens)
-        return Prompt(list(encoding.ids), num_bytes)
+
+        def encode(part: str, special: bool = add_special_tokens) -> list[int]:
+            return list(self._backend.encode(part, add_special_tokens=special).ids)
+
+        if room is not None and is_long(text, room):
+            if room.keep_last is not None:
+                keep = min(room.keep_last, room.tokens + 1)  # with more it is too long anyway
+                ids = last_tokens(text, keep, encode)
+                return Prompt(ids, len(self.decode(ids[-keep:]).encode()))
+            refuse_far_too_long(text, room, lambda part: encode(part, False))
+        return Prompt(encode(text), num_bytes)
 
     def _render(
         self,
@@ -130,6 +145,15 @@ class Tokenizer:
         if chars <= INLINE_CHARS:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def _chars(value: object) -> int:
+    """About how much text this becomes in a template."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(_chars(part) for item in value.items() for part in item)
+    return sum(map(_chars, value)) if isinstance(value, list | tuple) else 8
 
 
 def load_tokenizer(model_dir: Path) -> Any:
