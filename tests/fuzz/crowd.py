@@ -1,24 +1,25 @@
-"""Random requests for the shipped model, and what its output must be by transformers."""
+"""Random requests, and what a model's output must be by transformers."""
 
 import random
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, RepetitionPenaltyLogitsProcessor
+from torch import Tensor
+from transformers import AutoTokenizer, RepetitionPenaltyLogitsProcessor
 
 from pando_worker.grammar.compiler import GrammarCompiler
+from pando_worker.runner.sampler import uniforms
 from pando_worker.server.constraints import grammar_of
+from tests.fuzz.models import SHIPPED, VOCAB
 
-MODEL = Path(__file__).parents[2] / "examples/models/pando-tiny"
-VOCAB = 3072
 EOS = 1  # not the model's own: a frequent token, so that requests do end
-# Two scores this close may change places with the order of a float32 sum.
+# Two scores this close may change places with the order of a float32 sum; and a draw this close to
+# the border between two tokens may be either.
 TIE = 2e-4
+BORDER = 1e-4
 
 PATTERNS = [
     r"[a-f]{3,20}",
@@ -51,7 +52,8 @@ class Crowd:
         self._prefixes = [self._tokens(rng.randint(1, 120)) for _ in range(3)]
 
     def ask(self, longest: int) -> list[Asked]:
-        """One request, or several copies of it: parallel sampling."""
+        """One request, or several for one prompt: the best tokens of different lengths, or, as
+        parallel sampling, draws with different seeds."""
         rng = self._rng
         prompt = self._tokens(rng.randint(1, 40))
         if rng.random() < 0.7:
@@ -69,17 +71,21 @@ class Crowd:
             sampling["logit_bias"] = {rng.randrange(VOCAB): rng.choice([-100.0, 3.0])}
         if rng.random() < 0.2 and pattern is None:
             sampling["min_new_tokens"] = rng.randint(1, 8)
+        draws = rng.random() < 0.3
+        most = longest - len(prompt)
+        shared = min(rng.randint(1, 90), most)
         asked = []
-        for _ in range(rng.choice([1, 1, 1, 3])):
+        for _ in range(rng.choice([1, 2, 5] if draws else [1, 1, 1, 3])):
             self._count += 1
+            own = {"temperature": 1.0, "seed": rng.randrange(2**40)} if draws else {}
             asked.append(
                 Asked(
                     rid=f"r{self._count}",
                     prompt=prompt,
-                    max_new_tokens=min(rng.randint(1, 90), longest - len(prompt)),
+                    max_new_tokens=shared if draws else min(rng.randint(1, 90), most),
                     pattern=pattern,
                     stop_token_ids=[EOS] if pattern else [rng.randrange(300) for _ in range(40)],
-                    sampling=sampling,
+                    sampling=sampling | own,
                 )
             )
         return asked
@@ -89,22 +95,19 @@ class Crowd:
 
 
 class Truth:
-    """transformers' float32 logits, edited as the request asks, say which token is the best."""
+    """transformers' float32 logits, edited as the request asks, say which token is the best, or
+    which one a draw yields."""
 
     def __init__(self, grammars: GrammarCompiler) -> None:
-        self._model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
         self._grammars = grammars
+        self._tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
         self.ties = 0
 
-    @cached_property
-    def tokenizer(self) -> Any:
-        return AutoTokenizer.from_pretrained(MODEL)
-
-    def check(self, asked: Asked, produced: list[int], ended_by_stop: bool) -> None:
-        """Raises AssertionError where a token is not the best one, given those before it."""
+    def check(self, model: Any, asked: Asked, produced: list[int], ended_by_stop: bool) -> None:
+        """Raises AssertionError where a token is not the right one, given those before it."""
         ids = torch.tensor([asked.prompt + produced])
         with torch.inference_mode():
-            logits = self._model(ids).logits[0, len(asked.prompt) - 1 : -1].double()
+            logits = model(ids).logits[0, len(asked.prompt) - 1 : -1].double()
         text = asked.grammar
         grammar = None if text is None else self._grammars.compile(text).result()
         for step, token in enumerate(produced):
@@ -115,14 +118,32 @@ class Truth:
                 allowed = np.unpackbits(mask.view(np.uint8), bitorder="little").astype(bool)
                 scores[torch.from_numpy(~allowed)] = -torch.inf
                 assert grammar.accept(token), f"{asked.rid}: {token} at {step} is not allowed"
-            best = float(scores.max())
-            gap = best - float(scores[token])
-            assert gap <= TIE, (
-                f"{asked.rid}: token {step} of {produced} is {token}, {gap:.2g} below"
-                f" {int(scores.argmax())}; {asked}"
-            )
-            self.ties += gap > 0
+                if int(allowed.sum()) == 1:
+                    continue  # forced, whatever the draw
+            try:
+                if asked.sampling.get("temperature"):
+                    self._check_draw(scores, token, asked.sampling["seed"], step)
+                else:
+                    self._check_best(scores, token)
+            except AssertionError as error:
+                raise AssertionError(f"token {step} of {produced}: {error}; {asked}") from None
         self._check_end(asked, produced, ended_by_stop)
+
+    def _check_best(self, scores: Tensor, token: int) -> None:
+        gap = float(scores.max() - scores[token])
+        assert gap <= TIE, f"{token} is {gap:.2g} below {int(scores.argmax())}"
+        self.ties += gap > 0
+
+    def _check_draw(self, scores: Tensor, token: int, seed: int, step: int) -> None:
+        """The token at which the probabilities, added up in order, pass the draw."""
+        upto = scores.softmax(0).cumsum(0)
+        [draw] = uniforms(np.array([seed]), np.array([step])).tolist()
+        below = float(upto[token - 1]) if token else 0.0
+        assert scores[token] > -torch.inf, f"{token} is forbidden"
+        assert below - BORDER <= draw <= float(upto[token]) + BORDER, (
+            f"{draw:.6f} is not {token}, from {below:.6f} to {float(upto[token]):.6f}"
+        )
+        self.ties += not below <= draw <= float(upto[token])
 
     def _check_end(self, asked: Asked, produced: list[int], ended_by_stop: bool) -> None:
         if not ended_by_stop:
@@ -132,11 +153,11 @@ class Truth:
             assert produced[-1] in asked.stop_token_ids
             return
         whole = [token for token in produced if token != EOS]
-        text = self.tokenizer.decode(whole)
+        text = self._tokenizer.decode(whole)
         assert re.fullmatch(asked.pattern, text), f"{asked.pattern} does not match {text!r}"
 
     @staticmethod
-    def _edited(logits: torch.Tensor, asked: Asked, before: list[int]) -> torch.Tensor:
+    def _edited(logits: Tensor, asked: Asked, before: list[int]) -> Tensor:
         sampling, scores = asked.sampling, logits.clone()
         for token, bias in sampling.get("logit_bias", {}).items():
             scores[token] += bias

@@ -2,14 +2,18 @@
 
     python -m tests.fuzz.engine --minutes 30
 
-Every token must be the one that transformers finds best, and after each crowd every page must be
-back. Each crowd is told by its seed, so a failure can be run again: `--seed N --minutes 0`.
+Every token must be the one that transformers finds best, or that a draw from its probabilities
+yields, and after each crowd every page must be back. Each crowd is told by its seed, so a failure
+can be run again: `--seed N --minutes 0`.
 """
 
 import random
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,9 +23,10 @@ from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.messages import FinishReason
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
-from pando_worker.scheduler.assembly import host_memory, window_memory
+from pando_worker.scheduler.assembly import pools_of
 from pando_worker.settings import WorkerSettings
-from tests.fuzz.crowd import EOS, MODEL, VOCAB, Asked, Crowd, Truth
+from tests.fuzz.crowd import EOS, Asked, Crowd, Truth
+from tests.fuzz.models import SHIPPED, VOCAB, Checkpoint, checkpoints
 from tests.worker.scheduler.world import World
 
 
@@ -30,12 +35,15 @@ class Tally:
     crowds: int = 0
     requests: int = 0
     tokens: int = 0
+    drawn_tokens: int = 0
     aborted: int = 0
     rejected: int = 0
     retracted: int = 0
     flushed: int = 0
     evicted_tokens: int = 0
     host_loaded_tokens: int = 0
+    with_windows: int = 0
+    window_pages_loaded: int = 0
 
     def __str__(self) -> str:
         return ", ".join(f"{value} {name}" for name, value in vars(self).items())
@@ -50,8 +58,9 @@ def random_shape(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def random_settings(rng: random.Random) -> dict[str, Any]:
+def random_settings(rng: random.Random, cell_bytes: int) -> dict[str, Any]:
     radix_cache = rng.random() < 0.9
+    host_tokens = rng.choice([0, 256, 5000]) if radix_cache else 0
     return {
         "overlap_schedule": rng.random() < 0.7,
         "batching": rng.choice(["decode-first", "decode-first", "prefill-first"]),
@@ -62,18 +71,25 @@ def random_settings(rng: random.Random) -> dict[str, Any]:
         "watermark": rng.choice([0.0, 0.01, 0.2]),
         "max_passed_over": rng.choice([0, 3, 256]),
         "radix_cache": radix_cache,
-        # A few hundred tokens of the shipped model, or thousands.
-        "host_memory_gib": rng.choice([0.0, 0.001, 0.02]) if radix_cache else 0.0,
+        "window_ratio": rng.choice([0.2, 0.5, 0.9, 1.0]),
+        "host_memory_gib": host_tokens * cell_bytes / 2**30,
         "host_write": rng.choice(["write-back", "write-through-selective"]),
     }
 
 
-def run_crowd(seed: int, grammars: GrammarCompiler, truth: Truth, tally: Tally) -> None:
+def run_crowd(
+    seed: int,
+    models: Sequence[Checkpoint],
+    grammars: GrammarCompiler,
+    truth: Truth,
+    tally: Tally,
+) -> None:
     """One engine and all requests that it gets."""
     rng = random.Random(seed)
-    shape, settings = random_shape(rng), random_settings(rng)
+    checkpoint = rng.choice(models)
+    shape, settings = random_shape(rng), random_settings(rng, checkpoint.cell_bytes)
     worker = WorkerSettings(
-        model=str(MODEL),
+        model=str(checkpoint.path),
         page_size=shape["page_size"],
         max_total_tokens=shape["pages"] * shape["page_size"],
         max_running_requests=shape["max_running"],
@@ -85,17 +101,15 @@ def run_crowd(seed: int, grammars: GrammarCompiler, truth: Truth, tally: Tally) 
     world = World(
         runner=threaded if worker.overlap_schedule else model,
         grammars=grammars,
-        max_request_tokens=model.context_length,
-        host=host_memory(worker, model),
-        windows=window_memory(worker, model),
+        pools=pools_of(model, worker.page_size),
         **shape,
         **settings,
     )
     try:
         asked = _drive(world, rng, tally)
-        _check(world, asked, truth, tally)
+        _check(world, asked, checkpoint, truth, tally)
     except Exception:
-        click.echo(f"seed {seed}, {shape}, {settings}", err=True)
+        click.echo(f"seed {seed}, {checkpoint.path.name}, {shape}, {settings}", err=True)
         raise
     finally:
         threaded.close()
@@ -131,23 +145,31 @@ def _drive(world: World, rng: random.Random, tally: Tally) -> list[Asked]:
     return asked
 
 
-def _check(world: World, asked: list[Asked], truth: Truth, tally: Tally) -> None:
+def _check(
+    world: World, asked: list[Asked], checkpoint: Checkpoint, truth: Truth, tally: Tally
+) -> None:
     for request in asked:
         tally.requests += 1
         if request.rid in world.rejected:
             raise AssertionError(world.rejected[request.rid].message)
         produced, finish = world.tokens[request.rid], world.finish[request.rid]
         tally.tokens += len(produced)
+        tally.drawn_tokens += len(produced) if request.sampling.get("temperature") else 0
         tally.aborted += finish is FinishReason.ABORT
         if finish is FinishReason.ABORT:
             cut = Asked(**{**vars_of(request), "max_new_tokens": len(produced)})
-            truth.check(cut, produced, ended_by_stop=False)
+            truth.check(checkpoint.truth, cut, produced, ended_by_stop=False)
         else:
-            truth.check(request, produced, ended_by_stop=finish is FinishReason.STOP)
+            truth.check(
+                checkpoint.truth, request, produced, ended_by_stop=finish is FinishReason.STOP
+            )
     tally.crowds += 1
     tally.retracted += world.scheduler.stats().retracted_requests_total
     tally.evicted_tokens += world.kv.evicted_tokens
     tally.host_loaded_tokens += world.kv.host_loaded_tokens
+    tally.with_windows += world.kv.windows is not None
+    loads = (batch.window_loads for batch in world.batches)
+    tally.window_pages_loaded += sum(len(each.host) for each in loads if each)
 
 
 def vars_of(request: Asked) -> dict[str, Any]:
@@ -160,19 +182,21 @@ def vars_of(request: Asked) -> dict[str, Any]:
 def main(minutes: float, seed: int) -> None:
     """Fuzz the engine against transformers."""
     torch.set_num_threads(1)
-    grammars = GrammarCompiler(MODEL, VOCAB, [EOS])
+    grammars = GrammarCompiler(SHIPPED, VOCAB, [EOS])
     truth, tally = Truth(grammars), Tally()
     end = shown = time.monotonic()
     end += 60 * minutes
-    while True:
-        run_crowd(seed, grammars, truth, tally)
-        seed += 1
-        now = time.monotonic()
-        if now - shown > 60 or now >= end:
-            shown = now
-            click.echo(f"next seed {seed}: {tally}, {truth.ties} near ties")
-        if now >= end:
-            break
+    with tempfile.TemporaryDirectory() as directory:
+        models = checkpoints(Path(directory))
+        while True:
+            run_crowd(seed, models, grammars, truth, tally)
+            seed += 1
+            now = time.monotonic()
+            if now - shown > 60 or now >= end:
+                shown = now
+                click.echo(f"next seed {seed}: {tally}, {truth.ties} near ties")
+            if now >= end:
+                break
     sys.exit(0)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pando_worker.memory.window_pages import WindowPages
-from pando_worker.memory.window_sight import WindowMemory, WindowSight
+from pando_worker.memory.window_sight import WindowSight
 from pando_worker.messages import (
     Abort,
     CacheFlushed,
@@ -26,11 +26,10 @@ from pando_worker.messages import (
     TokenLogprob,
 )
 from pando_worker.runner.batch import ForwardBatch, ModelRunner, Step
+from pando_worker.scheduler.assembly import Pools, make_scheduler
 from pando_worker.scheduler.constrained import GrammarCompiler
-from pando_worker.scheduler.kv_manager import HostMemory, KVManager
 from pando_worker.scheduler.rates import Rate
 from pando_worker.scheduler.req import Req
-from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
 from tests.worker.scheduler.grammars import GrammarsForTests
 from tests.worker.scheduler.hash_model import HashRunner
@@ -48,36 +47,47 @@ class World:
         max_request_tokens: int = 10_000,
         host_pages: int = 0,
         host_window_pages: int = 0,
-        host: HostMemory | None = None,  # instead of these two
-        windows: WindowMemory | None = None,
+        copy_rate: Rate | None = None,
+        window: int = 0,
+        window_pages: int = 0,
+        pools: Pools | None = None,  # instead of all these numbers of pages
         runner: ModelRunner | None = None,
         grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
         **settings: object,
     ) -> None:
         self.settings = WorkerSettings.model_validate(
-            {"model": "hash", "page_size": page_size, "overlap_schedule": self.OVERLAP, **settings}
+            {
+                "model": "hash",
+                "page_size": page_size,
+                "max_running_requests": max_running,
+                "overlap_schedule": self.OVERLAP,
+                **settings,
+            }
         )
-        self.kv = KVManager(
+        pools = pools or Pools(
             capacity_tokens=pages * page_size,
-            page_size=page_size,
-            max_running_requests=max_running,
-            max_request_tokens=max_request_tokens,
-            radix_cache=self.settings.radix_cache,
-            eviction_policy=self.settings.eviction_policy,
-            host=host or self._host_memory(host_pages, host_window_pages),
-            windows=windows,
+            context_length=max_request_tokens,
+            window=window,
+            window_pages=window_pages,
+            host_pages=host_pages,
+            host_window_pages=host_window_pages,
+            host_page_bytes=page_size,  # a byte a token
+            copy_rate=copy_rate or Rate(),
         )
         self.batches: list[ForwardBatch] = []
         self._runner = runner or HashRunner(
-            pages * page_size,
-            host_slots=host_pages * page_size,
-            window=windows.window if windows else None,
-            window_slots=windows.pages * page_size if windows else 0,
-            host_window_slots=host_window_pages * page_size,
+            pools.capacity_tokens,
+            host_slots=pools.host_pages * page_size,
+            window=pools.window,
+            window_slots=pools.window_pages * page_size,
+            host_window_slots=pools.host_window_pages * page_size,
         )
         self.grammars = GrammarsForTests()
-        self.scheduler = Scheduler(self.settings, self.kv, self, grammars or self.grammars, clock)
+        self.scheduler = make_scheduler(
+            self.settings, pools, self, grammars or self.grammars, clock
+        )
+        self.kv = self.scheduler.kv
         self.tokens: dict[str, list[int]] = {}
         self.cached: dict[str, int] = {}
         self.finish: dict[str, FinishReason] = {}
@@ -86,17 +96,6 @@ class World:
         self.embeddings: dict[str, list[float]] = {}
         self.logprobs: dict[str, list[TokenLogprob]] = {}
         self.prompt_logprobs: dict[str, list[TokenLogprob]] = {}
-
-    def _host_memory(self, pages: int, window_pages: int) -> HostMemory | None:
-        if pages == 0:
-            return None
-        return HostMemory(
-            pages=pages,
-            window_pages=window_pages,
-            write=self.settings.host_write,
-            bytes_per_token=1,
-            copy_rate=Rate(),
-        )
 
     def send(
         self,
@@ -116,9 +115,8 @@ class World:
             input_ids=list(prompt),
             sampling=SamplingParams(
                 max_new_tokens=max_new_tokens,
-                temperature=0,
                 stop_token_ids=tuple(stop_token_ids),
-                **sampling,
+                **{"temperature": 0, **sampling},
             ),
             logprobs=logprobs,
             grammar=grammar,
