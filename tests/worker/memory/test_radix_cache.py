@@ -177,14 +177,19 @@ def test_pretty_print_shows_the_branches() -> None:
     ]
 
 
-def test_a_page_freed_twice_is_refused() -> None:
-    allocator = PageAllocator(4)
-    pages = allocator.alloc(2)
-    allocator.free(pages)
-    with pytest.raises(ValueError, match="freed twice"):
-        allocator.free(pages)
-
-
-def test_more_pages_than_are_free_are_refused() -> None:
-    with pytest.raises(MemoryError, match="5 pages wanted, 4 of 4 are free"):
-        PageAllocator(4).alloc(5)
+@pytest.mark.parametrize("policy", ["lru", "lfu", "fifo"])
+def test_a_large_pool_loses_a_thousandth_at_once_from_the_end_of_the_first_leaf(
+    policy: str,
+) -> None:
+    allocator = PageAllocator(4096)
+    cache = RadixCache(allocator, page_size=1, policy=policy)
+    first, second = np.arange(2048, dtype=np.int32), np.arange(2048, 4096, dtype=np.int32)
+    for key in (first, second):
+        cache.insert(key, allocator.alloc(2048))
+    assert cache.evict(0) == 0
+    assert [cache.evict(1), cache.evict(1), cache.evict(5)] == [4, 4, 5]
+    assert (cache.prefix_len(first), cache.prefix_len(second)) == (2035, 2048)
+    assert len(list(cache.nodes())) == 2  # no edge was split
+    assert cache.evict(2036) == 2036
+    assert (cache.prefix_len(first), cache.prefix_len(second)) == (0, 2047)
+    assert (allocator.num_free, cache.evicted_pages) == (2049, 2049)

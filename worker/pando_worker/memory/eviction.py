@@ -5,13 +5,10 @@ told of every unlocked node on the device and names the leaf to evict.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from pando_worker.memory.tree_node import TreeNode
-
-Key = tuple[int, ...]
 
 
 class EvictionOrder(Protocol):
@@ -46,9 +43,9 @@ def make_order(policy: str) -> EvictionOrder:
         case "lru":
             return LeastRecentlyUsed()
         case "lfu":
-            return SmallestKey(lambda node: (node.hits, node.used))
+            return LeastFrequentlyUsed()
         case "fifo":
-            return SmallestKey(lambda node: (node.created,))
+            return FirstStored()
     raise ValueError(f"unknown eviction policy {policy!r}: one of lru, lfu, fifo")
 
 
@@ -63,6 +60,9 @@ class LeastRecentlyUsed:
 
     def __init__(self) -> None:
         self._nodes: OrderedDict[TreeNode, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._nodes)
 
     def add(self, node: TreeNode) -> None:
         self._nodes[node] = None
@@ -86,46 +86,85 @@ class LeastRecentlyUsed:
         return self._nodes.popitem(last=False)[0]
 
 
-class SmallestKey:
-    """Leaves in a binary heap by a key; entries that no longer hold are skipped as they surface."""
+class LeastFrequentlyUsed:
+    """An order by last use for each number of hits; the first of the lowest is evicted.
 
-    def __init__(self, key: Callable[[TreeNode], Key]) -> None:
-        self._key_of = key
-        self._keys: dict[TreeNode, Key] = {}  # of all unlocked nodes
-        self._heap: list[tuple[Key, int, TreeNode]] = []
-        self._pushed = 0  # tells entries with the same key apart
+    Hits are counted on locked paths alone, so a node's do not change while it is here; and on whole
+    paths, so no node has more than its ancestors. Hence that first one is a leaf, as above.
+    """
+
+    def __init__(self) -> None:
+        self._by_hits: dict[int, LeastRecentlyUsed] = {}
+        self._hits: list[int] = []  # the keys of these, as a heap
+
+    def _like(self, node: TreeNode) -> LeastRecentlyUsed:
+        if node.hits not in self._by_hits:
+            self._by_hits[node.hits] = LeastRecentlyUsed()
+            heappush(self._hits, node.hits)
+        return self._by_hits[node.hits]
 
     def add(self, node: TreeNode) -> None:
-        key = self._key_of(node)
-        if self._keys.get(node) != key:
-            self._keys[node] = key
-            self._push(node)
+        self._like(node).add(node)
+
+    def add_upper(self, node: TreeNode) -> None:
+        self._like(node).add_upper(node)
+
+    def touch(self, node: TreeNode) -> None:
+        self._by_hits[node.hits].touch(node)
 
     def discard(self, node: TreeNode) -> None:
-        del self._keys[node]
+        self._by_hits[node.hits].discard(node)
 
     def expose(self, node: TreeNode) -> None:
-        if node in self._keys:
-            self._push(node)
+        pass
 
-    add_upper = touch = add
+    def pop(self) -> TreeNode:
+        while not (lowest := self._by_hits[self._hits[0]]):
+            del self._by_hits[heappop(self._hits)]
+        return lowest.pop()
+
+
+class FirstStored:
+    """Leaves in a binary heap by when they came to the device.
+
+    A leaf that is locked, or gets children, stays in the heap and is skipped when it surfaces; it
+    is pushed anew when it is a leaf that nobody locks again.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[TreeNode, int] = {}  # all unlocked ones, with the number of their entry
+        self._heap: list[tuple[int, int, TreeNode]] = []
+        self._pushed = 0
+
+    def add(self, node: TreeNode) -> None:
+        self._nodes[node] = -1
+        self.expose(node)
+
+    add_upper = add
+
+    def touch(self, node: TreeNode) -> None:
+        pass
+
+    def discard(self, node: TreeNode) -> None:
+        del self._nodes[node]
+
+    def expose(self, node: TreeNode) -> None:
+        if node.device_children or node not in self._nodes:
+            return
+        self._pushed += 1
+        self._nodes[node] = self._pushed
+        heappush(self._heap, (node.created, self._pushed, node))
+        if len(self._heap) > 2 * len(self._nodes) + 64:
+            self._heap = [entry for entry in self._heap if self._holds(entry)]
+            heapify(self._heap)
 
     def pop(self) -> TreeNode:
         while not self._holds(entry := heappop(self._heap)):
             pass
         node = entry[2]
-        del self._keys[node]
+        del self._nodes[node]
         return node
 
-    def _push(self, node: TreeNode) -> None:
-        if node.device_children:
-            return  # until it is exposed
-        self._pushed += 1
-        heappush(self._heap, (self._keys[node], self._pushed, node))
-        if len(self._heap) > 2 * len(self._keys) + 64:
-            self._heap = [entry for entry in self._heap if self._holds(entry)]
-            heapify(self._heap)
-
-    def _holds(self, entry: tuple[Key, int, TreeNode]) -> bool:
-        key, _, node = entry
-        return self._keys.get(node) == key and node.device_children == 0
+    def _holds(self, entry: tuple[int, int, TreeNode]) -> bool:
+        _, number, node = entry
+        return self._nodes.get(node) == number and node.device_children == 0

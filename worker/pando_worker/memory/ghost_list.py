@@ -21,7 +21,10 @@ from pando_worker.memory.tree_node import NO_MARKS, Marks, Tokens
 
 MAX_PENDING = 1024
 NEVER = -(2**62)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN, _FIRST, _SECOND, _S27, _S30, _S31 = (
+    np.uint64(number)
+    for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 27, 30, 31)
+)
 
 
 class GhostList:
@@ -57,12 +60,12 @@ class GhostList:
         if count == 0:
             return NO_MARKS
         blocks = key[first * size : (first + count) * size].view(self._word).reshape(count, -1)
-        sums = np.einsum("ij,j->i", blocks, self._weights, dtype=np.uint64)
+        sums = blocks @ self._weights
         index = np.arange(first + 1, first + count + 1, dtype=np.uint64)
         mixed = _mix(sums + index * _GOLDEN)
         if len(before):
             mixed[:1] += before[-1]
-        return np.cumsum(mixed, dtype=np.uint64)
+        return mixed.cumsum()
 
     def add(self, marks: Marks) -> None:
         """These blocks were evicted."""
@@ -96,6 +99,6 @@ class GhostList:
 
 def _mix(x: Marks) -> Marks:
     """The finalizer of splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    x = (x ^ (x >> _S30)) * _FIRST
+    x = (x ^ (x >> _S27)) * _SECOND
+    return x ^ (x >> _S31)

@@ -52,7 +52,7 @@ class PageAllocator:
         index = self._stack[self.num_free : self.num_free + count]
         np.concatenate(parts, out=index)
         free_already = self._is_free[index]
-        if free_already.any():
+        if np.count_nonzero(free_already):
             raise ValueError(f"pages freed twice: {index[free_already].tolist()}")
         if self._on_free:
             self._on_free(index.astype(np.int32))

@@ -10,7 +10,6 @@ Copies are queued in the `HostTier`, which says why their order is right.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from pando_worker.memory.page_allocator import PageAllocator, Pages
 from pando_worker.memory.tree_node import (
     NO_PAGES,
     NO_TOKENS,
+    Match,
     Tokens,
     TreeNode,
     edge,
@@ -32,14 +32,8 @@ from pando_worker.memory.tree_node import (
 __all__ = ["Match", "RadixCache", "Tokens", "TreeNode"]
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """The longest cached prefix of a key."""
-
-    pages: Pages  # of its part on the device, in order
-    node: TreeNode  # where that part ends: to be locked
-    host_pages: int  # how many more pages are on the host alone
-    end: TreeNode  # where these end; `node` if there are none
+# A full pool loses one page in so many at once; see `evict`.
+EVICTED_SHARE = 1024
 
 
 class RadixCache:
@@ -73,12 +67,12 @@ class RadixCache:
         self.root = TreeNode(None, NO_TOKENS, 0, b"")
         self.root.pages = NO_PAGES
         self.root.lock_ref = 1  # never evicted
-        self._policy = policy
         self._order = make_order(policy)
         self._host = host
         held = allocator.num_pages + (host.allocator.num_pages if host else 0)
         self._ghosts = GhostList(held * page_size, page_size, block_tokens)
         self._now = 0
+        self._least_evicted = allocator.num_pages // EVICTED_SHARE
         self._freed: list[Pages] = []  # of the device, about to go to the allocator, all at once
         self.evictable_pages = 0
         self.protected_pages = 0
@@ -94,7 +88,9 @@ class RadixCache:
         if self.protected_pages:
             raise RuntimeError(f"the radix cache is in use: {self.pretty_print()}")
         evicted = self.evicted_pages
-        self._order = make_order(self._policy)
+        for node in self.nodes():
+            if node.pages is not None:
+                self._order.discard(node)
         for child in list(self.root.children.values()):
             self._forget(child)
         self._release()
@@ -105,17 +101,17 @@ class RadixCache:
 
     def prefix_len(self, key: Tokens) -> int:
         """Tokens of `key` that are cached; changes nothing, not even what is recent."""
-        return sum(matched for _, matched in self._walk(key)) * self.page_size
+        return sum(matched for _, matched in walk(self.root, key, self.page_size)) * self.page_size
 
     def pages_of(self, key: Tokens) -> Pages:
         """The device's pages of the longest cached prefix of `key`, in order; changes nothing."""
-        walk = self._walk(key)
-        pages = [child.pages[:matched] for child, matched in walk if child.pages is not None]
+        path = walk(self.root, key, self.page_size)
+        pages = [child.pages[:matched] for child, matched in path if child.pages is not None]
         return np.concatenate(pages) if pages else NO_PAGES
 
     def path(self, key: Tokens) -> list[TreeNode]:
         """The nodes along `key`, the root first; changes nothing. The last may match in part."""
-        return [self.root, *(child for child, _ in self._walk(key))]
+        return [self.root, *(child for child, _ in walk(self.root, key, self.page_size))]
 
     def match_prefix(self, key: Tokens) -> Match:
         """The longest cached prefix of whole pages; marks it as just used.
@@ -125,7 +121,7 @@ class RadixCache:
         device = end = self.root
         pages: list[Pages] = []
         host_pages = 0
-        for child, matched in self._walk(key):
+        for child, matched in walk(self.root, key, self.page_size):
             end = child if matched == child.num_pages else self._split(child, matched)
             if end.pages is None:
                 host_pages += matched
@@ -223,9 +219,13 @@ class RadixCache:
     def evict(self, count: int) -> int:
         """Free at least `count` pages of the device, or all evictable ones; returns how many.
 
-        A leaf that holds more than is needed only loses its end. All go to the allocator at once.
+        A leaf that holds more than is needed only loses its end. All go to the allocator at once,
+        and not less than a thousandth of the pool: steps that need a few pages each would evict
+        each time.
         """
-        count = min(count, self.evictable_pages)
+        if count <= 0:
+            return 0
+        count = min(max(count, self._least_evicted), self.evictable_pages)
         freed = 0
         while freed < count:
             leaf = self._order.pop()
@@ -242,7 +242,7 @@ class RadixCache:
     def _evict_leaf(self, leaf: TreeNode) -> int:
         """Forget a leaf that was popped, and is not on the host; returns how many pages it had.
 
-        The hot loop of bulk evictions: written out, it takes three quarters of `_forget`'s time.
+        The hot loop of bulk evictions, so it is `_forget` written out.
         """
         pages, parent = leaf.pages, leaf.parent
         assert pages is not None
@@ -286,11 +286,10 @@ class RadixCache:
         return count
 
     def _belongs_on_host(self, leaf: TreeNode) -> bool:
-        return leaf.host_pages is not None or self._stores_on_eviction()
-
-    def _stores_on_eviction(self) -> bool:
         """A page that is stored now and wanted again is copied twice."""
-        return self._host is not None and self._host.store_hits is None and self._host.pays(2)
+        assert self._host is not None
+        stores_on_eviction = self._host.store_hits is None and self._host.pays(2)
+        return leaf.host_pages is not None or stores_on_eviction
 
     def _back_up(self, node: TreeNode) -> bool:
         """Store a node on the host; False, and nothing was stored, where there is no room."""
@@ -387,9 +386,6 @@ class RadixCache:
             if each.host_pages is not None:
                 assert self._host is not None
                 self._host.touch(each)
-
-    def _walk(self, key: Tokens) -> list[tuple[TreeNode, int]]:
-        return walk(self.root, key, self.page_size)
 
     # Look
 

@@ -5,6 +5,7 @@ lie: in pages of the device's KV pool, in pages of the host's, or in both.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -89,14 +90,15 @@ class TreeNode:
 
     def cut_off(self, count: int, page_size: int, marks: int) -> tuple[Pages, Marks]:
         """Keep the first `count` pages and `marks` marks of a leaf that is on the device alone;
-        returns those of the rest."""
+        returns views of those of the rest."""
         assert self.pages is not None
         at = count * page_size
-        self.end = self.start + at
-        self.key, _ = cut(self.key, at)
-        self.pages, freed = cut(self.pages, count)
-        self.marks, forgotten = cut(self.marks, marks)
-        return freed, forgotten
+        rest = self.pages[count:], self.marks[marks:]
+        self.end -= len(self.key) - at
+        self.key = _own(self.key[:at])
+        self.pages = _own(self.pages[:count])
+        self.marks = _own(self.marks[:marks])
+        return rest
 
     def marks_before(self) -> Marks:
         """Marks of which the last is that of the last block that ends here or above."""
@@ -116,6 +118,16 @@ class TreeNode:
             node = stack.pop()
             yield node
             stack.extend(node.children.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The longest cached prefix of a key."""
+
+    pages: Pages  # of its part on the device, in order
+    node: TreeNode  # where that part ends: to be locked
+    host_pages: int  # how many more pages are on the host alone
+    end: TreeNode  # where these end; `node` if there are none
 
 
 def path_down(above: TreeNode, end: TreeNode) -> list[TreeNode]:
@@ -169,7 +181,7 @@ def common_prefix(a: Tokens, b: Tokens) -> int:
 
     Compares ever longer blocks, so that a difference near the start costs no look at the rest.
     """
-    length, start, width = min(len(a), len(b)), 0, 64
+    length, start, width = min(len(a), len(b)), 0, 1024
     while start < length:
         end = min(start + width, length)
         differs = a[start:end] != b[start:end]
