@@ -9,7 +9,6 @@ import pytest
 from pando_worker.memory.host_tier import HostTier, copying_pays
 from pando_worker.memory.page_allocator import PageAllocator
 from pando_worker.memory.radix_cache import RadixCache
-from pando_worker.scheduler.kv_manager import HostMemory
 from pando_worker.scheduler.rates import Rate
 from pando_worker.settings import WorkerSettings
 from tests.worker.scheduler.hash_model import expected_tokens
@@ -63,8 +62,7 @@ def test_write_through_selective_stores_what_was_hit_twice_and_nothing_else() ->
 def test_nothing_is_copied_where_computing_is_faster() -> None:
     slow = Rate()
     slow.add(1, seconds=1e6)
-    host = HostMemory(pages=40, write="write-back", bytes_per_token=1, copy_rate=slow)
-    world = World(pages=20, page_size=4, host=host)
+    world = World(pages=20, page_size=4, host_pages=40, copy_rate=slow)
     assert run_in_turn(world, [1, 2, 3, 1]) == [0, 0, 0, 12]  # what the device still had
     assert world.kv.host_stored_tokens == 0
 

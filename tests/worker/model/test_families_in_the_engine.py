@@ -9,7 +9,7 @@ import torch
 
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
-from pando_worker.scheduler.assembly import host_memory, window_memory
+from pando_worker.scheduler.assembly import pools_of
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.conftest import References
@@ -34,14 +34,12 @@ def engine(model: Path, context_length: int | None, pages: int = PAGES, **change
         tensor[PAGE_SIZE:] = torch.nan  # what nobody stored; a trial has used the first page
     policy = {name: changes[name] for name in ("host_write",) if name in changes}
     return World(
-        pages=pages,
         page_size=PAGE_SIZE,
         chunked_prefill_size=8,
         new_token_ratio=0.01,
         watermark=0,
         runner=ThreadedRunner(runner),
-        windows=window_memory(settings, runner),
-        host=host_memory(settings, runner),
+        pools=pools_of(runner, PAGE_SIZE),
         **policy,
     )
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from pando_worker.memory.window_sight import WindowMemory
 from tests.worker.scheduler.hash_model import expected_tokens
 from tests.worker.scheduler.world import World
 
@@ -15,11 +14,11 @@ SEEN = 3  # pages of 4 that a request sees which continues from a whole page
 
 
 def world(window_pages: int, host_window_pages: int, *, pages: int = 16, **settings: Any) -> World:
-    memory = WindowMemory(pages=window_pages, window=WINDOW, chunk_tokens=16)
     return World(
         pages=pages,
         page_size=4,
-        windows=memory,
+        window=WINDOW,
+        window_pages=window_pages,
         chunked_prefill_size=16,
         host_pages=100,
         host_window_pages=host_window_pages,

@@ -6,7 +6,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pando_worker.memory.window_sight import WindowMemory
 from pando_worker.messages import FinishReason
 from tests.worker.scheduler.hash_model import expected_tokens, next_allowed
 from tests.worker.scheduler.world import World
@@ -28,7 +27,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         host_tokens=st.sampled_from([0, 8, 32, 128]),
         host_window_tokens=st.sampled_from([4, 12, 64]),
         host_write=st.sampled_from(["write-back", "write-through-selective"]),
-        window=st.sampled_from([None, 1, 3, 6, 13]),
+        window=st.sampled_from([0, 1, 3, 6, 13]),
         spare_window_pages=st.integers(0, 12),
     )
     def start(
@@ -45,13 +44,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         host_tokens: int,
         host_window_tokens: int,
         host_write: str,
-        window: int | None,
+        window: int,
         spare_window_pages: int,
     ) -> None:
-        windows = None
-        if window:  # at least what it needs with a page besides: chunks are then shorter
-            least = -(-(window - 1) // page_size) + 2
-            windows = WindowMemory(pages=least + spare_window_pages, window=window, chunk_tokens=12)
+        # At least what a request needs with a page besides: chunks are then shorter.
+        least = -(-(window - 1) // page_size) + 2
         self.world = World(
             pages=pages * 4 // page_size,
             page_size=page_size,
@@ -66,9 +63,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             radix_cache=radix_cache,
             eviction_policy=eviction_policy,
             host_pages=host_tokens // page_size,
-            host_window_pages=host_window_tokens // page_size if windows else 0,
+            host_window_pages=host_window_tokens // page_size if window else 0,
             host_write=host_write,
-            windows=windows,
+            window=window,
+            window_pages=least + spare_window_pages if window else 0,
         )
         self.window = window
         self.sent: dict[str, Sent] = {}

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pando_worker.memory.window_sight import WindowMemory
 from tests.worker.scheduler.hash_model import expected_tokens
 from tests.worker.scheduler.world import World
 
@@ -17,8 +16,14 @@ KEPT = 4  # pages of 4 that a window of 10 is in, wherever it begins
 
 
 def world(window_pages: int, *, pages: int = 200, **settings: Any) -> World:
-    memory = WindowMemory(pages=window_pages, window=WINDOW, chunk_tokens=CHUNK)
-    return World(pages=pages, page_size=4, windows=memory, chunked_prefill_size=CHUNK, **settings)
+    return World(
+        pages=pages,
+        page_size=4,
+        window=WINDOW,
+        window_pages=window_pages,
+        chunked_prefill_size=CHUNK,
+        **settings,
+    )
 
 
 def expected(prompt: Sequence[int], count: int) -> list[int]:

@@ -23,7 +23,7 @@ from pando_worker.messages import Command, Event, Ready, Stats
 from pando_worker.models.errors import ModelError
 from pando_worker.ranks.leader import LeadingRunner, followers
 from pando_worker.runner.batch import ModelRunner
-from pando_worker.scheduler.assembly import make_scheduler
+from pando_worker.scheduler.assembly import make_scheduler, pools_of
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.scheduler.step_log import StepLog
 from pando_worker.settings import WorkerSettings
@@ -86,7 +86,7 @@ def _load(
     if settings.overlap_schedule and settings.device == "cpu":
         runner = ThreadedRunner(runner)
     grammars = GrammarCompiler(Path(settings.model), model.config.vocab_size)
-    return make_scheduler(settings, model, runner, grammars)
+    return make_scheduler(settings, pools_of(model, settings.page_size), runner, grammars)
 
 
 def _profile(directory: Path | None) -> "StepProfile | None":
