@@ -202,7 +202,7 @@ class WorkerSettings(BaseSettings):
     ] = None
 
     tool_call_parser: Annotated[
-        Literal["auto", "none", "hermes", "llama3", "mistral"],
+        Literal["auto", "none", "hermes", "llama3", "mistral", "qwen3_coder"],
         Field(description="how the model writes tool calls; auto: by its chat template"),
     ] = "auto"
     reasoning_parser: Annotated[

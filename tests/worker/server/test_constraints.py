@@ -144,9 +144,18 @@ REFERRING = {
 TOOLS = [function("weather", REFERRING, strict=True), function("weathers"), function("time")]
 
 
+def xml_call(name: str, arguments: dict[str, Any]) -> str:
+    """As Qwen3-Coder's chat template writes it."""
+    values = {k: v if isinstance(v, str) else json.dumps(v) for k, v in arguments.items()}
+    parameters = "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in values.items())
+    return f"<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>"
+
+
 def calls_text(tools: str, *calls: tuple[str, str]) -> str:
     key = "parameters" if tools == "llama3" else "arguments"
     objects = [f'{{"name": "{name}", "{key}": {arguments}}}' for name, arguments in calls]
+    if tools == "qwen3_coder":
+        return "\n".join(xml_call(name, json.loads(arguments)) for name, arguments in calls)
     return {
         "hermes": "\n".join(f"<tool_call>\n{call}\n</tool_call>" for call in objects),
         "llama3": "".join(objects),
@@ -159,7 +168,7 @@ def tool_grammar(tools: str, choice: object, **more: Any) -> str | None:
     return grammar_of(tool_use=use, tool_format=TOOL_FORMATS[tools], **more)
 
 
-FORMATS = pytest.mark.parametrize("tools", ["hermes", "llama3", "mistral"])
+FORMATS = pytest.mark.parametrize("tools", ["hermes", "llama3", "mistral", "qwen3_coder"])
 GOOD = ("weather", '{"at": {"x": 1}}')
 WRONG = ("weather", '{"at": {"x": "1"}}')
 OTHER = ("time", '{"zone": ["CET"]}')
@@ -191,7 +200,7 @@ def test_a_named_tool_is_the_only_one(tools: str) -> None:
         assert not fits(grammar, calls_text(tools, OTHER, OTHER))
 
 
-@pytest.mark.parametrize("tools", ["hermes", "mistral"])
+@pytest.mark.parametrize("tools", ["hermes", "mistral", "qwen3_coder"])
 def test_several_calls_only_where_they_may_be_parallel(tools: str) -> None:
     both = calls_text(tools, GOOD, OTHER)
     assert fits(tool_grammar(tools, "required"), both)
@@ -209,13 +218,34 @@ def test_a_strict_tool_constrains_calls_and_leaves_text_free(tools: str) -> None
         assert not fits(grammar, "I look.\n" + calls_text(tools, WRONG))
 
 
+def test_a_plain_text_parameter_is_one_of_its_enum_or_any_text() -> None:
+    schema = {"properties": {"mode": {"enum": ["fast", "slow"]}, "why": {"type": "string"}}}
+    grammar = tool_grammar(
+        "qwen3_coder", "required", offered=[function("run", schema, strict=True)]
+    )
+    assert fits(grammar, xml_call("run", {"mode": "fast", "why": 'a "good"\nreason'}))
+    assert fits(grammar, xml_call("run", {"why": ""}))
+    assert not fits(grammar, xml_call("run", {"mode": "other"}))
+    assert not fits(grammar, xml_call("run", {"how": "other"}))
+
+
+@pytest.mark.parametrize("of", [{"type": "string", "pattern": "a+"}, {"type": ["string", "null"]}])
+def test_what_plain_text_cannot_be_kept_to_is_refused_where_a_tool_is_strict(
+    of: dict[str, Any],
+) -> None:
+    offered = [function("run", {"properties": {"a": of}}, strict=True)]
+    with pytest.raises(ApiError, match="is strict, but") as refused:
+        tool_grammar("qwen3_coder", "auto", offered=offered)
+    assert (refused.value.status, refused.value.param) == (400, "tools")
+
+
 @FORMATS
 def test_tools_that_are_not_strict_leave_the_model_free(tools: str) -> None:
     assert tool_grammar(tools, "auto", offered=[function("time")]) is None
     assert tool_grammar(tools, "none") is None
 
 
-@pytest.mark.parametrize("tools", ["hermes", "mistral"])
+@pytest.mark.parametrize("tools", ["hermes", "mistral", "qwen3_coder"])
 def test_an_answers_schema_leaves_calls_possible(tools: str) -> None:
     grammar = tool_grammar(
         tools, "auto", offered=[function("time")], response_format=schema_format(POINT)

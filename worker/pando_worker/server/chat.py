@@ -14,6 +14,7 @@ from pando_worker.server.jobs import Asked, make_job
 from pando_worker.server.parsers.formats import ToolFormat
 from pando_worker.server.parsers.output import OutputParser
 from pando_worker.server.parsers.reasoning import TAIL_TOKENS, ReasoningFormat, Start
+from pando_worker.server.parsers.registry import TOOL_FORMATS
 from pando_worker.server.parsers.tools import ToolUse, read_tool_use
 from pando_worker.server.prompts import room_for
 from pando_worker.server.protocol.chat import ChatRequest
@@ -93,8 +94,9 @@ def _reading(service: Service, tool_use: ToolUse | None, prompt: list[int]) -> _
     model = service.model
     if tool_use is not None and model.tool_format is None:
         raise bad_request(
-            "how this model writes tool calls is not known; the worker's setting tool_call_parser"
-            " can say it",
+            f"how {model.name!r} writes tool calls is not known: its chat template shows none of"
+            f" the formats {', '.join(TOOL_FORMATS)}, or several. The worker's setting tool_call_parser"
+            " can name one; tool_choice 'none' shows the tools and has none called",
             "tools",
             "unsupported_parameter",
         )

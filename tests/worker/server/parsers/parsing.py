@@ -1,7 +1,7 @@
 """Parses whole outputs in tests, cut up as they say."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pando_worker.server.parsers.output import OutputParser
 from pando_worker.server.parsers.pieces import (
@@ -20,13 +20,16 @@ TOOLS = tuple(Tool(name, {"type": "object"}, strict=False) for name in ("weather
 
 
 def new_parser(
-    tools: str | None = None, reasoning: str | None = None, start: Start = Start.MAY_OPEN
+    tools: str | None = None,
+    reasoning: str | None = None,
+    start: Start = Start.MAY_OPEN,
+    offered: Sequence[Tool] = TOOLS,
 ) -> OutputParser:
     """By the names of the formats. The calls' ids are id0, id1, ..."""
     ids = (f"id{number}" for number in itertools.count())
     return OutputParser(
         REASONING_FORMATS[reasoning].parser(start) if reasoning else None,
-        TOOL_FORMATS[tools].new_parser(TOOLS, lambda: next(ids)) if tools else None,
+        TOOL_FORMATS[tools].new_parser(offered, lambda: next(ids)) if tools else None,
     )
 
 

@@ -31,7 +31,7 @@ class Until:
             self.gap = "".join(self._blanks)
             self._blanks.clear()
             return before, text[at + len(self._marker) :]
-        certain = len(text) - _overlap(text, self._marker)
+        certain = len(text) - overlap(text, self._marker)
         self._begun = text[certain:]
         return self._without_blanks(text[:certain]), None
 
@@ -51,7 +51,7 @@ class Until:
         return stripped
 
 
-def _overlap(text: str, marker: str) -> int:
+def overlap(text: str, marker: str) -> int:
     """Length of the longest end of `text` that is a beginning of `marker`."""
     for length in range(min(len(text), len(marker) - 1), 0, -1):
         if text.endswith(marker[:length]):
