@@ -28,6 +28,17 @@ def check_others(world: World) -> None:
     assert world.scheduler.stats().pinned_tokens == 0
 
 
+def test_a_grammar_whose_compilation_breaks_ends_its_request_alone() -> None:
+    world = World()
+    world.send("victim", range(9), grammar="slow")
+    world.send("other", range(5))
+    world.step()
+    world.grammars.slow[0].set_exception(OSError("no space left on device"))
+    world.run()
+    assert world.rejected["victim"].status == 500
+    assert world.tokens["other"] == expected_tokens(range(5), 4)
+
+
 @pytest.mark.parametrize("steps", range(12))
 @pytest.mark.parametrize("victim", ["victim", "waiting"])
 def test_an_abort_at_any_step_frees_the_request_and_harms_nobody(steps: int, victim: str) -> None:
@@ -47,6 +58,24 @@ def test_an_abort_at_any_step_frees_the_request_and_harms_nobody(steps: int, vic
     prompt, count = ([7] * 6, 12) if check_ended == "waiting" else (list(range(20)), 6)
     assert world.tokens[check_ended] == expected_tokens(prompt, count)
     assert world.tokens["other"] == expected_tokens([5] * 6, 12)
+
+
+def test_an_aborted_request_keeps_its_memory_until_the_step_in_flight_is_over() -> None:
+    world = World(page_size=4, max_running=1)
+    world.send("victim", range(6), max_new_tokens=20)
+    for _ in range(3):
+        world.step()
+    world.send("next", [7] * 6, max_new_tokens=2)
+    world.abort("victim")
+    launched = len(world.batches)
+    world.step()
+    # Without overlap nothing is in flight between steps.
+    assert len(world.batches) == launched + (not World.OVERLAP)
+    assert world.finish["victim"] is FinishReason.ABORT
+    world.step()
+    assert len(world.batches) == launched + 1 + (not World.OVERLAP)
+    world.run()
+    assert world.tokens["next"] == expected_tokens([7] * 6, 2)
 
 
 def test_what_an_aborted_request_computed_stays_cached() -> None:

@@ -94,3 +94,28 @@ def test_nobody_is_passed_over_by_more_than_the_bound(policy: str) -> None:
     # Admitted before it: those that the bound allows, and one more, which made it exceed it.
     assert len([rid for rid in world.finish if rid.startswith("r")]) <= 4
     world.run()
+
+
+@pytest.mark.parametrize("chunk", [32, 2048])
+def test_waiting_for_a_shared_prefix_counts_as_being_passed_over(chunk: int) -> None:
+    world = World(
+        pages=2000,
+        page_size=4,
+        max_running=64,
+        chunked_prefill_size=chunk,
+        max_passed_over=2,
+        schedule_policy="fcfs",
+    )
+    shared = [9] * 400
+    world.send("first", [*shared, 1], max_new_tokens=1)
+    world.send("sharing", [*shared, 2], max_new_tokens=1)
+    sent = 0
+    [_, sharing] = world.scheduler.planner.waiting
+    while "sharing" not in world.finish:
+        while len(world.scheduler.planner.waiting) < 12:
+            world.send(f"r{sent}", [sent % 90, 3, 4, 5], max_new_tokens=1)
+            sent += 1
+        world.step()
+    assert world.cached["sharing"] >= 368  # it did wait
+    assert sharing.passed_over <= 2
+    world.run()

@@ -42,12 +42,42 @@ def test_the_watermark_stays_free_at_admission() -> None:
     world.run()
 
 
+def test_requests_that_name_no_max_tokens_do_not_reserve_the_whole_context() -> None:
+    """For them it is what the context leaves."""
+    world = World(pages=50_000, page_size=16, max_running=64, max_request_tokens=131_072)
+    for index in range(40):
+        world.send(f"r{index}", [index] * 30, max_new_tokens=131_042)
+    world.step()
+    assert world.scheduler.stats().waiting == 0
+
+
 def test_a_request_as_large_as_the_pool_runs_when_it_is_alone() -> None:
     world = World(pages=8, page_size=4, watermark=0.5)
     world.send("small", [1] * 4, max_new_tokens=6)
     world.send("huge", range(20), max_new_tokens=12)
     world.run()
     assert world.tokens["huge"] == expected_tokens(range(20), 12)
+
+
+def test_under_the_priority_policy_the_lowest_is_retracted_whatever_its_progress() -> None:
+    def retracted_first(policy: str) -> str:
+        world = World(
+            pages=12, page_size=4, schedule_policy=policy, new_token_ratio=0.01, watermark=0
+        )
+        world.send("low", [1] * 4, max_new_tokens=40, priority=-1)
+        for _ in range(4):
+            world.step()
+        world.send("high", [2] * 4, max_new_tokens=40, priority=1)
+        while not world.scheduler.planner.waiting or not world.tokens["high"]:
+            world.step()
+        [victim] = world.scheduler.planner.waiting
+        world.run()
+        assert world.tokens["low"] == expected_tokens([1] * 4, 40)
+        assert world.tokens["high"] == expected_tokens([2] * 4, 40)
+        return victim.rid
+
+    assert retracted_first("priority") == "low"
+    assert retracted_first("fcfs") == "high"
 
 
 def test_a_retracted_prompt_in_the_middle_of_its_chunks_starts_over_and_finishes() -> None:

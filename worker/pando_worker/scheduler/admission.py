@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pando_worker.scheduler.batching import Row, next_row
 from pando_worker.scheduler.kv_manager import KVManager
+from pando_worker.scheduler.new_token_ratio import still_allowed
 from pando_worker.scheduler.req import Req
 from pando_worker.scheduler.sharing import Computing
 
@@ -32,7 +33,7 @@ NOTHING = Reserve(0, 0)
 def growth(req: Req, new_token_ratio: float, kv: KVManager) -> Reserve:
     """What a request is expected to take beyond what it holds, or is about to get: pages for its
     output, and window pages for one window, however long the output is."""
-    total = req.num_tokens + math.ceil(req.remaining_tokens * new_token_ratio)
+    total = req.num_tokens + math.ceil(still_allowed(req) * new_token_ratio)
     held = req.num_pages if req.is_admitted else kv.pages_for(req.num_tokens)
     window_pages = 0
     if kv.sight:
@@ -59,29 +60,36 @@ def admit(
     new_token_ratio: float,
     reserve: Reserve,
     alone: bool,
+    max_passed_over: int,
 ) -> list[Req]:
     """Admit waiting requests in order until tokens, rows or pages run out; returns the admitted.
 
     The first that does not fit stops it: letting smaller ones pass would starve it. A request that
     is alone always fits, since none is accepted that exceeds the pool. One whose prefix is just
-    being computed for another waits for that without stopping those behind it.
+    being computed for another waits for that; those behind it may pass, but not too many.
 
     Args:
         token_budget: prompt tokens still to be filled in this step; the last request admitted may
             exceed it, and is then run in chunks.
         reserve: to leave available.
         alone: no other request is admitted: then the reserve does not count for the first.
+        max_passed_over: later ones that may be admitted before a request
     """
     new: list[Req] = []
+    may_pass: float = math.inf  # those that wait for a prefix
     for req in candidates:
         if token_budget <= 0 or kv.rows.num_free == 0:
             break
         if computing.shares(req):
+            may_pass = min(may_pass, max_passed_over - req.passed_over)
             continue
+        if may_pass <= 0:
+            break
         after = reserve.plus(growth(req, new_token_ratio, kv))
         if not kv.admit(req, *(NOTHING if alone else after)):
             break
         alone = False
+        may_pass -= 1
         # Of the window pages it has pinned some now.
         reserve = reserve.plus(growth(req, new_token_ratio, kv))
         token_budget -= req.extend_len
@@ -112,6 +120,12 @@ def prefill_rows(prefilling: Sequence[Req], token_budget: int, kv: KVManager) ->
     return rows
 
 
-def retraction_victim(admitted: Sequence[Req]) -> Req:
-    """Who loses least by starting over: the least progress, and of these the latest arrival."""
-    return min(admitted, key=lambda req: (req.num_output, -req.arrival))
+def retraction_victim(admitted: Sequence[Req], *, by_priority: bool) -> Req:
+    """Who loses least by starting over: the least progress, and of these the latest arrival.
+
+    Args:
+        by_priority: of the lowest priority
+    """
+    lowest = min(req.priority for req in admitted)
+    stoppable = [req for req in admitted if req.priority == lowest or not by_priority]
+    return min(stoppable, key=lambda req: (req.num_output, -req.arrival))

@@ -11,7 +11,15 @@ from pando_worker.scheduler.req import Req
 
 FLOOR = 0.14  # of the initial ratio
 DECAY_STEPS = 600  # from the initial ratio to its floor
+# Of a request's `max_new_tokens`, so many count. Where a client names none they are what the context
+# leaves, and a few such requests would be given the whole pool.
+MOST_EXPECTED = 4096
 STEPS_AHEAD = 20  # that those left after a retraction are to run without another
+
+
+def still_allowed(req: Req) -> int:
+    """Tokens that a request may still produce, as far as they count: the ratio is a share of it."""
+    return min(req.remaining_tokens, MOST_EXPECTED)
 
 
 class NewTokenRatio:
@@ -27,7 +35,7 @@ class NewTokenRatio:
     def recover(self, left: Sequence[Req]) -> None:
         """A retraction left these running."""
         produced = sum(req.num_output + STEPS_AHEAD for req in left)
-        allowed = sum(req.num_output + req.remaining_tokens for req in left)
+        allowed = sum(req.num_output + still_allowed(req) for req in left)
         self.value = min(1.0, max(self.value, produced / max(1, allowed)))
 
     def reset(self) -> None:

@@ -53,6 +53,7 @@ class Planner:
         self._meter = meter
         self._clock = clock
         self._order = make_policy(settings.schedule_policy, kv, settings.max_passed_over)
+        self._by_priority = settings.schedule_policy == "priority"
         self._watermark_pages = int(settings.watermark * kv.allocator.num_pages)
 
     @property
@@ -97,7 +98,8 @@ class Planner:
         """The next token of each running request, retracting some where the pool is too full."""
         retracted = False
         while not self._is_room_for(ready := self._ready()):
-            self._retract(retraction_victim([*self.prefilling, *self.running]))
+            holding = [*self.prefilling, *self.running]
+            self._retract(retraction_victim(holding, by_priority=self._by_priority))
             retracted = True
         if retracted:
             self.ratio.recover(self.running)
@@ -107,11 +109,7 @@ class Planner:
         return [next_row(req, req.extend_len) for req in ready]
 
     def _ready(self) -> list[Req]:
-        return [
-            req
-            for req in self.running
-            if req.remaining_tokens > 0 and not (req.jumps and req.in_flight)
-        ]
+        return [req for req in self.running if req.remaining_tokens > 0]
 
     def _is_room_for(self, ready: list[Req]) -> bool:
         if ready or not self.prefilling:
@@ -156,6 +154,7 @@ class Planner:
             new_token_ratio=self.ratio.value,
             reserve=reserve,
             alone=not holding,
+            max_passed_over=self._settings.max_passed_over,
         )
         for req in admitted:
             self.waiting.remove(req)

@@ -18,6 +18,7 @@ of N + 1, and a retraction, which is rare. A request that ended is let go once n
 a part of it: it is its pages' only owner until then.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -57,6 +58,8 @@ from pando_worker.scheduler.planner import Plan, Planner
 from pando_worker.scheduler.req import Ending, Req
 from pando_worker.scheduler.results import read_results
 from pando_worker.settings import WorkerSettings
+
+log = logging.getLogger("pando.worker.scheduler")
 
 _NO_TOKENS = SamplingParams(max_new_tokens=0)
 
@@ -245,6 +248,9 @@ class Scheduler:
                 req.grammar = grammar.result()
             except GrammarError as error:
                 self._reject(req, 400, str(error))
+            except Exception:  # whatever it is, it is one request's
+                log.exception("the grammar of request %s could not be compiled", req.rid)
+                self._reject(req, 500, "the grammar could not be compiled")
             else:
                 self.planner.waiting.append(req)
         self._compiling = [entry for entry in self._compiling if not entry[1].done()]
@@ -322,8 +328,10 @@ class Scheduler:
         for index, (row, result) in enumerate(zip(launched.rows, results, strict=True)):
             req = row.req
             req.in_flight -= 1
-            req.unseen -= row.samples
-            if req.ending is None:
+            stale, req.stale = req.stale, False
+            if not stale:
+                req.unseen -= row.samples
+            if req.ending is None and not stale:
                 match take_result(row, result):
                     case Output() as output:
                         outputs.append(output)
