@@ -95,8 +95,8 @@ def _reading(service: Service, tool_use: ToolUse | None, prompt: list[int]) -> _
     if tool_use is not None and model.tool_format is None:
         raise bad_request(
             f"how {model.name!r} writes tool calls is not known: its chat template shows none of"
-            f" the formats {', '.join(TOOL_FORMATS)}, or several. The worker's setting tool_call_parser"
-            " can name one; tool_choice 'none' shows the tools and has none called",
+            f" the formats {', '.join(TOOL_FORMATS)}, or several. The worker's setting"
+            " tool_call_parser can name one; with tool_choice 'none' the tools are shown alone",
             "tools",
             "unsupported_parameter",
         )
