@@ -16,14 +16,54 @@ NUMBERS = {
 STATS = msgspec.convert(NUMBERS | {"batch_sizes": [5, 0, 2, 1]}, Stats)
 
 
-def values(metrics: Metrics) -> list[float]:
-    families = text_string_to_metric_families(metrics.render().decode())
-    return [sample.value for family in families for sample in family.samples]
+# What dashboards and alerts ask for, and the field that it is.
+NAMES = {
+    "running_requests": "running",
+    "waiting_requests": "waiting",
+    "waiting_tokens": "waiting_tokens",
+    "kv_capacity_tokens": "capacity_tokens",
+    'kv_tokens{state="pinned"}': "pinned_tokens",
+    'kv_tokens{state="cached"}': "cached_tokens",
+    "window_kv_capacity_tokens": "window_capacity_tokens",
+    "window_kv_pinned_tokens": "window_pinned_tokens",
+    "window_kv_cached_tokens": "window_cached_tokens",
+    "host_kv_capacity_tokens": "host_capacity_tokens",
+    "host_kv_tokens": "host_tokens",
+    "prefill_tokens_per_second": "prefill_tokens_per_s",
+    "decode_tokens_per_second": "decode_tokens_per_s",
+    "release_tokens_per_second": "release_tokens_per_s",
+    "batch_size_sum": "rows_total",
+    "scheduler_steps_total": "steps_total",
+    "prompt_tokens_total": "prompt_tokens_total",
+    "cached_prompt_tokens_total": "cached_prompt_tokens_total",
+    "output_tokens_total": "output_tokens_total",
+    "finished_requests_total": "finished_requests_total",
+    "aborted_requests_total": "aborted_requests_total",
+    "retracted_requests_total": "retracted_requests_total",
+    "evicted_tokens_total": "evicted_tokens_total",
+    "hot_evicted_tokens_total": "hot_evicted_tokens_total",
+    "host_stored_tokens_total": "host_stored_tokens_total",
+    "host_loaded_tokens_total": "host_loaded_tokens_total",
+}
 
 
-def test_every_field_of_stats_is_exported() -> None:
-    exported = values(Metrics(lambda: STATS))
-    assert {name for name, number in NUMBERS.items() if number not in exported} == set()
+def samples(metrics: Metrics) -> dict[str, float]:
+    """By name, with labels where there are any."""
+    lines = metrics.render().decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
+def test_every_field_of_stats_is_exported_by_its_name() -> None:
+    assert set(NAMES.values()) == NUMBERS.keys()
+    exported = samples(Metrics(lambda: STATS))
+    found = {name: exported[f"pando_worker_{name}"] for name in NAMES}
+    assert found == {name: NUMBERS[field] for name, field in NAMES.items()}
+
+
+def test_what_is_neither_pinned_nor_cached_is_free() -> None:
+    stats = msgspec.structs.replace(STATS, capacity_tokens=90, pinned_tokens=50, cached_tokens=10)
+    assert samples(Metrics(lambda: stats))['pando_worker_kv_tokens{state="free"}'] == 30
 
 
 def test_batch_sizes_are_a_histogram() -> None:
@@ -46,6 +86,16 @@ def test_nothing_is_made_up_before_the_scheduler_has_spoken() -> None:
     assert b"kv_" not in metrics.render()
 
 
+def test_vllms_gauges_are_the_same_numbers() -> None:
+    exported = samples(Metrics(lambda: STATS, vllm_model_name="m"))
+    found = {name: value for name, value in exported.items() if name.startswith("vllm:")}
+    assert found == {
+        'vllm:num_requests_running{model_name="m"}': STATS.running,
+        'vllm:num_requests_waiting{model_name="m"}': STATS.waiting,
+        'vllm:kv_cache_usage_perc{model_name="m"}': STATS.pinned_tokens / STATS.capacity_tokens,
+    }
+
+
 async def test_vllms_gauges_are_there_where_asked_for(
     http: aiohttp.ClientSession, rich_http: aiohttp.ClientSession
 ) -> None:
@@ -53,9 +103,8 @@ async def test_vllms_gauges_are_there_where_asked_for(
         assert "vllm:" not in await answer.text()
     async with rich_http.get("/metrics") as answer:
         text = await answer.text()
-    label = f'{{model_name="{MODEL_NAME}"}}'
     for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
-        assert f"vllm:{name}{label} 0.0" in text
+        assert f'vllm:{name}{{model_name="{MODEL_NAME}"}} ' in text
 
 
 async def test_a_request_counts_in_every_latency(http: aiohttp.ClientSession) -> None:
