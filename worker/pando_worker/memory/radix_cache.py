@@ -31,9 +31,8 @@ from pando_worker.memory.tree_node import (
 
 __all__ = ["Match", "RadixCache", "Tokens", "TreeNode"]
 
-
-# A full pool loses one page in so many at once; see `evict`.
-EVICTED_SHARE = 1024
+# A full pool loses at least one page in so many at once; see `evict`.
+EVICTED_SHARE = 256
 
 
 class RadixCache:
@@ -72,7 +71,7 @@ class RadixCache:
         held = allocator.num_pages + (host.allocator.num_pages if host else 0)
         self._ghosts = GhostList(held * page_size, page_size, block_tokens)
         self._now = 0
-        self._least_evicted = allocator.num_pages // EVICTED_SHARE
+        self._least_evicted = 0 if host else allocator.num_pages // EVICTED_SHARE
         self._freed: list[Pages] = []  # of the device, about to go to the allocator, all at once
         self.evictable_pages = 0
         self.protected_pages = 0
@@ -114,10 +113,14 @@ class RadixCache:
         return [self.root, *(child for child, _ in walk(self.root, key, self.page_size))]
 
     def match_prefix(self, key: Tokens) -> Match:
-        """The longest cached prefix of whole pages; marks it as just used.
+        """The longest cached prefix of whole pages; marks it as just used."""
+        match = self._find(key)
+        self._touch(match.end)
+        return match
 
-        Splits the last edge where `key` leaves it, so that the match ends at a node.
-        """
+    def _find(self, key: Tokens) -> Match:
+        """Splits the last edge where `key` leaves it, so that the match ends at a node. That is to
+        be touched."""
         device = end = self.root
         pages: list[Pages] = []
         host_pages = 0
@@ -128,7 +131,6 @@ class RadixCache:
             else:
                 device = end
                 pages.append(end.pages)
-        self._touch(end)
         return Match(np.concatenate(pages) if pages else NO_PAGES, device, host_pages, end)
 
     def count_use(self, key: Tokens, match: Match) -> None:
@@ -150,7 +152,7 @@ class RadixCache:
         Returns how many leading pages the tree had on the device already. Those of the caller's
         pages stay the caller's; from there on they belong to the tree.
         """
-        match = self.match_prefix(key)
+        match = self._find(key)
         known = start = len(match.pages)
         for node in path_down(match.node, match.end):  # computed anew instead of loaded
             count = node.num_pages
@@ -162,8 +164,7 @@ class RadixCache:
             end.marks = self._ghosts.marks(key, match.end.end, match.end.marks_before())
             match.end.children[end.edge] = end
             self._arrive(end, pages[start:].copy())
-        if known < len(pages):
-            self._touch(end)
+        self._touch(end)
         return known
 
     def load(self, match: Match) -> Match:
@@ -219,9 +220,9 @@ class RadixCache:
     def evict(self, count: int) -> int:
         """Free at least `count` pages of the device, or all evictable ones; returns how many.
 
-        A leaf that holds more than is needed only loses its end. All go to the allocator at once,
-        and not less than a thousandth of the pool: steps that need a few pages each would evict
-        each time.
+        A leaf that holds more than is needed only loses its end. All go to the allocator at once.
+        They are not less than 0.4 % of the pool, or steps that need a few pages each would evict
+        each time; but with a host tier as few as can be, as a step waits for their copies.
         """
         if count <= 0:
             return 0
