@@ -1,9 +1,11 @@
 """Grammars over the hash model's tokens, simple enough to be computed by hand.
 
 `even` allows even tokens. `3:A B` lets the first three tokens free and forces those after them,
-with which it ends; `3:A B …` goes on freely. `slow` is compiled when the test says so.
+with which it ends; `3:A B …` goes on freely. `slow` is compiled when the test says so. Their tokens
+have no text, so that they are spelled as they are; see `test_jumps.py` for ones that have.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 import numpy as np
@@ -45,8 +47,14 @@ class _Even:
     def accept(self, token: int) -> bool:
         return token % 2 == 0
 
+    def rollback(self, count: int) -> None:
+        pass
+
     def fast_forward(self) -> list[int]:
         return []
+
+    def spell(self, tokens: Sequence[int]) -> list[int]:
+        return list(tokens)
 
 
 class _Forced:
@@ -71,5 +79,11 @@ class _Forced:
         self._taken += 1
         return True
 
+    def rollback(self, count: int) -> None:
+        self._taken -= count
+
     def fast_forward(self) -> list[int]:
         return self._forced[self._taken - self._free :] if self._taken >= self._free else []
+
+    def spell(self, tokens: Sequence[int]) -> list[int]:
+        return list(tokens)

@@ -58,11 +58,12 @@ class GrammarCompiler:
         Args:
             text: in llguidance's serialized form.
 
-        The future raises GrammarError for a grammar that is wrong or too large. It is done already
-        where the grammar is kept.
+        The future raises GrammarError for a grammar that is wrong or too large, and that is kept
+        like a grammar; anything else that it raises may not happen again, and is tried again. It is
+        done already where the grammar is kept.
         """
         compiled = self._kept.get(text)
-        if compiled is None:
+        if compiled is None or _failed_by_chance(compiled):
             compiled = self._kept[text] = self._pool.submit(self._compile, text)
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
@@ -71,10 +72,15 @@ class GrammarCompiler:
         grammar: Future[Grammar] = Future()
 
         def copy(done: Future[LLMatcher]) -> None:
-            if error := done.exception():
+            # Nobody else hears of what a callback raises, and the request would wait for ever.
+            try:
+                matcher = done.result().deep_copy()
+                tables = self._load()
+                grammar.set_result(Grammar(matcher, tables.tokenizer, tables.eos))
+            except Exception as error:
                 grammar.set_exception(error)
-            else:
-                grammar.set_result(Grammar(done.result().deep_copy(), self._load().eos))
+            except BaseException as error:  # a panic in llguidance is no Exception
+                grammar.set_exception(RuntimeError(f"llguidance failed: {error}"))
 
         compiled.add_done_callback(copy)
         return grammar
@@ -117,6 +123,12 @@ class GrammarCompiler:
             if self._tables is None:
                 self._tables = _load_tables(self._model_dir, self.vocab_size, self._eos_token_ids)
             return self._tables
+
+
+def _failed_by_chance(compiled: Future[LLMatcher]) -> bool:
+    if not compiled.done():
+        return False
+    return compiled.cancelled() or not isinstance(compiled.exception(), GrammarError | None)
 
 
 def _problem(matcher: LLMatcher) -> str:

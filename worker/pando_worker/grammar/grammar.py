@@ -1,10 +1,10 @@
 """`Grammar`: how far one request has come in the grammar that its output follows."""
 
 import logging
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 import numpy as np
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLTokenizer
 from numpy.typing import NDArray
 
 log = logging.getLogger("pando.worker.grammar")
@@ -13,8 +13,9 @@ log = logging.getLogger("pando.worker.grammar")
 class Grammar:
     """Owned by one request; for `n` outputs compile the text once more, which copies."""
 
-    def __init__(self, matcher: LLMatcher, eos_token_ids: Set[int]) -> None:
+    def __init__(self, matcher: LLMatcher, tokenizer: LLTokenizer, eos_token_ids: Set[int]) -> None:
         self._matcher = matcher
+        self._tokenizer = tokenizer
         # An end-of-sequence token is counted here: the matcher counts only some of them, and so
         # would roll back one token too many or too few.
         self._eos = eos_token_ids
@@ -64,9 +65,31 @@ class Grammar:
         These are the tokens that the tokenizer makes of the forced text behind the last accepted
         token. The last of them are left out where a token of the vocabulary would take in some of
         the text that may follow, so with them the output is tokenized as if it had been given as a
-        whole. One exception changes how white space is split, never the text: a tokenizer that
-        looks ahead may cut a run of it otherwise once it sees the word behind.
+        whole, but for the border to that last accepted token, for which there is `spell`. One
+        exception changes how white space is split, never the text: a tokenizer that looks ahead may
+        cut a run of it otherwise once it sees the word behind.
 
         Nothing is accepted by this.
         """
         return [] if self.is_finished else self._matcher.compute_ff_tokens()
+
+    def spell(self, tokens: Sequence[int]) -> list[int]:
+        """The tokenizer's own tokens of the text of these, as a text by itself.
+
+        These as they are where they are no text: a special token is among them, or they begin or
+        end within a character.
+        """
+        given, tokenizer = list(tokens), self._tokenizer
+        if any(map(tokenizer.is_special_token, given)):
+            return given
+        text = tokenizer.decode_bytes(given)
+        spelled = tokenizer.tokenize_bytes(text) if _is_utf8(text) else given
+        return spelled if tokenizer.decode_bytes(spelled) == text else given
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

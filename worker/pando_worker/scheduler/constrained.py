@@ -1,8 +1,10 @@
 """Requests whose output follows a grammar: masks before sampling, and tokens that need none.
 
 Where a grammar leaves no choice for several tokens (an object's next key, say), they are taken
-without sampling and run like a chunk of prompt: jump-forward. That starts one token after it was
-noticed, since with overlap that one is being sampled already; without, it must be the same.
+without sampling and run like a chunk of prompt: jump-forward. The token before them was sampled
+without knowing what follows, so it is cut anew together with them, as the tokenizer cuts their
+text (`n` and `ame` become `name`). Nobody has been sent it yet. With overlap a step already runs
+it: what that step samples is dropped, and its keys and values are written over.
 """
 
 from collections.abc import Sequence
@@ -35,7 +37,7 @@ class GrammarCompiler(Protocol):
         ...
 
 
-# Fewer forced tokens than this are not worth leaving the pipeline for.
+# Fewer forced tokens than this are not worth a step with a chunk in it.
 MIN_JUMP = 3
 
 
@@ -48,17 +50,22 @@ def build_mask(rows: Sequence[Row], vocab_size: int) -> Int32:
     sampled = [row.req for row in rows if row.samples]
     mask = np.full((len(sampled), -(-vocab_size // 32)), -1, dtype=np.int32)
     for words, req in zip(mask, sampled, strict=True):
-        if req.grammar is not None and req.ending is None:
+        if req.grammar is not None and req.ending is None and not req.stale:
             req.grammar.fill_mask(words)
     return mask
 
 
-def take_jump(req: Req) -> list[int]:
-    """The tokens that follow without a choice, if it was time to take them."""
-    assert req.grammar is not None
-    forced = req.grammar.fast_forward() if req.logprobs is None else []
-    if req.jumps:
-        req.jumps = False
-        return forced[: req.remaining_tokens]
-    req.jumps = len(forced) >= MIN_JUMP
-    return []
+def begin_jump(req: Req) -> list[int]:
+    """Take the last token back where others follow it without a choice, and return what to go on
+    with instead: the tokens of its text and theirs. Empty, and nothing has changed, where there is
+    no jump, or where log-probabilities of all tokens are wanted."""
+    if req.grammar is None or req.logprobs is not None:
+        return []
+    forced = req.grammar.fast_forward()
+    if len(forced) < MIN_JUMP:
+        return []
+    last = int(req.ids[req.num_known - 1])
+    tokens = req.grammar.spell([last, *forced])
+    req.grammar.rollback(1)
+    req.take_back(runs_again=tokens[0] != last)
+    return tokens

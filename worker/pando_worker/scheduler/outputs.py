@@ -5,7 +5,7 @@ import numpy as np
 from pando_worker.messages import Embedded, FinishReason, Output, TokenLogprob
 from pando_worker.runner.batch import Float32
 from pando_worker.scheduler.batching import Row
-from pando_worker.scheduler.constrained import take_jump
+from pando_worker.scheduler.constrained import begin_jump
 from pando_worker.scheduler.req import Ending, Req
 from pando_worker.scheduler.results import Result
 
@@ -33,8 +33,9 @@ def _take_token(req: Req, sampled: int, logprob: TokenLogprob | None) -> Output 
         return None
     tokens = [sampled]
     finish = _append(req, sampled)
-    if req.grammar is not None and req.ending is None and finish is None:
-        for token in take_jump(req):
+    if req.ending is None and finish is None and (jump := begin_jump(req)):
+        tokens = []
+        for token in jump:
             tokens.append(token)
             if finish := _append(req, token):
                 break

@@ -12,6 +12,7 @@ is known: `cached_len` counts what launched steps will have computed, `unseen` w
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Protocol
@@ -41,8 +42,16 @@ class Grammar(Protocol):
         """Go on by a token; False, and nothing has changed, where it is not allowed."""
         ...
 
+    def rollback(self, count: int) -> None:
+        """Take back the last accepted tokens."""
+        ...
+
     def fast_forward(self) -> list[int]:
         """The tokens that have to come next, as far as there is no choice; may be none."""
+        ...
+
+    def spell(self, tokens: Sequence[int]) -> list[int]:
+        """The tokenizer's own tokens of the text of these."""
         ...
 
 
@@ -70,11 +79,11 @@ class Req:
     priority: int = 0
     deadline: float = math.inf  # the scheduler's clock
     grammar: Grammar | None = None
-    jumps: bool = False  # the grammar forces its next tokens: they are taken without sampling
 
     cached_len: int = 0
     unseen: int = 0  # tokens that launched steps sample for it
     in_flight: int = 0  # launched steps that run a part of it
+    stale: bool = False  # the next of these to end runs a token that a jump has replaced
     cached_prompt_tokens: int | None = None  # hit when it was first admitted
     queue_seconds: float | None = None  # until it was first admitted; until it was told
     passed_over: int = 0  # later requests that were admitted while it waited
@@ -139,6 +148,18 @@ class Req:
     def append(self, token: int) -> None:
         self.ids[self.num_known] = token
         self.num_known += 1
+
+    def take_back(self, *, runs_again: bool) -> None:
+        """Forget the last known token and what a launched step samples behind it.
+
+        Args:
+            runs_again: another one takes its place. Its keys and values are then written over what
+                the launched step writes, since steps run in order.
+        """
+        self.num_known -= 1
+        self.cached_len = min(self.cached_len, self.num_known + (not runs_again))
+        self.unseen = 0
+        self.stale = self.in_flight > 0
 
     @property
     def next_token(self) -> int:
