@@ -6,7 +6,9 @@ depends on the processor, on torch's build, on the model's shapes, and on who el
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -19,7 +21,7 @@ from pando_worker.cpu.library import KernelsUnavailable, load_kernels
 from pando_worker.cpu.ops import CpuOps
 from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.models.errors import UnsupportedModel
-from pando_worker.models.ops import ChosenOps, TorchOps
+from pando_worker.models.ops import ChosenOps, Ops, TorchOps
 from pando_worker.runner.batch import ForwardBatch
 
 log = logging.getLogger("pando.worker.cpu")
@@ -69,58 +71,60 @@ def choose_cpu_path(
         log.info("CPU path: torch, for there are no kernels: %s", reason)
         return plain
     threads = torch.get_num_threads()
-    fast_ops, fast = (
-        CpuOps(kernels, threads, linear_rows=0),
-        CpuAttention(kernels, pool, plain, threads),
-    )
+    fast = CpuAttention(kernels, pool, plain, threads)
+
+    def step(chosen: Ops, attention: AttentionBackend, batch: ForwardBatch) -> None:
+        ops.use(chosen)
+        run(attention, batch)
+
     rounds = FEW_ROUNDS if weight_bytes >= LARGE_BYTES else ROUNDS
-    torch_s: list[float] = []
-    kernel_s: list[float] = []
-    linear_rows = 0
+    laps = []
     for rows in ROWS:
         batch = decodes(rows)
-
-        def with_torch() -> None:
-            ops.use(TorchOps())
-            run(plain, batch)  # noqa: B023, called in this turn of the loop
-
-        def with_kernels() -> None:
-            ops.use(fast_ops)
-            fast_ops.linear_rows = rows  # noqa: B023
-            run(fast, batch)  # noqa: B023
-
-        def with_kernels_but_linear() -> None:
-            ops.use(fast_ops)
-            fast_ops.linear_rows = 0
-            run(fast, batch)  # noqa: B023
-
-        seconds = fastest([with_torch, with_kernels, with_kernels_but_linear], rounds)
-        torch_s.append(seconds[0])
-        kernel_s.append(min(seconds[1:]))
-        if seconds[1] <= RECORDED * seconds[2]:
-            linear_rows = rows
-    fast_ops.linear_rows = linear_rows
-    told = ", ".join(
-        f"{rows} rows {1e3 * a:.2f} and {1e3 * b:.2f}"
-        for rows, a, b in zip(ROWS, torch_s, kernel_s, strict=True)
-    )
-    # By ratios, so that large batches do not outvote small ones.
-    gain = sum(a / b for a, b in zip(torch_s, kernel_s, strict=True)) / len(ROWS)
-    if wanted == "auto" and gain <= 1:
-        ops.use(TorchOps())
-        log.info("CPU path: torch; a step's ms with torch and with kernels: %s", told)
-        return plain
-    ops.use(fast_ops)
+        ways = (
+            partial(step, TorchOps(), plain, batch),
+            partial(step, CpuOps(kernels, threads, linear_rows=rows), fast, batch),
+            partial(step, CpuOps(kernels, threads, linear_rows=0), fast, batch),
+        )
+        laps.append(Lap(rows, *fastest(ways, rounds)))
+    kernels_win = wanted == "on" or sum(lap.gain for lap in laps) > len(laps)
+    linear_rows = max((lap.rows for lap in laps if lap.linear_pays), default=0)
+    ops.use(CpuOps(kernels, threads, linear_rows) if kernels_win else TorchOps())
     log.info(
-        "CPU path: C++ kernels, for linear layers up to %d rows; a step's ms with torch and with"
-        " kernels: %s",
-        linear_rows,
-        told,
+        "CPU path: %s; a step's ms with torch and with kernels: %s",
+        f"C++ kernels, for linear layers up to {linear_rows} rows" if kernels_win else "torch",
+        ", ".join(map(str, laps)),
     )
-    return fast
+    return fast if kernels_win else plain
 
 
-def fastest(contestants: list[Callable[[], None]], rounds: int) -> list[float]:
+@dataclass(frozen=True, slots=True)
+class Lap:
+    """Seconds of a step of so many rows."""
+
+    rows: int
+    torch_s: float
+    all_kernels_s: float
+    without_linear_s: float  # with all kernels but that of linear layers
+
+    @property
+    def kernels_s(self) -> float:
+        return min(self.all_kernels_s, self.without_linear_s)
+
+    @property
+    def gain(self) -> float:
+        """A ratio, so that large batches do not outvote small ones."""
+        return self.torch_s / self.kernels_s
+
+    @property
+    def linear_pays(self) -> bool:
+        return self.all_kernels_s <= RECORDED * self.without_linear_s
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows {1e3 * self.torch_s:.2f} and {1e3 * self.kernels_s:.2f}"
+
+
+def fastest(contestants: Sequence[Callable[[], None]], rounds: int) -> list[float]:
     """Seconds of each one's fastest run; they run in turns, after a first run that warms up."""
     best = [float("inf")] * len(contestants)
     for contestant in contestants:
