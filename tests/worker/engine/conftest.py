@@ -1,0 +1,26 @@
+"""One thread for all models here: they are tiny, and threads only wait for each other."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+import torch
+
+from tests.worker.engine.served import Served
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with closing(Served(tmp_path_factory.mktemp("llama"), page_size=4)) as served:
+        yield served
+
+
+@pytest.fixture(params=[True, False], ids=["overlap", "no overlap"])
+def overlap(request: pytest.FixtureRequest) -> bool:
+    on: bool = request.param
+    return on

@@ -1,0 +1,94 @@
+"""What a request's output must be, worked out from transformers' logits in plain float64.
+
+Nothing of the engine is used but `uniforms`, the random number of a seed and a step.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import RepetitionPenaltyLogitsProcessor
+
+from pando_worker.messages import SamplingParams, TokenLogprob
+from pando_worker.runner.sampler import uniforms
+
+# Float32 sums differ by their order. Scores this close may change places, and the borders between
+# tokens, where a random number decides, may be off by so much.
+TIE = 2e-4
+BORDER = 5e-4
+
+
+class Model(Protocol):
+    def all_logits(self, tokens: list[int]) -> Tensor:
+        """After each of `tokens`, [len(tokens), vocab_size]."""
+        ...
+
+
+def check_output(
+    model: Model, prompt: list[int], produced: list[int], sampling: SamplingParams
+) -> None:
+    """Raises AssertionError where a token is not the one that comes after those before it."""
+    logits = model.all_logits(prompt + produced)[len(prompt) - 1 : -1].double()
+    for step, token in enumerate(produced):
+        scores = edited(logits[step], sampling, prompt, produced[:step])
+        told = f"token {step} of {produced} is {token}, for {sampling}"
+        if sampling.temperature == 0:
+            assert float(scores.max() - scores[token]) < TIE, f"{told}: not the best"
+            continue
+        weights = kept(scores, sampling)
+        below, above = weights[:token].sum(), weights[: token + 1].sum()
+        number = float(uniforms(np.array([sampling.seed]), np.array([step]))[0])
+        assert below - BORDER <= number <= above + BORDER, (
+            f"{told}: {number} is not from {below} to {above}"
+        )
+
+
+def edited(
+    logits: Tensor, sampling: SamplingParams, prompt: Sequence[int], before: Sequence[int]
+) -> Tensor:
+    """Logits of the next token, [vocab_size], as the request changes them: bias, then repetition
+    penalty by transformers, then frequency and presence, which count the output alone."""
+    scores = logits.clone()
+    for token, bias in sampling.logit_bias.items():
+        scores[token] += bias
+    if len(before) < sampling.min_new_tokens:
+        scores[list(sampling.stop_token_ids)] = -torch.inf
+    if sampling.repetition_penalty != 1:
+        had = torch.tensor([[*prompt, *before]])
+        scores = RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty)(had, scores[None])[0]
+    for token in before:
+        scores[token] -= sampling.frequency_penalty
+    for token in set(before):
+        scores[token] -= sampling.presence_penalty
+    return scores
+
+
+def kept(scores: Tensor, sampling: SamplingParams) -> Tensor:
+    """Probabilities, [vocab_size], after temperature, top-k, top-p over what that left, and min-p:
+    of the tokens in order, most likely first, each of these keeps the first few."""
+    weights = (scores / sampling.temperature).softmax(-1)
+    ordered, order = weights.sort(descending=True)
+    count = sampling.top_k or len(order)
+    held = ordered[:count].cumsum(-1)
+    count = min(count, 1 + int((held < sampling.top_p * held[-1]).sum()))
+    count = min(count, int((ordered >= sampling.min_p * ordered[0]).sum()))
+    left = torch.zeros_like(weights)
+    left[order[:count]] = ordered[:count]
+    return left / left.sum()
+
+
+def check_logprobs(
+    model: Model, tokens: list[int], first: int, found: Sequence[TokenLogprob], top: int
+) -> None:
+    """Raises AssertionError unless `found` are those of `tokens` from position `first` on, each
+    under the model's own distribution, with the `top` most likely ones of its position."""
+    assert len(found) == len(tokens) - first, f"{len(found)} are told of {len(tokens) - first}"
+    truth = model.all_logits(tokens)[first - 1 : -1].double().log_softmax(-1)
+    for row, token, one in zip(truth, tokens[first:], found, strict=True):
+        assert abs(one.logprob - float(row[token])) < TIE
+        assert len(one.top_ids) == len(one.top_logprobs) == top
+        told = torch.tensor(one.top_logprobs, dtype=torch.float64)
+        torch.testing.assert_close(told, row.topk(top).values, atol=TIE, rtol=0)
+        torch.testing.assert_close(told, row[one.top_ids], atol=TIE, rtol=0)
