@@ -6,11 +6,13 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.memory.kv_pool import TokenToKVPool
+from pando_worker.memory.page_allocator import Pages
 from pando_worker.runner.batch import ForwardBatch
 from tests.worker.model.test_attention import Case, brute_force, rows_of
 
@@ -49,8 +51,13 @@ def assert_brute_force(
     batch: ForwardBatch,
     slots: list[Tensor],
     atol: float = 1e-2,
+    window_slots: list[Tensor] | None = None,
 ) -> None:
-    """Cached keys are in the pool, the new ones come with the step; all else is not finite."""
+    """Cached keys are in the pool, the new ones come with the step; all else is not finite.
+
+    Args:
+        window_slots: as `slots` for the layers that release pages; -1 where they did
+    """
     torch.manual_seed(0)
     count, device = len(pool.k[0]), pool.k[0].device
     new = torch.from_numpy(batch.out_slots)
@@ -59,10 +66,13 @@ def assert_brute_force(
         whole_v = torch.randn(count, layer.kv_heads, layer.v_head_dim).bfloat16()
         for part in (pool.k[layer.index], pool.v[layer.index]):
             part.copy_(torch.full(part.shape, torch.nan))
-        cached = torch.unique(torch.cat(slots))
-        cached = cached[~torch.isin(cached, new)]
-        stored = (x[cached].to(device) for x in (whole_k, whole_v))
-        pool.store(layer.index, cached.to(device), *stored)
+        cached = at = torch.cat(slots)
+        if layer.index in pool.windowed:
+            assert window_slots
+            at = torch.cat(window_slots)
+        known = ~torch.isin(cached, new) & (at >= 0)
+        stored = (x[cached[known]].to(device) for x in (whole_k, whole_v))
+        pool.store(layer.index, at[known].to(device), *stored)
         q = torch.randn(len(new), layer.heads, layer.head_dim).bfloat16()
         new_k, new_v = whole_k[new].to(device), whole_v[new].to(device)
         out = attention.forward(q.to(device), new_k, new_v, layer).cpu()
@@ -71,6 +81,36 @@ def assert_brute_force(
             brute_force(row, whole_k[own], whole_v[own], on_cpu(layer)) for row, own in rows
         ]
         torch.testing.assert_close(out.double(), torch.cat(expected), atol=atol, rtol=atol)
+
+
+def with_windows(batch: ForwardBatch, window: int, window_of: Pages) -> ForwardBatch:
+    """The batch for a pool whose layers with windows up to this release the pages behind it.
+
+    Args:
+        window_of: [num_pages], the window page of each page
+    """
+    size, cached = batch.page_size, batch.seq_lens - batch.extend_lens
+    numbers = np.arange(batch.page_table.shape[1])[None]
+    is_seen = numbers >= (np.maximum(cached + 1 - window, 0) // size)[:, None]
+    is_seen &= numbers < (-(-batch.seq_lens // size))[:, None]
+    pages, offsets = batch.out_slots // size, batch.out_slots % size
+    return replace(
+        batch,
+        window_table=np.where(is_seen, window_of[batch.page_table], -1).astype(np.int32),
+        window_slots=window_of[pages].astype(np.int64) * size + offsets,
+    )
+
+
+def window_slots_of(batch: ForwardBatch) -> list[Tensor]:
+    """Of each row's tokens, in order; -1 where they are released."""
+    assert batch.window_table is not None
+    found = []
+    for table, length in zip(batch.window_table, batch.seq_lens.tolist(), strict=True):
+        at = np.arange(length)
+        pages = table[at // batch.page_size].astype(np.int64)
+        slots = np.where(pages < 0, -1, pages * batch.page_size + at % batch.page_size)
+        found.append(torch.from_numpy(slots))
+    return found
 
 
 def on_cpu(layer: AttentionLayer) -> AttentionLayer:
@@ -91,7 +131,21 @@ def pool_for(
     page_size: int,
     dtype: torch.dtype,
     device: torch.device = CPU,
+    window: int = 0,
 ) -> TokenToKVPool:
-    """With a page more than the rows have."""
+    """With a page more than the rows have.
+
+    Args:
+        window: layers with windows up to this release pages behind it
+    """
     pages = max(int(own.max()) for own in slots) // page_size + 1
-    return TokenToKVPool(layers, (pages + 1) * page_size, dtype, device)
+    windowed = frozenset(layer.index for layer in layers if layer.window and layer.window <= window)
+    return TokenToKVPool(
+        layers,
+        pages * page_size,
+        dtype,
+        device,
+        windowed=windowed,
+        window_slots=pages * page_size if windowed else 0,
+        spare_slots=page_size,
+    )

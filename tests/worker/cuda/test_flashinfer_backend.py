@@ -2,6 +2,7 @@
 
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 
@@ -24,6 +25,8 @@ from tests.worker.cuda.attention_cases import (
     layers_of,
     pool_for,
     share,
+    window_slots_of,
+    with_windows,
 )
 from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
 from tests.worker.model.test_attention import case
@@ -43,6 +46,36 @@ def test_attention_equals_brute_force(kinds: list[dict[str, Any]], page_size: in
     for each in made:
         attention.plan(each.batch)
         assert_brute_force(attention, pool, each.batch, each.slots)
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_layers_that_release_pages_behind_their_window_read_and_write_their_own(
+    page_size: int,
+) -> None:
+    for rows in BATCHES:
+        made = case(rows, page_size)
+        pool = pool_for(layers_of(KINDS), made.slots, page_size, torch.bfloat16, window=7)
+        assert len(pool.windowed) == 3
+        window_of = np.random.default_rng(1).permutation(len(pool.k[0]) // page_size - 1)
+        batch = with_windows(made.batch, 7, window_of.astype(np.int32))
+        attention = FlashinferAttention(pool, page_size, torch.bfloat16, 4096, LIBRARY)
+        attention.plan(batch)
+        slots = window_slots_of(batch)
+        assert_brute_force(attention, pool, batch, made.slots, window_slots=slots)
+
+
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_fixed_decodes_of_layers_that_release_pages_equal_brute_force(page_size: int) -> None:
+    made = case(DECODES, page_size)
+    pool = pool_for(layers_of(KINDS), made.slots, page_size, torch.bfloat16, window=7)
+    last = len(pool.k[0]) // page_size - 1
+    window_of = np.random.default_rng(1).permutation(last).astype(np.int32)
+    attention = FlashinferAttention(pool, page_size, torch.bfloat16, 4096, LIBRARY)
+    fixed = FlashinferGraphs(attention, most_rows=8, context_length=1024).at(8)
+    whole = padded(with_windows(made.batch, 7, window_of), 8, page=last, window_page=last)
+    fixed.plan(whole)
+    slots = [*made.slots, *torch.split(torch.from_numpy(whole.out_slots[-2:]), 1)]
+    assert_brute_force(fixed, pool, whole, slots, window_slots=window_slots_of(whole))
 
 
 def test_fp8_keys_and_values_are_read_as_they_were_rounded() -> None:

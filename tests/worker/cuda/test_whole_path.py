@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from pando_worker.attention.flashinfer_calls import Library
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cuda.ops import CudaOps
-from pando_worker.memory.kv_pool import TokenToKVPool
+from pando_worker.memory.kv_pool import TokenToKVPool, windowed_layers
 from pando_worker.models.config import read_config
 from pando_worker.models.dummy import fill_at_random
 from pando_worker.models.layers.causal_lm import CausalLM
@@ -24,6 +25,7 @@ from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.runner.batch import ForwardBatch
 from pando_worker.runner.cuda_graph import CudaGraphRunner
 from pando_worker.runner.future_tokens import FutureTokens
+from tests.worker.cuda.attention_cases import with_windows
 from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
 from tests.worker.cuda.test_cuda_graph import repeat
 from tests.worker.model.checkpoints import Reference, prompt
@@ -41,6 +43,7 @@ class Way:
 
     directory: Path
     ops: Ops
+    releases: bool = False  # layers with windows have a pool of their own
 
     def __post_init__(self) -> None:
         config = read_config(self.directory)
@@ -48,8 +51,17 @@ class Way:
         assert isinstance(model, CausalLM)
         fill_at_random(model, CPU)
         self.model = model
-        slots = (PAGES + 1) * PAGE_SIZE
-        self.pool = TokenToKVPool(model.attention_layers, slots, torch.bfloat16, CPU)
+        layers = model.attention_layers
+        windowed = windowed_layers(layers, CONTEXT) if self.releases else frozenset()
+        self.pool = TokenToKVPool(
+            layers,
+            PAGES * PAGE_SIZE,
+            torch.bfloat16,
+            CPU,
+            windowed=windowed,
+            window_slots=PAGES * PAGE_SIZE if windowed else 0,
+            spare_slots=PAGE_SIZE,
+        )
         self.futures = FutureTokens(8, CPU)
 
     def eager(self, batch: ForwardBatch, attention: AttentionBackend) -> Tensor:
@@ -59,13 +71,23 @@ class Way:
         return hidden.float()
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "qwen3-moe", "gemma2", "gpt-oss"])
-def test_a_whole_model_gives_what_torch_gives(name: str, tmp_path: Path) -> None:
-    """Prefills, a mixed step, then decodes in graphs."""
+@pytest.mark.parametrize(
+    ("name", "releases"),
+    [
+        ("llama", False),
+        ("qwen3", False),
+        ("qwen3-moe", False),
+        ("gemma2", False),
+        ("gemma2", True),
+        ("gpt-oss", True),
+    ],
+)
+def test_a_whole_model_gives_what_torch_gives(name: str, releases: bool, tmp_path: Path) -> None:
+    """Prefills, a mixed step, then decodes in graphs; torch's layers always share one pool."""
     case = FAMILIES[name]
     fields = case.fields | {"hidden_size": 128, "head_dim": 64}
     Reference(tmp_path, config_type=case.config_type, **fields)
-    plain, fused = Way(tmp_path, TorchOps()), Way(tmp_path, CudaOps(LIBRARY))
+    plain, fused = Way(tmp_path, TorchOps()), Way(tmp_path, CudaOps(LIBRARY), releases)
     expected_by = TorchAttention(plain.pool)
     attention = FlashinferAttention(
         fused.pool, PAGE_SIZE, torch.bfloat16, 256, cast(Library, LIBRARY)
@@ -78,16 +100,20 @@ def test_a_whole_model_gives_what_torch_gives(name: str, tmp_path: Path) -> None
         sizes=[1, 4],
         page_size=PAGE_SIZE,
         padding_page=PAGES,
+        window_padding_page=PAGES if releases else None,
         capture=repeat,
     )
     pages = Pages(PAGES, PAGE_SIZE)
     rows = [Row(prompt(length, seed=length)) for length in (19, 1, 7)]
 
+    window_of = np.random.default_rng(1).permutation(PAGES).astype(np.int32)
+
     def check(batch: ForwardBatch, *, in_graph: bool) -> None:
+        own = with_windows(batch, fused.pool.window, window_of) if releases else batch
         with torch.inference_mode():
-            got = graphs.run(batch)
+            got = graphs.run(own)
             assert (got is not None) == in_graph
-            got = fused.eager(batch, attention) if got is None else got.float()
+            got = fused.eager(own, attention) if got is None else got.float()
         expected = plain.eager(batch, expected_by)
         torch.testing.assert_close(got, expected, atol=0.1 * float(expected.std()), rtol=0.05)
 

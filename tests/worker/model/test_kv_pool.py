@@ -1,6 +1,7 @@
 """The size of the KV pool, worked out by hand."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,12 @@ def test_window_layers_get_at_least_what_one_request_needs() -> None:
     # A window of 4, a chunk of 30 and two pages: 42 tokens, 2,520 bytes; the rest is 40 a token.
     assert budget(page_size=4).split(share(chunk_tokens=30, ratio=0.1)) == (0, 0)
     assert budget(page_size=4).split(share(chunk_tokens=10, ratio=0.1)) == (64, 24)
+
+
+def test_each_pool_has_its_spare_page() -> None:
+    # A page of 4 tokens takes 400 bytes of the 4,000; at 70 bytes a token, 51.4 of them are left.
+    spare = replace(budget(page_size=4), spare_pages=1)
+    assert spare.split(share()) == (48, 24)
 
 
 def test_pages_without_other_layers_are_numbers_enough_for_the_longest_request() -> None:

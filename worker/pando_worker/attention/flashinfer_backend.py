@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.backend import AttentionLayer, page_numbers
 from pando_worker.attention.flashinfer_calls import (
     WORKSPACE_BYTES,
     Appends,
@@ -74,6 +74,8 @@ class FlashinferAttention:
             FlashinferUnavailable: it is not installed or has no kernels for these layers.
         """
         self._kinds = {layer.index: Kind.of(layer) for layer in pool.layers}
+        # Layers of one kind have one window, so either all of them release pages or none does.
+        self.released = {kind: index in pool.windowed for index, kind in self._kinds.items()}
         if reason := refusal(list(self._kinds.values()), dtype):
             raise FlashinferUnavailable(reason)
         self.pool, self.library = pool, library or Library()
@@ -99,7 +101,7 @@ class FlashinferAttention:
         self._plans: dict[Kind, _Plan] = {}
         self._decodes = 0  # leading tokens of the batch
         self._shared: Tensor | None = None  # tokens that attend together; None: all, in order
-        self._slots = torch.zeros(0, dtype=self.slot_dtype, device=self.device)
+        self._slots: dict[bool, Tensor] = {}  # of new tokens, where pages are released or not
 
     @property
     def slot_dtype(self) -> torch.dtype:
@@ -112,17 +114,20 @@ class FlashinferAttention:
         decodes = len(single) if single.all() else int(single.argmin())
         self.staging.wait()
         self._decodes = decodes
-        self._slots = to_device(batch.out_slots, self.device).to(self.slot_dtype)
+        self._slots = {
+            released: to_device(page_numbers(batch, released)[1], self.device).to(self.slot_dtype)
+            for released in set(self.released.values())
+        }
         for kind in self.kinds:
             decode, extend, shared = self._calls[kind]
-            firsts = first_pages_seen(batch, kind.window)
+            firsts, released = first_pages_seen(batch, kind.window), self.released[kind]
             if prefixes and shared is not None:
                 for prefix in prefixes:
                     firsts[prefix.rows] = prefix.pages
                 shared.plan(*_of_prefixes(batch, prefixes))
             self._plans[kind] = _Plan(
-                decode=planned(decode, batch, slice(0, decodes), firsts),
-                extend=planned(extend, batch, slice(decodes, None), firsts),
+                decode=planned(decode, batch, slice(0, decodes), firsts, released),
+                extend=planned(extend, batch, slice(decodes, None), firsts, released),
                 shared=shared if prefixes else None,
             )
         if prefixes:
@@ -132,8 +137,9 @@ class FlashinferAttention:
         self.staging.mark()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
-        self.store(k, v, layer, self._slots)
-        plan, paged = self._plans[self._kinds[layer.index]], self._paged[layer.index]
+        kind = self._kinds[layer.index]
+        self.store(k, v, layer, self._slots[self.released[kind]])
+        plan, paged = self._plans[kind], self._paged[layer.index]
         sinks = self.sinks_of(layer)
         out = q.new_empty(len(q), layer.heads, layer.v_head_dim)
         lse = None
@@ -216,12 +222,18 @@ def refusal(kinds: Sequence[Kind], dtype: torch.dtype) -> str | None:
     return next((reason for kind in kinds if (reason := kind.refusal())), None)
 
 
-def planned(call: Call, batch: ForwardBatch, rows: slice, firsts: Int64) -> Call | None:
-    """`call`, for some rows of a batch, each from a page of its own on; None if there are none."""
+def planned(
+    call: Call, batch: ForwardBatch, rows: slice, firsts: Int64, released: bool
+) -> Call | None:
+    """`call`, for some rows of a batch, each from a page of its own on; None if there are none.
+
+    Args:
+        released: for layers that release pages behind their window
+    """
     extend_lens = batch.extend_lens[rows]
     if len(extend_lens) == 0:
         return None
-    call.plan(paged_rows(batch, rows, firsts), new_indptr(extend_lens))
+    call.plan(paged_rows(batch, rows, firsts, released), new_indptr(extend_lens))
     return call
 
 

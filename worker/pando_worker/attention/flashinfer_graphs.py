@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.backend import AttentionLayer, page_numbers
 from pando_worker.attention.flashinfer_backend import FlashinferAttention, planned
 from pando_worker.attention.flashinfer_calls import Call, FixedRows, Kind, Role
 from pando_worker.attention.paged_rows import first_pages_seen
@@ -73,21 +73,28 @@ class FixedDecodes:
             )
             for kind in attention.kinds
         }
-        self._slots = torch.zeros(rows, dtype=attention.slot_dtype, device=attention.device)
+        self._slots = {
+            released: torch.zeros(rows, dtype=attention.slot_dtype, device=attention.device)
+            for released in sorted(set(attention.released.values()))
+        }
 
     def plan(self, batch: ForwardBatch) -> None:
         attention = self._attention
         attention.staging.wait()
-        slots = batch.out_slots.astype(np.int32 if self._slots.dtype == torch.int32 else np.int64)
-        self._slots.copy_(pinned(slots, attention.device), non_blocking=True)
+        dtype = np.int32 if attention.slot_dtype == torch.int32 else np.int64
+        for released, fixed in self._slots.items():
+            slots = page_numbers(batch, released)[1].astype(dtype)
+            fixed.copy_(pinned(slots, attention.device), non_blocking=True)
         for kind, call in self._calls.items():
-            planned(call, batch, slice(0, self._rows), first_pages_seen(batch, kind.window))
+            firsts, released = first_pages_seen(batch, kind.window), attention.released[kind]
+            planned(call, batch, slice(0, self._rows), firsts, released)
         attention.staging.mark()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
         attention = self._attention
-        attention.store(k, v, layer, self._slots)
-        return attention.run_decodes(self._calls[attention.kind_of(layer)], q, layer)
+        kind = attention.kind_of(layer)
+        attention.store(k, v, layer, self._slots[attention.released[kind]])
+        return attention.run_decodes(self._calls[kind], q, layer)
 
 
 def _most_pages(kind: Kind, context_length: int, page_size: int) -> int:

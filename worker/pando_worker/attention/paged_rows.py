@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pando_worker.attention.backend import page_numbers
 from pando_worker.runner.batch import ForwardBatch, Int32, Int64
 
 
@@ -31,11 +32,14 @@ def first_pages_seen(batch: ForwardBatch, window: int | None) -> Int64:
     return pages
 
 
-def paged_rows(batch: ForwardBatch, rows: slice, first_pages: Int64) -> PagedRows:
+def paged_rows(
+    batch: ForwardBatch, rows: slice, first_pages: Int64, released: bool = False
+) -> PagedRows:
     """Some rows of a batch, each from one of its pages on.
 
     Args:
         first_pages: [batch]; each row has a token in that page or behind it
+        released: list the pages of the layers that release them behind their window
     """
     size = batch.page_size
     lengths, firsts = batch.seq_lens[rows].astype(np.int64), first_pages[rows]
@@ -43,7 +47,7 @@ def paged_rows(batch: ForwardBatch, rows: slice, first_pages: Int64) -> PagedRow
     listed = [
         pages[first:end]
         for pages, first, end in zip(
-            batch.page_table[rows], firsts.tolist(), ends.tolist(), strict=True
+            page_numbers(batch, released)[0][rows], firsts.tolist(), ends.tolist(), strict=True
         )
     ]
     indptr = np.zeros(len(lengths) + 1, dtype=np.int32)

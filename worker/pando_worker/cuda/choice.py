@@ -84,8 +84,14 @@ def capture_graphs(
         sizes=sizes,
         page_size=settings.page_size,
         padding_page=loaded.capacity_tokens // settings.page_size,
+        window_padding_page=_window_padding_page(loaded, settings.page_size),
         capture=CudaCapture(),
     )
+
+
+def _window_padding_page(loaded: LoadedModel, page_size: int) -> int | None:
+    pool = loaded.kv_pool
+    return pool.window_slots // page_size if pool.windowed else None
 
 
 def _not_capturable(loaded: LoadedModel) -> str | None:

@@ -56,7 +56,7 @@ class KVBudget:
     cell_bytes: int
     page_size: int
     max_total_tokens: int | None = None
-    spare_pages: int = 0  # that the pool has beyond its capacity
+    spare_pages: int = 0  # that each pool has beyond its capacity
 
     def capacity(self) -> int:
         """Tokens of the pool, a multiple of the page size.
@@ -79,17 +79,17 @@ class KVBudget:
         prefixes are known. Then the ratio tells how many there are, at least what the longest
         request has.
         """
-        assert self.spare_pages == 0
         full_bytes = self.cell_bytes - share.cell_bytes
-        tokens = int(self._pool_bytes / (full_bytes + share.ratio * share.cell_bytes))
+        pool_bytes = self._pool_bytes - self.spare_pages * self.page_size * self.cell_bytes
+        tokens = int(pool_bytes / (full_bytes + share.ratio * share.cell_bytes))
         if full_bytes == 0:
             tokens = max(tokens, share.context_length)
         tokens = self._capped(tokens)
         least = -(-share.least_tokens(self.page_size) // self.page_size) * self.page_size
         window_tokens = max(int(share.ratio * tokens), least)
-        window_tokens = min(window_tokens, self._pool_bytes // share.cell_bytes)
+        window_tokens = min(window_tokens, pool_bytes // share.cell_bytes)
         if full_bytes:
-            left = self._pool_bytes - window_tokens * share.cell_bytes
+            left = pool_bytes - window_tokens * share.cell_bytes
             tokens = min(tokens, left // full_bytes)
         tokens, window_tokens = self._whole_pages(tokens), self._whole_pages(window_tokens)
         return (tokens, window_tokens) if least <= window_tokens < tokens else (0, 0)
@@ -122,6 +122,7 @@ class TokenToKVPool:
         layers: whose keys and values these are; layer i has `index` i
         windowed: of these, by index, the ones that have `window_slots` slots, the others have all;
             `ForwardBatch.window_table` and `window_slots` are for them
+        window_slots: without spare ones
         k: of each layer, [num_slots, kv_heads, head_dim]
         v: of each layer, [num_slots, kv_heads, v_head_dim]
     """
@@ -135,10 +136,18 @@ class TokenToKVPool:
         *,
         windowed: frozenset[int] = frozenset(),
         window_slots: int = 0,
+        spare_slots: int = 0,
     ) -> None:
+        """
+        Args:
+            spare_slots: that every layer has beyond the others
+        """
+
         def empty(layer: AttentionLayer, width: int) -> Tensor:
             slots = window_slots if layer.index in windowed else num_slots
-            return torch.empty((slots, layer.kv_heads, width), dtype=dtype, device=device)
+            return torch.empty(
+                (slots + spare_slots, layer.kv_heads, width), dtype=dtype, device=device
+            )
 
         assert [layer.index for layer in layers] == list(range(len(layers)))
         assert bool(windowed) == (window_slots > 0)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend
-from pando_worker.runner.batch import ForwardBatch
+from pando_worker.runner.batch import ForwardBatch, Int32
 from pando_worker.runner.future_tokens import FutureTokens
 from pando_worker.runner.transfer import pinned
 from pando_worker.runner.trial import trial_batch
@@ -82,17 +82,20 @@ class CudaGraphRunner:
         sizes: Sequence[int],
         page_size: int,
         padding_page: int,
+        window_padding_page: int | None = None,
         capture: Capture,
     ) -> None:
         """Captures all graphs.
 
         Args:
             padding_page: of the KV pool, which nobody owns
+            window_padding_page: likewise of the window layers' own pool; None where all share one
             capture: `CudaCapture`, or in tests something that repeats the calls
         """
         self.sizes = sorted(sizes)
         self._futures, self._attention = futures, attention
-        self._page_size, self._padding_page = page_size, padding_page
+        self._page_size = page_size
+        self._padding = padding_page, window_padding_page
         self._device = device
         self._ids = torch.zeros(self.sizes[-1], dtype=torch.int64, device=device)
         self._positions = torch.zeros_like(self._ids)
@@ -113,16 +116,14 @@ class CudaGraphRunner:
             return None
         size = next(size for size in self.sizes if size >= rows)
         graph = self._graphs[size]
-        self._fill(padded(batch, size, self._padding_page), graph.attention)
+        self._fill(padded(batch, size, *self._padding), graph.attention)
         graph.replay()
         return graph.logits[:rows]
 
     @torch.inference_mode()
     def _captured(self, rows: int, model: Model, capture: Capture) -> _Graph:
         attention = self._attention.at(rows)
-        size, page = self._page_size, self._padding_page
-        nobody = trial_batch(cached=0, extend=1, page_size=size, rows=rows, page=page)
-        self._fill(nobody, attention)
+        self._fill(_nobodys(rows, self._page_size, *self._padding), attention)
         ids, positions = self._ids[:rows], self._positions[:rows]
 
         def run() -> Tensor:
@@ -162,27 +163,46 @@ class CudaCapture:
         return graph.replay, result
 
 
-def padded(batch: ForwardBatch, rows: int, page: int) -> ForwardBatch:
-    """A batch of decodes with rows added, up to `rows`, that lie in the first slot of `page`.
+def _nobodys(rows: int, page_size: int, page: int, window_page: int | None) -> ForwardBatch:
+    """Decodes that all lie in the first slot of `page`, and of `window_page` if there are such."""
+    batch = trial_batch(cached=0, extend=1, page_size=page_size, rows=rows, page=page)
+    if window_page is None:
+        return batch
+    windows = trial_batch(cached=0, extend=1, page_size=page_size, rows=rows, page=window_page)
+    return replace(batch, window_table=windows.page_table, window_slots=windows.out_slots)
+
+
+def padded(
+    batch: ForwardBatch, rows: int, page: int, window_page: int | None = None
+) -> ForwardBatch:
+    """A batch of decodes with rows added, up to `rows`, that lie in the first slot of `page`, and
+    of `window_page` where the batch has window pages.
 
     What a sampler takes from a batch stays as it is.
     """
     more = rows - len(batch.seq_lens)
     if more == 0:
         return batch
-    nobody = trial_batch(cached=0, extend=1, page_size=batch.page_size, rows=more, page=page)
-    table = np.full((rows, batch.page_table.shape[1]), page, dtype=np.int32)
-    table[: len(batch.page_table)] = batch.page_table
+    assert (window_page is None) == (batch.window_table is None)
+    nobodys = _nobodys(more, batch.page_size, page, window_page)
 
     def joined(first: NDArray[Scalar], second: NDArray[Scalar]) -> NDArray[Scalar]:
         return np.concatenate((first, second))
 
-    return replace(
+    def table(first: Int32, second: Int32) -> Int32:
+        return np.concatenate((first, np.repeat(second, first.shape[1], axis=1)))
+
+    whole = replace(
         batch,
-        input_ids=joined(batch.input_ids, nobody.input_ids),
-        positions=joined(batch.positions, nobody.positions),
-        out_slots=joined(batch.out_slots, nobody.out_slots),
-        extend_lens=joined(batch.extend_lens, nobody.extend_lens),
-        seq_lens=joined(batch.seq_lens, nobody.seq_lens),
-        page_table=table,
+        input_ids=joined(batch.input_ids, nobodys.input_ids),
+        positions=joined(batch.positions, nobodys.positions),
+        out_slots=joined(batch.out_slots, nobodys.out_slots),
+        extend_lens=joined(batch.extend_lens, nobodys.extend_lens),
+        seq_lens=joined(batch.seq_lens, nobodys.seq_lens),
+        page_table=table(batch.page_table, nobodys.page_table),
     )
+    if batch.window_table is not None and nobodys.window_table is not None:
+        whole.window_table = table(batch.window_table, nobodys.window_table)
+    if batch.window_slots is not None and nobodys.window_slots is not None:
+        whole.window_slots = joined(batch.window_slots, nobodys.window_slots)
+    return whole

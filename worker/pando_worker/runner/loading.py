@@ -56,14 +56,10 @@ def _window_share(
     layers: Sequence[AttentionLayer],
     context_length: int,
     kv_dtype: torch.dtype,
-    device: torch.device,
 ) -> WindowShare | None:
     """What decides how much of the pool the window layers get; None where all layers share one."""
     windowed = windowed_layers(layers, context_length)
     if not windowed or settings.window_ratio == 1:
-        return None
-    if device.type != "cpu":
-        log.info("layers with a window share the KV pool: on CUDA, attention takes one page table")
         return None
     return WindowShare(
         cell_bytes=kv_cell_bytes((layers[index] for index in windowed), kv_dtype),
@@ -139,7 +135,7 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
     model = build_model(config, dtype, device, group, context_length, ops)
     gib = settings.memory_gib
     wanted = None if gib is None else int(gib * 2**30) // group.size
-    # A page that nobody owns, for the rows that fill up a CUDA graph.
+    # A page of each pool that nobody owns, for the rows that fill up a CUDA graph.
     spare_pages = 1 if device.type == "cuda" else 0
     budget = KVBudget(
         memory_bytes=memory_for_model(device, wanted),
@@ -150,7 +146,7 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         max_total_tokens=settings.max_total_tokens,
         spare_pages=spare_pages,
     )
-    share = _window_share(settings, model.attention_layers, context_length, kv_dtype, device)
+    share = _window_share(settings, model.attention_layers, context_length, kv_dtype)
     capacity_tokens, window_slots = _capacities(budget, share, group)
     if settings.load_format == "dummy":
         if not isinstance(model, CausalLM):
@@ -161,11 +157,12 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
     windowed = windowed_layers(model.attention_layers, context_length)
     kv_pool = TokenToKVPool(
         model.attention_layers,
-        capacity_tokens + spare_pages * settings.page_size,
+        capacity_tokens,
         kv_dtype,
         device,
         windowed=windowed if window_slots else frozenset(),
         window_slots=window_slots,
+        spare_slots=spare_pages * settings.page_size,
     )
     log.info(
         "%s loaded in %.1f s as %s; KV pool of %d tokens as %s: %s",
