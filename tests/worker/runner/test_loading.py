@@ -1,0 +1,110 @@
+"""How a model is loaded: each setting decides what it says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pando_worker.models.errors import UnsupportedModel
+from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.parallel import ParallelGroup
+from pando_worker.models.transformers_backend.model import TransformersCausalLM
+from pando_worker.runner.loading import LoadedModel, load_model
+from pando_worker.runner.model_runner import TorchModelRunner
+from pando_worker.settings import WorkerSettings
+from tests.worker.model.checkpoints import Reference
+
+# Layers, K and V, KV heads, head dim: numbers that a token has in the pool.
+CELL = 2 * 2 * 2 * 8
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Reference(tmp_path_factory.mktemp("llama")).path
+
+
+def load(model_dir: Path, **settings: Any) -> LoadedModel:
+    fields = {"model": str(model_dir), "max_total_tokens": 64, **settings}
+    return load_model(WorkerSettings.model_validate(fields), ParallelGroup())
+
+
+@pytest.mark.parametrize(
+    ("setting", "kind"),
+    [
+        ("auto", CausalLM),
+        ("pando", CausalLM),
+        ("transformers", TransformersCausalLM),
+    ],
+)
+def test_the_model_runs_by_the_code_that_was_asked_for(
+    model_dir: Path, setting: str, kind: type
+) -> None:
+    assert isinstance(load(model_dir, model_impl=setting).model, kind)
+
+
+def test_weights_and_pool_have_the_types_that_were_asked_for(model_dir: Path) -> None:
+    def dtypes(**settings: str) -> tuple[torch.dtype, torch.dtype]:
+        loaded = load(model_dir, **settings)
+        [of_weights] = {weight.dtype for weight in loaded.model.parameters()}
+        assert loaded.dtype == of_weights
+        [of_pool] = {part.dtype for part in (*loaded.kv_pool.k, *loaded.kv_pool.v)}
+        return of_weights, of_pool
+
+    assert dtypes() == (torch.float32, torch.float32)
+    assert dtypes(dtype="float16") == (torch.float16, torch.float16)
+    assert dtypes(dtype="bfloat16") == (torch.bfloat16, torch.bfloat16)
+    assert dtypes(kv_cache_dtype="bfloat16") == (torch.float32, torch.bfloat16)
+    assert dtypes(dtype="bfloat16", kv_cache_dtype="fp8_e4m3") == (
+        torch.bfloat16,
+        torch.float8_e4m3fn,
+    )
+
+
+@pytest.mark.parametrize("fraction", [0.25, 0.8])
+def test_the_pool_gets_its_fraction_of_what_the_weights_leave(
+    model_dir: Path, fraction: float
+) -> None:
+    loaded = load(
+        model_dir,
+        memory_gib=2**20 / 2**30,
+        mem_fraction_static=fraction,
+        max_total_tokens=None,
+        page_size=1,
+    )
+    weights = sum(weight.nbytes for weight in loaded.model.parameters())
+    assert loaded.weight_bytes == weights
+    assert loaded.capacity_tokens == int((2**20 - weights) * fraction) // (CELL * 4)
+    assert [len(part) for part in loaded.kv_pool.k] == [loaded.capacity_tokens] * 2
+
+
+def test_the_pool_is_capped_in_whole_pages(model_dir: Path) -> None:
+    assert load(model_dir, max_total_tokens=50, page_size=4).capacity_tokens == 48
+    assert load(model_dir, max_total_tokens=50, page_size=32).capacity_tokens == 32
+
+
+def test_the_context_is_the_models_unless_a_shorter_one_was_asked_for(model_dir: Path) -> None:
+    assert load(model_dir).context_length == 1024
+    assert load(model_dir, context_length=100).context_length == 100
+    with pytest.raises(UnsupportedModel, match="context_length 1025 exceeds the 1024 positions"):
+        load(model_dir, context_length=1025)
+
+
+def test_dummy_weights_are_not_those_of_the_files(model_dir: Path) -> None:
+    files, dummy = load(model_dir), load(model_dir, load_format="dummy")
+    for mine, theirs in zip(files.model.parameters(), dummy.model.parameters(), strict=True):
+        assert mine.shape == theirs.shape
+        assert mine.dim() == 1 or not torch.equal(mine, theirs)
+    with pytest.raises(UnsupportedModel, match="not for what runs through transformers"):
+        load(model_dir, load_format="dummy", model_impl="transformers")
+
+
+def test_the_model_has_the_threads_that_were_asked_for(model_dir: Path) -> None:
+    before = torch.get_num_threads()
+    settings = {"model": str(model_dir), "max_total_tokens": 64, "cpu_kernels": "off"}
+    try:
+        for threads in (1, 3):
+            TorchModelRunner(WorkerSettings.model_validate(settings | {"threads": threads}))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,69 @@
+"""What a scheduler is put together of: the settings that its parts are made from, and the sizes of
+a model's pools. `World` goes the same way, so most settings are shown by the tests of what they do.
+"""
+
+from pathlib import Path
+
+import pytest
+from transformers import MistralConfig
+
+from pando_worker.runner.model_runner import TorchModelRunner
+from pando_worker.scheduler.assembly import Pools, pools_of
+from pando_worker.settings import WorkerSettings
+from tests.worker.model.checkpoints import Reference
+from tests.worker.scheduler.world import World
+
+
+@pytest.mark.parametrize(("policy", "victim"), [("fifo", "a"), ("lru", "b"), ("lfu", "c")])
+def test_the_eviction_policy_is_the_one_set(policy: str, victim: str) -> None:
+    """The oldest, the least recently used and the least used are three prefixes."""
+    world = World(pages=25, page_size=4, eviction_policy=policy)
+    prompts = {name: [number] * 32 for number, name in enumerate("abc")}
+    for turn, names in enumerate(["abc", "bbcaa"]):
+        for index, name in enumerate(names):
+            world.send(f"{turn}.{index}", [*prompts[name], 9], max_new_tokens=1)
+            world.run()
+            assert world.cached[f"{turn}.{index}"] == 32 * turn
+    assert all(world.cached_len(prompt) == 32 for prompt in prompts.values())
+    world.send("new", [9] * 8, max_new_tokens=1)
+    world.run()
+    assert [name for name in "abc" if world.cached_len(prompts[name]) < 32] == [victim]
+
+
+def test_pools_are_those_of_the_model(tmp_path: Path) -> None:
+    Reference(tmp_path)  # two layers with two KV heads of 8 numbers each
+    settings = WorkerSettings(
+        model=str(tmp_path),
+        page_size=4,
+        max_total_tokens=62,
+        context_length=40,
+        host_memory_gib=10_000 / 2**30,
+        threads=1,
+        cpu_kernels="off",
+    )
+    model = TorchModelRunner(settings)
+    page_bytes = 4 * 2 * 2 * 2 * 8 * 4
+    assert pools_of(model, 4) == Pools(
+        capacity_tokens=60,
+        context_length=40,
+        host_pages=10_000 // page_bytes,
+        host_page_bytes=page_bytes,
+        copy_rate=model.host_pool.rate,
+    )
+
+
+def test_pools_of_layers_with_a_window_are_those_of_the_model(tmp_path: Path) -> None:
+    Reference(tmp_path, config_type=MistralConfig, sliding_window=6)
+    settings = WorkerSettings(
+        model=str(tmp_path),
+        page_size=4,
+        max_total_tokens=400,
+        chunked_prefill_size=16,
+        host_memory_gib=0.001,
+        threads=1,
+        cpu_kernels="off",
+    )
+    model = TorchModelRunner(settings)
+    pools = pools_of(model, 4)
+    assert (pools.window, pools.window_pages) == (6, 50)  # half as many tokens as the others
+    assert pools.host_window_pages == model.host_pool.num_window_pages > 0
