@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 import torch
 
-from tests.worker.engine.served import Served
+from tests.worker.engine.served import Served, lend_tokenizer
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -17,6 +17,14 @@ def _one_thread() -> None:
 @pytest.fixture(scope="session")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with closing(Served(tmp_path_factory.mktemp("llama"), page_size=4)) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def with_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A model of random weights whose tokens spell something, for grammars."""
+    path = tmp_path_factory.mktemp("with-tokenizer")
+    with closing(Served(path, page_size=4, vocab_size=lend_tokenizer(path))) as served:
         yield served
 
 

@@ -1,5 +1,7 @@
 """A tiny model that many worlds serve: loaded once, behind one runner."""
 
+import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from tests.worker.model.checkpoints import Reference
 from tests.worker.scheduler.world import World
 
 MAX_TOKENS = 1024
+SHIPPED = Path(__file__).parents[3] / "examples/models/pando-tiny"
 
 
 @dataclass(frozen=True)
@@ -65,3 +68,11 @@ def ask(world: World, requests: Sequence[Asked]) -> None:
             grammar=asked.grammar,
         )
         world.collect(world.scheduler.receive(command))
+
+
+def lend_tokenizer(path: Path) -> int:
+    """Copy the shipped model's tokenizer to where another model is saved; its vocab_size."""
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copy(SHIPPED / name, path)
+    size: int = json.loads((SHIPPED / "config.json").read_text())["vocab_size"]
+    return size
