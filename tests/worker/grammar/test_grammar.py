@@ -1,15 +1,19 @@
 """A grammar's state: going back, going ahead over forced text, copies, and what cannot compile."""
 
 import threading
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.grammar.errors import GrammarError
 from pando_worker.grammar.limits import MAX_GRAMMAR_CHARS
 from tests.worker.grammar.world import World
+from tests.worker.server import tokenizers_for_tests as tiny
 
 SCHEMA = {
     "type": "object",
@@ -105,6 +109,22 @@ def test_nothing_is_forced_where_the_output_may_end(world: World) -> None:
     assert grammar.fast_forward() == []
 
 
+@given(text=TEXTS)
+@settings(max_examples=30, deadline=None)
+def test_tokens_are_spelled_as_the_tokenizer_cuts_their_text(byte_level: World, text: str) -> None:
+    bytewise = {spelled: id for id, spelled in byte_level.spelled.items() if len(spelled) == 1}
+    grammar = byte_level.grammar(regex="(?s:.*)")
+    tokens = grammar.spell([bytewise[bytes([byte])] for byte in text.encode()])
+    assert tokens == byte_level.tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def test_what_is_no_text_is_left_as_it_is(byte_level: World) -> None:
+    grammar = byte_level.grammar(regex="(?s:.*)")
+    t, e, half = byte_level.id("t"), byte_level.id("e"), byte_level.id("Ã")
+    assert grammar.spell([t, half]) == [t, half]
+    assert grammar.spell([*byte_level.eos, t, e]) == [*byte_level.eos, t, e]
+
+
 def test_states_of_one_text_are_independent(world: World) -> None:
     one, other = (world.grammar(guided_choice=["ab", "ac"]) for _ in range(2))
     world.take(one, "ab")
@@ -146,6 +166,30 @@ def test_a_grammar_of_the_empty_output_is_one(world: World) -> None:
 def test_a_grammar_that_is_too_long_is_an_error_of_its_future(world: World) -> None:
     with pytest.raises(GrammarError, match="characters"):
         world.compiler.compile("x" * (MAX_GRAMMAR_CHARS + 1)).result(timeout=30)
+
+
+def test_a_failure_that_may_not_happen_again_is_not_kept(world: World, tmp_path: Path) -> None:
+    folder, away = tmp_path / "model", tmp_path / "away"
+    away.mkdir()
+    tiny.save(world.tokenizer, away)
+    with closing(GrammarCompiler(folder, world.compiler.vocab_size, world.eos)) as compiler:
+        with pytest.raises(GrammarError, match="tokenizer cannot be used"):
+            compiler.compile('start: "a"').result(timeout=30)
+        away.rename(folder)
+        assert compiler.compile('start: "a"').result(timeout=30).accept(world.id("a"))
+
+
+def test_a_failure_to_copy_a_grammar_is_an_error_of_its_future(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request would wait for ever."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError("no room for a copy")
+
+    monkeypatch.setattr("pando_worker.grammar.compiler.Grammar", fail)
+    with pytest.raises(MemoryError, match="no room"):
+        world.compiler.compile('start: "copied"').result(timeout=30)
 
 
 def test_a_grammar_is_compiled_once_and_on_another_thread(world: World) -> None:

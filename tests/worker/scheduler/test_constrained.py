@@ -103,6 +103,33 @@ def test_an_abort_while_the_grammar_is_compiled_is_answered_at_once() -> None:
     assert world.scheduler.is_idle
 
 
+@pytest.mark.parametrize("when", range(8))
+def test_an_abort_while_the_grammar_is_compiled_leaves_the_others_alone(when: int) -> None:
+    world = World(pages=24, chunked_prefill_size=8)
+    running = {"free": "", "even": "even", "forced": "3:5 6 7 8 9 …"}
+    for rid, grammar in running.items():
+        world.send(rid, range(9), max_new_tokens=12, grammar=grammar or None)
+    world.send("slow", range(9), max_new_tokens=12, grammar="slow")
+    world.send("other", range(9), max_new_tokens=12, grammar="slow")
+    for _ in range(when):
+        world.step()
+        world.check_ownership()
+    world.abort("slow")
+    world.step()
+    assert world.finish["slow"] is FinishReason.ABORT
+    for future in world.grammars.slow:  # that of the aborted request too
+        future.set_result(world.grammars.compile("even").result())
+    while not world.scheduler.is_idle:
+        world.step()
+        world.check_ownership()
+    forced = [*expected_tokens(range(9), 3), 5, 6, 7, 8, 9]
+    forced += expected_tokens([*range(9), *forced], 4)
+    evens = even_tokens(list(range(9)), 12)
+    free = expected_tokens(range(9), 12)
+    given = {"free": free, "even": evens, "forced": forced, "slow": [], "other": evens}
+    assert world.tokens == given
+
+
 def test_grammars_and_free_requests_in_one_crowd_get_what_they_get_alone() -> None:
     world = World(pages=40, page_size=2, chunked_prefill_size=16, max_running=5)
     expected: dict[str, list[int]] = {}

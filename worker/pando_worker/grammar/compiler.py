@@ -58,12 +58,11 @@ class GrammarCompiler:
         Args:
             text: in llguidance's serialized form.
 
-        The future raises GrammarError for a grammar that is wrong or too large, and that is kept
-        like a grammar; anything else that it raises may not happen again, and is tried again. It is
-        done already where the grammar is kept.
+        The future raises GrammarError for a grammar that is wrong or too large. It is done already
+        where the grammar is kept. What failed is not kept: it may have been the disk.
         """
         compiled = self._kept.get(text)
-        if compiled is None or _failed_by_chance(compiled):
+        if compiled is None or _has_failed(compiled):
             compiled = self._kept[text] = self._pool.submit(self._compile, text)
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
@@ -125,10 +124,8 @@ class GrammarCompiler:
             return self._tables
 
 
-def _failed_by_chance(compiled: Future[LLMatcher]) -> bool:
-    if not compiled.done():
-        return False
-    return compiled.cancelled() or not isinstance(compiled.exception(), GrammarError | None)
+def _has_failed(compiled: Future[LLMatcher]) -> bool:
+    return compiled.done() and (compiled.cancelled() or compiled.exception() is not None)
 
 
 def _problem(matcher: LLMatcher) -> str:

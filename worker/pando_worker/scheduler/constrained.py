@@ -67,5 +67,5 @@ def begin_jump(req: Req) -> list[int]:
     last = int(req.ids[req.num_known - 1])
     tokens = req.grammar.spell([last, *forced])
     req.grammar.rollback(1)
-    req.take_back(runs_again=tokens[0] != last)
+    req.take_back()
     return tokens

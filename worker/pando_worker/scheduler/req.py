@@ -149,15 +149,14 @@ class Req:
         self.ids[self.num_known] = token
         self.num_known += 1
 
-    def take_back(self, *, runs_again: bool) -> None:
-        """Forget the last known token and what a launched step samples behind it.
+    def take_back(self) -> None:
+        """Forget the last known token, and what a launched step may sample behind it.
 
-        Args:
-            runs_again: another one takes its place. Its keys and values are then written over what
-                the launched step writes, since steps run in order.
+        What takes its place is run; its keys and values are written over those that the launched
+        step writes, since steps run in order.
         """
         self.num_known -= 1
-        self.cached_len = min(self.cached_len, self.num_known + (not runs_again))
+        self.cached_len = min(self.cached_len, self.num_known)
         self.unseen = 0
         self.stale = self.in_flight > 0
 
