@@ -19,7 +19,7 @@ import numpy as np
 
 from pando_worker.memory.tree_node import NO_MARKS, Marks, Tokens
 
-MAX_PENDING = 1024
+MAX_PENDING = 256
 NEVER = -(2**62)
 _GOLDEN, _FIRST, _SECOND, _S27, _S30, _S31 = (
     np.uint64(number)
@@ -76,7 +76,7 @@ class GhostList:
     def asked(self, marks: Marks) -> int:
         """Tokens of these blocks that were evicted and not yet asked for; they are forgotten."""
         self._take_in()
-        places = marks & self._last_bits
+        places = (marks & self._last_bits).view(np.int64)  # of which numpy makes no copy
         earliest = self._evicted - self._capacity
         found = (self._marks[places] == marks) & (self._evicted_at[places] >= earliest)
         self._evicted_at[places[found]] = NEVER
@@ -91,7 +91,7 @@ class GhostList:
             return
         marks = np.concatenate(self._pending)
         self._pending.clear()
-        places = marks & self._last_bits
+        places = (marks & self._last_bits).view(np.int64)  # of which numpy makes no copy
         self._marks[places] = marks
         self._evicted_at[places] = np.arange(self._evicted, self._evicted + len(marks))
         self._evicted += len(marks)
