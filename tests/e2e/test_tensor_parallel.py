@@ -1,12 +1,16 @@
 """Workers whose model is shared by several processes."""
 
 import asyncio
+import shutil
+from pathlib import Path
 
 import aiohttp
 import psutil
 import pytest
+from transformers import Gemma3TextConfig
 
-from tests.worker.server.worker_process import WorkerProcess
+from tests.worker.model.checkpoints import Reference, prompt
+from tests.worker.server.worker_process import MODEL, WorkerProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -38,6 +42,58 @@ async def test_ranks_together_give_the_tokens_of_one() -> None:
         ) as worker:
             found.append(await answers(worker.url))
     assert found[0] == found[1]
+
+
+def gemma(directory: Path) -> Reference:
+    """With a window in every other layer, and the shipped model's tokenizer."""
+    reference = Reference(
+        directory,
+        config_type=Gemma3TextConfig,
+        vocab_size=3072,
+        head_dim=16,
+        sliding_window=9,
+        layer_types=["sliding_attention", "full_attention"],
+    )
+    for file in MODEL.glob("*token*.json"):
+        shutil.copy(file, directory)
+    return reference
+
+
+async def test_ranks_release_pages_behind_windows_and_give_the_tokens_of_transformers(
+    tmp_path: Path,
+) -> None:
+    """In a pool for a few requests: the other rank, too, writes where released pages were, and
+    takes pages back from its host memory."""
+    reference = gemma(tmp_path)
+    with WorkerProcess.start(
+        stand_in=False,
+        model=str(tmp_path),
+        tensor_parallel_size=2,
+        threads=2,
+        page_size=4,
+        chunked_prefill_size=16,
+        max_total_tokens=160,
+        host_memory_gib=0.001,
+    ) as worker:
+        assert "1 layers with windows up to 9 hold 80 tokens" in worker.log
+        async with aiohttp.ClientSession(worker.url) as http:
+
+            async def ask(tokens: list[int]) -> list[int]:
+                sampling = {"max_new_tokens": 12, "temperature": 0, "ignore_eos": True}
+                body = {"input_ids": tokens, "sampling_params": sampling}
+                async with http.post("/generate", json=body) as answer:
+                    assert answer.status == 200, await answer.text()
+                    found: list[int] = (await answer.json())["output_ids"]
+                    return found
+
+            turns = [prompt(40 + seed, seed=seed) for seed in range(5)]
+            for _ in range(2):
+                outputs = await asyncio.gather(*map(ask, turns))
+                assert outputs == [reference.greedy(tokens, 12) for tokens in turns]
+                turns = [[*tokens, *out] for tokens, out in zip(turns, outputs, strict=True)]
+            async with http.get("/metrics") as metrics:
+                loaded = [line for line in (await metrics.text()).splitlines() if "loaded" in line]
+    assert float(loaded[-1].split()[-1]) > 0, loaded
 
 
 async def test_a_rank_that_dies_ends_the_worker_and_says_so() -> None:
