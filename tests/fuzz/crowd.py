@@ -11,7 +11,9 @@ from torch import Tensor
 from transformers import AutoTokenizer, RepetitionPenaltyLogitsProcessor
 
 from pando_worker.grammar.compiler import GrammarCompiler
+from pando_worker.grammar.grammar import Grammar
 from pando_worker.runner.sampler import uniforms
+from pando_worker.scheduler.constrained import MIN_JUMP
 from pando_worker.server.constraints import grammar_of
 from tests.fuzz.models import SHIPPED, VOCAB
 
@@ -102,6 +104,7 @@ class Truth:
         self._grammars = grammars
         self._tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
         self.ties = 0
+        self.jumps = 0  # that begin with another token than was sampled
 
     def check(self, model: Any, asked: Asked, produced: list[int], ended_by_stop: bool) -> None:
         """Raises AssertionError where a token is not the right one, given those before it."""
@@ -110,40 +113,61 @@ class Truth:
             logits = model(ids).logits[0, len(asked.prompt) - 1 : -1].double()
         text = asked.grammar
         grammar = None if text is None else self._grammars.compile(text).result()
-        for step, token in enumerate(produced):
+        step = 0
+        while step < len(produced):
             scores = self._edited(logits[step], asked, produced[:step])
-            if grammar is not None:
-                mask = np.full(VOCAB // 32, -1, dtype=np.int32)
-                grammar.fill_mask(mask)
-                allowed = np.unpackbits(mask.view(np.uint8), bitorder="little").astype(bool)
-                scores[torch.from_numpy(~allowed)] = -torch.inf
-                assert grammar.accept(token), f"{asked.rid}: {token} at {step} is not allowed"
-                if int(allowed.sum()) == 1:
-                    continue  # forced, whatever the draw
             try:
-                if asked.sampling.get("temperature"):
-                    self._check_draw(scores, token, asked.sampling["seed"], step)
+                if grammar is None:
+                    assert self._is_right(scores, produced[step], asked, step)
+                    step += 1
                 else:
-                    self._check_best(scores, token)
+                    step += self._follow(grammar, scores, produced, asked, step)
             except AssertionError as error:
                 raise AssertionError(f"token {step} of {produced}: {error}; {asked}") from None
         self._check_end(asked, produced, ended_by_stop)
 
-    def _check_best(self, scores: Tensor, token: int) -> None:
-        gap = float(scores.max() - scores[token])
-        assert gap <= TIE, f"{token} is {gap:.2g} below {int(scores.argmax())}"
-        self.ties += gap > 0
+    def _follow(
+        self, grammar: Grammar, scores: Tensor, produced: list[int], asked: Asked, step: int
+    ) -> int:
+        """Go on in the grammar as the output does. Returns by how many tokens: by one that is
+        right, or by those of the text that it forces."""
+        mask = np.full(VOCAB // 32, -1, dtype=np.int32)
+        grammar.fill_mask(mask)
+        allowed = np.unpackbits(mask.view(np.uint8), bitorder="little").astype(bool)
+        scores[torch.from_numpy(~allowed)] = -torch.inf
+        is_forced = int(allowed.sum()) == 1  # whatever the draw
+        left = produced[step:]
+        for token in np.flatnonzero(allowed).tolist():
+            if not (is_forced or self._is_right(scores, token, asked, step)):
+                continue
+            assert grammar.accept(token)
+            forced = grammar.fast_forward()
+            grammar.rollback(1)
+            new = [token]
+            if len(forced) >= MIN_JUMP and step + 1 < asked.max_new_tokens:
+                text = self._tokenizer.decode([token, *forced])
+                new = self._tokenizer.encode(text, add_special_tokens=False)[: len(left)]
+                self.jumps += new[0] != token
+            if left[: len(new)] == new:
+                assert all(map(grammar.accept, new))
+                return len(new)
+        raise AssertionError("no token that is right begins so")
 
-    def _check_draw(self, scores: Tensor, token: int, seed: int, step: int) -> None:
-        """The token at which the probabilities, added up in order, pass the draw."""
+    def _is_right(self, scores: Tensor, token: int, asked: Asked, step: int) -> bool:
+        """Whether it is the best, or the one at which the probabilities, added up in order, pass
+        the draw."""
+        if not asked.sampling.get("temperature"):
+            gap = float(scores.max() - scores[token])
+            self.ties += 0 < gap <= TIE
+            return gap <= TIE
         upto = scores.softmax(0).cumsum(0)
-        [draw] = uniforms(np.array([seed]), np.array([step])).tolist()
-        below = float(upto[token - 1]) if token else 0.0
-        assert scores[token] > -torch.inf, f"{token} is forbidden"
-        assert below - BORDER <= draw <= float(upto[token]) + BORDER, (
-            f"{draw:.6f} is not {token}, from {below:.6f} to {float(upto[token]):.6f}"
-        )
-        self.ties += not below <= draw <= float(upto[token])
+        seeds, steps = np.array([asked.sampling["seed"]]), np.array([step])
+        [draw] = uniforms(seeds, steps).tolist()
+        below, above = float(upto[token - 1]) if token else 0.0, float(upto[token])
+        if scores[token] == -torch.inf or not below - BORDER <= draw <= above + BORDER:
+            return False
+        self.ties += not below <= draw <= above
+        return True
 
     def _check_end(self, asked: Asked, produced: list[int], ended_by_stop: bool) -> None:
         if not ended_by_stop:

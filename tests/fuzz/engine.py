@@ -194,7 +194,9 @@ def main(minutes: float, seed: int) -> None:
             now = time.monotonic()
             if now - shown > 60 or now >= end:
                 shown = now
-                click.echo(f"next seed {seed}: {tally}, {truth.ties} near ties")
+                click.echo(
+                    f"next seed {seed}: {tally}, {truth.ties} near ties, {truth.jumps} jumps recut"
+                )
             if now >= end:
                 break
     sys.exit(0)
