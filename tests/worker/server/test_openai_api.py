@@ -211,7 +211,7 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"prompt": [5, 3072]}, "prompt", "3072"),
     ({"prompt": [2**31]}, "prompt[0]", "2147483648"),
     ({"prompt": [-1]}, "prompt[0]", "greater than or equal to 0"),
-    ({"prompt": "\ud800"}, None, "Unicode"),
+    ({"prompt": "\ud800"}, "prompt", "Unicode"),
     ({"prompt": {"a": 1}}, "prompt", "string"),
     ({"prompt": "word " * 2000}, "prompt", str(CONTEXT)),
     ({"model": None}, "model", "string"),
@@ -231,23 +231,31 @@ async def test_bad_values_are_named(
 
 
 @pytest.mark.parametrize(
-    ("fields", "param"),
+    ("fields", "param", "words"),
     [
-        ({"messages": []}, "messages"),
-        ({"messages": [{"content": "no role"}]}, "messages[0].role"),
-        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ({"messages": []}, "messages", "at least 1"),
+        ({"messages": [{"content": "no role"}]}, "messages[0].role", "required"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "is 5"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
             "messages[0].content",
+            "type 'image_url'",
         ),
-        ({"messages": [{"role": "user", "content": "x", "name": "\ud800"}]}, None),
-        ({"top_logprobs": 1}, "top_logprobs"),
-        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
-        ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs"),
+        (
+            {"messages": [{"role": "user", "content": ["x"]}]},
+            "messages[0].content",
+            "{type: 'text', text: ...}",
+        ),
+        ({"messages": [{"role": "user", "content": "\ud800"}]}, "messages", "Unicode"),
+        ({"messages": [{"role": "user", "content": "x", "name": "\ud800"}]}, None, ""),
+        ({"top_logprobs": 1}, "top_logprobs", "logprobs: true"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "20"),
+        ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs", "set here"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs", "set here"),
     ],
 )
 async def test_bad_chats_are_named(
-    http: aiohttp.ClientSession, fields: dict[str, Any], param: str | None
+    http: aiohttp.ClientSession, fields: dict[str, Any], param: str | None, words: str
 ) -> None:
     body = {"model": MODEL_NAME, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
     async with http.post("/v1/chat/completions", json=body | fields) as answer:
@@ -255,7 +263,9 @@ async def test_bad_chats_are_named(
             assert answer.status == 200
             return
         assert answer.status == 400
-        assert (await answer.json())["error"]["param"] == param
+        error = (await answer.json())["error"]
+        assert error["param"] == param
+        assert words in error["message"]
 
 
 async def test_prompt_beyond_the_context_has_openais_code(http: aiohttp.ClientSession) -> None:
@@ -286,15 +296,29 @@ async def test_unknown_and_neutral_fields_are_tolerated(client: openai.AsyncOpen
 
 
 @pytest.mark.parametrize(
-    "body", [b"{", b"[]", b'"x"', b"", b"\xff", b"[" * 20_000, b'{"model": 1e999999}'],
-    ids=["cut", "list", "string", "empty", "not utf-8", "deep", "huge number"],
-)  # fmt: skip
-async def test_what_is_not_a_json_object_is_a_400(http: aiohttp.ClientSession, body: bytes) -> None:
+    ("body", "words"),
+    [
+        (b"{", "JSON"),
+        (b"[]", "JSON object"),
+        (b'"x"', "JSON object"),
+        (b"", "JSON object"),
+        (b"\xff", "Unicode"),
+        (b"[" * 20_000, "nested too deeply"),
+        (b'{"model": 1e999999}', "model"),
+        (b'{"model": ' + b"9" * 5000 + b"}", "digits"),
+    ],
+    ids=["cut", "list", "string", "empty", "not utf-8", "deep", "huge number", "long number"],
+)
+async def test_what_is_not_a_json_object_is_a_400(
+    http: aiohttp.ClientSession, body: bytes, words: str
+) -> None:
     async with http.post(
         "/v1/completions", data=body, headers={"content-type": "application/json"}
     ) as answer:
         assert answer.status == 400
-        assert (await answer.json())["error"]["type"] == "invalid_request_error"
+        error = (await answer.json())["error"]
+        assert error["type"] == "invalid_request_error"
+        assert words in error["message"]
 
 
 async def test_a_chat_nested_too_deeply_is_a_400(http: aiohttp.ClientSession) -> None:

@@ -50,6 +50,9 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
             message = f"there is no {what}"
         case 405:
             message = f"{what} is not a method of this path"
+        case 400:  # what its reader of JSON gives up on
+            message = "the request body cannot be read: it is nested too deeply, or has a number"
+            message += " of too many digits, or is not Unicode"
         case _:
             message = str(error.detail)
     response = error_response(ApiError(error.status_code, message))

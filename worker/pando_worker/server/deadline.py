@@ -18,6 +18,7 @@ def remaining_s(request: Request, limit_s: float | None) -> float | None:
     """
     allowed_s = limit_s
     if (header := request.headers.get(HEADER)) is not None:
+        header = header.strip()  # blanks behind a header's value are not part of it
         if not _MILLISECONDS.fullmatch(header):
             raise bad_request(f"{HEADER} is {header[:40]!r}, no count of milliseconds", HEADER)
         allowed_s = min(int(header) / 1000, limit_s or float("inf"))

@@ -43,9 +43,9 @@ def refuse_far_too_long(text: str, room: Room, encode: Encode) -> None:
         counted += len(encode(text[start : start + PIECE_CHARS]))
         if counted > 2 * room.tokens:
             raise bad_request(
-                f"this model's context has {room.tokens} tokens, but the prompt alone has"
-                f" {len(text)} characters, and their first {start + PIECE_CHARS} have about"
-                f" {counted} tokens",
+                f"{len(text)} characters of text are far too long: at most {room.tokens} tokens are"
+                f" possible here, and the first {start + PIECE_CHARS} characters alone have about"
+                f" {counted}",
                 room.param,
                 "context_length_exceeded",
             )

@@ -27,7 +27,10 @@ INLINE_CHARS = 8192
 it would hold up every stream."""
 
 _THREADS = 2
-_OWN_TEMPLATE_ARGUMENTS = inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters
+_OWN_TEMPLATE_ARGUMENTS = {
+    "messages",
+    *inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters,
+}
 """What is not the template's but its caller's to say: the template itself, for one."""
 
 
@@ -78,7 +81,7 @@ class Tokenizer:
                 "messages",
             )
         kwargs = template_kwargs or {}
-        if reserved := sorted(_OWN_TEMPLATE_ARGUMENTS.keys() & kwargs.keys()):
+        if reserved := sorted(_OWN_TEMPLATE_ARGUMENTS & kwargs.keys()):
             raise bad_request(f"{reserved[0]!r} cannot be set here", "chat_template_kwargs")
 
         def render_and_encode() -> Prompt:
@@ -109,7 +112,8 @@ class Tokenizer:
         try:
             num_bytes = len(text.encode())
         except UnicodeEncodeError as error:
-            raise bad_request(f"the prompt is not valid Unicode: {error.reason}") from error
+            param = room.param if room else None
+            raise bad_request(f"the prompt is not valid Unicode: {error.reason}", param) from error
 
         def encode(part: str, special: bool = add_special_tokens) -> list[int]:
             return list(self._backend.encode(part, add_special_tokens=special).ids)

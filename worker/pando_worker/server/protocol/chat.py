@@ -33,7 +33,7 @@ class ChatMessage(BaseModel):
                     texts.append(text)
                 case {"type": str(kind)} if kind != "text":
                     raise PydanticCustomError(
-                        "content", "has a part of type {kind!r}; this worker reads text only",
+                        "content", "has a part of type '{kind}'; this worker reads text only",
                         {"kind": kind[:64]},
                     )  # fmt: skip
                 case _:
