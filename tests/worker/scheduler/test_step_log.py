@@ -31,8 +31,7 @@ def test_the_log_says_every_so_many_steps_what_was_done(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = world.scheduler.stats().steps_total
-    step_log = StepLog(9)
-    step_log.update(world.scheduler.stats(), now=10.0)
+    step_log = StepLog(9, world.scheduler.stats(), now=10.0)
     send_four(world)
     steps = []
     for now in (13.0, 14.5):
@@ -56,7 +55,7 @@ def test_the_log_says_every_so_many_steps_what_was_done(
 def test_no_steps_between_two_lines_means_no_line(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    step_log = StepLog(0)
+    step_log = StepLog(0, world.scheduler.stats(), now=0.0)
     send_four(world)
     while not world.scheduler.is_idle:
         world.step()

@@ -117,7 +117,7 @@ class _Loop:
         assert parent is not None, "the scheduler is a child process of the HTTP process"
         self._parent = parent
         self._profile = profile
-        self._log = StepLog(log_every_steps)
+        self._log = StepLog(log_every_steps, scheduler.stats(), time.monotonic())
         self._stats: Stats | None = None
         self._stats_at = 0.0
 

@@ -8,22 +8,20 @@ log = logging.getLogger("pando.worker.scheduler")
 
 
 class StepLog:
-    def __init__(self, every: int) -> None:
+    def __init__(self, every: int, stats: Stats, now: float) -> None:
         """
         Args:
             every: steps between two lines; 0 for none.
+            stats: the state before the first step, and when that was, in seconds.
         """
         self._every = every
-        self._last: tuple[float, Stats] | None = None
+        self._last, self._last_at = stats, now
 
     def update(self, stats: Stats, now: float) -> None:
         """Look at the state after some step; `now` in seconds."""
-        if self._last is None:
-            self._last = now, stats
-        before, last = self._last
+        last, seconds = self._last, now - self._last_at
         if self._every == 0 or stats.steps_total - last.steps_total < self._every:
             return
-        seconds = now - before
         prompt = stats.prompt_tokens_total - last.prompt_tokens_total
         cached = stats.cached_prompt_tokens_total - last.cached_prompt_tokens_total
         output = stats.output_tokens_total - last.output_tokens_total
@@ -38,4 +36,4 @@ class StepLog:
             prompt,
             output / seconds if seconds > 0 else 0.0,
         )
-        self._last = now, stats
+        self._last, self._last_at = stats, now
