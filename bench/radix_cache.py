@@ -118,9 +118,9 @@ one of 16 system prompts of 1,024 tokens. Times are totals of the run, but for t
 The lists pay for every leaf of the tree at each eviction, Pando only for those that go. So the
 ratio grows with the leaves in the tree, and falls with those evicted at once:
 
-- Among thousands of leaves, room for the 16 to 4,096 tokens of a step costs about 20 to 600 times less
-  with `lru`; a run of chats, all its evictions together, about 40 times less. There the goal of 20
-  holds. `fifo` keeps a heap and is under it at 4,096 tokens.
+- Among thousands of leaves, room for the 16 to 4,096 tokens of a step costs about 20 to 600 times
+  less with `lru`; a run of chats, all its evictions together, about 40 times less. There the goal
+  of 20 holds. `fifo` keeps a heap and is under it at 4,096 tokens.
 - Long documents make fewer leaves, and there is little to collect: with 3 % of them among chats it
   is about 15, and where a million tokens are 40 documents the two designs cost the same, 10 µs a
   step.
