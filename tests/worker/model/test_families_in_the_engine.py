@@ -1,47 +1,25 @@
 """Every family of models through scheduler, pools, cache and sampler: the tokens of transformers,
 in a pool so small that requests are retracted and start over, and released behind windows."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
+from torch import Tensor
 
-from pando_worker.runner.model_runner import TorchModelRunner
-from pando_worker.runner.threaded import ThreadedRunner
-from pando_worker.scheduler.assembly import pools_of
-from pando_worker.settings import WorkerSettings
-from tests.worker.model.checkpoints import Reference, prompt
+from pando_worker.messages import LogprobsWanted, TokenLogprob
+from tests.worker.model.checkpoints import SHAPE, Reference, prompt
 from tests.worker.model.conftest import References
-from tests.worker.scheduler.world import World
+from tests.worker.model.engine import PAGE_SIZE, engine
 
-PAGES, PAGE_SIZE = 14, 4
-
-
-def engine(model: Path, context_length: int | None, pages: int = PAGES, **changes: Any) -> World:
-    settings = WorkerSettings(
-        model=str(model),
-        page_size=PAGE_SIZE,
-        max_total_tokens=pages * PAGE_SIZE,
-        context_length=context_length,
-        threads=1,
-        cpu_kernels=changes.pop("cpu_kernels", "off"),
-        chunked_prefill_size=8,
-        **changes,
-    )
-    runner = TorchModelRunner(settings)
-    for tensor in (*runner.kv_pool.k, *runner.kv_pool.v):
-        tensor[PAGE_SIZE:] = torch.nan  # what nobody stored; a trial has used the first page
-    policy = {name: changes[name] for name in ("host_write",) if name in changes}
-    return World(
-        page_size=PAGE_SIZE,
-        chunked_prefill_size=8,
-        new_token_ratio=0.01,
-        watermark=0,
-        runner=ThreadedRunner(runner),
-        pools=pools_of(runner, PAGE_SIZE),
-        **policy,
-    )
+HIT = [
+    "llama",
+    "mistral, window",
+    "qwen3, windows",
+    "phi3, long context",
+    "mixtral",
+    "gemma2",
+    "gemma3",
+    "gpt-oss",
+]
 
 
 def test_retracted_requests_get_the_tokens_of_transformers(family: Reference) -> None:
@@ -115,3 +93,41 @@ def test_tokens_are_right_where_window_pages_come_back_from_the_host(
         turns[number] = [*tokens, *world.tokens[f"{rid}"], 7]
     assert any(batch.window_loads for batch in world.batches)
     assert world.kv.host_loaded_tokens > 0
+
+
+def distributions(found: list[TokenLogprob]) -> Tensor:
+    """Log-probabilities of the whole vocabulary, float64 [len(found), vocab_size]; put together
+    again to 1, for as float32 they are so only nearly."""
+    ids = torch.tensor([one.top_ids for one in found])
+    told = torch.tensor([one.top_logprobs for one in found], dtype=torch.float64)
+    return torch.empty_like(told).scatter_(1, ids, told).log_softmax(-1)
+
+
+def assert_same_distributions(found: Tensor, expected: Tensor) -> None:
+    assert float((found - expected).abs().max()) < 2e-4
+    assert float((expected.exp() * (expected - found)).sum(-1).max()) < 1e-8
+
+
+@pytest.mark.parametrize("name", HIT)
+def test_a_cache_hit_does_not_change_what_kernels_and_tapes_compute(
+    reference_of: References, name: str
+) -> None:
+    """The whole vocabulary's log-probabilities, of the end of a prompt and of what follows it in
+    decode steps, without a hit and with hits of two lengths."""
+    family = reference_of(name)
+    world = engine(family.path, family.context_length, 60, cpu_kernels="on")
+    tokens, top = prompt(30, seed=1), SHAPE["vocab_size"]
+    told = {}
+    for hit in (0, 12, 20):  # in whole pages, and before what is scored
+        rid = f"after {hit}"
+        wanted = LogprobsWanted(top=top, prompt_start=hit + 2)
+        world.send(rid, tokens, max_new_tokens=9, logprobs=wanted)
+        world.run()
+        assert world.cached[rid] == hit
+        told[hit] = distributions([*world.prompt_logprobs[rid], *world.logprobs[rid]])
+    output = world.tokens["after 0"]
+    truth = family.all_logits([*tokens, *output])[:-1].double().log_softmax(-1)
+    for hit, found in told.items():
+        assert world.tokens[f"after {hit}"] == output
+        assert_same_distributions(found, told[0][-len(found) :])
+        assert_same_distributions(found, truth[-len(found) :])
