@@ -125,7 +125,7 @@ class WorkerSettings(BaseSettings):
             gt=0,
             le=1,
             description="tokens that layers with a sliding window hold, as a share of the KV pool's"
-            " (more if one request needs them); 1 keeps all layers in one pool",
+            " and of the host's (more if one request needs them); 1 keeps all layers in one pool",
         ),
     ] = 0.5
     max_running_requests: Annotated[
