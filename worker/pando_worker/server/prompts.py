@@ -33,16 +33,16 @@ def fitting(service: Service, prompt: list[int], room: Room, *, output: int) -> 
         prompt = prompt[-room.keep_last :]
     if not prompt:
         raise bad_request("the prompt has no tokens", param)
-    if max(prompt) >= service.model.vocab_size:
-        raise bad_request(
-            f"token id {max(prompt)} is not below the vocabulary's size {service.model.vocab_size}",
-            param,
-        )
     if len(prompt) + min(output, 1) > limit:
         raise bad_request(
             f"this model's context has {limit} tokens, but the prompt alone has {len(prompt)}",
             param,
             "context_length_exceeded",
+        )
+    if (highest := max(prompt)) >= service.model.vocab_size:
+        raise bad_request(
+            f"token id {highest} is not below the vocabulary's size {service.model.vocab_size}",
+            param,
         )
     return prompt
 
