@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.runner.cuda_graph import CudaGraphRunner
+from pando_worker.scheduler.assembly import pools_of
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.families import FAMILIES
 from tests.worker.model.paged import Paged, Row
@@ -103,12 +104,13 @@ def test_the_engines_greedy_tokens_are_the_best_ones(
     family: Reference, way: str, overlap: bool
 ) -> None:
     """Each is, given those before it, within rounding of what float32 holds best: mixed batches,
-    chunks, cache hits, tokens that are not known when their step is launched."""
-    model = paged(family, way, max_running_requests=8)
+    chunks, cache hits, tokens that are not known when their step is launched, and pages that are
+    released behind windows."""
+    model = paged(family, way, max_running_requests=8, chunked_prefill_size=32)
     world = World(
-        pages=256,
         page_size=16,
         runner=model.runner,
+        pools=pools_of(model.runner, 16),
         overlap_schedule=overlap,
         chunked_prefill_size=32,
     )
