@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pando_worker.memory.host_windows import HostWindows
 from pando_worker.memory.page_allocator import Pages
 from pando_worker.memory.window_pages import WindowPages
 from pando_worker.memory.window_sight import WindowMemory, WindowSight
@@ -112,3 +113,51 @@ def test_a_lost_window_page_is_noticed_when_idle() -> None:
 def test_too_few_for_one_window_are_refused() -> None:
     with pytest.raises(ValueError, match="3 window pages of 4 tokens do not hold a window of 8"):
         sight_of(8, 4, pages=3)
+
+
+def held_by_the_host() -> tuple[WindowPages, HostWindows]:
+    """A device with room for six window pages, and a host that has those of three pages."""
+    device = window_pages(6, 12)
+    host = HostWindows(3, 20, device)
+    device.grow(numbers(0, 1, 2))
+    device.unpin(numbers(0, 1, 2))
+    host.store(numbers(10, 11, 12), numbers(0, 1, 2))
+    stores, loads = host.take_copies()
+    assert stores is not None
+    assert loads is None
+    assert sorted(stores.device.tolist()) == sorted(device.window_of[[0, 1, 2]].tolist())
+    device.drop(numbers(0, 1, 2))
+    return device, host
+
+
+def test_what_a_load_will_read_is_not_stored_over_on_the_host() -> None:
+    device, host = held_by_the_host()
+    host.hold(numbers(10, 11))
+    device.grow(numbers(3, 4))
+    device.unpin(numbers(3, 4))
+    host.store(numbers(13, 14), numbers(3, 4))  # there is room for one: the last is kept
+    assert host.kept.has(numbers(10, 11, 12, 13, 14)).tolist() == [True, True, False, False, True]
+    device.grow(numbers(5, 6))
+    host.load(numbers(5, 6), numbers(10, 11))
+    stores, loads = host.take_copies()
+    assert stores is not None
+    assert loads is not None
+    assert sorted(loads.host.tolist()) == sorted(host.kept.window_of[[10, 11]].tolist())
+    assert not set(stores.host.tolist()) & set(loads.host.tolist())
+    assert host.kept.num_pinned == 0
+    assert host.kept.num_lost == 0
+
+
+def test_copies_to_window_pages_that_are_released_before_they_run_are_dropped() -> None:
+    device, host = held_by_the_host()
+    device.grow(numbers(7))
+    host.hold(numbers(10))
+    host.load(numbers(7), numbers(10))
+    device.unpin(numbers(7))
+    device.drop(numbers(7))
+    device.grow(numbers(8))
+    device.unpin(numbers(8))
+    host.kept.drop(numbers(11))
+    host.store(numbers(15), numbers(8))
+    host.kept.drop(numbers(15))
+    assert host.take_copies() == (None, None)
