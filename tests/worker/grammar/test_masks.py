@@ -5,11 +5,13 @@ import random
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 import regex  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pando_worker.grammar.masks import MaskThreads
 from tests.worker.grammar.world import World
 
 TEXTS = st.text(alphabet='ab t\n"é世🙂', max_size=6)
@@ -127,6 +129,47 @@ def test_outputs_drawn_under_the_masks_follow_the_json_schema(
                 break
             said += byte_level.spelled[token]
     assert complete >= 2
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_masks_that_threads_fill_are_the_same(byte_level: World, count: int) -> None:
+    texts = ["", "the", "fox", "a", '{"na']
+    constraints: list[dict[str, Any]] = [
+        {"guided_json": SCHEMAS[1]},
+        {"regex": "(the |a )*fox"},
+        {"response_format": {"type": "json_object"}},
+    ]
+    grammars = [byte_level.grammar(**constraints[index % 3]) for index in range(count)]
+    for index, grammar in enumerate(grammars):
+        for byte in texts[index % 5].encode():
+            grammar.accept(byte_level.id(chr(byte)))
+    rows = list(range(0, 2 * count, 2))
+    masks = np.full((2 * count, -(-byte_level.compiler.vocab_size // 32)), -1, dtype=np.int32)
+    alone = masks.copy()
+    MaskThreads(2).fill(list(zip(grammars, rows, strict=True)), masks)
+    for grammar, row in zip(grammars, rows, strict=True):
+        grammar.fill_mask(alone[row])
+    assert np.array_equal(masks, alone)
+
+
+def test_a_grammar_that_fails_allows_nothing_and_fails_alone(byte_level: World) -> None:
+    """Every beginning of its text is ambiguous in as many ways as there are rules."""
+    rules = "\n".join(f'r{i}: "a" r{i} | "a"' for i in range(2100))
+    failing = byte_level.compiler.compile(
+        f"start: A A A A ({' | '.join(f'r{i}' for i in range(2100))})\nA: /[ab]/\n{rules}"
+    ).result(timeout=30)
+    others = [byte_level.grammar(regex="a*") for _ in range(6)]
+    grammars = [*others[:3], failing, *others[3:]]
+    words = -(-byte_level.compiler.vocab_size // 32)
+    a = byte_level.id("a")
+    for _ in range(9):
+        masks = np.full((len(grammars), words), -1, dtype=np.int32)
+        MaskThreads(2).fill([(grammar, row) for row, grammar in enumerate(grammars)], masks)
+        for grammar in grammars:
+            grammar.accept(a)
+    allowed = masks[:, a // 32] >> a % 32 & 1
+    assert allowed.tolist() == [1, 1, 1, 0, 1, 1, 1]
+    assert not masks[3].any()
 
 
 def test_ids_without_a_token_and_special_tokens_are_never_allowed(world: World) -> None:

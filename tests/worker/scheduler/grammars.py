@@ -37,6 +37,10 @@ class GrammarsForTests:
             future.set_exception(GrammarError(f"no such grammar: {text}"))
         return future
 
+    def fill_masks(self, grammars: Sequence[tuple[Grammar, int]], mask: NDArray[np.int32]) -> None:
+        for grammar, row in grammars:
+            grammar.fill_mask(mask[row])
+
 
 class _Even:
     is_finished = False

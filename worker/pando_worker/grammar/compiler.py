@@ -6,7 +6,7 @@ microseconds and shares what the grammar has worked out so far.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pando_worker.grammar.errors import GrammarError
 from pando_worker.grammar.grammar import Grammar
 from pando_worker.grammar.limits import LIMITS, MAX_GRAMMAR_CHARS, compiler_threads
+from pando_worker.grammar.masks import MaskThreads
 from pando_worker.models.errors import ModelError
 
 _THREADS = 2
@@ -36,13 +37,19 @@ class GrammarCompiler:
     """Used from the scheduler's thread."""
 
     def __init__(
-        self, model_dir: Path, vocab_size: int, eos_token_ids: Iterable[int] | None = None
+        self,
+        model_dir: Path,
+        vocab_size: int,
+        eos_token_ids: Iterable[int] | None = None,
+        *,
+        mask_threads: int = 1,
     ) -> None:
         """
         Args:
             vocab_size: of the model's logits, whatever the tokenizer has.
             eos_token_ids: any of them may end an output that is complete; by default those of the
                 generation config. At least one must be below vocab_size.
+            mask_threads: that fill the masks of a batch; with 1 whoever asks fills them.
         """
         self.vocab_size = vocab_size
         self._model_dir = model_dir
@@ -51,6 +58,7 @@ class GrammarCompiler:
         self._loading = threading.Lock()
         self._kept: OrderedDict[str, Future[LLMatcher]] = OrderedDict()
         self._pool = compiler_threads(_THREADS, "grammar")
+        self._masks = MaskThreads(mask_threads)
 
     def compile(self, text: str) -> Future[Grammar]:
         """A new state at the grammar's beginning.
@@ -83,6 +91,17 @@ class GrammarCompiler:
 
         compiled.add_done_callback(copy)
         return grammar
+
+    def fill_masks(self, grammars: Sequence[tuple[object, int]], mask: NDArray[np.int32]) -> None:
+        """What each of these grammars, which are of this compiler, allows next.
+
+        Args:
+            grammars: each with its row of the mask
+            mask: [rows, ceil(vocab_size / 32)], see `Grammar.fill_mask`
+        """
+        own = [(grammar, row) for grammar, row in grammars if isinstance(grammar, Grammar)]
+        assert len(own) == len(grammars)
+        self._masks.fill(own, mask)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -14,7 +14,7 @@ class Grammar:
     """Owned by one request; for `n` outputs compile the text once more, which copies."""
 
     def __init__(self, matcher: LLMatcher, tokenizer: LLTokenizer, eos_token_ids: Set[int]) -> None:
-        self._matcher = matcher
+        self.matcher = matcher
         self._tokenizer = tokenizer
         # An end-of-sequence token is counted here: the matcher counts only some of them, and so
         # would roll back one token too many or too few.
@@ -24,7 +24,7 @@ class Grammar:
     @property
     def is_finished(self) -> bool:
         """Nothing but an end-of-sequence token may follow, or one has been accepted."""
-        return self._ended or (self._matcher.is_stopped() and not self._matcher.is_error())
+        return self._ended or (self.matcher.is_stopped() and not self.matcher.is_error())
 
     def fill_mask(self, words: NDArray[np.int32]) -> None:
         """Write which tokens may come next. Runs without the GIL.
@@ -37,9 +37,13 @@ class Grammar:
             words: [ceil(vocab_size / 32)], contiguous; token t is bit t % 32 of word t // 32. Bits
                 of ids that no token has are cleared.
         """
-        self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
-        if self._matcher.is_error():
-            log.warning("a grammar failed: %s", self._matcher.get_error())
+        self.matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        self.forbid_if_failed(words)
+
+    def forbid_if_failed(self, words: NDArray[np.int32]) -> None:
+        """Where the grammar has failed, allow nothing in this mask of it."""
+        if self.matcher.is_error():
+            log.warning("a grammar failed: %s", self.matcher.get_error())
             words[:] = 0
 
     def accept(self, token: int) -> bool:
@@ -47,17 +51,17 @@ class Grammar:
         if self._ended:
             return False
         if token in self._eos:
-            self._ended = self._matcher.is_accepting()
+            self._ended = self.matcher.is_accepting()
             return self._ended
-        return self._matcher.try_consume_tokens([token]) == 1
+        return self.matcher.try_consume_tokens([token]) == 1
 
     def rollback(self, count: int) -> None:
         """Take back the last accepted tokens, at most as many as there were."""
         if self._ended and count:
             self._ended = False
             count -= 1
-        if count and not self._matcher.rollback(count):
-            raise ValueError(f"cannot take back {count} tokens: {self._matcher.get_error()}")
+        if count and not self.matcher.rollback(count):
+            raise ValueError(f"cannot take back {count} tokens: {self.matcher.get_error()}")
 
     def fast_forward(self) -> list[int]:
         """The tokens that have to come next, as far as there is no choice; may be none.
@@ -71,7 +75,7 @@ class Grammar:
 
         Nothing is accepted by this.
         """
-        return [] if self.is_finished else self._matcher.compute_ff_tokens()
+        return [] if self.is_finished else self.matcher.compute_ff_tokens()
 
     def spell(self, tokens: Sequence[int]) -> list[int]:
         """The tokenizer's own tokens of the text of these, as a text by itself.

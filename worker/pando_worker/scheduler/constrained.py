@@ -36,6 +36,10 @@ class GrammarCompiler(Protocol):
         """A new state of the grammar."""
         ...
 
+    def fill_masks(self, grammars: Sequence[tuple[Grammar, int]], mask: Int32) -> None:
+        """Write what each of these may yield into the row of the mask that is named with it."""
+        ...
+
 
 # Fewer forced tokens than this are not worth a step with a chunk in it.
 MIN_JUMP = 3
@@ -45,13 +49,16 @@ def is_constrained(rows: Sequence[Row]) -> bool:
     return any(row.req.grammar is not None and row.samples for row in rows)
 
 
-def build_mask(rows: Sequence[Row], vocab_size: int) -> Int32:
+def build_mask(rows: Sequence[Row], grammars: GrammarCompiler) -> Int32:
     """What each row that samples may yield, [num_samples, ceil(vocab_size / 32)]."""
     sampled = [row.req for row in rows if row.samples]
-    mask = np.full((len(sampled), -(-vocab_size // 32)), -1, dtype=np.int32)
-    for words, req in zip(mask, sampled, strict=True):
-        if req.grammar is not None and req.ending is None and not req.stale:
-            req.grammar.fill_mask(words)
+    mask = np.full((len(sampled), -(-grammars.vocab_size // 32)), -1, dtype=np.int32)
+    constrained = [
+        (req.grammar, index)
+        for index, req in enumerate(sampled)
+        if req.grammar is not None and req.ending is None and not req.stale
+    ]
+    grammars.fill_masks(constrained, mask)
     return mask
 
 

@@ -142,7 +142,7 @@ class Scheduler:
             self._take_in(self.in_flight)
         self.in_flight = launched
         if launched and self._grammars and is_constrained(launched.rows):
-            launched.step.sample(build_mask(launched.rows, self._grammars.vocab_size))
+            launched.step.sample(build_mask(launched.rows, self._grammars))
         if launched and not self._settings.overlap_schedule:
             self._take_in(launched)
         if self.is_idle:
