@@ -67,3 +67,12 @@ def test_pools_of_layers_with_a_window_are_those_of_the_model(tmp_path: Path) ->
     pools = pools_of(model, 4)
     assert (pools.window, pools.window_pages) == (6, 50)  # half as many tokens as the others
     assert pools.host_window_pages == model.host_pool.num_window_pages > 0
+
+
+def test_a_request_has_the_context_of_the_model_and_no_more() -> None:
+    world = World(max_request_tokens=20)
+    world.send("longest", range(16), max_new_tokens=4)
+    world.send("longer", range(16), max_new_tokens=5)
+    world.run()
+    assert len(world.tokens["longest"]) == 4
+    assert "limit of 20 tokens" in world.rejected["longer"].message
