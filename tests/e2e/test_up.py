@@ -34,7 +34,7 @@ def assert_nothing_is_left(up: UpProcess) -> None:
 
 async def test_ctrl_c_lets_running_requests_finish_and_leaves_nothing() -> None:
     before = private_directories()
-    with UpProcess("--workers", "1") as up:
+    with UpProcess("--workers", "1", "--drain-seconds", "60") as up:
         await asyncio.to_thread(up.wait_ready)
         assert private_directories() - before
         names = Counter(process.name() for process in up.processes())
