@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,43 +123,54 @@ class Loop:
         case, scheduler = self._case, self._scheduler
         for index in range(case.batch):
             # Where requests follow each other, they do not all end in the same step.
-            self._send(self._new_tokens - index % (case.new_tokens or 1))
+            self._receive(self._request(self._new_tokens - index % (case.new_tokens or 1)))
         while scheduler.stats().running < case.batch:
-            self._step()
+            self._round()
         for _ in range(case.waiting):
-            self._send(1, self._too_long)
+            self._receive(self._request(1, self._too_long))
         for _ in range(WARM):
-            self._step()
-        found = [self._timed(self._step) for _ in range(steps)]
+            self._round()
+        found = [self._round() for _ in range(steps)]
         stats = scheduler.stats()
         assert stats.running >= case.batch - 2, stats  # the others have just come
         assert stats.running + stats.waiting == case.batch + case.waiting, stats
         return found
 
-    def _timed(self, call: Callable[[], None]) -> float:
-        started, runner = time.thread_time(), self._runner.seconds
-        call()
-        return 1000 * (time.thread_time() - started - (self._runner.seconds - runner))
+    def _round(self) -> float:
+        """A step, and a new request for each that ended in it; CPU ms."""
+        ended, ms = self._timed(self._step)
+        for _ in range(ended):
+            request = self._request(self._new_tokens)
+            ms += self._timed(partial(self._receive, request))[1]
+        return ms
 
-    def _step(self) -> None:
+    def _timed(self, call: Callable[[], int]) -> tuple[int, float]:
+        started, runner = time.thread_time(), self._runner.seconds
+        found = call()
+        return found, 1000 * (time.thread_time() - started - (self._runner.seconds - runner))
+
+    def _step(self) -> int:
+        """How many requests ended."""
+        ended = 0
         for event in self._scheduler.step():
             self._encoder.encode(event)
-            for _ in range(_num_ended(event)):
-                self._send(self._new_tokens)
+            ended += _num_ended(event)
+        return ended
 
-    def _send(self, new_tokens: int, length: int = PROMPT) -> None:
+    def _receive(self, request: Generate) -> int:
+        return sum(map(_num_ended, self._scheduler.receive(request)))
+
+    def _request(self, new_tokens: int, length: int = PROMPT) -> Generate:
         """Half of each prompt is the same for all, where they follow each other."""
         shared = PROMPT // 2 if self._case.new_tokens else 0
         own = self._rng.choices(range(VOCAB), k=min(length - shared, PROMPT))
-        prompt = [*range(shared), *own, *([0] * (length - shared - len(own)))]
-        sampling = SamplingParams(max_new_tokens=new_tokens, **self._case.sampling)
-        grammar = grammar_of(regex=self._case.regex) if self._case.regex else None
-        command = Generate(
-            rid=str(self._sent), input_ids=prompt, sampling=sampling, grammar=grammar
-        )
         self._sent += 1
-        for event in self._scheduler.receive(command):
-            _num_ended(event)
+        return Generate(
+            rid=str(self._sent),
+            input_ids=[*range(shared), *own, *([0] * (length - shared - len(own)))],
+            sampling=SamplingParams(max_new_tokens=new_tokens, **self._case.sampling),
+            grammar=grammar_of(regex=self._case.regex) if self._case.regex else None,
+        )
 
 
 def _num_ended(event: Event) -> int:

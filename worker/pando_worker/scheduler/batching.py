@@ -158,28 +158,32 @@ def _penalties(reqs: Sequence[Req]) -> Penalties | None:
     rows = [(index, req) for index, req in enumerate(reqs) if _is_penalised(req)]
     if not rows:
         return None
-    lengths = np.array([req.num_tokens for _, req in rows])
-    prompts = np.array([req.prompt_len for _, req in rows])
-    position = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     params = [req.sampling for _, req in rows]
+    lengths = [req.num_tokens for _, req in rows]
+    # These have as many items as all requests have tokens together, so each is written once.
+    tokens = np.empty(sum(lengths), dtype=np.int64)
+    is_output = np.ones(len(tokens), dtype=np.bool_)
+    start = 0
+    for (_, req), length in zip(rows, lengths, strict=True):
+        known, end = start + req.num_known, start + length
+        tokens[start:known] = req.tokens(req.num_known)
+        tokens[known:end] = -1 - req.row
+        is_output[start : start + req.prompt_len] = False
+        start = end
     return Penalties(
         samples=np.array([index for index, _ in rows], dtype=np.int64),
         presence=np.array([p.presence_penalty for p in params], dtype=np.float32),
         frequency=np.array([p.frequency_penalty for p in params], dtype=np.float32),
         repetition=np.array([p.repetition_penalty for p in params], dtype=np.float32),
-        tokens=np.concatenate([_history(req) for _, req in rows]).astype(np.int64),
+        tokens=tokens,
         token_row=np.repeat(np.arange(len(rows)), lengths),
-        is_output=position >= np.repeat(prompts, lengths),
+        is_output=is_output,
     )
 
 
 def _is_penalised(req: Req) -> bool:
     p = req.sampling
     return p.presence_penalty != 0 or p.frequency_penalty != 0 or p.repetition_penalty != 1
-
-
-def _history(req: Req) -> np.ndarray:
-    return np.concatenate((req.tokens(req.num_known), np.full(req.unseen, -1 - req.row)))
 
 
 def _scores(rows: Sequence[Row], starts: Sequence[int]) -> PromptScores | None:
