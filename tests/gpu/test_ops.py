@@ -17,8 +17,8 @@ def test_norms_equal_torch(ops: CudaOps, gpu: torch.device) -> None:
     ops_cases.check_norms(ops, gpu)
 
 
-def test_activation_equals_torch(ops: CudaOps, gpu: torch.device) -> None:
-    ops_cases.check_activation(ops, gpu)
+def test_activations_equal_torch(ops: CudaOps, gpu: torch.device) -> None:
+    ops_cases.check_activations(ops, gpu)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 5])

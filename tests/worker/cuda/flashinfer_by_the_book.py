@@ -279,9 +279,30 @@ def fused_add_rmsnorm(input: Tensor, residual: Tensor, weight: Tensor, eps: floa
     input.copy_(rmsnorm(residual, weight, eps))
 
 
+def gemma_rmsnorm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    assert input.dim() == 2 and input.dtype == weight.dtype != torch.float32
+    x = input.float()
+    scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    return (x * scale * (weight.float() + 1)).to(input.dtype)
+
+
+def gemma_fused_add_rmsnorm(
+    input: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
+) -> None:
+    assert input.shape == residual.shape
+    residual += input
+    input.copy_(gemma_rmsnorm(residual, weight, eps))
+
+
 def silu_and_mul(input: Tensor) -> Tensor:
     gate, up = input.float().chunk(2, dim=-1)
     return (torch.nn.functional.silu(gate) * up).to(input.dtype)
+
+
+def gelu_tanh_and_mul(input: Tensor) -> Tensor:
+    assert input.shape[-1] * input.dtype.itemsize % 16 == 0
+    gate, up = input.float().chunk(2, dim=-1)
+    return (torch.nn.functional.gelu(gate, approximate="tanh") * up).to(input.dtype)
 
 
 def apply_rope_with_cos_sin_cache(
@@ -325,7 +346,10 @@ class ByTheBook:
 
     rmsnorm = staticmethod(rmsnorm)
     fused_add_rmsnorm = staticmethod(fused_add_rmsnorm)
+    gemma_rmsnorm = staticmethod(gemma_rmsnorm)
+    gemma_fused_add_rmsnorm = staticmethod(gemma_fused_add_rmsnorm)
     silu_and_mul = staticmethod(silu_and_mul)
+    gelu_tanh_and_mul = staticmethod(gelu_tanh_and_mul)
     apply_rope_with_cos_sin_cache = staticmethod(apply_rope_with_cos_sin_cache)
     apply_rope_with_cos_sin_cache_inplace = staticmethod(apply_rope_with_cos_sin_cache_inplace)
 

@@ -14,24 +14,28 @@ def assert_close(got: Tensor, expected: Tensor) -> None:
 
 
 def check_norms(ops: CudaOps, device: torch.device) -> None:
-    """Of hidden states, and of heads that lie between others."""
+    """Of hidden states, and of heads that lie between others; Llama's, then Gemma's."""
     qkv = torch.randn(7, 6, 128, device=device).bfloat16()
     weight = torch.randn(128, device=device).bfloat16()
     for x in (qkv[:, 0].contiguous(), qkv, qkv[:, 2:5]):
         assert_close(ops.rms_norm(x, weight, 1e-5), PLAIN.rms_norm(x, weight, 1e-5))
+        offset = PLAIN.offset_rms_norm(x, weight, 1e-5)
+        assert_close(ops.offset_rms_norm(x, weight, 1e-5), offset)
     x, added = (torch.randn(7, 128, device=device).bfloat16() for _ in range(2))
-    expected = PLAIN.add_rms_norm(x, added, weight, 1e-5)
-    for got, want in zip(ops.add_rms_norm(x, added, weight, 1e-5), expected, strict=True):
-        assert_close(got, want)
-    wide = torch.randn(7, 128, device=device)  # Gemma's are in float32
-    torch.testing.assert_close(
-        ops.rms_norm(wide, weight.float(), 1e-5), PLAIN.rms_norm(wide, weight.float(), 1e-5)
-    )
+    for fused, plain in (
+        (ops.add_rms_norm, PLAIN.add_rms_norm),
+        (ops.add_offset_rms_norm, PLAIN.add_offset_rms_norm),
+    ):
+        expected = plain(x, added, weight, 1e-5)
+        got = fused(x.clone(), added.clone(), weight, 1e-5)
+        for each, want in zip(got, expected, strict=True):
+            assert_close(each, want)
 
 
-def check_activation(ops: CudaOps, device: torch.device) -> None:
+def check_activations(ops: CudaOps, device: torch.device) -> None:
     gate_up = torch.randn(7, 2 * 96, device=device).bfloat16()
     assert_close(ops.silu_mul(gate_up), PLAIN.silu_mul(gate_up))
+    assert_close(ops.gelu_mul(gate_up), PLAIN.gelu_mul(gate_up))
 
 
 def check_rotation(ops: CudaOps, device: torch.device, heads: int, dim: int) -> None:

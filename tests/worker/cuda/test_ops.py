@@ -20,8 +20,8 @@ def test_norms_equal_torch(ops: CudaOps) -> None:
     ops_cases.check_norms(ops, CPU)
 
 
-def test_activation_equals_torch(ops: CudaOps) -> None:
-    ops_cases.check_activation(ops, CPU)
+def test_activations_equal_torch(ops: CudaOps) -> None:
+    ops_cases.check_activations(ops, CPU)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 5])

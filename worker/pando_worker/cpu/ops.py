@@ -68,11 +68,23 @@ class CpuOps:
         )
         return x, added
 
+    def offset_rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return self.rms_norm(x, 1.0 + weight, eps)
+
+    def add_offset_rms_norm(
+        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        total = x + added
+        return total, self.offset_rms_norm(total, weight, eps)
+
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         rows, width = gate_up.shape[0], gate_up.shape[1] // 2
         out = torch.empty(rows, width)
         self._kernels.gated(gate_up.data_ptr(), out.data_ptr(), rows, width, 0, self._threads)
         return out
+
+    def gelu_mul(self, gate_up: Tensor) -> Tensor:
+        return self._plain.gelu_mul(gate_up)
 
     def angles(self, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Angles:
         return self._plain.angles(cos, sin, dtype)

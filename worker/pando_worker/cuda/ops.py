@@ -31,7 +31,10 @@ class CudaOps:
                 raise FlashinferUnavailable(f"flashinfer cannot be imported: {error}") from error
         self._rms_norm = library.rmsnorm
         self._fused_add_rms_norm = library.fused_add_rmsnorm
+        self._gemma_rms_norm = library.gemma_rmsnorm
+        self._gemma_fused_add_rms_norm = library.gemma_fused_add_rmsnorm
         self._silu_and_mul = library.silu_and_mul
+        self._gelu_tanh_and_mul = library.gelu_tanh_and_mul
         self._rope = library.apply_rope_with_cos_sin_cache
         self._rope_inplace = library.apply_rope_with_cos_sin_cache_inplace
         self._plain = TorchOps()
@@ -40,8 +43,6 @@ class CudaOps:
         return self._plain.linear(x, weight, bias)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        if x.dtype == torch.float32:  # Gemma's
-            return self._plain.rms_norm(x, weight, eps)
         normed: Tensor = self._rms_norm(x, weight, eps)
         return normed
 
@@ -51,8 +52,23 @@ class CudaOps:
         self._fused_add_rms_norm(added, x, weight, eps)  # x becomes the sum, added its norm
         return x, added
 
+    def offset_rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        # Heads that lie between others are copied: the kernel takes rows alone.
+        normed: Tensor = self._gemma_rms_norm(x.reshape(-1, x.shape[-1]), weight, eps)
+        return normed.view(x.shape)
+
+    def add_offset_rms_norm(
+        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        self._gemma_fused_add_rms_norm(added, x, weight, eps)
+        return x, added
+
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         product: Tensor = self._silu_and_mul(gate_up)
+        return product
+
+    def gelu_mul(self, gate_up: Tensor) -> Tensor:
+        product: Tensor = self._gelu_tanh_and_mul(gate_up)
         return product
 
     def angles(self, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Angles:

@@ -11,7 +11,7 @@ from pando_worker.models.layer_types import LayerType, alternating
 from pando_worker.models.layers.attention import Attention
 from pando_worker.models.layers.block import SandwichNormBlock
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.mlp import GatedMLP, gelu_mul
+from pando_worker.models.layers.mlp import GatedMLP
 from pando_worker.models.layers.offset_norm import OffsetRMSNorm
 from pando_worker.models.layers.rotary import RotaryEmbedding
 from pando_worker.models.rope import Count, Positive, Rope
@@ -69,7 +69,7 @@ def build(config: Config, build: Build) -> CausalLM:
             ),
             post_attention_layernorm=norm(),
             pre_feedforward_layernorm=norm(),
-            mlp=GatedMLP(build, config.hidden_size, config.intermediate_size, activation=gelu_mul),
+            mlp=GatedMLP(build, config.hidden_size, config.intermediate_size, gelu=True),
             post_feedforward_layernorm=norm(),
         )
 

@@ -28,8 +28,22 @@ class Ops(Protocol):
         """x + added and its norm, of [num_tokens, hidden_size], whose memory they may take."""
         ...
 
+    def offset_rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Over the last dimension, times 1 + weight, in float32; as x is."""
+        ...
+
+    def add_offset_rms_norm(
+        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """As `add_rms_norm`, with that norm."""
+        ...
+
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         """silu(gate) * up of [num_tokens, gate and up side by side]."""
+        ...
+
+    def gelu_mul(self, gate_up: Tensor) -> Tensor:
+        """As `silu_mul`, with gelu by the approximation with a hyperbolic tangent."""
         ...
 
     def angles(self, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Angles:
@@ -52,7 +66,10 @@ class ChosenOps:
         self.linear = ops.linear
         self.rms_norm = ops.rms_norm
         self.add_rms_norm = ops.add_rms_norm
+        self.offset_rms_norm = ops.offset_rms_norm
+        self.add_offset_rms_norm = ops.add_offset_rms_norm
         self.silu_mul = ops.silu_mul
+        self.gelu_mul = ops.gelu_mul
         self.angles = ops.angles
         self.rotate = ops.rotate
 
@@ -72,9 +89,22 @@ class TorchOps:
         total = x + added
         return total, self.rms_norm(total, weight, eps)
 
+    def offset_rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return self.rms_norm(x.float(), 1.0 + weight.float(), eps).type_as(x)
+
+    def add_offset_rms_norm(
+        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        total = x + added
+        return total, self.offset_rms_norm(total, weight, eps)
+
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
         return functional.silu(gate).mul_(up)
+
+    def gelu_mul(self, gate_up: Tensor) -> Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return functional.gelu(gate, approximate="tanh").mul_(up)
 
     def angles(self, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Angles:
         """Both [num_tokens, 1, dim], in `dtype`; the first half of the sines is negated."""

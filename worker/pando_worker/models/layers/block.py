@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.models.layers.attention import Attention, Rotations
 from pando_worker.models.layers.norm import RMSNorm
+from pando_worker.models.layers.offset_norm import OffsetRMSNorm
 
 
 class PreNormBlock(nn.Module):
@@ -42,12 +43,12 @@ class SandwichNormBlock(nn.Module):
     def __init__(
         self,
         *,
-        input_layernorm: nn.Module,
+        input_layernorm: OffsetRMSNorm,
         self_attn: Attention,
-        post_attention_layernorm: nn.Module,
-        pre_feedforward_layernorm: nn.Module,
+        post_attention_layernorm: OffsetRMSNorm,
+        pre_feedforward_layernorm: OffsetRMSNorm,
         mlp: nn.Module,
-        post_feedforward_layernorm: nn.Module,
+        post_feedforward_layernorm: OffsetRMSNorm,
     ) -> None:
         super().__init__()
         self.input_layernorm = input_layernorm
@@ -58,9 +59,9 @@ class SandwichNormBlock(nn.Module):
         self.post_feedforward_layernorm = post_feedforward_layernorm
 
     def forward(
-        self, x: Tensor, added: None, rotations: Rotations, attention: AttentionBackend
-    ) -> tuple[Tensor, None]:
-        attended = self.self_attn(self.input_layernorm(x), rotations, attention)
-        x = x + self.post_attention_layernorm(attended)
-        fed = self.mlp(self.pre_feedforward_layernorm(x))
-        return x + self.post_feedforward_layernorm(fed), None
+        self, x: Tensor, added: Tensor | None, rotations: Rotations, attention: AttentionBackend
+    ) -> tuple[Tensor, Tensor]:
+        x, normed = self.input_layernorm.after_sum(x, added)
+        attended = self.post_attention_layernorm(self.self_attn(normed, rotations, attention))
+        x, normed = self.pre_feedforward_layernorm.after_sum(x, attended)
+        return x, self.post_feedforward_layernorm(self.mlp(normed))

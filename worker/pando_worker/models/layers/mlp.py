@@ -1,9 +1,6 @@
 """Feed-forward layers."""
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
-from torch.nn import functional
 
 from pando_worker.models.build import Build
 from pando_worker.models.layers.linear import ColumnParallelLinear, RowParallelLinear, Rows
@@ -13,7 +10,7 @@ class GatedMLP(nn.Module):
     """SwiGLU (arXiv:2002.05202): down(silu(gate(x)) * up(x)).
 
     Args:
-        activation: of gate and up side by side, instead of silu(gate) * up
+        gelu: gelu in place of silu
         fused: gate and up are one tensor in the checkpoint, `gate_up_proj`
     """
 
@@ -25,11 +22,11 @@ class GatedMLP(nn.Module):
         *,
         bias: bool = False,
         fused: bool = False,
-        activation: Callable[[Tensor], Tensor] | None = None,
+        gelu: bool = False,
     ) -> None:
         super().__init__()
         self._ops = build.ops
-        self._activation = activation
+        self._gelu = gelu
         rows = Rows(intermediate_size, build.group.share(intermediate_size, "intermediate_size"))
         self.gate_up_proj = ColumnParallelLinear(
             build,
@@ -41,12 +38,6 @@ class GatedMLP(nn.Module):
         self.down_proj = RowParallelLinear(build, "down_proj", rows, hidden_size, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:  # [num_tokens, hidden_size]
-        activation = self._activation or self._ops.silu_mul
+        activation = self._ops.gelu_mul if self._gelu else self._ops.silu_mul
         out: Tensor = self.down_proj(activation(self.gate_up_proj(x)))
         return out
-
-
-def gelu_mul(gate_up: Tensor) -> Tensor:
-    """gelu(gate) * up by the approximation with a hyperbolic tangent, as in Gemma."""
-    gate, up = gate_up.chunk(2, dim=-1)
-    return functional.gelu(gate, approximate="tanh").mul_(up)

@@ -15,9 +15,10 @@ class OffsetRMSNorm(nn.Module):
         self._eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._ops.rms_norm(x.float(), 1.0 + self.weight.float(), self._eps).type_as(x)
+        return self._ops.offset_rms_norm(x, self.weight, self._eps)
 
     def after_sum(self, x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x + added and its norm, of [num_tokens, size]."""
-        total = x if added is None else x + added
-        return total, self(total)
+        """x + added and its norm, of [num_tokens, size]; neither may be used any more."""
+        if added is None:
+            return x, self(x)
+        return self._ops.add_offset_rms_norm(x, added, self.weight, self._eps)
