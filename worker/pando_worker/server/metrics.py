@@ -106,7 +106,7 @@ class _VllmCollector:
             ("num_requests_waiting", "Requests in the queue", stats.waiting),
             (
                 "kv_cache_usage_perc",
-                "Share of the KV pool (the fuller one, of two) that running requests hold; 1 is all",
+                "Share of the KV pool (of two, the fuller) that running requests hold; 1 is all",
                 stats.pinned_tokens / stats.capacity_tokens,
             ),
         ):
