@@ -1,6 +1,6 @@
 """What one placement costs: CPU time in Redis, and time from call to answer at a router beside it.
 
-Run: python bench/placement.py. Starts Valkeys of its own. Prompts share their first half. In
+Run: python -m bench.placement. Starts Valkeys of its own. Prompts share their first half. In
 steady trees every replica holds the shared half and one replica each whole prompt, as in a pool
 with one system prompt; scattered trees, the worst case, hold any part of any prompt.
 """

@@ -1,6 +1,6 @@
 """What should become of the tree when a replica had less of a prompt cached than it promised?
 
-Run: python bench/with_trace/tree_correction.py TRACE.jsonl.gz
+Run: python -m bench.with_trace.tree_correction TRACE.jsonl.gz
 The trace is in Mooncake's format; a Valkey of its own is started.
 
 Replays the trace in virtual time on the real placement script and, per replica, a real RadixCache
