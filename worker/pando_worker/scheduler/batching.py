@@ -138,8 +138,10 @@ def _bias(reqs: Sequence[Req]) -> LogitBias | None:
     tokens: list[int] = []
     values: list[float] = []
     for index, req in enumerate(reqs):
-        bias = req.sampling.logit_bias
-        if req.num_output < req.sampling.min_new_tokens:
+        bias, least = req.sampling.logit_bias, req.sampling.min_new_tokens
+        if not bias and not least:
+            continue  # nearly all
+        if req.num_output < least:
             bias = bias | dict.fromkeys(req.sampling.stop_token_ids, -np.inf)
         samples += [index] * len(bias)
         tokens += bias.keys()
