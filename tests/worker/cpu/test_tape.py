@@ -1,6 +1,8 @@
 """Recorded decode steps give what the model's code gives, whatever that code is made of."""
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,21 @@ def test_a_number_of_rows_that_comes_again_is_recorded_and_then_played(kernels: 
             assert played is not None
             torch.testing.assert_close(played, world.expected(batch))
     assert world.runs == 2 * 2  # to record and to prove, for each number of rows
+
+
+def test_recording_imports_no_compiler() -> None:
+    """It would take seconds, while requests run."""
+    program = (
+        "import sys, torch\n"
+        "from pando_worker.cpu.tape import Tape, _Recorder\n"
+        "ids = torch.zeros(2)\n"
+        "tape = Tape(ids, ids, ids, {}, ids)\n"
+        "with _Recorder(tape):\n"
+        "    ids + 1\n"
+        "assert len(tape.calls) == 1\n"
+        "sys.exit('torch._dynamo' in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_step_that_depends_on_values_is_not_recorded(

@@ -173,6 +173,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._tape = tape
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No compiler runs here; to be hidden from torch's would import it, which takes seconds in
+        the middle of serving."""
+        return False
+
     def __torch_dispatch__(
         self,
         func: Any,
