@@ -3,8 +3,10 @@
 Run: python -m bench.gpu_engine --model llama-3-8b --json result.json
 No weights are downloaded: models have the shapes of well-known ones and random numbers. Memory
 bandwidth and the rate of a matrix product are measured first, in the same run; every share is one
-of these. `--parts` leaves some out, so that a run fits into minutes. `--dry` runs all of it with
-tiny shapes on a CPU: it shows that this script works, and its numbers mean nothing.
+of these, and MFU one of the peak in the device's data sheet. Every number is the median of some
+rounds, after one that warms up. `--parts` leaves some out, so that a run fits into minutes. `--dry`
+runs all of it with tiny shapes on a CPU: it shows that this script works, and its numbers mean
+nothing.
 """
 
 import gc
@@ -31,9 +33,15 @@ PARTS = ("decode", "prefill", "ttft", "busy", "transformers")
 @click.option("--parts", "wanted", default=",".join(PARTS), help="some of them, by commas")
 @click.option("--dry", is_flag=True, help="tiny shapes on the CPU")
 @click.option("--set", "options", multiple=True, help="a setting of the worker, name=value")
+@click.option("--peak-tflops", type=float, help="dense peak of a device that is not known here")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="file for the result")
 def main(
-    model: str, wanted: str, dry: bool, options: tuple[str, ...], json_path: Path | None
+    model: str,
+    wanted: str,
+    dry: bool,
+    options: tuple[str, ...],
+    peak_tflops: float | None,
+    json_path: Path | None,
 ) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     chosen = [part.strip() for part in wanted.split(",")]
@@ -45,24 +53,32 @@ def main(
     settings: dict[str, Any] = dict(option.split("=", 1) for option in options)
     with tempfile.TemporaryDirectory() as directory:
         shape.save(Path(directory))
-        report = _measure(Path(directory), shape, chosen, dry, settings)
+        peak = None if peak_tflops is None else 1e12 * peak_tflops
+        report = _measure(Path(directory), shape, chosen, dry, settings, peak)
     click.echo(markdown(report))
     if json_path is not None:
         json_path.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
 
 
 def _measure(
-    directory: Path, shape: Shape, chosen: list[str], dry: bool, options: dict[str, Any]
+    directory: Path,
+    shape: Shape,
+    chosen: list[str],
+    dry: bool,
+    options: dict[str, Any],
+    peak: float | None,
 ) -> Report:
     device = torch.device("cpu" if dry else "cuda:0")
     dtype = torch.float32 if dry else torch.bfloat16
     sizes = parts.DRY if dry else parts.LARGE
-    found = ceilings.measure(device, dtype, large=not dry)
+    name = "CPU, dry run" if dry else torch.cuda.get_device_name(device)
+    peak = peak or ceilings.peak_of(name)
+    found = ceilings.measure(device, dtype, large=not dry, peak=peak)
     torch.cuda.empty_cache()
     engine = Engine(directory, device=device.type, **_settings(sizes, dry) | options)
     report = Report(
         model=shape.name,
-        device="CPU, dry run" if dry else torch.cuda.get_device_name(device),
+        device=name,
         versions=_versions(),
         path=type(engine.model.attention).__name__,
         sizes=sizes,
@@ -82,6 +98,7 @@ def _measure(
     gc.collect()
     torch.cuda.empty_cache()
     if "transformers" in chosen:
+        report.rival_attention = rival.attention()
         report.rival = rival.end_to_end(directory, shape, sizes, device, dtype)
     return report
 

@@ -1,4 +1,5 @@
-"""What the device can do at best: bytes read and numbers multiplied a second, measured."""
+"""What the device can do at best: bytes read and numbers multiplied a second, measured; and the
+peak that its maker names."""
 
 import time
 from collections.abc import Callable
@@ -10,11 +11,32 @@ import torch
 class Ceilings(msgspec.Struct, frozen=True):
     bytes_per_s: float  # the faster of reading and copying a large tensor
     flops_per_s: float  # of a large matrix product in the model's dtype
+    peak_flops_per_s: float | None = None  # of dense bfloat16, by the data sheet
 
 
-def measure(device: torch.device, dtype: torch.dtype, *, large: bool) -> Ceilings:
+# NVIDIA's data sheets, dense bfloat16, in 10^12 a second; the longest name that a device's begins
+# with.
+_PEAKS = {
+    "NVIDIA A100": 312.0,
+    "NVIDIA H100 80GB HBM3": 989.4,
+    "NVIDIA H100 PCIe": 756.0,
+    "NVIDIA H200": 989.4,
+    "NVIDIA H200 NVL": 835.5,
+}
+
+
+def peak_of(device_name: str) -> float | None:
+    """Operations a second; None for a device that is not listed."""
+    names = [name for name in _PEAKS if device_name.startswith(name)]
+    return 1e12 * _PEAKS[max(names, key=len)] if names else None
+
+
+def measure(
+    device: torch.device, dtype: torch.dtype, *, large: bool, peak: float | None = None
+) -> Ceilings:
     """
     Args:
+        peak: operations a second, of the data sheet
         large: sizes for a GPU; otherwise such that a CPU is soon done
     """
     numbers, side = (2**30, 8192) if large else (2**22, 512)
@@ -27,11 +49,12 @@ def measure(device: torch.device, dtype: torch.dtype, *, large: bool) -> Ceiling
     return Ceilings(
         bytes_per_s=max(source.nbytes / read_s, 2 * source.nbytes / copy_s),
         flops_per_s=2 * side**3 / product_s,
+        peak_flops_per_s=peak,
     )
 
 
 def fastest(device: torch.device, work: Callable[[], object], rounds: int = 10) -> float:
-    """Seconds of the fastest run."""
+    """Seconds of the fastest run: a ceiling is the best that there is."""
     work()
     best = float("inf")
     for _ in range(rounds):

@@ -1,13 +1,14 @@
 """The measurements: each is a function of an engine and gives what is reported."""
 
 import statistics
+from collections.abc import Callable
 
 import msgspec
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from bench.gpu.ceilings import Ceilings
-from bench.gpu.engine import Engine, Job, random_prompts
+from bench.gpu.engine import Engine, random_prompts
 from bench.gpu.shapes import Shape
 
 
@@ -23,7 +24,7 @@ class Sizes(msgspec.Struct, frozen=True):
     busy_batch: int
     busy_steps: int
     rival_batches: list[int]
-    rounds: int
+    rounds: int  # of each measurement, whose median counts; one more comes before, to warm up
 
 
 LARGE = Sizes(
@@ -36,7 +37,7 @@ LARGE = Sizes(
     busy_batch=64,
     busy_steps=48,
     rival_batches=[16, 64],
-    rounds=5,
+    rounds=3,
 )
 DRY = Sizes(
     batches=[1, 3],
@@ -63,7 +64,8 @@ class Prefill(msgspec.Struct, frozen=True):
     prompts: int
     prompt_tokens: int
     tokens_per_s: float
-    mfu: float  # share of the measured matrix product's rate
+    of_product: float  # share of the measured matrix product's rate
+    mfu: float | None  # share of the peak that the maker names; None where that is not known
 
 
 class FirstToken(msgspec.Struct, frozen=True):
@@ -87,6 +89,11 @@ class EndToEnd(msgspec.Struct, frozen=True):
     tokens_per_s: float  # of output
 
 
+def median(rounds: int, measure: Callable[[int], float]) -> float:
+    """Of so many rounds, told their numbers, after one that warms up: the rule for all parts."""
+    return statistics.median([measure(number) for number in range(rounds + 1)][1:])
+
+
 def decode(
     engine: Engine, shape: Shape, sizes: Sizes, ceilings: Ceilings, weight_size: int
 ) -> list[Decode]:
@@ -98,60 +105,79 @@ def decode(
     cell_bytes = shape.cell_values * engine.model.kv_pool.k[0].itemsize
     found = []
     for batch in sizes.batches:
-        prompts = random_prompts(batch, sizes.context, shape.vocab_size, seed=batch)
-        engine.run(prompts, 2)  # whatever a batch of this size does for the first time
-        engine.flush_cache()
-        job = engine.run(prompts, sizes.new_tokens)
-        engine.flush_cache()
+
+        def rate(number: int, batch: int = batch) -> float:
+            prompts = random_prompts(batch, sizes.context, shape.vocab_size, seed=number)
+            job = engine.run(prompts, sizes.new_tokens)
+            engine.flush_cache()
+            return job.decoded_per_s
+
         context = sizes.context + sizes.new_tokens / 2
         step_bytes = weight_size * shape.weights_read(batch) + batch * context * cell_bytes
         ceiling = batch * ceilings.bytes_per_s / step_bytes
-        rate = job.decoded_per_s
-        found.append(Decode(batch, rate, ceiling, rate / ceiling))
+        tokens_per_s = median(sizes.rounds, rate)
+        found.append(Decode(batch, tokens_per_s, ceiling, tokens_per_s / ceiling))
     return found
 
 
 def prefill(engine: Engine, shape: Shape, sizes: Sizes, ceilings: Ceilings) -> Prefill:
     """Prompts that arrive together, to their first tokens."""
     count, length = sizes.prefill_prompts, sizes.prefill_length
-    seconds = []
-    for seed in range(sizes.rounds + 1):
-        job = engine.run(random_prompts(count, length, shape.vocab_size, seed), 1)
-        seconds.append(job.all_started - job.sent)
+
+    def seconds(number: int) -> float:
+        job = engine.run(random_prompts(count, length, shape.vocab_size, number), 1)
         engine.flush_cache()
-    fastest = min(seconds[1:])  # the first warms up
-    flops = shape.prefill_flops(count * length, length)
-    mfu = flops / fastest / ceilings.flops_per_s
-    return Prefill(count, length, count * length / fastest, mfu)
+        return job.all_started - job.sent
+
+    took = median(sizes.rounds, seconds)
+    flops_per_s = shape.prefill_flops(count * length, length) / took
+    peak = ceilings.peak_flops_per_s
+    return Prefill(
+        prompts=count,
+        prompt_tokens=length,
+        tokens_per_s=count * length / took,
+        of_product=flops_per_s / ceilings.flops_per_s,
+        mfu=None if peak is None else flops_per_s / peak,
+    )
 
 
 def first_tokens(engine: Engine, shape: Shape, sizes: Sizes) -> list[FirstToken]:
     """Of a prompt that comes alone, parts of which are in the cache."""
     length, found = sizes.ttft_length, []
     for share in (0.0, 0.5, 0.9):
-        times, cached = [], 0
-        for seed in range(sizes.rounds + 1):
-            [prompt] = random_prompts(1, length, shape.vocab_size, seed)
+        cached: list[int] = []
+
+        def seconds(number: int, share: float = share, cached: list[int] = cached) -> float:
+            [prompt] = random_prompts(1, length, shape.vocab_size, number)
             if share:
                 engine.run([prompt[: int(share * length)]], 1)
             job = engine.run([prompt], 1)
-            times.append(job.all_started - job.sent)
-            [cached] = job.cached.values()
+            cached[:] = job.cached.values()
             engine.flush_cache()
-        milliseconds = 1000 * statistics.median(times[1:])
-        found.append(FirstToken(length, share, cached, milliseconds))
+            return job.all_started - job.sent
+
+        milliseconds = 1000 * median(sizes.rounds, seconds)
+        found.append(FirstToken(length, share, cached[0], milliseconds))
     return found
 
 
 def busy(engine: Engine, shape: Shape, sizes: Sizes) -> Busy:
     """Over decode steps under torch's profiler, which slows the host down: a lower bound."""
-    prompts = random_prompts(sizes.busy_batch, sizes.context, shape.vocab_size, seed=7)
-    job = engine.send(prompts, 2 * sizes.busy_steps + 8)
+
+    def share(number: int) -> float:
+        prompts = random_prompts(sizes.busy_batch, sizes.context, shape.vocab_size, number)
+        return _busy_share_of(engine, prompts, sizes.busy_steps)
+
+    return Busy(sizes.busy_batch, sizes.busy_steps, median(sizes.rounds, share))
+
+
+def _busy_share_of(engine: Engine, prompts: list[list[int]], steps: int) -> float:
+    job = engine.send(prompts, 2 * steps + 8)
     while not job.all_started:
         engine.step(job)
     on_gpu = engine.settings.device == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as seen:
-        for _ in range(sizes.busy_steps):
+        for _ in range(steps):
             engine.step(job)
         if on_gpu:
             torch.cuda.synchronize()
@@ -163,7 +189,7 @@ def busy(engine: Engine, shape: Shape, sizes: Sizes) -> Busy:
         for event in seen.events() or ()
         if str(event.device_type) == kind
     ]
-    return Busy(sizes.busy_batch, sizes.busy_steps, busy_share(spans))
+    return busy_share(spans)
 
 
 def busy_share(spans: list[tuple[float, float]]) -> float:
@@ -180,14 +206,13 @@ def end_to_end(engine: Engine, shape: Shape, sizes: Sizes) -> list[EndToEnd]:
     """The jobs that transformers gets, too."""
     found = []
     for batch in sizes.rival_batches:
-        jobs: list[Job] = []
-        for seed in (1, 2):
-            prompts = random_prompts(batch, sizes.context, shape.vocab_size, seed)
-            jobs.append(engine.run(prompts, sizes.new_tokens))
+
+        def seconds(number: int, batch: int = batch) -> float:
+            prompts = random_prompts(batch, sizes.context, shape.vocab_size, number)
+            job = engine.run(prompts, sizes.new_tokens)
             engine.flush_cache()
-        found.append(_outcome(batch, sizes, jobs[-1].ended - jobs[-1].sent))
+            return job.ended - job.sent
+
+        took = median(sizes.rounds, seconds)
+        found.append(EndToEnd(batch, took, batch * sizes.new_tokens / took))
     return found
-
-
-def _outcome(batch: int, sizes: Sizes, seconds: float) -> EndToEnd:
-    return EndToEnd(batch, seconds, batch * sizes.new_tokens / seconds)

@@ -19,6 +19,7 @@ class Report(msgspec.Struct, kw_only=True):
     busy: Busy | None = None
     end_to_end: list[EndToEnd] = []
     rival: list[EndToEnd] = []
+    rival_attention: str = ""
 
 
 def markdown(report: Report) -> str:
@@ -30,7 +31,8 @@ def markdown(report: Report) -> str:
         "",
         f"{versions}; attention by {report.path}. Measured ceilings: "
         f"{ceilings.bytes_per_s / 1e12:.2f} TB/s of memory, "
-        f"{ceilings.flops_per_s / 1e12:.0f} TFLOP/s of a matrix product.",
+        f"{ceilings.flops_per_s / 1e12:.0f} TFLOP/s of a matrix product. All else: medians of"
+        f" {report.sizes.rounds} rounds after one that warms up.",
     ]
     if report.decode:
         lines += ["", "| decode batch | tokens/s | ceiling | share |", "|---|---|---|---|"]
@@ -42,7 +44,8 @@ def markdown(report: Report) -> str:
         lines += [
             "",
             f"Prefill of {found.prompts} x {found.prompt_tokens} tokens:"
-            f" {found.tokens_per_s:,.0f} tokens/s, MFU {found.mfu:.0%}.",
+            f" {found.tokens_per_s:,.0f} tokens/s, {found.of_product:.0%} of the measured matrix"
+            f" product, {_mfu(found, ceilings)}.",
         ]
     if report.first_tokens:
         lines += ["", "| prompt | cached | first token, ms |", "|---|---|---|"]
@@ -55,10 +58,11 @@ def markdown(report: Report) -> str:
         lines += [
             "",
             f"Device busy in decodes of {found_busy.batch} rows: {found_busy.share:.1%}"
-            f" ({found_busy.steps} steps, under the profiler).",
+            f" ({found_busy.steps} steps a round, under the profiler).",
         ]
     if report.end_to_end:
-        header = "| batch, end to end | pando tokens/s | transformers tokens/s | ratio |"
+        name = f"transformers ({report.rival_attention})" if report.rival else "transformers"
+        header = f"| batch, end to end | pando tokens/s | {name} tokens/s | ratio |"
         lines += ["", header, "|---|---|---|---|"]
         theirs = {row.batch: row for row in report.rival}
         for row in report.end_to_end:
@@ -67,3 +71,9 @@ def markdown(report: Report) -> str:
             ratio = "" if rival is None else f"{row.tokens_per_s / rival.tokens_per_s:.2f}"
             lines.append(f"| {row.batch} | {row.tokens_per_s:,.0f} | {other}{ratio} |")
     return "\n".join(lines)
+
+
+def _mfu(found: Prefill, ceilings: Ceilings) -> str:
+    if found.mfu is None or ceilings.peak_flops_per_s is None:
+        return "MFU unknown: the device's peak is, see --peak-tflops"
+    return f"MFU {found.mfu:.0%} of a peak of {ceilings.peak_flops_per_s / 1e12:.0f} TFLOP/s"

@@ -8,7 +8,8 @@ import torch
 from click.testing import CliRunner
 
 from bench import gpu_engine
-from bench.gpu.parts import busy_share
+from bench.gpu.ceilings import peak_of
+from bench.gpu.parts import busy_share, median
 from bench.gpu.report import Report
 from bench.gpu.shapes import DRY_SHAPES, SHAPES, Shape
 from pando_worker.models.config import read_config
@@ -36,6 +37,17 @@ def test_known_sizes_come_out() -> None:
     assert llama.prefill_flops(1000, 1) == pytest.approx(2 * 6.98e9 * 1000, rel=0.01)
 
 
+def test_a_peak_is_that_of_the_longest_name() -> None:
+    assert peak_of("NVIDIA H200") == 989.4e12
+    assert peak_of("NVIDIA H200 NVL") == 835.5e12
+    assert peak_of("NVIDIA A100-SXM4-80GB") == 312e12
+    assert peak_of("CPU, dry run") is None
+
+
+def test_the_first_round_does_not_count() -> None:
+    assert median(3, [100.0, 1.0, 5.0, 2.0].__getitem__) == 2.0
+
+
 def test_time_that_is_covered_twice_counts_once() -> None:
     assert busy_share([(0, 4), (1, 2), (3, 5), (8, 10)]) == 0.7
     assert busy_share([(2, 3)]) == 1.0
@@ -50,7 +62,9 @@ def test_a_dry_run_fills_every_part_of_the_report(tmp_path: Path) -> None:
     report = msgspec.json.decode(path.read_bytes(), type=Report)
     assert [row.batch for row in report.decode] == report.sizes.batches
     assert all(row.tokens_per_s > 0 and row.ceiling > 0 for row in report.decode)
-    assert report.prefill and report.prefill.mfu > 0
+    assert report.prefill and report.prefill.of_product > 0
+    assert report.prefill.mfu is None and "MFU unknown" in done.output
+    assert "transformers (sdpa)" in done.output
     cached = [row.cached_tokens for row in report.first_tokens]
     assert cached[0] == 0 < cached[1] < cached[2]
     assert report.busy and 0 < report.busy.share <= 1
@@ -60,8 +74,8 @@ def test_a_dry_run_fills_every_part_of_the_report(tmp_path: Path) -> None:
 
 def test_parts_can_be_left_out_and_unknown_ones_are_refused() -> None:
     arguments = ["--dry", "--model", "qwen3-30b-a3b", "--parts"]
-    done = CliRunner().invoke(gpu_engine.main, [*arguments, "decode"])
+    done = CliRunner().invoke(gpu_engine.main, [*arguments, "prefill", "--peak-tflops", "2"])
     assert done.exit_code == 0, done.output
-    assert "decode batch" in done.output and "Prefill" not in done.output
+    assert "of a peak of 2 TFLOP/s" in done.output and "decode batch" not in done.output
     refused = CliRunner().invoke(gpu_engine.main, [*arguments, "dekode"])
     assert refused.exit_code == 2 and "dekode" in refused.output
