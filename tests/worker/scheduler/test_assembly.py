@@ -58,6 +58,7 @@ def test_pools_of_layers_with_a_window_are_those_of_the_model(tmp_path: Path) ->
         model=str(tmp_path),
         page_size=4,
         max_total_tokens=400,
+        window_ratio=0.25,
         chunked_prefill_size=16,
         host_memory_gib=0.001,
         threads=1,
@@ -65,8 +66,8 @@ def test_pools_of_layers_with_a_window_are_those_of_the_model(tmp_path: Path) ->
     )
     model = TorchModelRunner(settings)
     pools = pools_of(model, 4)
-    assert (pools.window, pools.window_pages) == (6, 50)  # half as many tokens as the others
-    assert pools.host_window_pages == model.host_pool.num_window_pages > 0
+    assert (pools.capacity_tokens, pools.window, pools.window_pages) == (400, 6, 25)
+    assert (pools.host_pages, pools.host_window_pages) == (4194, 1048)  # 1,024 bytes each of these
 
 
 def test_a_request_has_the_context_of_the_model_and_no_more() -> None:
