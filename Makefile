@@ -39,7 +39,7 @@ lint: .venv/installed ## ruff and mypy
 	.venv/bin/mypy fleet router worker cli tests bench
 
 bench: .venv/installed ## the benchmarks that need neither a GPU nor a server; each prints its result
-	@set -e; for name in placement radix_cache grammar cpu_engine mixed_batches; do \
+	@set -e; for name in placement radix_cache grammar cpu_engine mixed_batches scheduler_loop; do \
 		echo "== bench/$$name.py"; .venv/bin/python -m bench.$$name; done
 
 .venv/installed: pyproject.toml
