@@ -1,99 +1,152 @@
 """Workers whose model is shared by several processes."""
 
 import asyncio
-import shutil
+import re
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import psutil
 import pytest
 from transformers import Gemma3TextConfig
 
+from pando_worker.messages import SamplingParams, TokenLogprob
+from tests.worker.engine.served import lend_tokenizer
+from tests.worker.engine.truth import check_logprobs, check_output
 from tests.worker.model.checkpoints import Reference, prompt
-from tests.worker.server.worker_process import MODEL, WorkerProcess
+from tests.worker.server.worker_process import WorkerProcess, metric, until
 
 pytestmark = pytest.mark.e2e
 
-PROMPTS = ["Return the absolute value of", "The function returns", "A list is a sequence of " * 40]
+NEW_TOKENS = 24
+TOP = 2
+SAMPLING = [
+    SamplingParams(max_new_tokens=NEW_TOKENS, temperature=0),
+    SamplingParams(max_new_tokens=NEW_TOKENS, temperature=0, frequency_penalty=1.0),
+    SamplingParams(max_new_tokens=NEW_TOKENS, seed=7),
+    SamplingParams(max_new_tokens=NEW_TOKENS, seed=7, top_k=50, top_p=0.9),
+    SamplingParams(max_new_tokens=NEW_TOKENS, temperature=0),
+]
+FORCED = "(yes|no), because of (this|that), and for no other reason"
 
 
-async def answers(url: str) -> list[dict[str, object]]:
-    """Greedy and drawn, alone and together, the long prompt in chunks."""
-    async with aiohttp.ClientSession(url) as http:
-
-        async def ask(prompt: str, **sampling: object) -> dict[str, object]:
-            body = {"text": prompt, "sampling_params": {"max_new_tokens": 24, **sampling}}
-            async with http.post("/generate", json=body | {"return_logprob": True}) as answer:
-                assert answer.status == 200, await answer.text()
-                found: dict[str, object] = (await answer.json())["output_ids"]
-                return {"ids": found}
-
-        greedy = [ask(prompt, temperature=0) for prompt in PROMPTS]
-        drawn = [ask(prompt, temperature=1, seed=7) for prompt in PROMPTS]
-        constrained = [ask(PROMPTS[0], temperature=0, regex="[a-f]{12}")]
-        return await asyncio.gather(*greedy, *drawn, *constrained)
-
-
-async def test_ranks_together_give_the_tokens_of_one() -> None:
-    found = []
-    for size in (1, 2):
-        with WorkerProcess.start(
-            stand_in=False, tensor_parallel_size=size, chunked_prefill_size=64, threads=size
-        ) as worker:
-            found.append(await answers(worker.url))
-    assert found[0] == found[1]
-
-
-def gemma(directory: Path) -> Reference:
+def windowed(directory: Path) -> Reference:
     """With a window in every other layer, and the shipped model's tokenizer."""
-    reference = Reference(
+    directory.mkdir()
+    vocab_size = lend_tokenizer(directory)
+    return Reference(
         directory,
         config_type=Gemma3TextConfig,
-        vocab_size=3072,
+        vocab_size=vocab_size,
         head_dim=16,
         sliding_window=9,
         layer_types=["sliding_attention", "full_attention"],
     )
-    for file in MODEL.glob("*token*.json"):
-        shutil.copy(file, directory)
-    return reference
 
 
-async def test_ranks_release_pages_behind_windows_and_give_the_tokens_of_transformers(
-    tmp_path: Path,
+class Client:
+    def __init__(self, http: aiohttp.ClientSession) -> None:
+        self._http = http
+        self._asked = 0
+
+    async def ask(self, tokens: list[int], sampling: dict[str, Any], start: int = -1) -> Any:
+        """The native API's answer, with log-probabilities of the prompt behind `start` on."""
+        self._asked += 1
+        body = {
+            "input_ids": tokens,
+            "sampling_params": sampling | {"ignore_eos": True},
+            "return_logprob": start >= 0,
+            "logprob_start_len": start,
+            "top_logprobs_num": TOP if start >= 0 else 0,
+        }
+        async with self._http.post("/generate", json=body) as answer:
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+    async def count(self, name: str) -> float:
+        """A counter, once it has seen all that was asked."""
+
+        async def all_seen() -> bool:
+            finished = await metric(self._http, "pando_worker_finished_requests_total")
+            return finished == self._asked
+
+        await until(all_seen)
+        return await metric(self._http, f"pando_worker_{name}_total")
+
+
+def fields(sampling: SamplingParams) -> dict[str, Any]:
+    names = ("max_new_tokens", "temperature", "seed", "top_k", "top_p", "frequency_penalty")
+    return {name: getattr(sampling, name) for name in names}
+
+
+def scores(own: list[Any], top: list[Any]) -> list[TokenLogprob]:
+    return [
+        TokenLogprob(
+            logprob=logprob,
+            top_ids=[id for _, id, _ in likely],
+            top_logprobs=[value for value, _, _ in likely],
+        )
+        for (logprob, _, _), likely in zip(own, top, strict=True)
+    ]
+
+
+def check(
+    reference: Reference, tokens: list[int], start: int, asked: SamplingParams, answer: Any
 ) -> None:
-    """In a pool for a few requests: the other rank, too, writes where released pages were, and
-    takes pages back from its host memory."""
-    reference = gemma(tmp_path)
+    produced, meta = answer["output_ids"], answer["meta_info"]
+    assert len(produced) == NEW_TOKENS
+    check_output(reference, tokens, produced, asked)
+    of_prompt = scores(meta["input_token_logprobs"][1:], meta["input_top_logprobs"][1:])
+    check_logprobs(reference, tokens, start + 1, of_prompt, TOP)
+    of_output = scores(meta["output_token_logprobs"], meta["output_top_logprobs"])
+    check_logprobs(reference, tokens + produced, len(tokens), of_output, TOP)
+
+
+@pytest.mark.parametrize(("size", "crowd"), [(2, 5), (4, 3)])
+async def test_ranks_together_answer_as_transformers(tmp_path: Path, size: int, crowd: int) -> None:
+    """Two turns of conversations in a pool for two or three requests: they retract each other,
+    release pages behind windows, hit what the turn before left, and get it back from the host's
+    memory. With 4 there are more ranks than KV heads."""
+    reference = windowed(tmp_path / "model")
     with WorkerProcess.start(
         stand_in=False,
-        model=str(tmp_path),
-        tensor_parallel_size=2,
-        threads=2,
+        model=str(reference.path),
+        tensor_parallel_size=size,
+        threads=size,
         page_size=4,
         chunked_prefill_size=16,
         max_total_tokens=160,
+        window_ratio=0.75,
+        new_token_ratio=0.01,
+        watermark=0,
         host_memory_gib=0.001,
     ) as worker:
-        assert "1 layers with windows up to 9 hold 80 tokens" in worker.log
-        async with aiohttp.ClientSession(worker.url) as http:
-
-            async def ask(tokens: list[int]) -> list[int]:
-                sampling = {"max_new_tokens": 12, "temperature": 0, "ignore_eos": True}
-                body = {"input_ids": tokens, "sampling_params": sampling}
-                async with http.post("/generate", json=body) as answer:
-                    assert answer.status == 200, await answer.text()
-                    found: list[int] = (await answer.json())["output_ids"]
-                    return found
-
-            turns = [prompt(40 + seed, seed=seed) for seed in range(5)]
-            for _ in range(2):
-                outputs = await asyncio.gather(*map(ask, turns))
-                assert outputs == [reference.greedy(tokens, 12) for tokens in turns]
-                turns = [[*tokens, *out] for tokens, out in zip(turns, outputs, strict=True)]
-            async with http.get("/metrics") as metrics:
-                loaded = [line for line in (await metrics.text()).splitlines() if "loaded" in line]
-    assert float(loaded[-1].split()[-1]) > 0, loaded
+        assert "1 layers with windows up to 9 hold 120 tokens" in worker.log
+        # While answers are checked, the worker may close what is kept open.
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(worker.url, connector=connector) as http:
+            client = Client(http)
+            turns = [prompt(40 + seed, seed=seed) for seed in range(crowd)]
+            for start in (0, 30):
+                answers = await asyncio.gather(
+                    *(
+                        client.ask(tokens, fields(sampling), start)
+                        for tokens, sampling in zip(turns, SAMPLING, strict=False)
+                    )
+                )
+                for tokens, sampling, answer in zip(turns, SAMPLING, answers, strict=False):
+                    check(reference, tokens, start, sampling, answer)
+                turns = [
+                    [*tokens, *answer["output_ids"]]
+                    for tokens, answer in zip(turns, answers, strict=True)
+                ]
+            for counter in ("retracted_requests", "host_loaded_tokens", "cached_prompt_tokens"):
+                assert await client.count(counter) > 0, counter
+            steps = await client.count("scheduler_steps")
+            answer = await client.ask(prompt(9), {"max_new_tokens": 60, "regex": FORCED})
+            assert re.fullmatch(FORCED, answer["text"])
+            # Forced text comes without steps of its own.
+            assert await client.count("scheduler_steps") - steps < len(answer["output_ids"])
 
 
 async def test_a_rank_that_dies_ends_the_worker_and_says_so() -> None:

@@ -19,6 +19,9 @@ from pando_worker.settings import WorkerSettings
 
 log = logging.getLogger("pando.worker.ranks")
 
+# A dying process closes its pipe before its exit code is there: a moment, or more where it is busy.
+EXIT_CODE_S = 10
+
 
 class LeadingRunner:
     """A `ModelRunner` around rank 0's own, which all other ranks run along with."""
@@ -75,14 +78,14 @@ def _end_with_any(processes: list[SpawnProcess], ending: threading.Event) -> Non
     """The rest of the ranks cannot go on, and may wait for the dead one for ever."""
     if not processes:
         return
-    wait([process.sentinel for process in processes])
+    ended = wait([process.sentinel for process in processes])
     if ending.is_set():
         return
     for rank, process in enumerate(processes, start=1):
-        process.join(0.1)  # its pipe closes a moment before its exit code is there
-        if process.exitcode is not None:
+        if process.sentinel in ended:
+            process.join(EXIT_CODE_S)
             log.error(
-                "tensor-parallel rank %d ended (exit code %d): this worker ends with it",
+                "tensor-parallel rank %d ended (exit code %s): this worker ends with it",
                 rank,
                 process.exitcode,
             )
