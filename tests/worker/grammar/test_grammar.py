@@ -120,8 +120,10 @@ def test_tokens_are_spelled_as_the_tokenizer_cuts_their_text(byte_level: World, 
 
 def test_what_is_no_text_is_left_as_it_is(byte_level: World) -> None:
     grammar = byte_level.grammar(regex="(?s:.*)")
-    t, e, half = byte_level.id("t"), byte_level.id("e"), byte_level.id("Ã")
-    assert grammar.spell([t, half]) == [t, half]
+    t, h, e, half = (byte_level.id(token) for token in ("t", "h", "e", "Ã"))
+    assert len(grammar.spell([t, h, e])) == 1
+    assert grammar.spell([half, t, h, e]) == [half, t, h, e]
+    assert grammar.spell([t, h, e, half]) == [t, h, e, half]
     assert grammar.spell([*byte_level.eos, t, e]) == [*byte_level.eos, t, e]
 
 

@@ -133,9 +133,9 @@ def test_jumps_survive_retractions_and_chunks(truth: Truth) -> None:
     assert world.tokens == {rid: truth.output(prompt).tokens for rid, prompt in PROMPTS.items()}
 
 
-@pytest.mark.parametrize("window", [1, 6])
-def test_jumps_within_a_window(truth: Truth, window: int) -> None:
-    world = run(truth, PROMPTS, page_size=2, pages=400, window=window, window_pages=60)
+@pytest.mark.parametrize(("window", "page_size"), [(1, 2), (6, 2), (5, 1)])
+def test_jumps_within_a_window(truth: Truth, window: int, page_size: int) -> None:
+    world = run(truth, PROMPTS, page_size=page_size, pages=800, window=window, window_pages=80)
     for rid, prompt in PROMPTS.items():
         assert world.tokens[rid] == truth.output(prompt, window).tokens
 
