@@ -6,7 +6,7 @@ import torch
 
 from pando_worker.cuda.nucleus import RadixNucleus
 from pando_worker.runner.batch import SamplingBatch
-from pando_worker.runner.sampler import Nucleus, sample
+from pando_worker.runner.sampler import BY_TORCH, Searches, sample
 
 ROWS, VOCAB = 48, 32_000
 
@@ -37,26 +37,26 @@ def one(whole: SamplingBatch, row: int) -> SamplingBatch:
 
 
 @pytest.fixture(params=["sorted", "flashinfer"])
-def nucleus(request: pytest.FixtureRequest) -> Nucleus | None:
-    return RadixNucleus() if request.param == "flashinfer" else None
+def searches(request: pytest.FixtureRequest) -> Searches:
+    return Searches(nucleus=RadixNucleus()) if request.param == "flashinfer" else BY_TORCH
 
 
 def test_draws_are_the_cpus_but_for_rounding_at_the_borders(
-    gpu: torch.device, nucleus: Nucleus | None
+    gpu: torch.device, searches: Searches
 ) -> None:
     logits = torch.randn(ROWS, VOCAB, generator=torch.Generator().manual_seed(0)) * 3
     here = sample(logits, params(ROWS))
-    there = sample(logits.to(gpu), params(ROWS), nucleus).cpu()
+    there = sample(logits.to(gpu), params(ROWS), searches).cpu()
     assert (here == there).float().mean() >= 0.95
 
 
 def test_a_row_draws_the_same_alone_as_in_a_batch_and_again(
-    gpu: torch.device, nucleus: Nucleus | None
+    gpu: torch.device, searches: Searches
 ) -> None:
     logits = (torch.randn(ROWS, VOCAB, generator=torch.Generator().manual_seed(1)) * 3).to(gpu)
     whole = params(ROWS)
-    drawn = sample(logits.clone(), whole, nucleus)
-    assert torch.equal(drawn, sample(logits.clone(), whole, nucleus))
+    drawn = sample(logits.clone(), whole, searches)
+    assert torch.equal(drawn, sample(logits.clone(), whole, searches))
     for row in range(ROWS):
-        alone = sample(logits[row : row + 1].clone(), one(whole, row), nucleus)
+        alone = sample(logits[row : row + 1].clone(), one(whole, row), searches)
         assert alone.item() == drawn[row].item()

@@ -11,6 +11,7 @@ from pando_worker.cpu import attention as cpu_attention
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.cpu.ops import CpuOps
+from pando_worker.cpu.search import best_by
 from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.models.ops import TorchOps
 from tests.worker.model.test_attention import (
@@ -78,6 +79,59 @@ def test_silu_mul_equals_torch_at_any_size_of_the_gate(ops: CpuOps, rows: int, w
     torch.testing.assert_close(
         ops.silu_mul(gate_up), PLAIN.silu_mul(gate_up.clone()), atol=1e-6, rtol=2e-6
     )
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 8), (3, 13), (64, 688)])
+def test_gelu_mul_equals_torch_at_any_size_of_the_gate(ops: CpuOps, rows: int, width: int) -> None:
+    gate_up = torch.randn(rows, 2 * width) * 5
+    gate_up[0, 0], gate_up[0, 1] = 1000.0, -1000.0
+    torch.testing.assert_close(
+        ops.gelu_mul(gate_up), PLAIN.gelu_mul(gate_up.clone()), atol=1e-5, rtol=1e-5
+    )
+
+
+def test_norms_with_an_offset_equal_torch(ops: CpuOps) -> None:
+    x, added, weight = torch.randn(5, 100), torch.randn(5, 100), torch.randn(100)
+    torch.testing.assert_close(
+        ops.offset_rms_norm(x, weight, 1e-5), PLAIN.offset_rms_norm(x, weight, 1e-5)
+    )
+    expected = PLAIN.add_offset_rms_norm(x, added, weight, 1e-5)
+    for got, want in zip(
+        ops.add_offset_rms_norm(x.clone(), added.clone(), weight, 1e-5), expected, strict=True
+    ):
+        torch.testing.assert_close(got, want)
+
+
+def test_embedding_equals_torch_and_what_is_no_token_gives_nan(ops: CpuOps) -> None:
+    table, ids = torch.randn(10, 7), torch.tensor([3, 0, 9, 3])
+    assert torch.equal(ops.embedding(ids, table), PLAIN.embedding(ids, table))
+    out = ops.embedding(torch.tensor([1, 10, -1, 2**40]), table)
+    assert torch.equal(out[0], table[1])
+    assert out[1:].isnan().all()
+
+
+def test_angles_equal_torch(ops: CpuOps) -> None:
+    positions, frequencies = torch.tensor([0, 1, 77, 40_000]), torch.rand(8)
+    expected = PLAIN.angles(positions, frequencies, 0.7, torch.float32)
+    for got, want in zip(
+        ops.angles(positions, frequencies, 0.7, torch.float32), expected, strict=True
+    ):
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 100, 4099])
+def test_the_best_of_each_row_is_its_first_largest(kernels: Kernels, width: int) -> None:
+    best = best_by(kernels, threads=2)
+    rows = torch.randn(9, width)
+    rows[1] = rows[2] = 0.5  # all equal
+    rows[2, width // 2] = torch.inf
+    rows[3] = -torch.inf
+    rows[4, -1], rows[5, 0] = torch.nan, torch.nan
+    values, tokens = best(rows)
+    assert values[4:6].isnan().all()
+    rows, values, tokens = (t[[0, 1, 2, 3, 6, 7, 8]] for t in (rows, values, tokens))
+    assert torch.equal(values, rows.max(dim=1).values)
+    assert tokens.tolist() == [row.index(max(row)) for row in rows.tolist()]
 
 
 @pytest.mark.parametrize("heads", [1, 6])

@@ -41,8 +41,8 @@ def check_activations(ops: CudaOps, device: torch.device) -> None:
 def check_rotation(ops: CudaOps, device: torch.device, heads: int, dim: int) -> None:
     """Of heads beside others, as queries and keys are, whole or only in part."""
     whole = torch.randn(9, heads + 2, dim + 16, device=device).bfloat16()
-    turns = torch.rand(9, 1, dim // 2, device=device) * 100
+    at = (torch.arange(9, device=device) * 11, torch.rand(dim // 2, device=device), 0.7)
     for x in (whole.clone()[..., :dim], whole.clone()[:, :heads, :dim]):
-        expected = PLAIN.rotate(x, PLAIN.angles(turns.cos(), turns.sin(), x.dtype))
-        angles = ops.angles(turns.cos(), turns.sin(), x.dtype)
+        expected = PLAIN.rotate(x, PLAIN.angles(*at, x.dtype))
+        angles = ops.angles(*at, x.dtype)
         assert_close(ops.rotate(x, angles), expected)  # x may be another thing afterwards

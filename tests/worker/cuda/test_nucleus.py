@@ -3,7 +3,7 @@
 import torch
 
 from pando_worker.cuda.nucleus import RadixNucleus
-from pando_worker.runner.sampler import sample
+from pando_worker.runner.sampler import Searches, sample
 from tests.gpu.test_sampling import ROWS, params
 from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
 
@@ -12,7 +12,7 @@ def test_draws_are_those_of_the_sampler_that_sorts() -> None:
     logits = torch.randn(ROWS, 1000, generator=torch.Generator().manual_seed(0)) * 3
     limits = params(ROWS)
     assert 0 < (limits.top_p < 1).sum() < ROWS
-    drawn = sample(logits.clone(), limits, RadixNucleus(ByTheBook()))
+    drawn = sample(logits.clone(), limits, Searches(nucleus=RadixNucleus(ByTheBook())))
     assert torch.equal(drawn, sample(logits.clone(), limits))
 
 

@@ -6,6 +6,8 @@ from torch import Tensor
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.models.ops import Angles, TorchOps
 
+SILU, GELU = 0, 1  # as in kernels.cpp
+
 
 class CpuOps:
     """`Ops` for float32 on the CPU.
@@ -41,53 +43,48 @@ class CpuOps:
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        if not x.is_contiguous():
-            return self._plain.rms_norm(x, weight, eps)
-        out = torch.empty_like(x)
-        size = x.shape[-1]
-        rows = x.numel() // size
-        self._kernels.rms_norm(
-            x.data_ptr(), size, weight.data_ptr(), 0.0, out.data_ptr(), rows, size, eps
-        )
-        return out
+        return self._norm(x, weight, 0.0, eps)
 
     def add_rms_norm(
         self, x: Tensor, added: Tensor, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
-        if not (x.is_contiguous() and added.is_contiguous()):
-            return self._plain.add_rms_norm(x, added, weight, eps)
-        rows, size = x.shape
-        self._kernels.add_rms_norm(
-            x.data_ptr(),
-            added.data_ptr(),
-            weight.data_ptr(),
-            added.data_ptr(),
-            rows,
-            size,
-            eps,
-        )
-        return x, added
+        return self._add_norm(x, added, weight, 0.0, eps)
 
     def offset_rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return self.rms_norm(x, 1.0 + weight, eps)
+        return self._norm(x, weight, 1.0, eps)
 
     def add_offset_rms_norm(
         self, x: Tensor, added: Tensor, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
-        total = x + added
-        return total, self.offset_rms_norm(total, weight, eps)
+        return self._add_norm(x, added, weight, 1.0, eps)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
-        rows, width = gate_up.shape[0], gate_up.shape[1] // 2
-        out = torch.empty(rows, width)
-        self._kernels.gated(gate_up.data_ptr(), out.data_ptr(), rows, width, 0, self._threads)
-        return out
+        return self._gated(gate_up, SILU)
 
     def gelu_mul(self, gate_up: Tensor) -> Tensor:
-        return self._plain.gelu_mul(gate_up)
+        return self._gated(gate_up, GELU)
 
-    def angles(self, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Angles:
-        return self._plain.angles(cos, sin, dtype)
+    def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
+        tokens, (rows, width) = len(ids), weight.shape
+        out = torch.empty(tokens, width)
+        self._kernels.embed(ids.data_ptr(), weight.data_ptr(), out.data_ptr(), tokens, rows, width)
+        return out
+
+    def angles(
+        self, positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype
+    ) -> Angles:
+        tokens, half = len(positions), len(frequencies)
+        cos, sin = torch.empty(tokens, 1, 2 * half), torch.empty(tokens, 1, 2 * half)
+        self._kernels.angles(
+            positions.data_ptr(),
+            frequencies.data_ptr(),
+            scale,
+            cos.data_ptr(),
+            sin.data_ptr(),
+            tokens,
+            half,
+        )
+        return cos, sin
 
     def rotate(self, x: Tensor, angles: Angles) -> Tensor:
         tokens, heads, dim = x.shape
@@ -104,5 +101,40 @@ class CpuOps:
             tokens,
             heads,
             dim,
+        )
+        return out
+
+    def _norm(self, x: Tensor, weight: Tensor, shift: float, eps: float) -> Tensor:
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        size = x.shape[-1]
+        rows = x.numel() // size
+        self._kernels.rms_norm(
+            x.data_ptr(), size, weight.data_ptr(), shift, out.data_ptr(), rows, size, eps
+        )
+        return out
+
+    def _add_norm(
+        self, x: Tensor, added: Tensor, weight: Tensor, shift: float, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        x, added = x.contiguous(), added.contiguous()
+        rows, size = x.shape
+        self._kernels.add_rms_norm(
+            x.data_ptr(),
+            added.data_ptr(),
+            weight.data_ptr(),
+            shift,
+            added.data_ptr(),
+            rows,
+            size,
+            eps,
+        )
+        return x, added
+
+    def _gated(self, gate_up: Tensor, activation: int) -> Tensor:
+        rows, width = gate_up.shape[0], gate_up.shape[1] // 2
+        out = torch.empty(rows, width)
+        self._kernels.gated(
+            gate_up.data_ptr(), out.data_ptr(), rows, width, activation, self._threads
         )
         return out

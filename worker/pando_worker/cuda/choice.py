@@ -16,7 +16,7 @@ from pando_worker.models.layers.experts import MixtureOfExperts
 from pando_worker.runner.cuda_graph import CudaCapture, CudaGraphRunner, graph_sizes
 from pando_worker.runner.future_tokens import FutureTokens
 from pando_worker.runner.loading import LoadedModel
-from pando_worker.runner.sampler import Nucleus
+from pando_worker.runner.sampler import BY_TORCH, Searches
 from pando_worker.settings import WorkerSettings
 
 log = logging.getLogger("pando.worker.cuda")
@@ -50,14 +50,14 @@ def choose_attention(
     return attention
 
 
-def choose_nucleus(attention: AttentionBackend) -> Nucleus | None:
-    """Beside flashinfer's attention its search for top-p; None: sort."""
+def choose_searches(attention: AttentionBackend) -> Searches:
+    """Beside flashinfer's attention its search for top-p."""
     if not isinstance(attention, FlashinferAttention):
-        return None
+        return BY_TORCH
     nucleus = RadixNucleus()
     weights = torch.ones(1, 64, device=attention.device)
     nucleus(weights, weights[:, 0] / 2)  # compiles it, now and not when a request waits for it
-    return nucleus
+    return Searches(nucleus=nucleus)
 
 
 def capture_graphs(

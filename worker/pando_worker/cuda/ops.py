@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
-from pando_worker.models.ops import Angles, TorchOps
+from pando_worker.models.ops import Angles, TorchOps, cos_sin
 
 # What flashinfer's rotary kernel is made for.
 ROTARY_DIMS = (64, 128, 256, 512)
@@ -71,11 +71,16 @@ class CudaOps:
         product: Tensor = self._gelu_tanh_and_mul(gate_up)
         return product
 
-    def angles(self, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Angles:
+    def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
+        return self._plain.embedding(ids, weight)
+
+    def angles(
+        self, positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype
+    ) -> Angles:
         """A table of cosines and sines, float32 [num_tokens, dim], and each token's row in it."""
-        if 2 * cos.shape[-1] not in ROTARY_DIMS:
-            return self._plain.angles(cos, sin, dtype)
-        table = torch.cat((cos, sin), dim=-1)[:, 0]
+        if 2 * len(frequencies) not in ROTARY_DIMS:
+            return self._plain.angles(positions, frequencies, scale, dtype)
+        table = torch.cat(cos_sin(positions, frequencies, scale), dim=-1)[:, 0]
         return table, torch.arange(len(table), dtype=torch.int32, device=table.device)
 
     def rotate(self, x: Tensor, angles: Angles) -> Tensor:

@@ -46,8 +46,15 @@ class Ops(Protocol):
         """As `silu_mul`, with gelu by the approximation with a hyperbolic tangent."""
         ...
 
-    def angles(self, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Angles:
-        """For `rotate`, of float32 [num_tokens, 1, dim / 2]."""
+    def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
+        """Rows [num_tokens, hidden_size] of a table."""
+        ...
+
+    def angles(
+        self, positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype
+    ) -> Angles:
+        """For `rotate`, of positions [num_tokens] and radians a position, float32 [dim / 2];
+        cosines and sines are multiplied by `scale`."""
         ...
 
     def rotate(self, x: Tensor, angles: Angles) -> Tensor:
@@ -70,8 +77,15 @@ class ChosenOps:
         self.add_offset_rms_norm = ops.add_offset_rms_norm
         self.silu_mul = ops.silu_mul
         self.gelu_mul = ops.gelu_mul
+        self.embedding = ops.embedding
         self.angles = ops.angles
         self.rotate = ops.rotate
+
+
+def cos_sin(positions: Tensor, frequencies: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Float32 [num_tokens, 1, dim / 2] each; arguments as those of `Ops.angles`."""
+    turns = positions[:, None, None] * frequencies
+    return turns.cos() * scale, turns.sin() * scale
 
 
 class TorchOps:
@@ -106,8 +120,14 @@ class TorchOps:
         gate, up = gate_up.chunk(2, dim=-1)
         return functional.gelu(gate, approximate="tanh").mul_(up)
 
-    def angles(self, cos: Tensor, sin: Tensor, dtype: torch.dtype) -> Angles:
+    def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
+        return functional.embedding(ids, weight)
+
+    def angles(
+        self, positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype
+    ) -> Angles:
         """Both [num_tokens, 1, dim], in `dtype`; the first half of the sines is negated."""
+        cos, sin = cos_sin(positions, frequencies, scale)
         return torch.cat((cos, cos), dim=-1).to(dtype), torch.cat((-sin, sin), dim=-1).to(dtype)
 
     def rotate(self, x: Tensor, angles: Angles) -> Tensor:

@@ -8,16 +8,18 @@ from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.choice import choose_cpu_path
+from pando_worker.cpu.search import best_by
 from pando_worker.cpu.tape import DecodeTapes
-from pando_worker.cuda.choice import capture_graphs, choose_attention, choose_nucleus
+from pando_worker.cuda.choice import capture_graphs, choose_attention, choose_searches
 from pando_worker.memory.host_pool import make_host_pool
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.batch import ForwardBatch
 from pando_worker.runner.cuda_graph import CudaGraphRunner
 from pando_worker.runner.future_tokens import FutureTokens
-from pando_worker.runner.loading import load_model
+from pando_worker.runner.loading import LoadedModel, load_model
 from pando_worker.runner.logprobs import prompt_logprobs
 from pando_worker.runner.pooling import pool
+from pando_worker.runner.sampler import Searches
 from pando_worker.runner.step import TorchStep
 from pando_worker.runner.transfer import to_device
 from pando_worker.runner.trial import trial_batch
@@ -60,31 +62,12 @@ class TorchModelRunner:
         self.graphs: CudaGraphRunner | DecodeTapes | None = None
         if loaded.device.type == "cuda":
             self.attention = choose_attention(settings, loaded, plain)
-        self._nucleus = choose_nucleus(self.attention)
+        self._searches = choose_searches(self.attention)
         self._warm_up(settings.page_size)
         if loaded.device.type == "cuda":
             self.graphs = capture_graphs(settings, loaded, self.attention, self._futures)
         else:
-            cached = min(settings.page_size, self.context_length) - 1
-            self.attention = choose_cpu_path(
-                settings.cpu_kernels,
-                ops=loaded.ops,
-                plain=plain,
-                pool=loaded.kv_pool,
-                dtype=loaded.dtype,
-                weight_bytes=loaded.weight_bytes,
-                run=self._try,
-                decodes=lambda rows: trial_batch(
-                    cached=cached,
-                    extend=1,
-                    page_size=settings.page_size,
-                    rows=rows,
-                    windows=bool(loaded.kv_pool.windowed),
-                ),
-            )
-            if isinstance(self.attention, CpuAttention) and self._group.size == 1:
-                pages = -(-self.context_length // settings.page_size)
-                self.graphs = DecodeTapes(loaded.next_logits, self.attention, self._futures, pages)
+            self._choose_cpu_path(settings, loaded, plain)
 
     @torch.inference_mode()
     def launch(self, batch: ForwardBatch) -> TorchStep:
@@ -97,7 +80,7 @@ class TorchModelRunner:
                 scores = prompt_logprobs(head, hidden, batch.scores, vocab_size)
             logits, pooled = self._head(batch, hidden), pool(hidden, batch)
         futures, group = self._futures, self._group
-        return TorchStep(batch, logits, scores, pooled, futures, group, self._nucleus)
+        return TorchStep(batch, logits, scores, pooled, futures, group, self._searches)
 
     @torch.inference_mode()
     def logits(self, batch: ForwardBatch) -> Tensor:
@@ -132,6 +115,31 @@ class TorchModelRunner:
         if not np.array_equal(last, np.arange(len(hidden))):  # they are where all rows decode
             hidden = hidden[to_device(last, self._device)]
         return self._model.logits(hidden)
+
+    def _choose_cpu_path(
+        self, settings: WorkerSettings, loaded: LoadedModel, plain: TorchAttention
+    ) -> None:
+        page_size, windows = settings.page_size, bool(loaded.kv_pool.windowed)
+        cached = min(page_size, self.context_length) - 1
+        chosen = choose_cpu_path(
+            settings.cpu_kernels,
+            ops=loaded.ops,
+            plain=plain,
+            pool=loaded.kv_pool,
+            dtype=loaded.dtype,
+            weight_bytes=loaded.weight_bytes,
+            run=self._try,
+            decodes=lambda rows: trial_batch(
+                cached=cached, extend=1, page_size=page_size, rows=rows, windows=windows
+            ),
+        )
+        self.attention = chosen
+        if not isinstance(chosen, CpuAttention):
+            return
+        self._searches = Searches(best=best_by(chosen.kernels, chosen.threads))
+        if self._group.size == 1:
+            pages = -(-self.context_length // page_size)
+            self.graphs = DecodeTapes(loaded.next_logits, chosen, self._futures, pages)
 
     def _try(self, attention: AttentionBackend, batch: ForwardBatch) -> None:
         self.attention = attention

@@ -8,7 +8,7 @@ from pando_worker.runner.batch import ForwardBatch, Int32, StepResult
 from pando_worker.runner.edits import add_bias, apply_mask, penalize
 from pando_worker.runner.future_tokens import FutureTokens
 from pando_worker.runner.logprobs import ArrivingLogprobs, DeviceLogprobs, token_logprobs
-from pando_worker.runner.sampler import Nucleus, sample
+from pando_worker.runner.sampler import BY_TORCH, Searches, sample
 from pando_worker.runner.transfer import HostCopy
 
 
@@ -23,7 +23,7 @@ class TorchStep:
         pooled: Tensor | None,
         futures: FutureTokens,
         group: ParallelGroup,
-        nucleus: Nucleus | None = None,
+        searches: Searches = BY_TORCH,
     ) -> None:
         """
         Args:
@@ -32,13 +32,13 @@ class TorchStep:
             pooled: float32 [num_pooled, hidden_size], of the batch's `PooledRows`
             futures: where the tokens are kept for the steps after
             group: its first rank samples, for all
-            nucleus: the device's own, for `sample`
+            searches: for `sample`
         """
         self._batch = batch
         self._logits = logits
         self._futures = futures
         self._group = group
-        self._nucleus = nucleus
+        self._searches = searches
         self._scores = None if scores is None else ArrivingLogprobs(scores)
         self._pooled = None if pooled is None else HostCopy(pooled)
         self._logprobs: ArrivingLogprobs | None = None
@@ -61,7 +61,7 @@ class TorchStep:
             penalize(logits, sampling.penalties, self._futures.resolve(sampling.penalties.tokens))
         if mask is not None:
             apply_mask(logits, mask)
-        tokens = self._group.broadcast(sample(logits, sampling, self._nucleus))
+        tokens = self._group.broadcast(sample(logits, sampling, self._searches))
         self._futures.put(rows, tokens)
         self._tokens = HostCopy(tokens)
         if wants_logprobs:

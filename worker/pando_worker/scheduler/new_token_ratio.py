@@ -11,8 +11,8 @@ from pando_worker.scheduler.req import Req
 
 FLOOR = 0.14  # of the initial ratio
 DECAY_STEPS = 600  # from the initial ratio to its floor
-# Of a request's `max_new_tokens`, so many count. Where a client names none they are what the context
-# leaves, and a few such requests would be given the whole pool.
+# Of a request's `max_new_tokens`, so many count. Where a client names none they are what the
+# context leaves, and a few such requests would be given the whole pool.
 MOST_EXPECTED = 4096
 STEPS_AHEAD = 20  # that those left after a retraction are to run without another
 

@@ -2,6 +2,7 @@
 // the machine they run on by library.py. Where a call is recorded, its arguments are kept: what they
 // point to may change, and must live as long as the tape.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -13,8 +14,10 @@
 
 namespace {
 
-float gelu_tanh(float x) {
-    return 0.5f * x * (1 + std::tanh(0.7978845608f * (x + 0.044715f * x * x * x)));
+// Both activations are x * sigmoid(something): silu (0), and gelu's tanh form (1).
+template <class X>
+inline X opening(X x, int act) {
+    return act == 0 ? x : 1.5957691216f * (x + 0.044715f * x * x * x);
 }
 
 // y = x / sqrt(mean(x^2) + eps) * (weight + shift) of one row of k floats.
@@ -33,15 +36,32 @@ void norm_row(const float* x, const float* weight, float shift, float* y, long k
 // Columns of act(gate) * up of one row, from a multiple of VL on.
 void gate_row(const float* gate, const float* up, float* out, Range columns, int act) {
     long at = columns.begin;
-    if (act == 0)
-        for (; at + VL <= columns.end; at += VL) {
-            Vec g = load(gate + at);
-            store(out + at, g / (1.0f + exp_vec(-g)) * load(up + at));
-        }
+    for (; at + VL <= columns.end; at += VL) {
+        Vec g = load(gate + at);
+        store(out + at, g / (1.0f + exp_vec(-opening(g, act))) * load(up + at));
+    }
     for (; at < columns.end; ++at) {
         float g = gate[at];
-        out[at] = (act == 0 ? g / (1 + std::exp(-g)) : gelu_tanh(g)) * up[at];
+        out[at] = g / (1 + std::exp(-opening(g, act))) * up[at];
     }
+}
+
+// The largest of n values and where it is first; NaN if there is one.
+void best_of(const float* x, long n, float* best, int64_t* where) {
+    Vec most = broadcast(-INFINITY);
+    IntVec odd = {};
+    float value = -INFINITY;
+    bool is_odd = false;
+    long at = 0;
+    for (; at + VL <= n; at += VL) {
+        Vec v = load(x + at);
+        most = v > most ? v : most;
+        odd |= v != v;
+    }
+    for (int i = 0; i < VL; ++i) value = std::max(value, most[i]), is_odd |= odd[i] != 0;
+    for (; at < n; ++at) value = std::max(value, x[at]), is_odd |= x[at] != x[at];
+    *best = is_odd ? NAN : value;
+    *where = is_odd ? 0 : std::find(x, x + n, value) - x;
 }
 
 // x * cos + (x, halves swapped) * sin, of one head.
@@ -88,13 +108,13 @@ void pando_rms_norm(const float* x, long x_stride, const float* weight, float sh
 }
 
 // x [m, k] += added, and y [m, k] its norm as above; y may be `added`.
-void pando_add_rms_norm(float* x, const float* added, const float* weight, float* y, long m, long k,
-                        float eps) {
+void pando_add_rms_norm(float* x, const float* added, const float* weight, float shift, float* y,
+                        long m, long k, float eps) {
     run(1, [] { return 0.0; }, [=](Team team) {
         Range rows = team.share(m, 1);
         for (long i = rows.begin; i < rows.end; ++i) {
             for (long at = i * k; at < (i + 1) * k; ++at) x[at] += added[at];
-            norm_row(x + i * k, weight, 0.0f, y + i * k, k, eps);
+            norm_row(x + i * k, weight, shift, y + i * k, k, eps);
         }
     });
 }
@@ -108,6 +128,46 @@ void pando_gated(const float* gate_up, float* out, long m, long n, int act, int 
             const float* gate = gate_up + i * 2 * n;
             gate_row(gate, gate + n, out + i * n, columns, act);
         }
+    });
+}
+
+// Rows `ids` of a table [rows, width]; NaN for one that it does not have.
+void pando_embed(const int64_t* ids, const float* table, float* out, long tokens, long rows,
+                 long width) {
+    run(1, [] { return 0.0; }, [=](Team team) {
+        Range mine = team.share(tokens, 1);
+        for (long t = mine.begin; t < mine.end; ++t)
+            if (0 <= ids[t] && ids[t] < rows)
+                std::memcpy(out + t * width, table + ids[t] * width, width * sizeof(float));
+            else
+                std::fill_n(out + t * width, width, NAN);
+    });
+}
+
+// What `pando_rotate` takes, of positions and radians a position [half]: cosines twice; sines, of which
+// the first half is negated. Both [tokens, 2 * half], times scale.
+void pando_angles(const int64_t* positions, const float* frequencies, float scale, float* cos,
+                  float* sin, long tokens, long half) {
+    run(1, [] { return 0.0; }, [=](Team team) {
+        Range mine = team.share(tokens, 1);
+        for (long t = mine.begin; t < mine.end; ++t)
+            for (long i = 0; i < half; ++i) {
+                float turn = positions[t] * frequencies[i];
+                float *c = cos + t * 2 * half + i, *s = sin + t * 2 * half + i;
+                c[0] = c[half] = std::cos(turn) * scale;
+                s[half] = std::sin(turn) * scale;
+                s[0] = -s[half];
+            }
+    });
+}
+
+// The largest of each row's n values and where it is first; NaN where the row has one.
+void pando_best(const float* x, long x_stride, float* best, int64_t* tokens, long rows, long n,
+                int threads) {
+    auto cost = [=] { return double(rows) * n / 4; };
+    run(threads, cost, [=](Team team) {
+        Range mine = team.share(rows, 1);
+        for (long r = mine.begin; r < mine.end; ++r) best_of(x + r * x_stride, n, best + r, tokens + r);
     });
 }
 

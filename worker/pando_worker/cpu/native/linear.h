@@ -54,11 +54,24 @@ inline void linear_tile(const Linear& a, long i, long j, long from, long len) {
         }
 }
 
+// The weights of the next tile, while this one is computed: of each of its rows the part that falls
+// to `count` of all inputs. Hardware fetches ahead within a page of memory only, which is hardly more
+// than a tile.
+inline void fetch_next(const Linear& a, long i, long count, long j, long rows, long from, long len) {
+    constexpr long LINE = 16;
+    for (long r = j + rows; r < j + 2 * rows; ++r)
+        for (long at = len * i / a.m / LINE * LINE; at < len * (i + count) / a.m; at += LINE)
+            __builtin_prefetch(a.w + r * a.k + from + at);
+}
+
 template <int NR>
 inline void linear_rows(const Linear& a, long j, long from, long len) {
     constexpr int MR = VL == 16 ? 6 : 3;  // NR x MR sums, MR inputs and one weight in registers
     long i = 0;
-    for (; i + MR <= a.m; i += MR) linear_tile<NR, MR>(a, i, j, from, len);
+    for (; i + MR <= a.m; i += MR) {
+        fetch_next(a, i, MR, j, NR, from, len);
+        linear_tile<NR, MR>(a, i, j, from, len);
+    }
     for (; i + 2 <= a.m; i += 2) linear_tile<NR, 2>(a, i, j, from, len);
     for (; i < a.m; ++i) linear_tile<NR, 1>(a, i, j, from, len);
 }

@@ -59,9 +59,7 @@ class RotaryEmbedding:
 
     def rotation(self, positions: Tensor) -> Rotation:
         """Of positions [num_tokens]."""
-        angles = positions[:, None, None] * self._frequencies
-        cos, sin = angles.cos() * self._scale, angles.sin() * self._scale
-        made = self._ops.angles(cos, sin, self._dtype)
+        made = self._ops.angles(positions, self._frequencies, self._scale, self._dtype)
         return Rotation(made, 2 * len(self._frequencies), self._ops)
 
 

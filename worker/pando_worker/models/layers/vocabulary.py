@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from pando_worker.models.build import Build, Fill
 
@@ -30,10 +29,10 @@ class VocabularyTable(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """Embeddings [num_tokens, hidden_size] of ids [num_tokens]."""
         if self._group.size == 1:
-            return functional.embedding(ids, self.weight)
+            return self._ops.embedding(ids, self.weight)
         ids = ids - self._first
         elsewhere = (ids < 0) | (ids >= len(self.weight))
-        x = functional.embedding(ids.masked_fill_(elsewhere, 0), self.weight)
+        x = self._ops.embedding(ids.masked_fill_(elsewhere, 0), self.weight)
         return self._group.all_reduce(x.masked_fill_(elsewhere[:, None], 0.0))
 
     def logits(self, x: Tensor) -> Tensor:

@@ -1,0 +1,26 @@
+"""`best_by`: the largest logit of each row by the kernels, in one pass."""
+
+import torch
+from torch import Tensor
+
+from pando_worker.cpu.kernels import Kernels
+from pando_worker.runner.sampler import Best
+
+
+def best_by(kernels: Kernels, threads: int) -> Best:
+    def best(logits: Tensor) -> tuple[Tensor, Tensor]:
+        logits = logits.contiguous()
+        rows, width = logits.shape
+        values, tokens = torch.empty(rows), torch.empty(rows, dtype=torch.int64)
+        kernels.best(
+            logits.data_ptr(),
+            width,
+            values.data_ptr(),
+            tokens.data_ptr(),
+            rows,
+            width,
+            threads,
+        )
+        return values, tokens
+
+    return best
