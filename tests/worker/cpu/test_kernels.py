@@ -3,9 +3,11 @@
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
+from pando_worker.attention.backend import AttentionLayer
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cpu import attention as cpu_attention
 from pando_worker.cpu.attention import CpuAttention
@@ -14,6 +16,7 @@ from pando_worker.cpu.ops import CpuOps
 from pando_worker.cpu.search import best_by
 from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.models.ops import TorchOps
+from pando_worker.runner.trial import trial_batch
 from tests.worker.model.test_attention import (
     BATCHES,
     LAYERS,
@@ -141,6 +144,42 @@ def test_rotation_equals_torch(ops: CpuOps, heads: int) -> None:
     for x in (qkv, qkv[:, :heads], qkv[..., :8].contiguous(), qkv[..., :8]):
         c, s = cos[..., : x.shape[-1]].contiguous(), sin[..., : x.shape[-1]].contiguous()
         torch.testing.assert_close(ops.rotate(x, (c, s)), PLAIN.rotate(x, (c, s)))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("page_size", [1, 16, 64])
+def test_decodes_that_share_a_prefix_get_to_the_last_bit_what_each_gets_alone(
+    kernels: Kernels, page_size: int, threads: int
+) -> None:
+    """Groups of several prefixes, rows of none, and rows in whose midst another begins."""
+    torch.manual_seed(0)
+    # Large enough for several threads.
+    layer = AttentionLayer(index=0, heads=16, kv_heads=2, head_dim=64, v_head_dim=64, scale=0.125)
+    pool = TokenToKVPool([layer], 8192, torch.float32, torch.device("cpu"))
+    for part in (*pool.k, *pool.v):
+        part.normal_()
+    lengths = np.array([300, 290, 258, 257, 70, 700, 513, 700, 1, 64, 65], dtype=np.int32)
+    pages = -(-int(lengths.max()) // page_size)
+    table = np.random.default_rng(0).permutation(len(lengths) * pages).astype(np.int32)
+    table = table.reshape(len(lengths), pages)
+    for row, other, tokens in [(1, 0, 256), (2, 0, 192), (3, 0, 256), (6, 5, 448), (7, 5, 128)]:
+        table[row, : tokens // page_size] = table[other, : tokens // page_size]
+    q = torch.randn(len(lengths), layer.heads, layer.head_dim)
+    attention = CpuAttention(kernels, pool, TorchAttention(pool), threads)
+
+    def attend(rows: slice) -> torch.Tensor:
+        last = lengths[rows] - 1
+        batch = trial_batch(cached=0, extend=1, page_size=page_size, rows=len(last))
+        batch.seq_lens, batch.page_table = lengths[rows], table[rows]
+        page = table[rows][np.arange(len(last)), last // page_size].astype(np.int64)
+        batch.out_slots = page * page_size + last % page_size
+        out = torch.from_numpy(batch.out_slots)
+        attention.plan(batch)
+        return attention.forward(q[rows], pool.k[0][out], pool.v[0][out], layer)
+
+    together = attend(slice(None))
+    for row in range(len(lengths)):
+        assert torch.equal(together[row], attend(slice(row, row + 1))[0]), row
 
 
 @pytest.mark.parametrize("released", [False, True])

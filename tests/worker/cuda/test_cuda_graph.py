@@ -94,7 +94,7 @@ class World:
         attention.plan(batch)
         ids = self.futures.resolve(batch.input_ids)
         hidden: Tensor = self.bare.model(ids, torch.from_numpy(batch.positions), attention)
-        return hidden
+        return self.bare.model.logits(hidden)
 
     def rows(self, lengths: list[int]) -> list[Row]:
         rows = [Row([7 + i + n for i in range(length)]) for n, length in enumerate(lengths)]

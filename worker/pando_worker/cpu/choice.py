@@ -30,8 +30,8 @@ ROWS = (1, 4, 16, 64)  # of the steps that are raced
 ROUNDS = 5  # the fastest counts: noise only adds
 FEW_ROUNDS = 1  # where a step takes long, it says enough
 LARGE_BYTES = 2**30  # weights from which it does
-# Linear layers in the kernel may lose by so much: a step without torch's own can be recorded as a
-# single call, which the race does not show.
+# Linear layers in the kernel may lose by so much where steps are recorded: one without torch's own
+# becomes a single call.
 RECORDED = 1.1
 
 Run = Callable[[AttentionBackend, ForwardBatch], object]
@@ -45,6 +45,7 @@ def choose_cpu_path(
     pool: TokenToKVPool,
     dtype: torch.dtype,
     weight_bytes: int,
+    recorded: bool,
     run: Run,
     decodes: Callable[[int], ForwardBatch],
 ) -> AttentionBackend:
@@ -55,6 +56,7 @@ def choose_cpu_path(
     Args:
         wanted: `auto` races; `on` insists on the kernels and races only for the size up to which
             linear layers use them; `off` keeps torch.
+        recorded: decode steps will be, which the race does not show
         run: runs a batch and computes its logits
         decodes: a decode step of so many rows that may be run at any time
 
@@ -88,7 +90,8 @@ def choose_cpu_path(
         )
         laps.append(Lap(rows, *fastest(ways, rounds)))
     kernels_win = wanted == "on" or sum(lap.gain for lap in laps) > len(laps)
-    linear_rows = max((lap.rows for lap in laps if lap.linear_pays), default=0)
+    handicap = RECORDED if recorded else 1.0
+    linear_rows = max((lap.rows for lap in laps if lap.linear_cost <= handicap), default=0)
     ops.use(CpuOps(kernels, threads, linear_rows) if kernels_win else TorchOps())
     log.info(
         "CPU path: %s; a step's ms with torch and with kernels: %s",
@@ -117,8 +120,9 @@ class Lap:
         return self.torch_s / self.kernels_s
 
     @property
-    def linear_pays(self) -> bool:
-        return self.all_kernels_s <= RECORDED * self.without_linear_s
+    def linear_cost(self) -> float:
+        """Of linear layers in the kernel, as a ratio."""
+        return self.all_kernels_s / self.without_linear_s
 
     def __str__(self) -> str:
         return f"{self.rows} rows {1e3 * self.torch_s:.2f} and {1e3 * self.kernels_s:.2f}"

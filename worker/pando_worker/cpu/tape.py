@@ -51,6 +51,7 @@ class Tape:
     logits: Tensor  # float32 [rows, vocab_size], the output
     calls: list[Call] = field(default_factory=list)
     kept: list[Tensor] = field(default_factory=list)  # whose memory the calls name
+    nbytes: int = 0  # of the memory that it alone has
 
     def load(self, batch: ForwardBatch, input_ids: Tensor) -> None:
         self.input_ids.copy_(input_ids)
@@ -65,11 +66,6 @@ class Tape:
         for function, args in self.calls:
             function(*args)
         return self.logits
-
-    @property
-    def nbytes(self) -> int:
-        storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in self.kept}
-        return sum(storage.nbytes() for storage in storages.values())
 
 
 class DecodeTapes:
@@ -122,6 +118,7 @@ class DecodeTapes:
         used = sum(other.nbytes for other in self._tapes.values()) + tape.nbytes
         if used > MOST_BYTES:
             self._refused.add(rows)
+            log.info("steps of %d rows are not recorded: recorded ones take enough memory", rows)
             return None
         if not self._proven(tape, batch, ids):
             self._refused.add(rows)
@@ -194,6 +191,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = {t.untyped_storage().data_ptr() for t in _tensors((*args, *kwargs.values()))}
         new = [t for t in made if t.untyped_storage().data_ptr() not in given]
         self._tape.kept += made
+        self._tape.nbytes += sum(t.untyped_storage().nbytes() for t in new)
         if func._schema.is_mutable:
             self._tape.calls.append((_repeat, (func, args, kwargs)))
         elif new and func.overloadpacket not in UNWRITTEN:

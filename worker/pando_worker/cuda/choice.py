@@ -77,7 +77,7 @@ def capture_graphs(
         log.warning("no CUDA graphs: %s", reason)
         return None
     return CudaGraphRunner(
-        loaded.next_logits,
+        loaded.model,
         FlashinferGraphs(attention, sizes[-1], loaded.context_length),
         futures,
         loaded.device,

@@ -7,7 +7,7 @@ where the graph reads them, and attention is planned anew before each replay. Pa
 token, in a page that no request owns.
 
 Graphs are captured at the start, the largest first, so that the smaller ones fit into its memory.
-What a graph holds ends with the logits: the sampling runs as in any other step.
+What a graph holds ends with the hidden states: the head and the sampling run as in any other step.
 """
 
 import logging
@@ -30,8 +30,18 @@ from pando_worker.runner.trial import trial_batch
 log = logging.getLogger("pando.worker.cuda")
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-Model = Callable[[Tensor, Tensor, AttentionBackend], Tensor]
-"""Logits, float32 [rows, vocab_size], after tokens with ids and positions, [rows] each."""
+
+
+class Model(Protocol):
+    def __call__(
+        self, input_ids: Tensor, positions: Tensor, attention: AttentionBackend, /
+    ) -> Tensor:
+        """Final hidden states, [rows, hidden_size], of ids and positions, [rows] each."""
+        ...
+
+    def logits(self, hidden: Tensor, /) -> Tensor:
+        """Of hidden states [rows, hidden_size]; float32 [rows, vocab_size]."""
+        ...
 
 
 class Capture(Protocol):
@@ -56,7 +66,7 @@ class FixedAttention(Protocol):
 class _Graph:
     attention: AttentionBackend
     replay: Callable[[], None]
-    logits: Tensor  # float32 [rows, vocab_size]
+    hidden: Tensor  # [rows, hidden_size]
 
 
 def graph_sizes(most: int) -> list[int]:
@@ -93,7 +103,7 @@ class CudaGraphRunner:
             capture: `CudaCapture`, or in tests something that repeats the calls
         """
         self.sizes = sorted(sizes)
-        self._futures, self._attention = futures, attention
+        self._model, self._futures, self._attention = model, futures, attention
         self._page_size = page_size
         self._padding = padding_page, window_padding_page
         self._device = device
@@ -107,8 +117,7 @@ class CudaGraphRunner:
         log.info("captured all CUDA graphs in %.1f s", time.monotonic() - started)
 
     def run(self, batch: ForwardBatch) -> Tensor | None:
-        """Logits of all rows, float32 [rows, vocab_size], which the next run overwrites; None where
-        the batch is not for a graph."""
+        """Logits of all rows, float32 [rows, vocab_size]; None where it is no batch for a graph."""
         rows = len(batch.seq_lens)
         if rows > self.sizes[-1] or len(batch.input_ids) != rows:
             return None
@@ -118,7 +127,7 @@ class CudaGraphRunner:
         graph = self._graphs[size]
         self._fill(padded(batch, size, *self._padding), graph.attention)
         graph.replay()
-        return graph.logits[:rows]
+        return self._model.logits(graph.hidden[:rows])
 
     @torch.inference_mode()
     def _captured(self, rows: int, model: Model, capture: Capture) -> _Graph:
@@ -129,8 +138,8 @@ class CudaGraphRunner:
         def run() -> Tensor:
             return model(self._futures.resolve_on_device(ids), positions, attention)
 
-        replay, logits = capture(run)
-        return _Graph(attention, replay, logits)
+        replay, hidden = capture(run)
+        return _Graph(attention, replay, hidden)
 
     @torch.inference_mode()
     def _fill(self, batch: ForwardBatch, attention: AttentionBackend) -> None:

@@ -120,6 +120,7 @@ class TorchModelRunner:
         self, settings: WorkerSettings, loaded: LoadedModel, plain: TorchAttention
     ) -> None:
         page_size, windows = settings.page_size, bool(loaded.kv_pool.windowed)
+        recorded = self._group.size == 1  # ranks meet in the middle of a step
         cached = min(page_size, self.context_length) - 1
         chosen = choose_cpu_path(
             settings.cpu_kernels,
@@ -128,6 +129,7 @@ class TorchModelRunner:
             pool=loaded.kv_pool,
             dtype=loaded.dtype,
             weight_bytes=loaded.weight_bytes,
+            recorded=recorded,
             run=self._try,
             decodes=lambda rows: trial_batch(
                 cached=cached, extend=1, page_size=page_size, rows=rows, windows=windows
@@ -137,7 +139,7 @@ class TorchModelRunner:
         if not isinstance(chosen, CpuAttention):
             return
         self._searches = Searches(best=best_by(chosen.kernels, chosen.threads))
-        if self._group.size == 1:
+        if recorded:
             pages = -(-self.context_length // page_size)
             self.graphs = DecodeTapes(loaded.next_logits, chosen, self._futures, pages)
 

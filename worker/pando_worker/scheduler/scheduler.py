@@ -239,10 +239,14 @@ class Scheduler:
         return None
 
     def _queue_compiled(self) -> None:
-        if not any(grammar.done() for _, grammar in self._compiling):
+        # Asked once: they are done on other threads.
+        done = [grammar.done() for _, grammar in self._compiling]
+        if not any(done):
             return
-        for req, grammar in self._compiling:
-            if not grammar.done():
+        entries = list(zip(self._compiling, done, strict=True))
+        self._compiling = [entry for entry, is_done in entries if not is_done]
+        for (req, grammar), is_done in entries:
+            if not is_done:
                 continue
             try:
                 req.grammar = grammar.result()
@@ -253,7 +257,6 @@ class Scheduler:
                 self._reject(req, 500, "the grammar could not be compiled")
             else:
                 self.planner.waiting.append(req)
-        self._compiling = [entry for entry in self._compiling if not entry[1].done()]
 
     # Requests leave
 

@@ -74,8 +74,6 @@ void rotate_head(const float* x, const float* cos, const float* sin, float* out,
     }
 }
 
-constexpr long LINE = 16;  // floats that threads do not share, so as not to wait for each other
-
 }  // namespace
 
 extern "C" {

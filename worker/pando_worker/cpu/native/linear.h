@@ -9,8 +9,8 @@
 #include "team.h"
 #include "vectors.h"
 
-// out[i][j] = dot(x_i, w_j) for MR rows of x and NR rows of w, each of k floats. The sums of a pair of
-// rows are the same to the last bit in tiles of any size.
+// out[i][j] = dot(x_i, w_j) for MR rows of x and NR rows of w, each of k floats. The sums are the same to
+// the last bit for any MR, and for any NR that is a multiple of four.
 template <int NR, int MR>
 inline void tile(const float* const* w, const float* const* x, long k, float out[MR][NR]) {
     Vec acc[MR][NR] = {};
@@ -58,7 +58,6 @@ inline void linear_tile(const Linear& a, long i, long j, long from, long len) {
 // to `count` of all inputs. Hardware fetches ahead within a page of memory only, which is hardly more
 // than a tile.
 inline void fetch_next(const Linear& a, long i, long count, long j, long rows, long from, long len) {
-    constexpr long LINE = 16;
     for (long r = j + rows; r < j + 2 * rows; ++r)
         for (long at = len * i / a.m / LINE * LINE; at < len * (i + count) / a.m; at += LINE)
             __builtin_prefetch(a.w + r * a.k + from + at);

@@ -7,13 +7,16 @@
 #include <immintrin.h>
 #endif
 
-#if defined(__AVX512F__)
+#if defined(PANDO_AVX512) && defined(__AVX512DQ__)
+#define PANDO_AVX512
 constexpr int VL = 16;
 #elif defined(__AVX2__)
 constexpr int VL = 8;
 #else
 constexpr int VL = 4;
 #endif
+
+constexpr long LINE = 16;  // floats in a line of the caches: threads had better not share one
 
 typedef float Vec __attribute__((vector_size(VL * 4)));
 typedef float UnalignedVec __attribute__((vector_size(VL * 4), aligned(4), may_alias));
@@ -30,7 +33,7 @@ inline Vec broadcast(float x) { return Vec{} + x; }
 
 // a * b + c, rounded once. Left to the compiler, tiles of one sum would be rounded twice.
 inline Vec multiply_add(Vec a, Vec b, Vec c) {
-#if defined(__AVX512F__)
+#if defined(PANDO_AVX512)
     return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__AVX2__) && defined(__FMA__)
     return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
@@ -48,7 +51,7 @@ inline float sum(Vec v) {
 // The sums of four vectors' lanes.
 #if defined(__AVX2__) && defined(__FMA__)
 inline __m256 fold(Vec v) {
-#if defined(__AVX512F__)
+#if defined(PANDO_AVX512)
     return _mm256_add_ps(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
 #else
     return (__m256)v;
@@ -69,7 +72,8 @@ inline Vec exp_vec(Vec x) {
     x = x < broadcast(-87.0f) ? broadcast(-87.0f) : x;
     x = x > broadcast(88.0f) ? broadcast(88.0f) : x;
     Vec turns = x * 1.44269504f;
-    IntVec n = __builtin_convertvector(turns + (turns < broadcast(0) ? broadcast(-0.5f) : broadcast(0.5f)), IntVec);
+    Vec half = turns < broadcast(0) ? broadcast(-0.5f) : broadcast(0.5f);
+    IntVec n = __builtin_convertvector(turns + half, IntVec);
     Vec nf = __builtin_convertvector(n, Vec);
     Vec r = x - nf * 0.693359375f + nf * 2.12194440e-4f;  // ln 2 in two parts
     Vec p = broadcast(1.0f / 720);
