@@ -67,6 +67,29 @@ def test_nothing_is_copied_where_computing_is_faster() -> None:
     assert world.kv.host_stored_tokens == 0
 
 
+def test_a_common_prefix_that_only_the_host_has_is_computed_once_where_copying_does_not_pay() -> (
+    None
+):
+    rate = Rate()
+    world = World(pages=60, page_size=4, host_pages=200, copy_rate=rate)
+    shared = [*range(90), *range(30)]
+    for prompt in (shared, [91] * 200):  # the second one evicts the first
+        world.send(f"{prompt[-1]}", prompt, max_new_tokens=1)
+        world.run()
+    assert world.cached_len(shared) == 120
+    on_device = len(world.kv.cache.pages_of(np.array(shared, dtype=np.int32))) * 4
+    assert on_device < 80
+    rate.add(1, seconds=1e9)
+    assert world.kv.prefix_len(np.array(shared, dtype=np.int32)) == on_device
+    for last in (1, 2):
+        world.send(f"with {last}", [*shared, last], max_new_tokens=1)
+    world.run()
+    assert world.cached["with 1"] == on_device
+    assert world.cached["with 2"] == 120
+    for last in (1, 2):
+        assert world.tokens[f"with {last}"] == expected_tokens([*shared, last], 1)
+
+
 @pytest.mark.parametrize("write", ["write-back", "write-through-selective"])
 def test_a_retracted_request_comes_back_with_what_it_had_computed(write: str) -> None:
     recomputed: dict[int, int] = {}

@@ -48,7 +48,9 @@ class Prefixes:
 
     def _pages(self, key: Tokens, loads: bool) -> int:
         if self._sliding is None:
-            return self._cache.prefix_len(key) // self._cache.page_size
+            if loads:
+                return self._cache.prefix_len(key) // self._cache.page_size
+            return len(self._cache.pages_of(key))
         device, host = places_of(self._cache, key)
         if loads:
             return self._sliding.usable(device, host)
