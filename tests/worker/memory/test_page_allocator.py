@@ -42,8 +42,15 @@ def test_pages_freed_last_are_taken_first() -> None:
 
 
 def test_a_page_freed_twice_is_refused_and_nothing_is_freed() -> None:
-    allocator = PageAllocator(4)
+    told: list[int] = []
+    allocator = PageAllocator(4, lambda pages: told.extend(pages.tolist()))
     first, second = allocator.alloc(2), allocator.alloc(2)
+    with pytest.raises(ValueError, match=rf"freed twice: \[{first[0]}, {first[1]}\]"):
+        allocator.free(first, first)
+    with pytest.raises(ValueError, match=rf"freed twice: \[{second[1]}\]"):
+        allocator.free(second[[1, 0, 1]])
+    assert allocator.num_free == 0
+    assert not told
     allocator.free(first)
     with pytest.raises(ValueError, match="freed twice"):
         allocator.free(second[:1], first[:1])

@@ -22,6 +22,9 @@ class PageAllocator:
         # Of numpy's own index type, which indexes without being converted first.
         self._stack = np.arange(num_pages - 1, -1, -1, dtype=np.intp)
         self._is_free = np.ones(num_pages, dtype=np.bool_)
+        # To find what is named twice in one call: a page's last place there, and all the places.
+        self._place = np.zeros(num_pages, dtype=np.int32)
+        self._places = np.arange(num_pages, dtype=np.int32)
         self.num_free = num_pages
 
     def alloc(self, count: int) -> Pages:
@@ -41,7 +44,8 @@ class PageAllocator:
         """Give pages back; all at once is faster than part by part.
 
         Raises:
-            ValueError: one of them is free already: two owners thought it theirs.
+            ValueError: one of them is free already, or among them twice: two owners thought it
+                theirs. Nothing has changed then.
         """
         count = sum(map(len, parts))
         if count == 0:
@@ -54,6 +58,11 @@ class PageAllocator:
         free_already = self._is_free[index]
         if np.count_nonzero(free_already):
             raise ValueError(f"pages freed twice: {index[free_already].tolist()}")
+        places = self._places[:count]
+        self._place[index] = places
+        named_again = self._place[index] != places
+        if np.count_nonzero(named_again):
+            raise ValueError(f"pages freed twice: {index[named_again].tolist()}")
         if self._on_free:
             self._on_free(index.astype(np.int32))
         self._is_free[index] = True
