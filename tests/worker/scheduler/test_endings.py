@@ -28,6 +28,24 @@ def check_others(world: World) -> None:
     assert world.scheduler.stats().pinned_tokens == 0
 
 
+def test_a_grammar_that_is_done_while_the_others_are_looked_at_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.send("late", range(9), grammar="slow")
+    world.send("done", range(5), grammar="even")
+    [late] = world.grammars.slow
+
+    def done_from_now_on() -> bool:
+        monkeypatch.undo()
+        late.set_result(world.grammars.compile("even").result())
+        return False
+
+    monkeypatch.setattr(late, "done", done_from_now_on)
+    world.run(max_steps=100)
+    assert len(world.tokens["late"]) == len(world.tokens["done"]) == 4
+
+
 def test_a_grammar_whose_compilation_breaks_ends_its_request_alone() -> None:
     world = World()
     world.send("victim", range(9), grammar="slow")
