@@ -67,9 +67,7 @@ def test_nothing_is_copied_where_computing_is_faster() -> None:
     assert world.kv.host_stored_tokens == 0
 
 
-def test_a_common_prefix_that_only_the_host_has_is_computed_once_where_copying_does_not_pay() -> (
-    None
-):
+def test_a_prefix_that_the_host_has_is_computed_once_where_copying_does_not_pay() -> None:
     rate = Rate()
     world = World(pages=60, page_size=4, host_pages=200, copy_rate=rate)
     shared = [*range(90), *range(30)]
