@@ -1,5 +1,6 @@
 """A grammar's state: going back, going ahead over forced text, copies, and what cannot compile."""
 
+import re
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -8,10 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llguidance import LLMatcher
 
 from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.grammar.errors import GrammarError
 from pando_worker.grammar.limits import MAX_GRAMMAR_CHARS
+from pando_worker.models.errors import ModelError
 from tests.worker.grammar.world import World
 from tests.worker.server import tokenizers_for_tests as tiny
 
@@ -175,10 +178,47 @@ def test_a_failure_that_may_not_happen_again_is_not_kept(world: World, tmp_path:
     away.mkdir()
     tiny.save(world.tokenizer, away)
     with closing(GrammarCompiler(folder, world.compiler.vocab_size, world.eos)) as compiler:
-        with pytest.raises(GrammarError, match="tokenizer cannot be used"):
+        with pytest.raises(ModelError, match="tokenizer"):
             compiler.compile('start: "a"').result(timeout=30)
         away.rename(folder)
         assert compiler.compile('start: "a"').result(timeout=30).accept(world.id("a"))
+
+
+@pytest.fixture
+def found_wrong(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What compilers find wrong from now on, each time that they do."""
+    found: list[str] = []
+
+    def problem(matcher: LLMatcher) -> str:
+        found.append(matcher.get_error())
+        return found[-1]
+
+    monkeypatch.setattr("pando_worker.grammar.compiler._problem", problem)
+    return found
+
+
+def test_a_wrong_grammar_is_compiled_once_however_often_it_is_asked_for(
+    world: World, found_wrong: list[str]
+) -> None:
+    futures = [world.compiler.compile('start: "a" nowhere') for _ in range(3)]
+    problems = [future.exception(timeout=30) for future in futures]
+    assert all(isinstance(problem, GrammarError) for problem in problems)
+    assert [str(problem) for problem in problems] == found_wrong * 3
+    # Each has its own: one that is raised in many places would gather tracebacks.
+    assert len(set(map(id, problems))) == 3
+    assert len(found_wrong) == 1
+
+
+def test_wrong_grammars_are_kept_that_were_asked_for_last(
+    world: World, found_wrong: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pando_worker.grammar.compiler._KEPT", 2)
+    tiny.save(world.tokenizer, tmp_path)
+    with closing(GrammarCompiler(tmp_path, world.compiler.vocab_size, world.eos)) as compiler:
+        for name in ("one", "two", "one", "three", "one", "two"):
+            compiler.compile(f"start: {name}").exception(timeout=30)
+    found = [re.search(r'unknown name: "(\w+)"', text) for text in found_wrong]
+    assert [match and match[1] for match in found] == ["one", "two", "three", "two"]
 
 
 def test_a_failure_to_copy_a_grammar_is_an_error_of_its_future(

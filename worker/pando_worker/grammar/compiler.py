@@ -19,7 +19,6 @@ from pando_worker.grammar.errors import GrammarError
 from pando_worker.grammar.grammar import Grammar
 from pando_worker.grammar.limits import LIMITS, MAX_GRAMMAR_CHARS, compiler_threads
 from pando_worker.grammar.masks import MaskThreads
-from pando_worker.models.errors import ModelError
 
 _THREADS = 2
 _KEPT = 128
@@ -56,7 +55,8 @@ class GrammarCompiler:
         self._eos_token_ids = eos_token_ids
         self._tables: _Tables | None = None
         self._loading = threading.Lock()
-        self._kept: OrderedDict[str, Future[LLMatcher]] = OrderedDict()
+        # What a text makes: a matcher, or what is wrong with it.
+        self._kept: OrderedDict[str, Future[LLMatcher | str]] = OrderedDict()
         self._pool = compiler_threads(_THREADS, "grammar")
         self._masks = MaskThreads(mask_threads)
 
@@ -67,23 +67,26 @@ class GrammarCompiler:
             text: in llguidance's serialized form.
 
         The future raises GrammarError for a grammar that is wrong or too large. It is done already
-        where the grammar is kept. What failed is not kept: it may have been the disk.
+        where the grammar is kept, a wrong one like a right one: asked for again and again, it
+        would keep the threads from others'. It raises ModelError where the model's tokenizer cannot
+        be used. That and any other failure is not kept: it may have been the disk.
         """
         compiled = self._kept.get(text)
         if compiled is None or _has_failed(compiled):
-            compiled = self._kept[text] = self._pool.submit(self._compile, text)
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end(text)
+            compiled = self._kept[text] = self._pool.submit(self._make, text)
+        self._kept.move_to_end(text)
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
         grammar: Future[Grammar] = Future()
 
-        def copy(done: Future[LLMatcher]) -> None:
+        def copy(done: Future[LLMatcher | str]) -> None:
             # Nobody else hears of what a callback raises, and the request would wait for ever.
             try:
-                matcher = done.result().deep_copy()
+                made = done.result()
+                if isinstance(made, str):
+                    raise GrammarError(made)
                 tables = self._load()
-                grammar.set_result(Grammar(matcher, tables.tokenizer, tables.eos))
+                grammar.set_result(Grammar(made.deep_copy(), tables.tokenizer, tables.eos))
             except Exception as error:
                 grammar.set_exception(error)
             except BaseException as error:  # a panic in llguidance is no Exception
@@ -105,6 +108,12 @@ class GrammarCompiler:
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _make(self, text: str) -> LLMatcher | str:
+        try:
+            return self._compile(text)
+        except GrammarError as error:  # as text: its traceback would keep the matcher
+            return str(error)
 
     def _compile(self, text: str) -> LLMatcher:
         if len(text) > MAX_GRAMMAR_CHARS:
@@ -143,7 +152,7 @@ class GrammarCompiler:
             return self._tables
 
 
-def _has_failed(compiled: Future[LLMatcher]) -> bool:
+def _has_failed(compiled: Future[LLMatcher | str]) -> bool:
     return compiled.done() and (compiled.cancelled() or compiled.exception() is not None)
 
 
@@ -160,15 +169,12 @@ def _load_tables(model_dir: Path, vocab_size: int, eos_token_ids: Iterable[int] 
     from pando_worker.server.generation_config import read_generation_config
     from pando_worker.server.tokenizer import load_tokenizer
 
-    try:
-        tokenizer = load_tokenizer(model_dir)
-        if eos_token_ids is None:
-            config = read_generation_config(model_dir, tokenizer.eos_token_id, vocab_size)
-            eos_token_ids = config.eos_token_ids
-        eos = frozenset(id for id in eos_token_ids if id < vocab_size)
-        if not eos:
-            raise GrammarError("the model has no end-of-sequence token to end an output with")
-        vocabulary = load_vocabulary(tokenizer, vocab_size, eos)
-    except ModelError as error:
-        raise GrammarError(f"this model's tokenizer cannot be used: {error}") from error
+    tokenizer = load_tokenizer(model_dir)
+    if eos_token_ids is None:
+        config = read_generation_config(model_dir, tokenizer.eos_token_id, vocab_size)
+        eos_token_ids = config.eos_token_ids
+    eos = frozenset(id for id in eos_token_ids if id < vocab_size)
+    if not eos:
+        raise GrammarError("the model has no end-of-sequence token to end an output with")
+    vocabulary = load_vocabulary(tokenizer, vocab_size, eos)
     return _Tables(LLTokenizer(TokenizerWrapper(vocabulary), eos_token=sorted(eos)), eos)
