@@ -25,6 +25,7 @@ from pando_worker.models.errors import ModelError
 from pando_worker.ranks.leader import LeadingRunner, followers
 from pando_worker.runner.batch import ModelRunner
 from pando_worker.scheduler.assembly import make_scheduler, pools_of
+from pando_worker.scheduler.cores import available_cores
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.scheduler.step_log import StepLog
 from pando_worker.settings import WorkerSettings
@@ -92,7 +93,9 @@ def _load(
     if settings.overlap_schedule and settings.device == "cpu":
         runner = ThreadedRunner(runner)
     # On the CPU the model needs the cores: there, a thread that fills masks waits for one.
-    spare = 1 if settings.device == "cpu" else min(_MASK_THREADS, (os.cpu_count() or 1) // 2)
+    spare = 1
+    if settings.device != "cpu":
+        spare = max(1, min(_MASK_THREADS, available_cores() // 2))
     vocab_size = model.config.vocab_size
     grammars = GrammarCompiler(Path(settings.model), vocab_size, mask_threads=spare)
     return make_scheduler(settings, pools_of(model, settings.page_size), runner, grammars)
