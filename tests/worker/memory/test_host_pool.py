@@ -60,6 +60,24 @@ def test_pages_come_back_as_they_were(
     assert host.rate.per_second > 0
 
 
+def test_pages_of_both_kinds_share_the_staging_memory() -> None:
+    pool = TokenToKVPool(
+        LAYERS,
+        64,
+        torch.float32,
+        torch.device("cpu"),
+        windowed=frozenset({1}),
+        window_slots=32,
+    )
+    budget = 3 * sum(part.nbytes // len(part) for part in (*pool.k, *pool.v)) * 4 + 100
+    host = HostKVPool(pool, 4, 10, 10, staging_bytes=budget)
+    kinds = (host.pages, host.window_pages)
+    assert [pages.staged_pages for pages in kinds] == [3, 3]
+    assert 0 <= budget - sum(pages.staged_pages * pages.page_bytes for pages in kinds) <= 100
+    few = HostKVPool(pool, 4, 2, 1, staging_bytes=1)
+    assert [few.pages.staged_pages, few.window_pages.staged_pages] == [1, 1]
+
+
 def test_tokens_are_those_of_transformers_when_prompts_come_back_from_the_host(
     tmp_path: Path,
 ) -> None:

@@ -24,7 +24,6 @@ from pando_worker.runner.batch import PageCopies
 from pando_worker.runner.transfer import to_device
 from pando_worker.scheduler.rates import Rate
 
-STAGING_BYTES = 256 * 2**20  # in each direction
 # Pages are copied as whole words. Measured on a CPU: by bytes, torch scatters 13 times slower.
 _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
@@ -38,13 +37,14 @@ class HostPages:
         page_size: int,
         num_pages: int,
         rate: Rate,
-        staging_bytes: int = STAGING_BYTES,
+        staged_pages: int,
     ) -> None:
         """
         Args:
             parts: keys and values on the device, [num_slots, ...] each; may be none
             num_pages: of the host
             rate: to count copied bytes in
+            staged_pages: that the staging buffer of each direction holds, or all there are
         """
         pages = [_pages(part, page_size) for part in parts]
         word = math.gcd(8, *(part.shape[1] for part in pages))
@@ -55,7 +55,7 @@ class HostPages:
         self._ends: list[int] = np.cumsum([part.shape[1] for part in self._parts]).tolist()
         self._page_words = self._ends[-1] if parts else 0
         self.page_bytes = self._page_words * word
-        self._staged_pages = max(1, min(num_pages, staging_bytes // max(1, self.page_bytes)))
+        self.staged_pages = min(num_pages, staged_pages)
         on_gpu = self._device.type == "cuda"
         self._data = torch.empty(
             (num_pages, self._page_words),
@@ -65,7 +65,7 @@ class HostPages:
         self._rate = rate
         self._cuda: _CudaCopies | None = None
         if on_gpu and num_pages:
-            self._cuda = _CudaCopies(self._new_rows, self._staged_pages, self._device)
+            self._cuda = _CudaCopies(self._new_rows, self.staged_pages, self._device)
 
     @torch.inference_mode()
     def copy(self, stores: PageCopies | None, loads: PageCopies | None) -> None:
@@ -124,7 +124,7 @@ class HostPages:
             return []
         order = np.argsort(copies.host)
         host, device = copies.host[order], copies.device[order]
-        cuts = list(range(self._staged_pages, len(host), self._staged_pages))
+        cuts = list(range(self.staged_pages, len(host), self.staged_pages))
         return list(zip(np.split(host, cuts), np.split(device, cuts), strict=True))
 
 

@@ -5,13 +5,15 @@ Layers that see only a window may have pages of their own on the device; so they
 
 from dataclasses import dataclass
 
-from pando_worker.memory.host_pages import STAGING_BYTES, HostPages
+from pando_worker.memory.host_pages import HostPages
 from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.models.errors import DoesNotFit
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.batch import ForwardBatch
 from pando_worker.scheduler.rates import Rate
 from pando_worker.settings import WorkerSettings
+
+STAGING_BYTES = 256 * 2**20  # on a GPU, in each direction, for both kinds of pages together
 
 
 class HostKVPool:
@@ -30,13 +32,22 @@ class HostKVPool:
         num_window_pages: int = 0,
         staging_bytes: int = STAGING_BYTES,
     ) -> None:
-        parts, window_parts = pool.parts(released=False), pool.parts(released=True)
+        """
+        Args:
+            staging_bytes: of the device's memory in each direction, or a page of each kind where
+                these are larger
+        """
         self.num_pages, self.num_window_pages = num_pages, num_window_pages
         self.rate = Rate()
-        self.pages = HostPages(parts, page_size, num_pages, self.rate, staging_bytes)
-        self.window_pages = HostPages(
-            window_parts, page_size, num_window_pages, self.rate, staging_bytes
-        )
+        slot_bytes = pool.slot_bytes(released=False) + pool.slot_bytes(released=True)
+        staged = max(1, staging_bytes // (slot_bytes * page_size))
+
+        def pages(count: int, *, released: bool) -> HostPages:
+            parts = pool.parts(released=released)
+            return HostPages(parts, page_size, count, self.rate, staged)
+
+        self.pages = pages(num_pages, released=False)
+        self.window_pages = pages(num_window_pages, released=True)
 
     @property
     def page_bytes(self) -> int:
