@@ -49,6 +49,10 @@ class GhostList:
         weights = np.random.default_rng(0).integers(0, 2**63, words, dtype=np.uint64)
         self._weights = weights * np.uint64(2) + np.uint64(1)
 
+    def blocks(self, start: int, end: int) -> int:
+        """How many blocks end after token `start` and not after token `end`."""
+        return end // self.block_tokens - start // self.block_tokens
+
     def marks(self, key: Tokens, start: int, before: Marks) -> Marks:
         """Marks of the blocks that end in `key` after token `start`, `[count]`.
 
@@ -56,7 +60,7 @@ class GhostList:
             before: marks of the blocks that end earlier; the last one is needed, if there is any.
         """
         size, first = self.block_tokens, start // self.block_tokens
-        count = len(key) // size - first
+        count = self.blocks(start, len(key))
         if count == 0:
             return NO_MARKS
         blocks = key[first * size : (first + count) * size].view(self._word).reshape(count, -1)

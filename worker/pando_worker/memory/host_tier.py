@@ -1,6 +1,6 @@
 """`HostTier`: which nodes of the prefix tree have pages in host memory, and the copies to make.
 
-It owns the numbers only; the pages themselves are in `host_pool.py`, and the copies travel in the
+It owns the numbers only; the pages themselves are in `host_pages.py`, and the copies travel in the
 next `ForwardBatch`, where stores (device to host) run before loads (host to device) and both before
 the model. Until `take_copies` hands a copy over it is merely queued:
 

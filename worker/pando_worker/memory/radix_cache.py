@@ -262,7 +262,8 @@ class RadixCache:
     def _evict_end(self, leaf: TreeNode, count: int) -> int:
         """Forget the last `count` pages of such a leaf; returns `count`."""
         keep = leaf.num_pages - count
-        freed, forgotten = leaf.cut_off(keep, self.page_size, self._marks_until(leaf, keep))
+        marks = self._ghosts.blocks(leaf.start, leaf.start + keep * self.page_size)
+        freed, forgotten = leaf.cut_off(keep, self.page_size, marks)
         self._freed.append(freed)
         self._ghosts.add(forgotten)
         self.evictable_pages -= count
@@ -365,18 +366,14 @@ class RadixCache:
         In the order of eviction the upper part is then the oldest. The caller either evicts the
         lower part, or touches the upper one.
         """
-        upper = node.split(count, self.page_size, self._marks_until(node, count))
+        marks = self._ghosts.blocks(node.start, node.start + count * self.page_size)
+        upper = node.split(count, self.page_size, marks)
         if upper.pages is not None and upper.lock_ref == 0:
             self._order.add_upper(upper)
         if upper.host_pages is not None:
             assert self._host is not None
             self._host.add_upper(upper, node)
         return upper
-
-    def _marks_until(self, node: TreeNode, count: int) -> int:
-        """How many of a node's blocks end within its first `count` pages."""
-        size, start = self._ghosts.block_tokens, node.start
-        return (start + count * self.page_size) // size - start // size
 
     def _touch(self, node: TreeNode) -> None:
         self._now += 1
