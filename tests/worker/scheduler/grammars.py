@@ -39,6 +39,7 @@ class GrammarsForTests:
 
     def fill_masks(self, grammars: Sequence[tuple[Grammar, int]], mask: NDArray[np.int32]) -> None:
         for grammar, row in grammars:
+            assert isinstance(grammar, _Even | _Forced)
             grammar.fill_mask(mask[row])
 
 

@@ -34,10 +34,6 @@ class Grammar(Protocol):
         """Nothing but an end-of-sequence token may follow."""
         ...
 
-    def fill_mask(self, words: NDArray[np.int32]) -> None:
-        """Write what may come next, [ceil(vocab_size / 32)], a bit a token."""
-        ...
-
     def accept(self, token: int) -> bool:
         """Go on by a token; False, and nothing has changed, where it is not allowed."""
         ...
