@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 from pando_worker.models.errors import BrokenCheckpoint
 from pando_worker.server.errors import ApiError
 from pando_worker.server.generation_config import read_generation_config
-from pando_worker.server.long_texts import Room
+from pando_worker.server.long_texts import PIECE_CHARS, Room, refuse_far_too_long
 from pando_worker.server.tokenizer import INLINE_CHARS, Tokenizer
 from tests.worker.server.tokenizers_for_tests import byte_level, save, sentencepiece
 from tests.worker.server.worker_process import MODEL
@@ -106,6 +106,13 @@ async def test_a_text_far_longer_than_the_context_is_refused_by_its_beginning() 
         await Tokenizer(MODEL).encode(text, Room(1000, None, "prompt"))
     assert (caught.value.status, caught.value.param) == (400, "prompt")
     assert time.process_time() - started < 5  # all of it takes a minute
+
+
+def test_a_refusal_names_no_more_characters_than_there_are() -> None:
+    text = "x" * (PIECE_CHARS + 10)
+    room = Room((len(text) - 1) // 2, None, "prompt")  # a token a character: the last piece decides
+    with pytest.raises(ApiError, match=f"the first {len(text)} characters alone"):
+        refuse_far_too_long(text, room, lambda part: [0] * len(part))
 
 
 async def test_a_conversation_far_longer_than_the_context_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,9 @@ from pando_worker.server.errors import ApiError, bad_request, error_response, in
 from pando_worker.server.service import Service
 from pando_worker.server.validation import validation_error
 
+# What FastAPI says of a body that its reader of JSON gives up on.
+_UNREADABLE = "There was an error parsing the body"
+
 
 def make_app(service: Service) -> Edge:
     app = FastAPI(title="Pando worker", redirect_slashes=False, strict_content_type=False)
@@ -50,7 +53,7 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
             message = f"there is no {what}"
         case 405:
             message = f"{what} is not a method of this path"
-        case 400:  # what its reader of JSON gives up on
+        case 400 if error.detail == _UNREADABLE:
             message = "the request body cannot be read: it is nested too deeply, or has a number"
             message += " of too many digits, or is not Unicode"
         case _:

@@ -32,8 +32,8 @@ def is_long(text: str, room: Room) -> bool:
 
 
 def refuse_far_too_long(text: str, room: Room, encode: Encode) -> None:
-    """By the text's pieces, until they have twice the tokens that fit: pieces of a text that would
-    fit never have that many.
+    """By the text's pieces, until they have twice the tokens that fit: in pieces of this size a
+    text has hardly more of them than as a whole.
 
     Raises:
         ApiError: 400.
@@ -42,9 +42,10 @@ def refuse_far_too_long(text: str, room: Room, encode: Encode) -> None:
     for start in range(0, len(text), PIECE_CHARS):
         counted += len(encode(text[start : start + PIECE_CHARS]))
         if counted > 2 * room.tokens:
+            read = min(start + PIECE_CHARS, len(text))
             raise bad_request(
                 f"{len(text)} characters of text are far too long: at most {room.tokens} tokens are"
-                f" possible here, and the first {start + PIECE_CHARS} characters alone have about"
+                f" possible here, and the first {read} characters alone have about"
                 f" {counted}",
                 room.param,
                 "context_length_exceeded",

@@ -11,7 +11,7 @@ from pando_worker.server.protocol.control import DetokenizeRequest, TokenizeRequ
 from pando_worker.server.service import Service
 from pando_worker.server.tokenizer import Prompt
 
-_CONTEXTS = 8  # a text of more than these is refused: it would hold up others' prompts
+_CONTEXTS = 8  # a text of more than twice as many is refused: it would hold others up
 
 
 class _Tokenized(msgspec.Struct, frozen=True):
