@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer
+from pando_worker.memory.huge_pages import advise_huge_pages
 from pando_worker.models.errors import DoesNotFit
 
 MIB = 2**20
@@ -145,9 +146,10 @@ class TokenToKVPool:
 
         def empty(layer: AttentionLayer, width: int) -> Tensor:
             slots = window_slots if layer.index in windowed else num_slots
-            return torch.empty(
-                (slots + spare_slots, layer.kv_heads, width), dtype=dtype, device=device
-            )
+            shape = (slots + spare_slots, layer.kv_heads, width)
+            part = torch.empty(shape, dtype=dtype, device=device)
+            advise_huge_pages(part)
+            return part
 
         assert [layer.index for layer in layers] == list(range(len(layers)))
         assert bool(windowed) == (window_slots > 0)

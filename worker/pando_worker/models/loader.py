@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from pando_worker.memory.huge_pages import advise_huge_pages
 from pando_worker.models.base_model import as_with_head
 from pando_worker.models.build import Build, Fill
 from pando_worker.models.checkpoint import Stored, open_checkpoint, weight_files
@@ -136,6 +137,7 @@ def allocate(model: nn.Module, device: torch.device) -> None:
     """
     for parameter in model.parameters():
         memory = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+        advise_huge_pages(memory)
         filled = nn.Parameter(memory, requires_grad=False)
         torch.utils.swap_tensors(parameter, filled)  # type: ignore[no-untyped-call]
 
