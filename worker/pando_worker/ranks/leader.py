@@ -13,6 +13,7 @@ from pathlib import Path
 
 import zmq
 
+from pando_worker.models.errors import ModelError
 from pando_worker.ranks.follower import batch_endpoint, run_follower
 from pando_worker.runner.batch import ForwardBatch, ModelRunner, Step
 from pando_worker.settings import WorkerSettings
@@ -21,6 +22,7 @@ log = logging.getLogger("pando.worker.ranks")
 
 # A dying process closes its pipe before its exit code is there: a moment, or more where it is busy.
 EXIT_CODE_S = 10
+DEATH_S = 2  # from a collective that failed to the end of the process that made it fail
 
 
 class LeadingRunner:
@@ -57,9 +59,17 @@ def followers(
     try:
         for process in processes:
             process.start()
-        threading.Thread(target=_end_with_any, args=(processes, ending), daemon=True).start()
+        watcher = threading.Thread(target=_end_with_any, args=(processes, ending), daemon=True)
+        watcher.start()
         ranks = range(1, settings.tensor_parallel_size)
-        yield [_connect(context, batch_endpoint(directory, rank)) for rank in ranks]
+        try:
+            yield [_connect(context, batch_endpoint(directory, rank)) for rank in ranks]
+        except ModelError:
+            raise
+        except Exception:
+            # A collective may fail before the rank that died is known to be dead: it is to be named.
+            watcher.join(DEATH_S)
+            raise
     finally:
         ending.set()
         for process in processes:
