@@ -67,7 +67,7 @@ def followers(
         except ModelError:
             raise
         except Exception:
-            # A collective may fail before the rank that died is known to be dead: it is to be named.
+            # A collective may fail before the dead rank is known to be dead: it is to be named.
             watcher.join(DEATH_S)
             raise
     finally:
