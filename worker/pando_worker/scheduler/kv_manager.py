@@ -356,6 +356,8 @@ class KVManager:
                 f" evictable, {self.cache.protected_pages} are locked, and {rows} rows are taken;"
                 f" the radix cache: {self.cache.pretty_print()}"
             )
+        if twice := self.allocator.num_twice:
+            raise RuntimeError(f"idle, but {twice} KV pages are free twice")
         if self.host and (lost := self.host.lost_pages):
             raise RuntimeError(f"{lost} host pages are neither free nor held by the radix cache")
         if self.host and self.host.windows and (lost := self.host.windows.kept.num_lost):
