@@ -125,7 +125,7 @@ ratio grows with the leaves in the tree, and falls with those evicted at once:
   is about 15, and where a million tokens are 40 documents the two designs cost the same, 10 µs a
   step.
 - 100,000 tokens at once are 390 leaves that both have to take out, and 100,000 pages that both have
-  to mark as free. That is 3 to 5 times faster: the lists spend about 13 µs a leaf, Pando 3 to 5.
+  to mark as free. That is 3 to 7 times faster: the lists spend about 13 µs a leaf, Pando 3 to 5.
   Twenty times less would be under 1 µs for a leaf and its 256 pages; marking the pages alone takes
   about that, and a leaf is some ten Python objects, most not in the processor's caches. It happens
   once in a prompt of 100,000 tokens, which computes for seconds.
