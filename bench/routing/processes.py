@@ -1,0 +1,78 @@
+"""Processes that a measurement starts: how they start and end, their CPU time and memory."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+START_S = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running(
+    command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
+) -> Iterator[psutil.Process]:
+    """The process, with all it starts, until the block ends; its output goes to `log`."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **(env or {})},
+        )
+    try:
+        yield psutil.Process(process.pid)
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def wait_for(url: str, process: psutil.Process, log: Path) -> None:
+    """Until `url` answers 200. RuntimeError with the end of the log where that never comes."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.is_running():
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    raise RuntimeError(f"{url} never answered:\n{log.read_text(errors='replace')[-2000:]}")
+
+
+def cpu_s(processes: Sequence[psutil.Process]) -> float:
+    """CPU seconds of the processes and all their descendants so far."""
+    total = 0.0
+    for process in processes:
+        for one in (process, *process.children(recursive=True)):
+            used = one.cpu_times()
+            total += float(used.user + used.system)
+    return total
+
+
+def memory_mib(processes: Sequence[psutil.Process]) -> float:
+    """Resident memory of the processes and all their descendants."""
+    used: int = sum(
+        one.memory_info().rss
+        for process in processes
+        for one in (process, *process.children(recursive=True))
+    )
+    return used / 2**20
