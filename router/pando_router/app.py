@@ -10,7 +10,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pando_fleet.client import connect
 from pando_fleet.registry import Registry
-from pando_router import policies
 from pando_router.breaker import Breaker
 from pando_router.control import create_control
 from pando_router.dispatch import Dispatcher
@@ -20,6 +19,8 @@ from pando_router.in_flight import InFlight
 from pando_router.leases import LeaseWriter
 from pando_router.lifecycle import Lifecycle
 from pando_router.metrics import Metrics
+from pando_router.policies import Policies
+from pando_router.policies.loads import Loads
 from pando_router.proxy import Proxy
 from pando_router.request import PARSERS
 from pando_router.settings import RouterSettings
@@ -53,8 +54,9 @@ async def running_router(settings: RouterSettings) -> AsyncIterator[Router]:
     in_flight = InFlight()
     lifecycle = Lifecycle()
     leases = LeaseWriter(view, metrics)
-    policy = policies.make(settings.policy, in_flight, random.Random())
-    dispatcher = Dispatcher(redis, view, policy, breaker, metrics, settings)
+    loads = Loads(in_flight, view)
+    policies = Policies(settings, loads, random.Random())
+    dispatcher = Dispatcher(redis, view, policies, loads, breaker, metrics, settings)
     flights = Flights(in_flight, breaker, leases, metrics)
     upstream = Upstream(settings.max_requests, settings.connect_timeout, settings.read_timeout)
     metrics.redis_up.set_function(lambda: view.redis_up)

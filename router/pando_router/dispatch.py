@@ -9,14 +9,15 @@ from itertools import count
 from time import perf_counter
 
 from pando_fleet.client import FleetError, RedisClient
-from pando_fleet.placement import Ask, NoReplica, Placer
+from pando_fleet.placement import Ask, NoReplica, Placement, Placer
 from pando_router import rendezvous
 from pando_router.breaker import Breaker, BreakerState
 from pando_router.fleet_view import FleetView, Member, Target
 from pando_router.metrics import Metrics
-from pando_router.policies import Policy
+from pando_router.policies import Policies
+from pando_router.policies.loads import Loads
 from pando_router.route import Lease, Prompt, Route
-from pando_router.settings import RouterSettings
+from pando_router.settings import PolicyName, RouterSettings
 
 logger = logging.getLogger("pando.router")
 
@@ -28,14 +29,16 @@ class Dispatcher:
         self,
         redis: RedisClient,
         view: FleetView,
-        policy: Policy,
+        policies: Policies,
+        loads: Loads,
         breaker: Breaker,
         metrics: Metrics,
         settings: RouterSettings,
     ) -> None:
         self._redis = redis
         self._view = view
-        self._policy = policy
+        self._policies = policies
+        self._loads = loads
         self._breaker = breaker
         self._metrics = metrics
         self._settings = settings
@@ -47,18 +50,19 @@ class Dispatcher:
         """A replica outside `tried` (incarnations), or None when no pool has one."""
         found = self.choices(prompt, tried)
         if found is None:
-            self._count("none")
+            self._count(self._policies.name("", prompt.steering.policy), "none")
             return None
         target, members = found
+        policy = self._policies.name(target.pool, prompt.steering.policy)
+        picked = self._policies.of(target.pool, policy).pick(prompt, members)
         if not prompt.request.computes:
-            return self._unleased("local", target, prompt, members)
-        picked = None if self._policy.shared else self._policy.pick(prompt.affinity, members)
+            return self._unleased(policy, "local", target, prompt, members, picked)
         lease = await self._lease(target, prompt, members, picked)
         if lease is not None:
-            self._count("shared")
+            self._count(policy, "shared")
             chosen = lease.placement.chosen
             return Route(target.pool, chosen.replica, chosen.incarnation, chosen.url, lease)
-        return self._unleased("fallback", target, prompt, (picked,) if picked else members)
+        return self._unleased(policy, "fallback", target, prompt, members, picked)
 
     def choices(
         self, prompt: Prompt, tried: Collection[str] = ()
@@ -112,12 +116,14 @@ class Dispatcher:
         """None where Redis is away, or knows none of the replicas that this router trusts."""
         if not self._view.redis_up:
             return None
-        ask = self.ask(target, prompt, members, picked.beat.replica if picked else None)
         placer = self.placer(target.pool)
         started = perf_counter()
         try:
             async with asyncio.timeout(self._settings.placement_timeout):
-                placement = await placer.place(ask)
+                if picked is None:
+                    placement = await placer.place(self.ask(target, prompt, members))
+                else:
+                    placement = await self._place_on(placer, target, prompt, members, picked)
         except NoReplica:
             return None
         except (FleetError, TimeoutError) as error:
@@ -128,15 +134,43 @@ class Dispatcher:
             logger.debug("placed", extra={"pool": target.pool, **asdict(placement.chosen)})
         return Lease(placer, placement)
 
+    async def _place_on(
+        self,
+        placer: Placer,
+        target: Target,
+        prompt: Prompt,
+        members: tuple[Member, ...],
+        picked: Member,
+    ) -> Placement:
+        """On the replica that the policy picked, or where Redis knows better on another one."""
+        try:
+            return await placer.place(self.ask(target, prompt, members, picked.beat.replica))
+        except NoReplica:  # it drains or warms since this router last looked
+            rest = [member for member in members if member is not picked]
+            if not rest:
+                raise
+            return await placer.place(self.ask(target, prompt, rest))
+
     def _unleased(
-        self, outcome: str, target: Target, prompt: Prompt, members: tuple[Member, ...]
+        self,
+        policy: PolicyName,
+        outcome: str,
+        target: Target,
+        prompt: Prompt,
+        members: tuple[Member, ...],
+        picked: Member | None,
     ) -> Route:
-        self._count(outcome)
-        beat = self._policy.pick(prompt.affinity, members).beat
+        """Without Redis: what the policy picked, or else where the prompt's start belongs."""
+        self._count(policy, outcome)
+        if picked is None:
+            by_name = {member.beat.replica: member for member in members}
+            loads = {name: self._loads(member) for name, member in by_name.items()}
+            picked = by_name[rendezvous.choose(prompt.affinity, loads)]
+        beat = picked.beat
         return Route(target.pool, beat.replica, beat.incarnation, beat.url)
 
-    def _count(self, outcome: str) -> None:
-        self._metrics.placements.labels(self._settings.policy, outcome).inc()
+    def _count(self, policy: PolicyName, outcome: str) -> None:
+        self._metrics.placements.labels(policy, outcome).inc()
 
 
 def _by_affinity(prompt: Prompt) -> tuple[Target, ...]:

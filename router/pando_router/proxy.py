@@ -28,6 +28,7 @@ from pando_router.request import parse
 from pando_router.request_id import request_id_of
 from pando_router.route import Prompt, Route, resolve
 from pando_router.settings import RouterSettings
+from pando_router.steering import Steerer
 from pando_router.upstream import (
     Answer,
     Headers,
@@ -76,6 +77,7 @@ class Proxy:
         lifecycle: Lifecycle,
     ) -> None:
         self._settings = settings
+        self._steer = Steerer(settings)
         self._view = view
         self._dispatcher = dispatcher
         self._flights = flights
@@ -90,7 +92,8 @@ class Proxy:
             self._admit(scope["method"])
             with self._lifecycle.serving():
                 body = await read_body(receive, headers, self._settings.max_body_bytes)
-                prompt = resolve(parse(exchange.path, body), self._view.fleet)
+                steering = self._steer(headers, body)
+                prompt = resolve(parse(exchange.path, body), self._view.fleet, steering)
                 await self._serve(exchange, prompt, body, receive, send)
         except ApiError as error:
             exchange.status = error.status

@@ -14,13 +14,13 @@ from xxhash import xxh3_64_intdigest
 BOUND = 1.25  # of the mean load
 
 
+def weight(affinity: bytes, name: str) -> int:
+    return xxh3_64_intdigest(name.encode() + b"\0" + affinity)
+
+
 def rank(affinity: bytes, names: list[str]) -> list[str]:
     """`names`, heaviest first for these bytes."""
-
-    def weight(name: str) -> int:
-        return xxh3_64_intdigest(name.encode() + b"\0" + affinity)
-
-    return sorted(names, key=weight, reverse=True)
+    return sorted(names, key=lambda name: weight(affinity, name), reverse=True)
 
 
 def choose(affinity: bytes, loads: Mapping[str, int]) -> str:

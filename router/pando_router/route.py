@@ -7,6 +7,7 @@ from pando_fleet.prefix import CHUNK_BYTES
 from pando_router.errors import bad_request, unavailable, unknown_model
 from pando_router.fleet_view import Fleet, Target
 from pando_router.request import Request
+from pando_router.steering import UNSTEERED, Steering
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Prompt:
     request: Request
     targets: tuple[Target, ...]  # at least one
     keys: bytes  # packed chunk keys
+    steering: Steering = UNSTEERED
 
     @property
     def affinity(self) -> bytes:
@@ -50,7 +52,7 @@ class Route:
         return self.lease.placement.chosen.matched_tokens if self.lease else 0
 
 
-def resolve(request: Request, fleet: Fleet) -> Prompt:
+def resolve(request: Request, fleet: Fleet, steering: Steering = UNSTEERED) -> Prompt:
     """Finds the model. Raises ApiError: 404 unknown, 400 none named, 503 nobody is there yet."""
     models = fleet.models
     if not models:
@@ -62,4 +64,4 @@ def resolve(request: Request, fleet: Fleet) -> Prompt:
         (model,) = models
     if model not in models:
         raise unknown_model(model, sorted(models))
-    return Prompt(request, models[model], request.keys(model))
+    return Prompt(request, models[model], request.keys(model), steering)

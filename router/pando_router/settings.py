@@ -6,8 +6,17 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pando_fleet.client import FleetError, connect
+from pando_router.setting_types import Pairs
 
-PolicyName = Literal["cache_aware", "round_robin", "random", "least_loaded"]
+PolicyName = Literal[
+    "cache_aware",
+    "round_robin",
+    "random",
+    "power_of_two",
+    "least_loaded",
+    "prefix_hash",
+    "session",
+]
 
 
 class RouterSettings(BaseSettings):
@@ -26,6 +35,15 @@ class RouterSettings(BaseSettings):
     policy: Annotated[
         PolicyName, Field(description="how a replica is chosen among a pool's ready ones")
     ] = "cache_aware"
+    pool_policies: Annotated[
+        Pairs[PolicyName], Field(description="pools with a policy of their own")
+    ] = {}
+    allow_policy_header: Annotated[
+        bool, Field(description="a request may choose its policy by the header x-pando-policy")
+    ] = False
+    session_header: Annotated[
+        str, Field(min_length=1, description="the header that names a session, for policy session")
+    ] = "x-session-id"
 
     max_body_bytes: Annotated[
         int, Field(ge=1, description="longest request body; longer ones get 413")

@@ -8,7 +8,13 @@ from pydantic_settings import BaseSettings
 
 from pando.settings.load import flag_of
 
-_TYPES = {"integer": "INTEGER", "number": "NUMBER", "string": "TEXT", "boolean": "BOOLEAN"}
+_TYPES = {
+    "integer": "INTEGER",
+    "number": "NUMBER",
+    "string": "TEXT",
+    "boolean": "BOOLEAN",
+    "object": "NAME=VALUE,…",
+}
 _LIMITS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
 
@@ -65,5 +71,7 @@ def _default(value: object) -> str:
             return ""
         case bool():
             return "on" if value else "off"
+        case dict():
+            return ",".join(f"{name}={one}" for name, one in value.items())
         case _:
             return str(value)

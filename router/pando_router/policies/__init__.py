@@ -1,36 +1,66 @@
-"""How a replica is chosen. `make` builds the policy that the settings name."""
+"""How a replica is chosen: `Policies` has the one that the operator, or a request, wants.
+
+A policy is one method. All of them end in a lease in Redis, so that what one router sends counts
+for every other.
+"""
 
 import random
 from collections.abc import Sequence
 from typing import Protocol
 
 from pando_router.fleet_view import Member
-from pando_router.in_flight import InFlight
 from pando_router.policies.cache_aware import CacheAware
 from pando_router.policies.least_loaded import LeastLoaded
+from pando_router.policies.loads import Loads
+from pando_router.policies.power_of_two import PowerOfTwo
+from pando_router.policies.prefix_hash import PrefixHash
 from pando_router.policies.random_choice import RandomChoice
 from pando_router.policies.round_robin import RoundRobin
-from pando_router.settings import PolicyName
+from pando_router.policies.session import Session
+from pando_router.route import Prompt
+from pando_router.settings import PolicyName, RouterSettings
 
 
 class Policy(Protocol):
-    """`pick` is asked for every request, or where `shared` only when the shared placement cannot.
-
-    `affinity` is the start of the prompt, `members` are at least one and sorted by name.
-    """
-
-    shared: bool  # the placement in Redis decides
-
-    def pick(self, affinity: bytes, members: Sequence[Member]) -> Member: ...
+    def pick(self, prompt: Prompt, members: Sequence[Member]) -> Member | None:
+        """One of `members` (at least one, sorted by name); None: by the shared state in Redis."""
+        ...
 
 
-def make(name: PolicyName, in_flight: InFlight, rng: random.Random) -> Policy:
+def make(name: PolicyName, loads: Loads, rng: random.Random) -> Policy:
     match name:
         case "cache_aware":
-            return CacheAware(in_flight)
+            return CacheAware()
         case "round_robin":
             return RoundRobin()
         case "random":
             return RandomChoice(rng)
+        case "power_of_two":
+            return PowerOfTwo(loads, rng)
         case "least_loaded":
-            return LeastLoaded(in_flight)
+            return LeastLoaded(loads)
+        case "prefix_hash":
+            return PrefixHash(loads)
+        case "session":
+            return Session()
+
+
+class Policies:
+    """The policies of all pools. Each pool has its own of a kind, as some count turns."""
+
+    def __init__(self, settings: RouterSettings, loads: Loads, rng: random.Random) -> None:
+        self._default: PolicyName = settings.policy
+        self._by_pool = settings.pool_policies
+        self._loads = loads
+        self._rng = rng
+        self._made: dict[tuple[str, PolicyName], Policy] = {}
+
+    def name(self, pool: str, wanted: PolicyName | None = None) -> PolicyName:
+        """The policy of a pool, unless a request wants another."""
+        return wanted or self._by_pool.get(pool, self._default)
+
+    def of(self, pool: str, name: PolicyName) -> Policy:
+        policy = self._made.get((pool, name))
+        if policy is None:
+            policy = self._made[pool, name] = make(name, self._loads, self._rng)
+        return policy

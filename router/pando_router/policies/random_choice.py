@@ -4,13 +4,12 @@ import random
 from collections.abc import Sequence
 
 from pando_router.fleet_view import Member
+from pando_router.route import Prompt
 
 
 class RandomChoice:
-    shared = False
-
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
-    def pick(self, affinity: bytes, members: Sequence[Member]) -> Member:
+    def pick(self, prompt: Prompt, members: Sequence[Member]) -> Member:
         return self._rng.choice(members)

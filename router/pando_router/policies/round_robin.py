@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 from pando_router.fleet_view import Member
+from pando_router.route import Prompt
 
 
 class RoundRobin:
-    shared = False
-
     def __init__(self) -> None:
         self._turn = 0
 
-    def pick(self, affinity: bytes, members: Sequence[Member]) -> Member:
+    def pick(self, prompt: Prompt, members: Sequence[Member]) -> Member:
         self._turn += 1
         return members[(self._turn - 1) % len(members)]
