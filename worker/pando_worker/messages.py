@@ -51,6 +51,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     logprobs: LogprobsWanted | None = None
     grammar: str | None = None  # in llguidance's serialized form; the output follows it
     priority: int = 0  # higher first, under the policy "priority"
+    namespace: bytes = b""  # whose cached prefixes it shares; see memory/namespace.py
     deadline_s: float | None = None  # seconds from now, then it ends with status 504
 
 
@@ -68,6 +69,7 @@ class Embed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     input_ids: list[int]
     pooling: Pooling
     priority: int = 0
+    namespace: bytes = b""
     deadline_s: float | None = None
 
 

@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from pando_worker.memory.namespace import namespace
 from pando_worker.memory.page_allocator import PageAllocator
 from pando_worker.memory.radix_cache import RadixCache
 from tests.worker.memory.cache_model import CheckedCache
@@ -123,14 +124,14 @@ def test_copies_that_nobody_needs_any_more_are_not_made() -> None:
 
 
 def test_what_was_evicted_and_is_asked_for_again_soon_counts_as_hot() -> None:
-    def request(start: int) -> None:
+    def request(start: int, space: bytes = b"") -> None:
         key = np.arange(start, start + 130, dtype=np.int32)
-        match = cache.match_prefix(key)
+        match = cache.match_prefix(key, space)
         cache.inc_lock_ref(match.node)
-        cache.count_use(key, match)
+        cache.count_use(key, match, space)
         cache.evict(130 - len(match.pages) - allocator.num_free)
         pages = np.concatenate((match.pages, allocator.alloc(130 - len(match.pages))))
-        allocator.free(pages[len(match.pages) : cache.insert(key, pages)])
+        allocator.free(pages[len(match.pages) : cache.insert(key, pages, space)])
         cache.dec_lock_ref(match.node)
 
     allocator = PageAllocator(260)
@@ -144,6 +145,10 @@ def test_what_was_evicted_and_is_asked_for_again_soon_counts_as_hot() -> None:
         request(start)
     request(1000)  # that is long ago: 520 tokens were evicted since, the pool has 260
     assert cache.hot_evicted_tokens == 128
+    request(4000, namespace("other", None))  # it was evicted last, but from another name space
+    assert cache.hot_evicted_tokens == 128
+    request(4000)
+    assert cache.hot_evicted_tokens == 256
 
 
 def tokens(*ids: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

@@ -1,14 +1,18 @@
 """Any sequence of requests, aborts, steps and flushes, in a pool that is far too small."""
 
 from dataclasses import dataclass
+from itertools import takewhile
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pando_worker.memory.namespace import namespace
 from pando_worker.messages import FinishReason
 from tests.worker.scheduler.hash_model import expected_tokens, next_allowed
 from tests.worker.scheduler.world import World
+
+SPACES = [b"", b"", namespace("tenant", None), namespace("tenant", "own")]
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -78,6 +82,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         copies=st.integers(1, 3),
         grammar=st.sampled_from([None, None, "even", "2:5 6 7 8 9 …"]),
         priority=st.integers(-1, 1),
+        space=st.sampled_from(SPACES),
         stops=st.booleans(),
     )
     def send(
@@ -87,6 +92,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         copies: int,
         grammar: str | None,
         priority: int,
+        space: bytes,
         stops: bool,
     ) -> None:
         prompt = [token for token, length in runs for _ in range(length)]
@@ -96,8 +102,16 @@ class SchedulerMachine(RuleBasedStateMachine):
             expected = expected[: expected.index(stop[0]) + 1]
         for _ in range(copies):
             rid = f"r{len(self.sent)}"
-            self.sent[rid] = Sent(prompt, expected)
-            self.world.send(rid, prompt, max_new_tokens, stop, grammar=grammar, priority=priority)
+            self.sent[rid] = Sent(prompt, expected, space)
+            self.world.send(
+                rid,
+                prompt,
+                max_new_tokens,
+                stop,
+                grammar=grammar,
+                priority=priority,
+                namespace=space,
+            )
 
     @rule(steps=st.integers(1, 6))
     def step(self, steps: int) -> None:
@@ -124,6 +138,17 @@ class SchedulerMachine(RuleBasedStateMachine):
             produced = self.world.tokens[rid]
             assert produced == sent.expected[: len(produced)]
 
+    @invariant()
+    def hits_are_no_longer_than_what_the_name_space_was_asked_for(self) -> None:
+        for rid, cached in self.world.cached.items() if hasattr(self, "world") else ():
+            own = self.sent[rid]
+            others = [
+                [*sent.prompt, *sent.expected]
+                for other, sent in self.sent.items()
+                if sent.space == own.space and other != rid
+            ]
+            assert cached <= max((shared(own.prompt, o) for o in others), default=0)
+
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
@@ -140,6 +165,12 @@ class SchedulerMachine(RuleBasedStateMachine):
 class Sent:
     prompt: list[int]
     expected: list[int]  # the tokens that it gets unless it is aborted
+    space: bytes
+
+
+def shared(a: list[int], b: list[int]) -> int:
+    """Leading tokens that are the same."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
 def expected_output(

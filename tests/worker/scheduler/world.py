@@ -106,6 +106,7 @@ class World:
         logprobs: LogprobsWanted | None = None,
         grammar: str | None = None,
         priority: int = 0,
+        namespace: bytes = b"",
         deadline_s: float | None = None,
         **sampling: Any,
     ) -> None:
@@ -121,6 +122,7 @@ class World:
             logprobs=logprobs,
             grammar=grammar,
             priority=priority,
+            namespace=namespace,
             deadline_s=deadline_s,
         )
         self.collect(self.scheduler.receive(command))
@@ -176,8 +178,8 @@ class World:
                 case CacheFlushed(done=done):
                     self.flushes.append(done)
 
-    def cached_len(self, key: Sequence[int]) -> int:
-        return self.kv.cache.prefix_len(np.array(key, dtype=np.int32))
+    def cached_len(self, key: Sequence[int], namespace: bytes = b"") -> int:
+        return self.kv.cache.prefix_len(np.array(key, dtype=np.int32), namespace)
 
     def check_ownership(self) -> None:
         """Each page is free, in the tree, or owned by exactly one request."""

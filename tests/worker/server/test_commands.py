@@ -1,13 +1,15 @@
 """What the scheduler is told of a request: the stand-in shows the command that it got."""
 
 import json
+from base64 import b64decode
 from typing import Any
 
 import aiohttp
 import pytest
 
+from pando_worker.memory.namespace import namespace
 from pando_worker.server.tokenizer import Tokenizer
-from tests.worker.server.stand_in import CONTEXT, Trick
+from tests.worker.server.stand_in import CONTEXT, Trick, trick_token
 from tests.worker.server.worker_process import MODEL, MODEL_NAME
 
 TEXT = "the function returns a list of the names"
@@ -119,6 +121,31 @@ async def test_priority_reaches_a_scheduler_whose_policy_knows_it(
     assert (await completion(rich_http, priority=7))["priority"] == 7
     body = {"text": TEXT, "priority": -1, "sampling_params": {"seed": Trick.SHOWN}}
     assert (await told(rich_http, "/generate", body))["priority"] == -1
+
+
+async def test_salts_of_header_and_body_name_the_name_space_of_every_kind_of_request(
+    http: aiohttp.ClientSession,
+) -> None:
+    chat_body = {"model": MODEL_NAME, "messages": [{"role": "user", "content": "hi"}]}
+    bodies: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("/v1/completions", {"model": MODEL_NAME, "prompt": TEXT, "seed": Trick.SHOWN}),
+        ("/v1/chat/completions", chat_body | {"seed": Trick.SHOWN}),
+        ("/generate", {"text": TEXT, "sampling_params": {"seed": Trick.SHOWN}}),
+        ("/v1/embeddings", {"model": MODEL_NAME, "input": [[trick_token(Trick.SHOWN)]]}),
+    )
+    for path, body in bodies:
+        for tenant, own in ((None, None), ("t", None), (None, "s"), ("t", "s")):
+            headers = {"x-pando-cache-salt": tenant} if tenant else {}
+            salted = body | ({"cache_salt": own} if own else {})
+            told_space = (await told(http, path, salted, headers=headers))["namespace"]
+            assert b64decode(told_space) == namespace(tenant, own)
+
+
+@pytest.mark.parametrize("salt", ["", "s" * 1025, 7])
+async def test_a_salt_that_is_none_is_refused(http: aiohttp.ClientSession, salt: object) -> None:
+    async with http.post("/generate", json={"text": "x", "cache_salt": salt}) as answer:
+        assert answer.status == 400
+        assert (await answer.json())["error"]["param"] == "cache_salt"
 
 
 async def test_the_deadline_is_the_shorter_of_the_clients_and_the_workers(

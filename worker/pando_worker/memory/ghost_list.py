@@ -53,11 +53,12 @@ class GhostList:
         """How many blocks end after token `start` and not after token `end`."""
         return end // self.block_tokens - start // self.block_tokens
 
-    def marks(self, key: Tokens, start: int, before: Marks) -> Marks:
+    def marks(self, key: Tokens, start: int, before: Marks, namespace: bytes = b"") -> Marks:
         """Marks of the blocks that end in `key` after token `start`, `[count]`.
 
         Args:
             before: marks of the blocks that end earlier; the last one is needed, if there is any.
+            namespace: the key's name space, in which its first mark begins.
         """
         size, first = self.block_tokens, start // self.block_tokens
         count = self.blocks(start, len(key))
@@ -69,6 +70,8 @@ class GhostList:
         mixed = _mix(sums + index * _GOLDEN)
         if len(before):
             mixed[:1] += before[-1]
+        elif namespace:
+            mixed[:1] += np.frombuffer(namespace[:8], dtype=np.uint64)
         return mixed.cumsum()
 
     def add(self, marks: Marks) -> None:

@@ -7,10 +7,10 @@ from pando_worker.memory.radix_cache import RadixCache, Tokens, TreeNode
 from pando_worker.memory.tree_node import common_prefix
 
 
-def places_of(cache: RadixCache, key: Tokens) -> tuple[Pages, Pages]:
+def places_of(cache: RadixCache, key: Tokens, namespace: bytes = b"") -> tuple[Pages, Pages]:
     """Of the pages of the longest cached prefix of `key`, the device's and the host's, in order; -1
     where it has none. Changes nothing."""
-    path = cache.path(key)[1:]
+    path = cache.path(key, namespace)[1:]
     if not path:
         return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32)
     last = path[-1]

@@ -38,7 +38,8 @@ EVICTED_SHARE = 256
 class RadixCache:
     """Owns the pages that requests left behind, and gives them back to the allocator.
 
-    With `enabled=False` nothing ever matches and nothing is kept.
+    With `enabled=False` nothing ever matches and nothing is kept. Nothing matches across the border
+    of a name space either (`namespace.py`): the same tokens are then kept twice.
 
     Attributes:
         evicted_pages: pages whose content was forgotten: neither on the device nor on the host
@@ -98,33 +99,34 @@ class RadixCache:
 
     # Find
 
-    def prefix_len(self, key: Tokens) -> int:
+    def prefix_len(self, key: Tokens, namespace: bytes = b"") -> int:
         """Tokens of `key` that are cached; changes nothing, not even what is recent."""
-        return sum(matched for _, matched in walk(self.root, key, self.page_size)) * self.page_size
+        path = walk(self.root, key, self.page_size, namespace)
+        return sum(matched for _, matched in path) * self.page_size
 
-    def pages_of(self, key: Tokens) -> Pages:
+    def pages_of(self, key: Tokens, namespace: bytes = b"") -> Pages:
         """The device's pages of the longest cached prefix of `key`, in order; changes nothing."""
-        path = walk(self.root, key, self.page_size)
+        path = walk(self.root, key, self.page_size, namespace)
         pages = [child.pages[:matched] for child, matched in path if child.pages is not None]
         return np.concatenate(pages) if pages else NO_PAGES
 
-    def path(self, key: Tokens) -> list[TreeNode]:
+    def path(self, key: Tokens, namespace: bytes = b"") -> list[TreeNode]:
         """The nodes along `key`, the root first; changes nothing. The last may match in part."""
-        return [self.root, *(child for child, _ in walk(self.root, key, self.page_size))]
+        return [self.root, *(child for child, _ in walk(self.root, key, self.page_size, namespace))]
 
-    def match_prefix(self, key: Tokens) -> Match:
+    def match_prefix(self, key: Tokens, namespace: bytes = b"") -> Match:
         """The longest cached prefix of whole pages; marks it as just used."""
-        match = self._find(key)
+        match = self._find(key, namespace)
         self._touch(match.end)
         return match
 
-    def _find(self, key: Tokens) -> Match:
+    def _find(self, key: Tokens, namespace: bytes) -> Match:
         """Splits the last edge where `key` leaves it, so that the match ends at a node. That is to
         be touched."""
         device = end = self.root
         pages: list[Pages] = []
         host_pages = 0
-        for child, matched in walk(self.root, key, self.page_size):
+        for child, matched in walk(self.root, key, self.page_size, namespace):
             end = child if matched == child.num_pages else self._split(child, matched)
             if end.pages is None:
                 host_pages += matched
@@ -133,7 +135,7 @@ class RadixCache:
                 pages.append(end.pages)
         return Match(np.concatenate(pages) if pages else NO_PAGES, device, host_pages, end)
 
-    def count_use(self, key: Tokens, match: Match) -> None:
+    def count_use(self, key: Tokens, match: Match, namespace: bytes = b"") -> None:
         """A request for `key` was admitted with `match`, which is locked: hits, hot evictions, and
         the stores that hits lead to."""
         for node in list(match.end.path_up()):
@@ -141,18 +143,18 @@ class RadixCache:
             if self._host and self._host.store_hits and node.hits >= self._host.store_hits:
                 self._back_up(node)
         if self.evicted_pages:
-            marks = self._ghosts.marks(key, match.end.end, match.end.marks_before())
+            marks = self._ghosts.marks(key, match.end.end, match.end.marks_before(), namespace)
             self.hot_evicted_tokens += self._ghosts.asked(marks)
 
     # Keep
 
-    def insert(self, key: Tokens, pages: Pages) -> int:
+    def insert(self, key: Tokens, pages: Pages, namespace: bytes = b"") -> int:
         """Store `pages` under `key`; they are `len(key) / page_size` many.
 
         Returns how many leading pages the tree had on the device already. Those of the caller's
         pages stay the caller's; from there on they belong to the tree.
         """
-        match = self._find(key)
+        match = self._find(key, namespace)
         known = start = len(match.pages)
         for node in path_down(match.node, match.end):  # computed anew instead of loaded
             count = node.num_pages
@@ -160,8 +162,11 @@ class RadixCache:
             start += count
         end = match.end
         if start < len(pages):
-            end = TreeNode(end, key[end.end :].copy(), len(key), edge(key, end.end, self.page_size))
-            end.marks = self._ghosts.marks(key, match.end.end, match.end.marks_before())
+            first_page = edge(key, end.end, self.page_size)
+            if end is self.root:
+                first_page = namespace + first_page
+            end = TreeNode(end, key[end.end :].copy(), len(key), first_page)
+            end.marks = self._ghosts.marks(key, match.end.end, match.end.marks_before(), namespace)
             match.end.children[end.edge] = end
             self._arrive(end, pages[start:].copy())
         self._touch(end)
@@ -188,9 +193,9 @@ class RadixCache:
         self._touch(match.end)
         return Match(np.concatenate((match.pages, pages)), match.end, 0, match.end)
 
-    def back_up(self, key: Tokens) -> None:
+    def back_up(self, key: Tokens, namespace: bytes = b"") -> None:
         """Store what is cached of `key` on the host as well, as far as there is room."""
-        for node in list(self.match_prefix(key).node.path_up()):
+        for node in list(self.match_prefix(key, namespace).node.path_up()):
             self._back_up(node)
 
     # Lock

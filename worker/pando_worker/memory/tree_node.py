@@ -44,7 +44,9 @@ class TreeNode:
 
     def __init__(self, parent: "TreeNode | None", key: Tokens, end: int, edge: bytes) -> None:
         self.parent = parent
-        self.edge = edge  # of the parent's children it is this: the bytes of its first page
+        # Of the parent's children it is this: the bytes of its first page; below the root, behind
+        # its name space.
+        self.edge = edge
         self.key = key  # [num_pages * page_size]
         self.end = end  # tokens from the root to the end of this node
         self.pages: Pages | None = None  # on the device
@@ -145,12 +147,18 @@ def edge(key: Tokens, start: int, page_size: int) -> bytes:
     return key[start : start + page_size].tobytes()
 
 
-def walk(root: TreeNode, key: Tokens, page_size: int) -> list[tuple[TreeNode, int]]:
+def walk(
+    root: TreeNode, key: Tokens, page_size: int, namespace: bytes = b""
+) -> list[tuple[TreeNode, int]]:
     """The nodes along `key` below `root`, each with how many of its pages match. All match whole,
-    but for the last, perhaps."""
+    but for the last, perhaps.
+
+    A name space (`namespace.py`) is in front of the edges that leave the root.
+    """
     node, start = root, 0
     path: list[tuple[TreeNode, int]] = []
-    while child := node.children.get(edge(key, start, page_size)):
+    while child := node.children.get(namespace + edge(key, start, page_size)):
+        namespace = b""
         matched = common_prefix(child.key, key[start:]) // page_size
         path.append((child, matched))
         if matched * page_size < len(child.key):

@@ -184,9 +184,9 @@ class KVManager:
     def pages_for(self, tokens: int) -> int:
         return -(-tokens // self.page_size)
 
-    def prefix_len(self, key: Tokens) -> int:
+    def prefix_len(self, key: Tokens, namespace: bytes = b"") -> int:
         """Tokens of `key` that a request would not have to compute; changes nothing."""
-        return self.prefixes.pages(key) * self.page_size
+        return self.prefixes.pages(key, namespace) * self.page_size
 
     def admit(self, req: Req, reserve: int, window_reserve: int = 0) -> bool:
         """Lock what is cached of a waiting request and give it a row and pages for all its tokens,
@@ -198,7 +198,7 @@ class KVManager:
         if self.rows.num_free == 0:
             return False
         key = req.tokens(req.matchable)
-        match, hit = self.prefixes.match(key)
+        match, hit = self.prefixes.match(key, req.namespace)
         self.cache.inc_lock_ref(match.node)
         lacking = self.pages_for(req.num_tokens) - len(match.pages)
         fits = lacking + reserve <= self.available_pages
@@ -208,7 +208,7 @@ class KVManager:
             self.cache.dec_lock_ref(match.node)
             return False
         match = self.prefixes.load(match, hit)
-        self.cache.count_use(key, match)
+        self.cache.count_use(key, match, req.namespace)
         req.row = self.rows.alloc()
         req.node = match.node
         req.tree_pages = req.num_pages = hit
@@ -289,7 +289,7 @@ class KVManager:
         if self.sliding:
             self.sliding.unpin(req)
         self._give_to_cache(req, count)
-        match = self.cache.match_prefix(req.tokens(count * self.page_size))
+        match = self.cache.match_prefix(req.tokens(count * self.page_size), req.namespace)
         self.cache.inc_lock_ref(match.node)
         self.cache.dec_lock_ref(req.node)
         self.rows.pages[req.row, :count] = match.pages
@@ -320,7 +320,7 @@ class KVManager:
         )
         self.cache_finished_req(req, end)
         if self.host and self.host.store_hits and self._copying_pays(2):
-            self.cache.back_up(key)
+            self.cache.back_up(key, req.namespace)
 
     def release(self, req: Req) -> None:
         """Take a request's row and free all that it alone owns."""
@@ -381,8 +381,9 @@ class KVManager:
         The row still names the freed ones afterwards: the caller mends or drops it.
         """
         key, pages = req.tokens(count * self.page_size), self.rows.pages[req.row, :count]
-        known = self.cache.insert(key, pages)
+        known = self.cache.insert(key, pages, req.namespace)
         twice = slice(req.tree_pages, known)
         if self.windows and req.tree_pages < known:
-            self.windows.move(pages[twice], self.cache.pages_of(key)[twice])
+            there = self.cache.pages_of(key, req.namespace)
+            self.windows.move(pages[twice], there[twice])
         self.allocator.free(pages[twice])

@@ -53,7 +53,11 @@ def _by_match(waiting: Sequence[Req], kv: KVManager) -> list[Req]:
     """Longest cached prefix first, so that a prefix is used before it is evicted."""
     if len(waiting) > MAX_MATCHED:
         return list(waiting)
-    return sorted(waiting, key=lambda req: -kv.prefix_len(req.tokens(req.matchable)))
+
+    def cached(req: Req) -> int:
+        return kv.prefix_len(req.tokens(req.matchable), req.namespace)
+
+    return sorted(waiting, key=lambda req: -cached(req))
 
 
 def _by_branch(waiting: Sequence[Req], cache: RadixCache) -> list[Req]:
@@ -64,7 +68,7 @@ def _by_branch(waiting: Sequence[Req], cache: RadixCache) -> list[Req]:
     here: dict[TreeNode, list[Req]] = {}
     weight: dict[TreeNode, int] = {}
     for req in waiting:
-        path = cache.path(req.tokens(req.matchable))
+        path = cache.path(req.tokens(req.matchable), req.namespace)
         here.setdefault(path[-1], []).append(req)
         for node in path:
             weight[node] = weight.get(node, 0) + 1

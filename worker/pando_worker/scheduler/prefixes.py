@@ -30,28 +30,28 @@ class Prefixes:
         self._sliding = sliding
         self._loading_pays = loading_pays
 
-    def pages(self, key: Tokens) -> int:
+    def pages(self, key: Tokens, namespace: bytes) -> int:
         """Pages of `key` that need not be computed; changes nothing."""
-        return self._pages(key, self._loads)
+        return self._pages(key, namespace, self._loads)
 
-    def match(self, key: Tokens) -> tuple[Match, int]:
+    def match(self, key: Tokens, namespace: bytes) -> tuple[Match, int]:
         """The longest prefix to continue from, and how many pages it has once it is loaded."""
         loads = self._loads  # asked once: rates change meanwhile
         if self._sliding:
-            key = key[: self._pages(key, loads) * self._cache.page_size]
-        match = self._cache.match_prefix(key)
+            key = key[: self._pages(key, namespace, loads) * self._cache.page_size]
+        match = self._cache.match_prefix(key, namespace)
         return match, len(match.pages) + (match.host_pages if loads else 0)
 
     @property
     def _loads(self) -> bool:
         return self._host is not None and self._loading_pays()
 
-    def _pages(self, key: Tokens, loads: bool) -> int:
+    def _pages(self, key: Tokens, namespace: bytes, loads: bool) -> int:
         if self._sliding is None:
             if loads:
-                return self._cache.prefix_len(key) // self._cache.page_size
-            return len(self._cache.pages_of(key))
-        device, host = places_of(self._cache, key)
+                return self._cache.prefix_len(key, namespace) // self._cache.page_size
+            return len(self._cache.pages_of(key, namespace))
+        device, host = places_of(self._cache, key, namespace)
         if loads:
             return self._sliding.usable(device, host)
         return self._sliding.usable(device[device >= 0])

@@ -73,6 +73,7 @@ class Req:
     logprobs: LogprobsWanted | None = None
     pooling: Pooling | None = None  # it is embedded, and produces no token
     priority: int = 0
+    namespace: bytes = b""  # of the radix cache: it shares prefixes within it alone
     deadline: float = math.inf  # the scheduler's clock
     grammar: Grammar | None = None
 

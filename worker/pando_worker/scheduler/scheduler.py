@@ -202,11 +202,12 @@ class Scheduler:
             prompt_len=prompt_len,
             sampling=sampling,
             arrival=self._arrivals,
-            hit_when_queued=self.kv.prefix_len(ids[:prompt_len]),
+            hit_when_queued=self.kv.prefix_len(ids[:prompt_len], command.namespace),
             queued_at=now,
             logprobs=command.logprobs if isinstance(command, Generate) else None,
             pooling=command.pooling if isinstance(command, Embed) else None,
             priority=command.priority,
+            namespace=command.namespace,
             deadline=math.inf if command.deadline_s is None else now + command.deadline_s,
         )
         self._arrivals += 1

@@ -36,11 +36,11 @@ class Computing:
         """Whether a waiting request would compute the same again."""
         if not self._keys:
             return False
-        hit = self._kv.prefix_len(req.tokens(req.matchable))
+        hit = self._kv.prefix_len(req.tokens(req.matchable), req.namespace)
         key = self._key(req, hit)
         return key is not None and key in self._keys
 
     def _key(self, req: Req, cached: int) -> bytes | None:
         end = cached + self._beyond
         # The last token of a prompt is never matched, so what ends with it cannot be shared.
-        return req.tokens(end).tobytes() if end < req.num_known else None
+        return req.namespace + req.tokens(end).tobytes() if end < req.num_known else None

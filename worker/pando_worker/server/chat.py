@@ -42,6 +42,7 @@ def routes(service: Service) -> APIRouter:
             keep_last=keep_last,
             seed=body.seed,
             priority=body.priority or 0,
+            cache_salt=body.cache_salt,
             logprobs=LogprobsWanted(top=body.top_logprobs or 0) if body.logprobs else None,
             grammar=await grammar_for(
                 service, body, tool_use=reading.tool_use, reasoning=reading.reasoning

@@ -40,6 +40,7 @@ def routes(service: Service) -> APIRouter:
             keep_last=body.truncate_prompt_tokens,
             seed=body.seed,
             priority=body.priority or 0,
+            cache_salt=body.cache_salt,
             logprobs=_logprobs_wanted(body),
             grammar=await grammar_for(service, body),
         )

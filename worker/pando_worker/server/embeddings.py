@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from starlette.responses import Response
 
 from pando_worker.messages import Embed, Embedded, Pooling
+from pando_worker.server.cache_salt import namespace_of
 from pando_worker.server.deadline import remaining_s
 from pando_worker.server.errors import bad_request, deadline_passed
 from pando_worker.server.openai_objects import PromptTokensDetails
@@ -64,6 +65,7 @@ def routes(service: Service) -> APIRouter:
             input_ids=[],
             pooling=pooling,
             priority=body.priority or 0,
+            namespace=namespace_of(request, body.cache_salt),
             deadline_s=remaining_s(request, service.settings.request_timeout_seconds),
         )
         job = _Job(service, body, like, received=request.state.received)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from pando_worker.messages import Generate, LogprobsWanted
+from pando_worker.server.cache_salt import namespace_of
 from pando_worker.server.deadline import remaining_s
 from pando_worker.server.errors import bad_request
 from pando_worker.server.generation import Job
@@ -29,6 +30,7 @@ class Asked:
     seed: int | None = None
     name: str | None = None  # what /abort_request knows it by; the request id by default
     priority: int = 0
+    cache_salt: str | None = None
     logprobs: LogprobsWanted | None = None
     grammar: str | None = None
     visible_tokens: frozenset[str] = frozenset()  # special tokens that the text must show
@@ -49,6 +51,7 @@ async def make_job(service: Service, request: Request, fields: SamplingFields, a
     ]
     budgets = [_budget(service, prompt, asked) for prompt in prompts]
     deadline_s = remaining_s(request, service.settings.request_timeout_seconds)
+    space = namespace_of(request, asked.cache_salt)
     orders = [
         Generate(
             rid=asked.name or request.state.request_id,
@@ -63,6 +66,7 @@ async def make_job(service: Service, request: Request, fields: SamplingFields, a
             logprobs=asked.logprobs,
             grammar=asked.grammar,
             priority=asked.priority,
+            namespace=space,
             deadline_s=deadline_s,
         )
         for prompt, budget in zip(prompts, budgets, strict=True)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from pando_worker.server.errors import bad_request
-from pando_worker.server.protocol.base import Priority, RequestBody
+from pando_worker.server.protocol.base import CacheSalt, Priority, RequestBody
 from pando_worker.server.protocol.completions import Prompts
 from pando_worker.server.protocol.openai import TruncatePromptTokens, check_truncation
 
@@ -18,6 +18,7 @@ class EmbeddingRequest(RequestBody):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1)] | None = None
     priority: Priority | None = None
+    cache_salt: CacheSalt | None = None
     truncate_prompt_tokens: TruncatePromptTokens | None = None
 
     @model_validator(mode="after")

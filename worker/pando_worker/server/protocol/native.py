@@ -5,7 +5,14 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from pando_worker.server.errors import bad_request
-from pando_worker.server.protocol.base import Neutral, Priority, RequestBody, Seed, TokenId
+from pando_worker.server.protocol.base import (
+    CacheSalt,
+    Neutral,
+    Priority,
+    RequestBody,
+    Seed,
+    TokenId,
+)
 from pando_worker.server.protocol.openai import TopLogprobs
 from pando_worker.server.protocol.sampling import UNSUPPORTED_SAMPLING, SamplingFields
 
@@ -38,6 +45,7 @@ class NativeRequest(RequestBody):
     stream: bool = False
     rid: Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,128}$")] | None = None
     priority: Priority | None = None
+    cache_salt: CacheSalt | None = None
     return_logprob: bool = False
     logprob_start_len: Annotated[int, Field(ge=-1, lt=2**31)] = -1  # -1: of the output alone
     top_logprobs_num: TopLogprobs = 0
