@@ -5,6 +5,7 @@ error that leaves this package is a `FleetError`; `fleet/README.md` lists the ke
 """
 
 from pando_fleet.client import FleetError, FleetUnavailable, RedisClient, connect
+from pando_fleet.marks import Mark, MarkKind, Marks, MarkState
 from pando_fleet.placement import Ask, Candidate, NoReplica, Placement, Placer
 from pando_fleet.prefix import (
     CHUNK_BYTES,
@@ -25,6 +26,10 @@ __all__ = [
     "FleetError",
     "FleetUnavailable",
     "Heartbeat",
+    "Mark",
+    "MarkKind",
+    "MarkState",
+    "Marks",
     "NoReplica",
     "Placement",
     "Placer",

@@ -37,6 +37,10 @@ class PoolKeys:
         return self._name("terms")
 
     @property
+    def marks(self) -> str:
+        return self._name("marks")
+
+    @property
     def leases(self) -> tuple[str, str, str]:
         """What the lease scripts work on together: ends, parts and sums."""
         return self._name("leases"), self._name("parts"), self._name("loads")

@@ -32,10 +32,10 @@ class Registry:
     def __init__(self, redis: RedisClient, clock: Clock | None = None) -> None:
         self._redis = redis
         self._clock = clock
-        self._beat = Script(redis, "clock", "tree_ops", "beat")
+        self._beat = Script(redis, "clock", "tree_ops", "mark_ops", "beat")
         self._announce = Script(redis, "clock", "announce")
         self._leave = Script(redis, "leave")
-        self._replicas = Script(redis, "clock", "replicas")
+        self._replicas = Script(redis, "clock", "mark_ops", "replicas")
 
     async def beat(self, pool: str, heartbeat: Heartbeat) -> None:
         """Records the heartbeat under `pool` with Redis's time.
@@ -50,6 +50,7 @@ class Registry:
                 keys.beats,
                 keys.terms,
                 keys.tree(heartbeat.replica, heartbeat.incarnation),
+                keys.marks,
             ],
             time_arg(self._clock),
             heartbeat.replica,
@@ -74,14 +75,14 @@ class Registry:
     async def replicas(self, pool: str) -> list[Replica]:
         """Replicas of `pool` heard of within the retention, sorted by name; one round trip."""
         keys = PoolKeys(pool)
-        rows: list[tuple[int, bytes]] = await self._replicas(
-            [keys.replicas, keys.beats], time_arg(self._clock), RETENTION_MS
+        rows: list[tuple[int, bytes, bytes]] = await self._replicas(
+            [keys.replicas, keys.beats, keys.marks], time_arg(self._clock), RETENTION_MS
         )
         found = []
-        for age_ms, encoded in rows:
+        for age_ms, encoded, withheld in rows:
             beat = _decode(encoded)
             if beat is not None:
-                found.append(Replica(beat=beat, age_ms=age_ms))
+                found.append(Replica(beat, age_ms, withheld.decode()))
         return sorted(found, key=lambda replica: replica.beat.replica)
 
 

@@ -48,3 +48,4 @@ class Replica:
 
     beat: Heartbeat
     age_ms: int
+    withheld: str = ""  # the kind of the mark that keeps it from placement, "drain" or "warm"

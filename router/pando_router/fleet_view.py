@@ -29,6 +29,7 @@ logger = logging.getLogger("pando.router")
 class MemberState(StrEnum):
     STARTING = "starting"
     READY = "ready"
+    WARMING = "warming"  # could serve, but is first given the hottest prefixes
     DRAINING = "draining"
     LOST = "lost"  # was heard of too long ago, or not at all by the Redis of today
 
@@ -40,11 +41,14 @@ class Member:
     beat: Heartbeat
     age_ms: int  # when last read
     fresh_at: float  # in seconds of Redis's presence, as Fleet.present_s
+    withheld: str = ""  # the mark that keeps it from placement, as Replica.withheld
 
     @property
     def state(self) -> MemberState:
         if self.age_ms > FRESH_MS:
             return MemberState.LOST
+        if self.withheld and self.beat.state is ReplicaState.READY:
+            return MemberState.WARMING if self.withheld == "warm" else MemberState.DRAINING
         return MemberState(self.beat.state.value)
 
 
@@ -89,10 +93,10 @@ def advance(last: Fleet, heard: Mapping[str, Sequence[Replica]], elapsed_s: floa
                 fresh_at = known.fresh_at
             else:
                 fresh_at = now - replica.age_ms / 1000
-            members.append(Member(replica.beat, replica.age_ms, fresh_at))
+            members.append(Member(replica.beat, replica.age_ms, fresh_at, replica.withheld))
         # What the registry no longer lists: a worker that left was draining before.
         members += [
-            Member(gone.beat, FRESH_MS + 1, gone.fresh_at)
+            Member(gone.beat, FRESH_MS + 1, gone.fresh_at, gone.withheld)
             for gone in before.values()
             if _trusted(gone, now)
         ]
@@ -102,7 +106,8 @@ def advance(last: Fleet, heard: Mapping[str, Sequence[Replica]], elapsed_s: floa
 
 
 def _trusted(member: Member, now: float) -> bool:
-    return member.beat.state is ReplicaState.READY and now - member.fresh_at <= GRACE_S
+    ready = member.beat.state is ReplicaState.READY and not member.withheld
+    return ready and now - member.fresh_at <= GRACE_S
 
 
 def _by_model(pools: Mapping[str, tuple[Member, ...]], now: float) -> dict[str, tuple[Target, ...]]:

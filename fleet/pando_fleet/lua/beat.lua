@@ -1,12 +1,13 @@
 -- Records one heartbeat and forgets replicas silent for longer than the retention.
 --
--- KEYS replicas, beats, terms, tree; ARGV now or '', replica, heartbeat, terms or '', retention ms.
+-- KEYS replicas, beats, terms, tree, marks
+-- ARGV now or '', replica, heartbeat, terms or '', retention ms.
 local FORGET_BATCH = 64
 
 local now, replica, retention = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[5])
 redis.call('ZADD', KEYS[1], now, replica)
 redis.call('HSET', KEYS[2], replica, ARGV[3])
-if ARGV[4] ~= '' then
+if ARGV[4] ~= '' and withheld(KEYS[5], replica, now) == '' then
   redis.call('HSET', KEYS[3], replica, ARGV[4])
 else
   redis.call('HDEL', KEYS[3], replica)

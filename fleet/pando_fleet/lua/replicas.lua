@@ -1,11 +1,12 @@
--- KEYS replicas, beats; ARGV now or '', retention ms. Returns age ms and heartbeat of each replica.
+-- KEYS replicas, beats, marks; ARGV now or '', retention ms.
+-- Returns age ms, heartbeat, and the mark that withholds it ('' for none) of each replica.
 local now = now_ms(ARGV[1])
 local heard = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now - ARGV[2], '+inf', 'WITHSCORES')
 local found = {}
 for i = 1, #heard, 2 do
   local beat = redis.call('HGET', KEYS[2], heard[i])
   if beat then
-    found[#found + 1] = { math.max(0, now - heard[i + 1]), beat }
+    found[#found + 1] = { math.max(0, now - heard[i + 1]), beat, withheld(KEYS[3], heard[i], now) }
   end
 end
 return found

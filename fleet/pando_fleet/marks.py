@@ -1,0 +1,133 @@
+"""Marks: what the operator asks of routers about one replica, and what became of it.
+
+`drain`: place nothing new there. `warm`: place nothing there yet, and first send it the hottest
+prefixes as prefills. `hand_off`: what only this replica holds of the hottest prefixes goes to
+others. Warming and handing off are done by one router, which claims the mark, spends at most the
+budget of prompt tokens, and writes down what it did; a claim that is not renewed ends, so that
+another router goes on where a dead one stopped. `fleet/README.md` has the contract.
+"""
+
+import json
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+from pando_fleet.client import FleetError, RedisClient, fleet_errors
+from pando_fleet.keys import PoolKeys
+from pando_fleet.scripts import Clock, Script, time_arg
+
+CLAIM_MS = 30_000
+"""A claim ends so long after its router's last word."""
+
+
+class MarkKind(StrEnum):
+    DRAIN = "drain"
+    WARM = "warm"
+    HAND_OFF = "hand_off"
+
+
+class MarkState(StrEnum):
+    OPEN = "open"
+    CLAIMED = "claimed"
+    DONE = "done"
+    SKIPPED = "skipped"  # `reason` says why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    kind: MarkKind
+    replica: str
+    budget_tokens: int  # prompt tokens that may be computed for it; 0 for a drain
+    left_ms: int  # until the mark ends by itself, done or not; below 0 after that
+    state: MarkState
+    router: str  # who claimed it; empty before
+    tokens: int  # computed so far
+    prefixes: int  # sent so far
+    reason: str
+
+    @property
+    def is_over(self) -> bool:
+        return self.left_ms <= 0 or self.state in (MarkState.DONE, MarkState.SKIPPED)
+
+
+class Marks:
+    """The marks of one pool. Every method raises FleetUnavailable where Redis is away."""
+
+    def __init__(self, redis: RedisClient, pool: str, clock: Clock | None = None) -> None:
+        self._redis = redis
+        self._keys = PoolKeys(pool)
+        self._clock = clock
+        self._set = Script(redis, "clock", "mark_ops", "mark_set")
+        self._claim = Script(redis, "clock", "mark_ops", "mark_claim")
+        self._report = Script(redis, "clock", "mark_ops", "mark_report")
+        self._list = Script(redis, "clock", "mark_list")
+
+    async def set(
+        self, kind: MarkKind, replica: str, *, lasts_ms: int, budget_tokens: int = 0
+    ) -> bool:
+        """Marks the replica from now on. False where a mark of this kind is still at work there.
+
+        A drain mark is renewed. Raises FleetError for a time or budget that is none.
+        """
+        if lasts_ms < 1 or not replica or (budget_tokens < 1) is not (kind is MarkKind.DRAIN):
+            raise FleetError(
+                "a mark needs a replica, at least 1 ms, and, unless it drains, at least 1 token: "
+                f"{kind=!s}, {replica=}, {lasts_ms=}, {budget_tokens=}"
+            )
+        keys = [self._keys.marks, self._keys.terms]
+        answer = await self._set(
+            keys, time_arg(self._clock), kind, replica, budget_tokens, lasts_ms
+        )
+        return bool(answer)
+
+    async def clear(self, kind: MarkKind, replica: str) -> None:
+        """Takes a mark away; its replica takes requests again from its next heartbeat on."""
+        with fleet_errors():
+            await self._redis.hdel(self._keys.marks, f"{kind}:{replica}")
+
+    async def all(self) -> list[Mark]:
+        """Every mark, those that ended in the last 10 minutes too; sorted by replica and kind."""
+        rows = await self._list([self._keys.marks], time_arg(self._clock))
+        return sorted((_mark(*row) for row in rows), key=lambda mark: (mark.replica, mark.kind))
+
+    async def claim(self, mark: Mark, router: str) -> Mark | None:
+        """The mark, now this router's for CLAIM_MS; None where it is over or another's."""
+        row = await self._claim(
+            [self._keys.marks], time_arg(self._clock), mark.kind, mark.replica, router, CLAIM_MS
+        )
+        return _mark(*row) if row else None
+
+    async def report(
+        self,
+        mark: Mark,
+        *,
+        tokens: int = 0,
+        prefixes: int = 0,
+        state: MarkState = MarkState.CLAIMED,
+        reason: str = "",
+    ) -> bool:
+        """Adds to what the claiming router (`mark.router`) did, and renews its claim.
+
+        False where the mark is no longer its: it stops then.
+        """
+        answer = await self._report(
+            [self._keys.marks],
+            time_arg(self._clock),
+            mark.kind,
+            mark.replica,
+            mark.router,
+            CLAIM_MS,
+            tokens,
+            prefixes,
+            state,
+            reason,
+        )
+        return bool(answer)
+
+
+_FIELDS = frozenset(field.name for field in fields(Mark))
+
+
+def _mark(left_ms: bytes, encoded: bytes) -> Mark:
+    values = {name: value for name, value in json.loads(encoded).items() if name in _FIELDS}
+    values["kind"], values["state"] = MarkKind(values["kind"]), MarkState(values["state"])
+    return Mark(left_ms=int(float(left_ms)), **values)
