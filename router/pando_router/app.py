@@ -22,7 +22,7 @@ from pando_router.metrics import Metrics
 from pando_router.policies import Policies
 from pando_router.policies.loads import Loads
 from pando_router.proxy import Proxy
-from pando_router.request import PARSERS
+from pando_router.requests import PARSERS
 from pando_router.settings import RouterSettings
 from pando_router.upstream import Upstream
 

@@ -19,7 +19,7 @@ from pando_router.fleet_view import FleetView, Member
 from pando_router.in_flight import InFlight
 from pando_router.lifecycle import Lifecycle
 from pando_router.metrics import Metrics
-from pando_router.request import PARSERS, parse
+from pando_router.requests import PARSERS, parse
 from pando_router.route import resolve
 from pando_router.settings import RouterSettings
 

@@ -24,7 +24,7 @@ from pando_router.fleet_view import FleetView
 from pando_router.flight import CacheReport, Flight, Flights
 from pando_router.lifecycle import Lifecycle
 from pando_router.metrics import Metrics
-from pando_router.request import parse
+from pando_router.requests import parse
 from pando_router.request_id import request_id_of
 from pando_router.route import Prompt, Route, resolve
 from pando_router.settings import RouterSettings

@@ -6,7 +6,7 @@ from pando_fleet.placement import Placement, Placer
 from pando_fleet.prefix import CHUNK_BYTES
 from pando_router.errors import bad_request, unavailable, unknown_model
 from pando_router.fleet_view import Fleet, Target
-from pando_router.request import Request
+from pando_router.requests import Request
 from pando_router.steering import UNSTEERED, Steering
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pando_router.errors import ApiError
-from pando_router.request import PARSERS, parse
+from pando_router.requests import PARSERS, parse
 from tests.router.world import Replica, Stream, completion, serving
 
 DEEP = b"[" * 100_000

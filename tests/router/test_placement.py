@@ -11,7 +11,7 @@ from pando_fleet.client import connect
 from pando_fleet.prefix import CHUNK_BYTES, chunk_keys, completion_bytes, seed
 from pando_fleet.replica import ReplicaState
 from pando_fleet.tree import PrefixTree
-from pando_router.request import parse
+from pando_router.requests import parse
 from tests.router.world import Answer, Replica, Stream, cached, completion, serving, status, until
 
 LONG = "".join(f"{i:07d} " for i in range(4 * CHUNK_BYTES))  # 32 chunks

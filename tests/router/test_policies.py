@@ -14,7 +14,7 @@ from pando_router.fleet_view import Fleet, FleetView, Member, advance
 from pando_router.in_flight import InFlight
 from pando_router.policies import Policies
 from pando_router.policies.loads import Loads
-from pando_router.request import parse
+from pando_router.requests import parse
 from pando_router.route import Prompt, resolve
 from pando_router.settings import PolicyName, RouterSettings
 from pando_router.steering import Steering

@@ -1,0 +1,62 @@
+"""OpenAI's chats: tools first, then each message's role, reasoning, content and the rest."""
+
+from pando_fleet.canonical.marks import (
+    FIELDS,
+    LEAD,
+    MESSAGE,
+    TEXT,
+    PrefixError,
+    json_bytes,
+    json_type,
+    without,
+)
+from pando_fleet.canonical.parts import add_content
+
+# Chat templates write a turn's reasoning before its content, and its tool calls behind it: so a
+# turn whose content goes on extends its bytes.
+_LEADING = ("reasoning", "reasoning_content")
+_SILENT = frozenset(["role", "content", *_LEADING, "annotations", "cache_control"])
+
+
+def chat_bytes(messages: object, tools: bytes = b"") -> bytes:
+    """Canonical bytes of a chat prompt.
+
+    A conversation with more messages is a byte-extension of the shorter one, and so is one whose
+    last text goes on.
+
+    Raises PrefixError where `messages` is not a list of objects with a string role and a content
+    that is a string, null or a list of parts; UnicodeEncodeError for a text with half a
+    surrogate pair.
+    """
+    out = [tools]
+    add_messages(out, messages)
+    return b"".join(out)
+
+
+def add_messages(out: list[bytes], messages: object) -> None:
+    if not isinstance(messages, list):
+        raise PrefixError(f"messages must be a list, not {json_type(messages)}")
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise PrefixError(f"messages[{index}] must be an object, not {json_type(message)}")
+        add_message(out, message, "messages", index)
+
+
+def add_message(out: list[bytes], message: dict[str, object], name: str, index: int) -> None:
+    """`name` is the list's, for errors. What has more than a role and a content is rare."""
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(role, str):
+        raise PrefixError(f"{name}[{index}].role must be a string, not {json_type(role)}")
+    out += (MESSAGE, role.encode())
+    rest = message if len(message) > 2 or "content" not in message else None
+    if rest:
+        for leading in _LEADING:
+            if text := rest.get(leading):
+                out += (LEAD, text.encode() if isinstance(text, str) else json_bytes(text))
+    if isinstance(content, str):
+        if content:
+            out += (TEXT, content.encode())
+    else:
+        add_content(out, content, f"{name}[{index}].content")
+    if rest and (said := without(rest, _SILENT)):
+        out += (FIELDS, json_bytes(said))

@@ -1,0 +1,19 @@
+"""Anthropic's messages: tools, the system prompt as a first message, then the turns."""
+
+from pando_fleet.canonical.chat import add_messages
+from pando_fleet.canonical.marks import MESSAGE
+from pando_fleet.canonical.parts import add_content
+
+
+def messages_bytes(messages: object, system: object = None, tools: bytes = b"") -> bytes:
+    """Canonical bytes of the body of /v1/messages; where only texts are said, those of the chat
+    that says the same. Marks for the cache (`cache_control`) are ignored everywhere.
+
+    Raises PrefixError as chat_bytes, and where `system` is not a string, null or a list of blocks.
+    """
+    out = [tools]
+    if system:
+        out += (MESSAGE, b"system")
+        add_content(out, system, "system")
+    add_messages(out, messages)
+    return b"".join(out)

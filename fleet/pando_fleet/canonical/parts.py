@@ -1,0 +1,79 @@
+"""What messages of every API are made of: contents, their parts, and tools."""
+
+from xxhash import xxh3_128_hexdigest
+
+from pando_fleet.canonical.marks import (
+    END,
+    OPAQUE,
+    PART,
+    TEXT,
+    TOOLS,
+    PrefixError,
+    json_bytes,
+    json_type,
+    without,
+)
+
+_TEXTS = frozenset(["text", "input_text", "output_text", "summary_text", "reasoning_text"])
+# Parts that are words, too, and enter as their JSON; the rest (images, audio, video, files) enter
+# as a digest of theirs, whatever their size.
+_WORDS = frozenset(["refusal", "thinking", "redacted_thinking", "tool_use", "server_tool_use"])
+_RESULT = "tool_result"  # Anthropic's: has contents of its own
+
+_CACHE_MARK = frozenset(["cache_control"])  # moves along as a conversation grows
+_AROUND_RESULT = frozenset(["cache_control", "content"])
+
+
+def tools_bytes(tools: object) -> bytes:
+    """Canonical bytes of what a prompt may call: equal for equal JSON, whatever its order.
+
+    Raises PrefixError where `tools` is neither null nor a list.
+    """
+    if tools is None:
+        return b""
+    if not isinstance(tools, list):
+        raise PrefixError(f"tools must be a list, not {json_type(tools)}")
+    if not tools:
+        return b""
+    bare = [without(tool, _CACHE_MARK) if isinstance(tool, dict) else tool for tool in tools]
+    return TOOLS + json_bytes(bare)
+
+
+def add_content(out: list[bytes], content: object, place: str) -> None:
+    """A text equals a list of one text part, and an empty one none at all.
+
+    Raises PrefixError where `content` is not a string, null or a list of parts.
+    """
+    if isinstance(content, str):
+        if content:
+            out += (TEXT, content.encode())
+    elif isinstance(content, list):
+        for number, part in enumerate(content):
+            _add_part(out, part, f"{place}[{number}]")
+    elif content is not None:
+        raise PrefixError(
+            f"{place} must be a string, null or a list of parts, not {json_type(content)}"
+        )
+
+
+def _add_part(out: list[bytes], part: object, place: str) -> None:
+    if not isinstance(part, dict):
+        raise PrefixError(f"{place} must be an object, not {json_type(part)}")
+    kind = part.get("type")
+    if not isinstance(kind, str):
+        raise PrefixError(f"{place}.type must be a string, not {json_type(kind)}")
+    if kind in _TEXTS:
+        text = part.get("text")
+        if not isinstance(text, str):
+            raise PrefixError(f"{place}.text must be a string, not {json_type(text)}")
+        if text:
+            out += (TEXT, text.encode())
+    elif kind in _WORDS:
+        out += (PART, json_bytes(without(part, _CACHE_MARK)))
+    elif kind == _RESULT:
+        out += (PART, json_bytes(without(part, _AROUND_RESULT)))
+        add_content(out, part.get("content"), f"{place}.content")
+        out.append(END)
+    else:
+        digest = xxh3_128_hexdigest(json_bytes(without(part, _CACHE_MARK)))
+        out += (OPAQUE, digest.encode())

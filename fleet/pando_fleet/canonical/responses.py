@@ -1,0 +1,71 @@
+"""OpenAI's responses: tools, instructions as a first message, then the items of the input."""
+
+from xxhash import xxh3_128_hexdigest
+
+from pando_fleet.canonical.chat import add_message
+from pando_fleet.canonical.marks import (
+    EARLIER,
+    FIELDS,
+    MESSAGE,
+    OPAQUE,
+    PrefixError,
+    json_bytes,
+    json_type,
+    without,
+)
+from pando_fleet.canonical.parts import add_content
+
+_CONTENTS = ("summary", "content", "output")
+# An item that comes back from an answer has an id and a state; one that a client wrote has none.
+_BOOKKEEPING = frozenset(["id", "status", "type"])
+_AROUND_CONTENTS = _BOOKKEEPING.union(_CONTENTS)
+
+
+def responses_bytes(
+    input: object, instructions: object = None, tools: bytes = b"", earlier: object = None
+) -> bytes:
+    """Canonical bytes of the body of /v1/responses; where only texts are said, those of the chat
+    that says the same. `earlier` names what the server remembers, such as a previous response:
+    the input means something else behind each.
+
+    Raises PrefixError where `input` is not a string, null or a list of objects with a role or a
+    type, and where contents are of a wrong shape.
+    """
+    out: list[bytes] = []
+    if earlier:
+        out += (EARLIER, json_bytes(earlier))
+    out.append(tools)
+    if instructions:
+        out += (MESSAGE, b"system")
+        add_content(out, instructions, "instructions")
+    if isinstance(input, str):
+        out += (MESSAGE, b"user")
+        add_content(out, input, "input")
+    elif isinstance(input, list):
+        for index, item in enumerate(input):
+            _add_item(out, item, index)
+    elif input is not None:
+        raise PrefixError(f"input must be a string or a list of items, not {json_type(input)}")
+    return b"".join(out)
+
+
+def _add_item(out: list[bytes], item: object, index: int) -> None:
+    if not isinstance(item, dict):
+        raise PrefixError(f"input[{index}] must be an object, not {json_type(item)}")
+    if "role" in item:
+        add_message(out, without(item, _BOOKKEEPING), "input", index)
+        return
+    kind = item.get("type")
+    if not isinstance(kind, str):
+        raise PrefixError(f"input[{index}] must have a role or a type")
+    out += (MESSAGE, kind.encode())
+    # The name of a referred item is all that it says.
+    around = _CONTENTS if kind == "item_reference" else _AROUND_CONTENTS
+    if said := without(item, frozenset(around)):
+        out += (FIELDS, json_bytes(said))
+    for name in _CONTENTS:
+        content = item.get(name)
+        if isinstance(content, dict):  # a screenshot
+            out += (OPAQUE, xxh3_128_hexdigest(json_bytes(content)).encode())
+        else:
+            add_content(out, content, f"input[{index}].{name}")

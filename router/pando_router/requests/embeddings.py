@@ -1,0 +1,56 @@
+"""/v1/embeddings, OpenAI's, and /classify, which asks for the same with a text in either field.
+
+vLLM takes conversations for both, too.
+"""
+
+from typing import Any
+
+import msgspec
+
+from pando_fleet.prefix import chat_bytes
+from pando_router.errors import bad_request
+from pando_router.requests.fields import canonical, priority, text
+from pando_router.requests.plain import prompted
+from pando_router.requests.request import Request
+
+
+class _Inputs(msgspec.Struct, gc=False):
+    model: str | None = None
+    input: Any = None
+    text: Any = None  # SGLang's, of /classify
+    input_ids: Any = None
+    messages: list[Any] | None = None
+    priority: Any = None
+    user: Any = None
+    cache_salt: Any = None
+
+
+_decode = msgspec.json.Decoder(_Inputs).decode
+
+
+def embeddings(body: bytes) -> Request:
+    fields = _decode(body)
+    if fields.model is None:
+        raise bad_request("missing required field `model`", "model")
+    return _read(fields, ("input",))
+
+
+def classify(body: bytes) -> Request:
+    return _read(_decode(body), ("input", "text", "input_ids"))
+
+
+def _read(fields: _Inputs, names: tuple[str, ...]) -> Request:
+    request = Request(
+        model=fields.model,
+        max_tokens=0,  # nothing is generated
+        priority=priority(fields.priority),
+        user=text(fields.user),
+        cache_salt=text(fields.cache_salt) or "",
+    )
+    for name in names:
+        if (value := getattr(fields, name)) is not None:
+            return prompted(request, value, name)
+    if fields.messages is not None:
+        prefix = canonical("messages", chat_bytes, fields.messages)
+        return msgspec.structs.replace(request, prefix=prefix)
+    raise bad_request(f"give {' or '.join(repr(name) for name in names)}", names[0])

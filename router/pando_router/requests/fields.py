@@ -1,0 +1,41 @@
+"""How fields are read that clients fill in all sorts of ways."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pando_fleet.prefix import PrefixError
+from pando_router.errors import bad_request
+
+MAX_NUMBER = 2**31 - 1  # of counts and priorities: what is beyond is a mistake
+
+
+def count(value: Any) -> int | None:
+    """A number of tokens or choices as far as it is one."""
+    return value if type(value) is int and 0 < value <= MAX_NUMBER else None
+
+
+def priority(value: Any) -> int | None:
+    return value if type(value) is int and -MAX_NUMBER <= value <= MAX_NUMBER else None
+
+
+def text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def deterministic(temperature: Any, seed: Any) -> bool:
+    # A boolean equals a number, but nobody's temperature is False.
+    return type(seed) is int or (temperature == 0 and type(temperature) in (int, float))
+
+
+def canonical(param: str, encode: Callable[..., bytes], *args: Any) -> bytes:
+    """Raises ApiError 400 that names `param` where the prompt has no canonical bytes."""
+    try:
+        return encode(*args)
+    except PrefixError as error:
+        raise bad_request(str(error), param) from error
+
+
+def prompts(value: Any) -> Sequence[Any]:
+    """A prompt as a text or token ids, or a list of such: always as the list."""
+    many = isinstance(value, list) and value and isinstance(value[0], (str, list))
+    return value if many else [value]

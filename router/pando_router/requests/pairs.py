@@ -1,0 +1,82 @@
+"""/rerank and /score: texts read in pairs, of which the first one decides the placement.
+
+Rerankers take a query and documents. Scores are of `text_1` with `text_2` in vLLM, of a query with
+items in SGLang, each a text or a list.
+"""
+
+from typing import Any
+
+import msgspec
+
+from pando_fleet.prefix import pair_bytes
+from pando_router.errors import bad_request
+from pando_router.requests.fields import priority, text
+from pando_router.requests.request import Request
+
+
+class _Rerank(msgspec.Struct, gc=False):
+    query: Any
+    documents: list[Any]
+    model: str | None = None
+    priority: Any = None
+    user: Any = None
+    cache_salt: Any = None
+
+
+class _Score(msgspec.Struct, gc=False):
+    model: str | None = None
+    text_1: Any = None
+    text_2: Any = None
+    query: Any = None
+    items: Any = None
+    queries: Any = None
+    documents: Any = None
+    priority: Any = None
+    user: Any = None
+    cache_salt: Any = None
+
+
+_decode_rerank = msgspec.json.Decoder(_Rerank).decode
+_decode_score = msgspec.json.Decoder(_Score).decode
+
+_SCORED = (("text_1", "text_2"), ("query", "items"), ("queries", "documents"))
+
+
+def rerank(body: bytes) -> Request:
+    fields = _decode_rerank(body)
+    return _paired(fields, fields.query, fields.documents, "documents")
+
+
+def score(body: bytes) -> Request:
+    fields = _decode_score(body)
+    for first, second in _SCORED:
+        one, other = getattr(fields, first), getattr(fields, second)
+        if one is not None and other is not None:
+            return _paired(fields, one, other, second)
+    raise bad_request("give 'text_1' and 'text_2', or 'query' and 'items'", "text_1")
+
+
+def _paired(fields: _Rerank | _Score, first: Any, second: Any, param: str) -> Request:
+    """One with each of many, or the n-th with the n-th."""
+    firsts, seconds = _texts(first), _texts(second)
+    if not firsts or not seconds:
+        raise bad_request(f"{param} has nothing to pair", param)
+    if len(firsts) == 1:
+        firsts *= len(seconds)
+    pairs = [pair_bytes(one, other) for one, other in zip(firsts, seconds, strict=False)]
+    return Request(
+        model=fields.model,
+        prefix=pairs[0],
+        extra_bytes=sum(map(len, pairs[1:])),
+        max_tokens=0,  # nothing is generated
+        priority=priority(fields.priority),
+        user=text(fields.user),
+        cache_salt=text(fields.cache_salt) or "",
+    )
+
+
+def _texts(value: Any) -> list[Any]:
+    """Token ids are one text."""
+    if not isinstance(value, list):
+        return [value]
+    return [value] if value and type(value[0]) is int else value

@@ -1,0 +1,34 @@
+"""Tools, which come with every turn of a conversation and are often most of its bytes."""
+
+from functools import lru_cache
+
+import msgspec
+
+from pando_fleet.prefix import tools_bytes
+from pando_router.errors import bad_request
+from pando_router.requests.fields import canonical
+
+# 256 of them are 32 MiB at most, as they came and as they are returned.
+_REMEMBERED_BYTES = 64 * 1024
+NO_TOOLS = msgspec.Raw()
+
+_decode = msgspec.json.decode
+
+
+def read_tools(raw: msgspec.Raw) -> bytes:
+    """Canonical bytes of a body's tools. Raises ApiError 400 that names them."""
+    if not raw:
+        return b""
+    spelled = bytes(raw)
+    return _remembered(spelled) if len(spelled) <= _REMEMBERED_BYTES else _canonical(spelled)
+
+
+def _canonical(spelled: bytes) -> bytes:
+    try:
+        tools = _decode(spelled)
+    except msgspec.ValidationError as error:  # a number out of range
+        raise bad_request(f"{error} in `tools`", "tools") from error
+    return canonical("tools", tools_bytes, tools)
+
+
+_remembered = lru_cache(maxsize=256)(_canonical)
