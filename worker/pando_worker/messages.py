@@ -47,6 +47,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     rid: str
     input_ids: list[int]
+    num_output: int = 0  # the last of these are output: the request goes on where it was lost
     sampling: SamplingParams
     logprobs: LogprobsWanted | None = None
     grammar: str | None = None  # in llguidance's serialized form; the output follows it

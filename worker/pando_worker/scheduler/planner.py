@@ -166,7 +166,7 @@ class Planner:
 
     def _count_prompt(self, req: Req) -> None:
         if req.cached_prompt_tokens is None:  # not when it comes back from a retraction
-            req.cached_prompt_tokens = req.cached_len
+            req.cached_prompt_tokens = min(req.cached_len, req.prompt_len)
             req.queue_seconds = self._clock() - req.queued_at
             self._meter.prompt_tokens += req.prompt_len
-            self._meter.cached_prompt_tokens += req.cached_len
+            self._meter.cached_prompt_tokens += req.cached_prompt_tokens

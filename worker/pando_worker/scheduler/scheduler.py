@@ -55,13 +55,27 @@ from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.meter import Meter
 from pando_worker.scheduler.outputs import last_output, take_result
 from pando_worker.scheduler.planner import Plan, Planner
-from pando_worker.scheduler.req import Ending, Req
+from pando_worker.scheduler.req import Ending, Grammar, Req
 from pando_worker.scheduler.results import read_results
 from pando_worker.settings import WorkerSettings
 
 log = logging.getLogger("pando.worker.scheduler")
 
 _NO_TOKENS = SamplingParams(max_new_tokens=0)
+
+
+def _num_output(command: Generate | Embed) -> int:
+    return command.num_output if isinstance(command, Generate) else 0
+
+
+def _follow(grammar: Grammar, req: Req) -> None:
+    """Bring a grammar to where the output is that the request came with.
+
+    Raises GrammarError where that output does not follow it.
+    """
+    for token in req.tokens(req.num_known)[req.prompt_len :].tolist():
+        if not grammar.accept(token):
+            raise GrammarError("the output to go on with does not follow the grammar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,18 +205,19 @@ class Scheduler:
         if problem := self._refusal(command, sampling.max_new_tokens, grammar):
             status, message = problem
             return [Rejected(rid=command.rid, status=status, message=message)]
-        prompt_len = len(command.input_ids)
+        num_known = len(command.input_ids)
+        prompt_len = num_known - _num_output(command)
         ids = np.empty(prompt_len + sampling.max_new_tokens, dtype=np.int32)
-        ids[:prompt_len] = command.input_ids
+        ids[:num_known] = command.input_ids
         now = self._clock()
         req = Req(
             rid=command.rid,
             ids=ids,
-            num_known=prompt_len,
+            num_known=num_known,
             prompt_len=prompt_len,
             sampling=sampling,
             arrival=self._arrivals,
-            hit_when_queued=self.kv.prefix_len(ids[:prompt_len], command.namespace),
+            hit_when_queued=self.kv.prefix_len(ids[:num_known], command.namespace),
             queued_at=now,
             logprobs=command.logprobs if isinstance(command, Generate) else None,
             pooling=command.pooling if isinstance(command, Embed) else None,
@@ -223,11 +238,14 @@ class Scheduler:
         self, command: Generate | Embed, max_new_tokens: int, grammar: str | None
     ) -> tuple[int, str] | None:
         """Why a request cannot be taken: status and message."""
-        prompt_len = len(command.input_ids)
+        num_output = _num_output(command)
+        prompt_len = len(command.input_ids) - num_output
         if command.rid in self._by_rid:
             return 400, f"request id {command.rid!r} is already in use"
-        if prompt_len == 0:
+        if prompt_len <= 0:
             return 400, "the prompt has no tokens"
+        if num_output and num_output >= max_new_tokens:
+            return 400, f"its {num_output} tokens are all that max_tokens {max_new_tokens} allows"
         if prompt_len + max_new_tokens > self.kv.max_request_tokens:
             return 400, (
                 f"the prompt's {prompt_len} tokens and max_tokens {max_new_tokens} together exceed"
@@ -251,6 +269,7 @@ class Scheduler:
                 continue
             try:
                 req.grammar = grammar.result()
+                _follow(req.grammar, req)
             except GrammarError as error:
                 self._reject(req, 400, str(error))
             except Exception:  # whatever it is, it is one request's

@@ -17,6 +17,7 @@ from pando_worker.messages import TokenLogprob
 from pando_worker.server.errors import ApiError, error_body
 from pando_worker.server.generation import Job
 from pando_worker.server.reader import Delta, Finish, ScoredToken
+from pando_worker.server.resume import RESUMED
 
 
 @dataclass(slots=True)
@@ -86,6 +87,7 @@ class Answer(Response):
         self._form = form
         self._stream = stream
         self._one_prompt = len(job.prompts) == 1
+        self._resumed = len(job.resumed)
         self._unfinished = len(job.orders)
         self._results = [
             Result(prompt, ids)
@@ -143,6 +145,8 @@ class Answer(Response):
                 (b"x-pando-prompt-tokens", b"%d" % counts.prompt),
                 (b"x-pando-cached-tokens", b"%d" % counts.cached),
             )
+        if self._resumed:
+            headers += ((RESUMED, b"%d" % self._resumed),)
         await send({"type": "http.response.start", "status": 200, "headers": [*headers]})
 
 

@@ -18,6 +18,7 @@ from pando_worker.server.parsers.registry import TOOL_FORMATS
 from pando_worker.server.parsers.tools import ToolUse, read_tool_use
 from pando_worker.server.prompts import room_for
 from pando_worker.server.protocol.chat import ChatRequest
+from pando_worker.server.resume import tells_tokens
 from pando_worker.server.service import Service
 
 
@@ -32,7 +33,7 @@ def routes(service: Service) -> APIRouter:
         keep_last = body.truncate_prompt_tokens
         room = room_for(service, "messages", keep_last=keep_last, output=max_tokens or 1)
         prompt = await service.encode_chat(body, room)
-        reading = _reading(service, tool_use, prompt)
+        reading = _reading(service, tool_use, prompt, body.continued_text)
         asked = Asked(
             prompts=[prompt],
             prompt_param="messages",
@@ -42,6 +43,7 @@ def routes(service: Service) -> APIRouter:
             keep_last=keep_last,
             seed=body.seed,
             priority=body.priority or 0,
+            resumed=body.resume_token_ids,
             cache_salt=body.cache_salt,
             logprobs=LogprobsWanted(top=body.top_logprobs or 0) if body.logprobs else None,
             grammar=await grammar_for(
@@ -59,6 +61,7 @@ def routes(service: Service) -> APIRouter:
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
             parsers=[reading.parser() for _ in job.orders],
             calls_finish=tool_use is None or not tool_use.named,
+            tells_tokens=tells_tokens(request),
         )
         return service.answer(job, form, stream=body.stream)
 
@@ -90,8 +93,11 @@ class _Reading:
         )
 
 
-def _reading(service: Service, tool_use: ToolUse | None, prompt: list[int]) -> _Reading:
-    """Raises ApiError 400 where tools may be called in a format that nobody knows."""
+def _reading(
+    service: Service, tool_use: ToolUse | None, prompt: list[int], continued: str
+) -> _Reading:
+    """Raises ApiError 400 where tools may be called in a format that nobody knows, and where an
+    answer is `continued` though the prompt opens the reasoning before it."""
     model = service.model
     if tool_use is not None and model.tool_format is None:
         raise bad_request(
@@ -103,6 +109,14 @@ def _reading(service: Service, tool_use: ToolUse | None, prompt: list[int]) -> _
         )
     reasoning = None
     if model.reasoning_format is not None:
-        end = model.tokenizer.decode(prompt[-TAIL_TOKENS:])
-        reasoning = model.reasoning_format, model.reasoning_format.start(end)
+        tail = TAIL_TOKENS + len(continued.encode(errors="replace"))
+        end = model.tokenizer.decode(prompt[-tail:]).removesuffix(continued)
+        start = model.reasoning_format.start(end)
+        if continued and start is Start.INSIDE:
+            raise bad_request(
+                "this model's answers begin with reasoning, so the text of one cannot be continued",
+                "continue_final_message",
+                "unsupported_parameter",
+            )
+        reasoning = model.reasoning_format, Start.ANSWER if continued else start
     return _Reading(tool_use, model.tool_format if tool_use else None, reasoning)

@@ -6,7 +6,7 @@ apart; in a stream each piece is a chunk of its own.
 
 from dataclasses import dataclass, field
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from pando_worker.messages import FinishReason
 from pando_worker.server.answer import Result
@@ -46,6 +46,7 @@ class _Stream:
     has_role: bool = False
     has_calls: bool = False
     scored: list[ScoredToken] = field(default_factory=list)  # whose piece is still to come
+    token_ids: list[int] = field(default_factory=list)  # whose event is still to come
 
 
 class ChatForm:
@@ -60,9 +61,11 @@ class ChatForm:
         logprobs: int | None,
         parsers: list[OutputParser],
         calls_finish: bool,
+        tells_tokens: bool = False,
     ) -> None:
         """`logprobs` are the likeliest tokens to show beside each, None for none at all; `parsers`
-        one for each choice; `calls_finish` says whether calls make the finish "tool_calls"."""
+        one for each choice; `calls_finish` says whether calls make the finish "tool_calls";
+        `tells_tokens` whether the last event of what came together has its token ids."""
         self._id = id
         self._model = model
         self._created = created
@@ -70,6 +73,7 @@ class ChatForm:
         self._vocabulary = vocabulary
         self._logprobs = logprobs
         self._calls_finish = calls_finish
+        self._tells_tokens = tells_tokens
         self._streams = [_Stream(parser) for parser in parsers]
 
     def whole(self, results: list[Result]) -> ChatCompletion:
@@ -83,7 +87,7 @@ class ChatForm:
 
     def events(self, delta: Delta, results: list[Result]) -> list[object]:
         stream, index = self._streams[delta.index], delta.index
-        events: list[object] = []
+        events: list[ChatChunk] = []
         if not stream.has_role:
             stream.has_role = True
             events.append(self._chunk(index, MessageDelta(role="assistant", content="")))
@@ -99,9 +103,14 @@ class ChatForm:
             reason = self._reason(delta.finish, stream.has_calls)
             scores = self._take_scores(stream)
             events.append(self._chunk(index, MessageDelta(), reason, scores))
+        if self._tells_tokens:
+            stream.token_ids += delta.token_ids
+            if events:
+                events[-1] = _with_tokens(events[-1], stream.token_ids)
+                stream.token_ids = []
         if self._include_usage and all(result.finish for result in results):
             events.append(self._of([], usage_of(results)))
-        return events
+        return [*events]
 
     def _choice(self, index: int, result: Result) -> ChatChoice:
         assert result.finish is not None
@@ -148,6 +157,11 @@ class ChatForm:
         return ChatChunk(
             id=self._id, created=self._created, model=self._model, choices=choices, usage=usage
         )
+
+
+def _with_tokens(chunk: ChatChunk, token_ids: list[int]) -> ChatChunk:
+    [choice] = chunk.choices
+    return structs.replace(chunk, choices=[structs.replace(choice, token_ids=token_ids)])
 
 
 def _delta(piece: Piece) -> MessageDelta:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from fastapi import APIRouter, Request
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from pando_worker.messages import LogprobsWanted
 from pando_worker.server.answer import Answer, Result
@@ -22,6 +22,7 @@ from pando_worker.server.openai_objects import (
 )
 from pando_worker.server.protocol.completions import CompletionRequest, prompts_of
 from pando_worker.server.reader import Delta, ScoredToken
+from pando_worker.server.resume import tells_tokens
 from pando_worker.server.service import Service
 
 
@@ -40,6 +41,7 @@ def routes(service: Service) -> APIRouter:
             keep_last=body.truncate_prompt_tokens,
             seed=body.seed,
             priority=body.priority or 0,
+            resumed=body.resume_token_ids,
             cache_salt=body.cache_salt,
             logprobs=_logprobs_wanted(body),
             grammar=await grammar_for(service, body),
@@ -54,6 +56,7 @@ def routes(service: Service) -> APIRouter:
             vocabulary=service.model.tokenizer.vocabulary,
             logprobs=body.logprobs,
             echo=_texts(service, body, job.prompts) if body.echo else None,
+            tells_tokens=tells_tokens(request),
         )
         return service.answer(job, form, stream=body.stream)
 
@@ -87,7 +90,9 @@ class _CompletionForm:
     vocabulary: Vocabulary
     logprobs: int | None
     echo: list[str] | None  # the prompts' texts
+    tells_tokens: bool
     echoed: set[int] = field(default_factory=set)  # choices whose stream has begun with theirs
+    untold: dict[int, list[int]] = field(default_factory=dict)  # ids whose event is still to come
 
     def whole(self, results: list[Result]) -> Completion:
         choices: list[CompletionChoice] = []
@@ -102,9 +107,13 @@ class _CompletionForm:
         begins = self.echo is not None and index not in self.echoed
         self.echoed.add(index)
         text = self._prompt_text(result) + delta.text if begins else delta.text
+        if self.tells_tokens:
+            self.untold.setdefault(index, []).extend(delta.token_ids)
         events: list[object] = []
         if text or delta.finish or delta.scored:
             choice = self._choice(index, result, text, delta.scored, echo=begins)
+            if self.tells_tokens:
+                choice = structs.replace(choice, token_ids=self.untold.pop(index))
             events.append(self._of([choice], None if self.include_usage else UNSET))
         if self.include_usage and all(result.finish for result in results):
             events.append(self._of([], usage_of(results)))

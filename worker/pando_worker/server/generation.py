@@ -7,7 +7,7 @@ that is final, cut at stop strings. Closing the iterator of deltas aborts what s
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec import structs
 
@@ -24,6 +24,7 @@ class Job:
     samples: int  # choices of each prompt
     orders: list[Generate]  # choice i of prompt p is number p * samples + i
     text: TextOptions
+    resumed: list[int] = field(default_factory=list)  # tokens that the only choice begins with
     prompt_only: bool = False  # the one token that the scheduler has to make is not wanted
     received: float  # time.monotonic() when the request came in
 
@@ -33,13 +34,20 @@ async def generate(
 ) -> AsyncGenerator[Delta, None]:
     """Deltas of all choices as they come, the last one of each with `finish`.
 
+    What is resumed is a part of the first delta, so that the text, stop strings and whatever is
+    read from the text come out as if this worker had generated it all.
+
     Raises ApiError when the scheduler gives any of them up.
     """
     readers = [OutputReader(i, vocabulary, job.text) for i in range(len(job.orders))]
     latencies = [_Latency(metrics, job) for _ in job.orders]
+    resumed = job.resumed
     with engine.call(job.orders) as call:
         async with aclosing(call.outputs()) as outputs:
             async for index, output in outputs:
+                if resumed:
+                    output = structs.replace(output, token_ids=[*resumed, *output.token_ids])
+                    resumed = []
                 delta = readers[index].read(output)
                 latencies[index].observe(output, delta)
                 if delta.finish:

@@ -1,7 +1,7 @@
 """From a request that was understood to the job that runs it: checked against the model."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
@@ -13,6 +13,7 @@ from pando_worker.server.generation import Job
 from pando_worker.server.prompts import check_priority, fitting, room_for
 from pando_worker.server.protocol.sampling import SamplingFields
 from pando_worker.server.reader import TextOptions
+from pando_worker.server.resume import FIELD, check_resumed
 from pando_worker.server.sampling import sampling_params, seeds, stop_token_ids
 from pando_worker.server.service import Service
 
@@ -33,6 +34,7 @@ class Asked:
     cache_salt: str | None = None
     logprobs: LogprobsWanted | None = None
     grammar: str | None = None
+    resumed: list[int] = field(default_factory=list)  # see resume.py
     visible_tokens: frozenset[str] = frozenset()  # special tokens that the text must show
 
 
@@ -43,6 +45,7 @@ async def make_job(service: Service, request: Request, fields: SamplingFields, a
     check_priority(service, asked.priority)
     _check_ids(service, "logit_bias", fields.logit_bias or {})
     _check_ids(service, "stop_token_ids", fields.stop_token_ids or [])
+    _check_ids(service, FIELD, asked.resumed)
     output = max(asked.max_tokens or 1, 1)
     room = room_for(service, asked.prompt_param, keep_last=asked.keep_last, output=output)
     prompts = [
@@ -50,12 +53,19 @@ async def make_job(service: Service, request: Request, fields: SamplingFields, a
         for prompt in await service.encode_all(asked.prompts, room)
     ]
     budgets = [_budget(service, prompt, asked) for prompt in prompts]
+    check_resumed(
+        asked.resumed,
+        choices=asked.samples * len(prompts),
+        logprobs=asked.logprobs is not None,
+        budget=budgets[0],
+    )
     deadline_s = remaining_s(request, service.settings.request_timeout_seconds)
     space = namespace_of(request, asked.cache_salt)
     orders = [
         Generate(
             rid=asked.name or request.state.request_id,
-            input_ids=prompt,
+            input_ids=prompt + asked.resumed,
+            num_output=len(asked.resumed),
             sampling=sampling_params(
                 fields,
                 service.model.generation,
@@ -77,6 +87,7 @@ async def make_job(service: Service, request: Request, fields: SamplingFields, a
         samples=asked.samples,
         orders=orders,
         text=_text_options(service, fields, asked),
+        resumed=asked.resumed,
         prompt_only=asked.max_tokens == 0,
         received=request.state.received,
     )

@@ -44,6 +44,7 @@ def routes(service: Service) -> APIRouter:
             seed=sampling.seed if sampling.seed is not None else sampling.sampling_seed,
             name=name,
             priority=body.priority or 0,
+            resumed=body.resume_token_ids,
             cache_salt=body.cache_salt,
             logprobs=_logprobs_wanted(body),
             grammar=await grammar_for(service, sampling),

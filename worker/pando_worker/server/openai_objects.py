@@ -99,6 +99,7 @@ class ChatChunkChoice(msgspec.Struct, frozen=True):
     delta: MessageDelta
     finish_reason: ChatFinish | None = None
     logprobs: ChatLogprobs | None = None
+    token_ids: list[int] | UnsetType = UNSET  # where a router asked for them
 
 
 class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +116,7 @@ class CompletionChoice(msgspec.Struct, frozen=True):
     text: str
     finish_reason: FinishReason | None = None
     logprobs: CompletionLogprobs | None = None
+    token_ids: list[int] | UnsetType = UNSET  # in a stream, where a router asked for them
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):

@@ -80,11 +80,17 @@ class Service:
         return encoded
 
     async def encode_chat(self, body: ChatRequest, room: Room) -> list[int]:
-        """Token ids of a conversation in the model's chat template."""
+        """Token ids of a conversation in the model's chat template, with the answer's beginning
+        where its last message is to be continued."""
+        messages = messages_of(body.messages)
+        continued = body.continue_final_message
         prompt = await self.model.tokenizer.encode_chat(
-            messages_of(body.messages),
+            messages[:-1] if continued else messages,
             room,
             tools=body.tools,
+            # What is continued stands behind the same words that every answer stands behind.
+            add_generation_prompt=continued or body.add_generation_prompt is not False,
+            answer=body.continued_text,
             template_kwargs=body.chat_template_kwargs,
         )
         return self._metered(prompt)

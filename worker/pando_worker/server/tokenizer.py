@@ -69,9 +69,11 @@ class Tokenizer:
         *,
         tools: Sequence[dict[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        answer: str = "",
         template_kwargs: dict[str, Any] | None = None,
     ) -> Prompt:
-        """The rendered chat template, of which the room is for the whole.
+        """The rendered chat template with the beginning of an answer behind it; the room is for
+        the whole. The answer stands as it is, whatever the template would make of it as a message.
 
         Raises ApiError 400 where the model has no chat template or it refuses the messages.
         """
@@ -87,9 +89,10 @@ class Tokenizer:
         def render_and_encode() -> Prompt:
             # The template writes the special tokens itself.
             given = {"tools": list(tools) if tools else None, **kwargs}
-            return self._encode(self._render(messages, add_generation_prompt, given), room, False)
+            text = self._render(messages, add_generation_prompt, given) + answer
+            return self._encode(text, room, False)
 
-        return await self._run(render_and_encode, _chars([messages, tools]))
+        return await self._run(render_and_encode, _chars([messages, tools, answer]))
 
     @property
     def chat_template(self) -> str | None:

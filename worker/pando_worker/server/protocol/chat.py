@@ -100,6 +100,29 @@ class ChatRequest(OpenAIFields):
     tool_choice: Any = None
     parallel_tool_calls: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
+    # As vLLM and SGLang name them: the answer goes on where the last message, an assistant's, ends.
+    continue_final_message: bool = False
+    add_generation_prompt: bool | None = None  # None: unless the last message is continued
+
+    @property
+    def continued_text(self) -> str:
+        """What the answer begins with, of which it is not a part; mostly nothing."""
+        return (self.messages[-1].content or "") if self.continue_final_message else ""
+
+    @model_validator(mode="after")
+    def _last_message_can_be_continued(self) -> "ChatRequest":
+        if not self.continue_final_message:
+            return self
+        last, param = self.messages[-1], "continue_final_message"
+        if self.add_generation_prompt:
+            raise bad_request(f"{param} and add_generation_prompt exclude each other", param)
+        if last.role != "assistant":
+            raise bad_request(
+                f"{param}: the last message is of {last.role[:40]!r}, not of the assistant", param
+            )
+        if not last.content or (last.model_extra or {}).get("tool_calls"):
+            raise bad_request(f"{param}: the last message must have text, and no calls", param)
+        return self
 
     @model_validator(mode="after")
     def _top_logprobs_need_logprobs(self) -> "ChatRequest":

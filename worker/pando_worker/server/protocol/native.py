@@ -45,6 +45,7 @@ class NativeRequest(RequestBody):
     stream: bool = False
     rid: Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,128}$")] | None = None
     priority: Priority | None = None
+    resume_token_ids: list[TokenId] = Field(default_factory=list)
     cache_salt: CacheSalt | None = None
     return_logprob: bool = False
     logprob_start_len: Annotated[int, Field(ge=-1, lt=2**31)] = -1  # -1: of the output alone

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from pando_worker.server.errors import bad_request
-from pando_worker.server.protocol.base import CacheSalt, Priority, RequestBody
+from pando_worker.server.protocol.base import CacheSalt, Priority, RequestBody, TokenId
 from pando_worker.server.protocol.sampling import SamplingFields
 
 MAX_TOP_LOGPROBS = 20
@@ -34,6 +34,7 @@ class OpenAIFields(SamplingFields):
     stream: bool = False
     stream_options: StreamOptions | None = None
     priority: Priority | None = None
+    resume_token_ids: list[TokenId] = Field(default_factory=list)
     cache_salt: CacheSalt | None = None
     truncate_prompt_tokens: TruncatePromptTokens | None = None
     # OpenAI's and vLLM's constraints, read where grammars are made.
