@@ -57,9 +57,35 @@ class RouterSettings(BaseSettings):
     connect_timeout: Annotated[
         float, Field(gt=0, description="for connecting to a replica, in seconds")
     ] = 2.0
-    read_timeout: Annotated[
-        float, Field(gt=0, description="longest silence of a replica that works, in seconds")
+    first_byte_timeout: Annotated[
+        float,
+        Field(gt=0, description="from a request to its answer's first byte, in seconds"),
     ] = 600.0
+    idle_timeout: Annotated[
+        float, Field(gt=0, description="between two pieces of an answer, in seconds")
+    ] = 300.0
+    request_timeout: Annotated[
+        float, Field(gt=0, description="for a replica's whole answer, in seconds")
+    ] = 3600.0
+    max_replica_connections: Annotated[
+        int, Field(ge=1, description="open to one replica at once")
+    ] = 1024
+
+    header_timeout: Annotated[
+        float, Field(gt=0, description="for a client to send a request's headers, in seconds")
+    ] = 10.0
+    body_timeout: Annotated[
+        float, Field(gt=0, description="for a client to send a request's body, in seconds")
+    ] = 60.0
+    keep_alive_timeout: Annotated[
+        float, Field(gt=0, description="for a client's idle connection, in seconds")
+    ] = 75.0
+    write_timeout: Annotated[
+        float, Field(gt=0, description="for a client that reads nothing of its answer, in seconds")
+    ] = 60.0
+    max_header_bytes: Annotated[
+        int, Field(ge=1024, description="request line and headers; longer ones get 431")
+    ] = 64 * 1024
 
     placement_timeout: Annotated[
         float,
@@ -71,6 +97,21 @@ class RouterSettings(BaseSettings):
     expected_output_tokens: Annotated[
         int, Field(ge=1, description="reserved for an answer; less where max_tokens is less")
     ] = 256
+
+    migrate: Annotated[
+        Literal["off", "deterministic", "always"],
+        Field(
+            description="which streams go on at another replica when theirs is lost: greedy and"
+            " seeded ones, or all that can"
+        ),
+    ] = "deterministic"
+    max_migrations: Annotated[int, Field(ge=1, description="for one stream")] = 3
+    migrate_stream_bytes: Annotated[
+        int, Field(ge=1, description="kept of a stream; a longer one cannot go on elsewhere")
+    ] = 4 * 1024 * 1024
+    migrate_memory_bytes: Annotated[
+        int, Field(ge=1, description="kept of all streams together")
+    ] = 256 * 1024 * 1024
 
     drain_seconds: Annotated[
         float, Field(ge=0, description="time for running requests after SIGTERM, in seconds")

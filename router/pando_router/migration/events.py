@@ -1,0 +1,37 @@
+"""Server-sent events as engines write them: each has one line of data, JSON or `[DONE]`."""
+
+from typing import Any
+
+import msgspec
+
+from pando_router.migration.errors import RefusedError
+
+Event = dict[str, Any]
+
+DONE = "[DONE]"
+DONE_EVENT = b"data: [DONE]\n\n"
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def events_of(data: bytes) -> list[Event | str]:
+    """The whole events in the data: their JSON, or DONE. Comments and events without data are left
+    out. Raises RefusedError for what no engine here writes."""
+    found: list[Event | str] = []
+    for line in data.splitlines():
+        name, _, value = line.partition(b":")
+        if name != b"data":
+            continue
+        value = value.strip()
+        if value == DONE.encode():
+            found.append(DONE)
+            continue
+        try:
+            found.append(_decode(value))
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise RefusedError("its stream has events that are not JSON objects") from error
+    return found
+
+
+def encoded(event: Event) -> bytes:
+    return b"data: " + msgspec.json.encode(event) + b"\n\n"

@@ -1,0 +1,240 @@
+"""One stream on its way from a replica, or from several one after the other, to its client.
+
+stream = migrations.stream(path, body, answer.count)       at the first replica's head
+to_client = stream.pass_on(chunk)                          for each chunk; then stream.end()
+request = stream.lost()                                    a replica is lost: ask another
+stream.goes_on(answer.count)                               it answers: pass_on its chunks
+stream.close()                                             in any case, at the end
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from pando_router.migration import bodies
+from pando_router.migration.errors import DivergedError, RefusedError
+from pando_router.migration.events import DONE, DONE_EVENT, Event, encoded, events_of
+from pando_router.migration.forms import FORMS, Fit, Form
+from pando_router.migration.recording import Memory, Recording, end_of_events
+from pando_router.migration.sent import Owed, Sent
+from pando_router.settings import RouterSettings
+
+Count = Callable[[str], int | None]
+"""An answer's header that holds a number."""
+
+ASK_TOKENS = (b"x-pando-token-ids", b"1")
+"""Sent along, so that Pando's workers tell the token ids of their streams."""
+
+_RESUMED = "x-pando-resumed-tokens"
+_PROMPT_TOKENS = "x-pando-prompt-tokens"  # Pando's workers say it, other engines do not
+_CACHED_TOKENS = "x-pando-cached-tokens"
+
+# How an engine says within a stream that it is gone though its HTTP server is not. Within JSON a
+# string's quotes are escaped, so no text can look like it.
+_ERROR_EVENT = b'data: {"error":'
+_GONE = b"service_unavailable_error"
+
+
+class Migrations:
+    """What all streams of a router share."""
+
+    def __init__(self, settings: RouterSettings) -> None:
+        self._settings = settings
+        self._memory = Memory(settings.migrate_memory_bytes)
+
+    def asks_tokens(self, path: str) -> bool:
+        """Whether a request to this path is to go with ASK_TOKENS."""
+        return self._settings.migrate != "off" and path in FORMS
+
+    def stream(self, path: str, body: bytes, count: Count) -> "Stream | None":
+        """For an event stream that begins with status 200; None where it just passes through."""
+        if self._settings.migrate == "off" or (form := FORMS.get(path)) is None:
+            return None
+        recording = Recording(self._settings.migrate_stream_bytes, self._memory)
+        return Stream(
+            form,
+            body,
+            recording,
+            only_deterministic=self._settings.migrate == "deterministic",
+            max_migrations=self._settings.max_migrations,
+            prompt_tokens=count(_PROMPT_TOKENS),
+            cached_tokens=count(_CACHED_TOKENS),
+        )
+
+
+@dataclass(slots=True)
+class _Continuation:
+    """The phase after the first loss: every event is read and fitted."""
+
+    fit: Fit
+    expected: int  # tokens that the new replica must say it resumes
+    token_ids: list[int] | None = None  # told by it, from the answer's beginning on
+    rest: bytes = b""
+    asked: bytes = b""  # the request; empty where nothing is to be asked
+
+
+@dataclass(slots=True)
+class Stream:
+    form: Form
+    body: bytes
+    recording: Recording
+    only_deterministic: bool
+    max_migrations: int
+    prompt_tokens: int | None  # both as the first replica told; None by other engines
+    cached_tokens: int | None
+    migrations: int = 0
+    failed: bool = False  # the replica said so itself: it is to be left
+    sent: Sent = field(default_factory=Sent)
+    _continuation: _Continuation | None = None
+
+    def pass_on(self, chunk: bytes) -> bytes:
+        """What of it goes to the client now. Raises DivergedError or RefusedError in a
+        continuation."""
+        if self._continuation is None:
+            found = chunk.find(_ERROR_EVENT)
+            if found >= 0 and self.recording.is_complete and _GONE in chunk[found:]:
+                self.failed = True
+                chunk = chunk[:found]
+            return self.recording.whole_events(chunk)
+        return self._fitted(self._continuation, chunk)
+
+    def end(self) -> bytes:
+        """The rest, where the stream ends well."""
+        return b"" if self._continuation else self.recording.rest()
+
+    def close(self) -> None:
+        self.recording.close()
+
+    @property
+    def is_over(self) -> bool:
+        """All is out, whatever becomes of the replica."""
+        return self.sent.done
+
+    def lost(self, count_tokens: int | None = None) -> bytes | None:
+        """The request for the rest of the answer; None where `ending` is all that is missing.
+
+        Raises RefusedError, and NeedsCountError: to be called again with the number of tokens of
+        the error's text.
+        """
+        self.failed = False
+        if self._continuation is None and not self.sent.identity:
+            if not self.recording.is_complete:
+                raise RefusedError("the stream was longer than what is kept of one")
+            self._read(self.recording.events())
+        elif self._continuation is not None:
+            self._take_ids(self._continuation)
+        if self.sent.finished or self.sent.done:
+            return None
+        body = bodies.decode(self.body)
+        if self.migrations >= self.max_migrations:
+            raise RefusedError(f"it has been migrated {self.migrations} times")
+        return msgspec.json.encode(self._ask(body, count_tokens))
+
+    @property
+    def ending(self) -> bytes:
+        """What is missing where `lost` asks nobody: nothing of the answer itself.
+
+        The usage is left out where it is not known, as OpenAI's API has it for streams that break.
+        """
+        if self.sent.done:
+            return b""
+        options = bodies.decode(self.body).get("stream_options") or {}
+        ids, prompt = self.sent.token_ids, self.prompt_tokens
+        if self.sent.has_usage or not options.get("include_usage") or ids is None or prompt is None:
+            return DONE_EVENT
+        usage: Event = {
+            "prompt_tokens": prompt,
+            "completion_tokens": len(ids),
+            "total_tokens": prompt + len(ids),
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens or 0},
+        }
+        return encoded({**self.sent.identity, "choices": [], "usage": usage}) + DONE_EVENT
+
+    def goes_on(self, count: Count) -> None:
+        """Another replica answers. Raises RefusedError where it does not know how to go on."""
+        assert self._continuation is not None
+        expected = self._continuation.expected
+        if expected and count(_RESUMED) != expected:
+            raise RefusedError("the new replica does not resume answers")
+        self.migrations += 1
+
+    def _ask(self, body: bodies.Body, count_tokens: int | None) -> bodies.Body:
+        sent, ids = self.sent, self.sent.token_ids
+        cached = self.cached_tokens
+        if sent.identity and not bodies.has_one_choice(body):
+            raise RefusedError("it has several choices")
+        if sent.is_empty:
+            self._continuation = _Continuation(Fit(cached_tokens=cached), 0)
+            return body
+        if self.only_deterministic and not bodies.is_deterministic(body):
+            raise RefusedError("it is neither greedy nor seeded")
+        if self.prompt_tokens is not None:
+            ids = ids or []
+            # Whatever was sent comes again, whether the ids reach as far or not.
+            fit = Fit(Owed(dict(sent.texts)), cached_tokens=cached)
+            self._continuation = _Continuation(fit, len(ids))
+            return bodies.resumed(body, ids) if ids else body
+        tokens = sent.completion_tokens if count_tokens is None else count_tokens
+        if tokens is None and bodies.wants_count(body):
+            raise NeedsCountError(sent.text("content", "text"))
+        request = bodies.continued(body, sent, tokens or 0)
+        before = sent.text("text") if "text" in body else ""
+        fit = Fit(
+            before=before,
+            ids_before=ids or [],
+            tokens_before=tokens or 0,
+            cached_tokens=cached,
+        )
+        self._continuation = _Continuation(fit, 0)
+        return request
+
+    def _read(self, data: bytes) -> None:
+        for event in events_of(data):
+            if isinstance(event, str):
+                self.sent.done = True
+            else:
+                self.form.read(event, self.sent)
+                self.sent.token_ids = self.form.token_ids(event, self.sent.token_ids)
+
+    def _take_ids(self, continuation: _Continuation) -> None:
+        """A continuation tells its ids from the beginning, unless it breaks before."""
+        ids = continuation.token_ids
+        if ids is not None and len(ids) > len(self.sent.token_ids or ()):
+            self.sent.token_ids = ids
+
+    def _fitted(self, continuation: _Continuation, chunk: bytes) -> bytes:
+        data = continuation.rest + chunk
+        end = end_of_events(data)
+        continuation.rest = data[end:]
+        out = []
+        for event in events_of(data[:end]):
+            if isinstance(event, str):
+                self.sent.done = True
+                out.append(DONE_EVENT)
+            elif _says_gone(event):
+                self.failed = True
+                break
+            else:
+                continuation.token_ids = self.form.token_ids(event, continuation.token_ids)
+                if self.form.fit(event, self.sent, continuation.fit):
+                    self.form.read(event, self.sent)
+                    out.append(encoded(event))
+        return b"".join(out)
+
+
+class NeedsCountError(Exception):
+    """How many tokens `text` has must be asked first."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("the tokens of the text so far have to be counted")
+        self.text = text
+
+
+def _says_gone(event: Event) -> bool:
+    error: Any = event.get("error")
+    return isinstance(error, dict) and error.get("type") == _GONE.decode()
+
+
+__all__ = ["ASK_TOKENS", "DONE", "DivergedError", "Migrations", "NeedsCountError", "Stream"]
