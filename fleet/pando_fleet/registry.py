@@ -23,6 +23,7 @@ RETENTION_MS = 60_000
 """A replica that fell silent stays listed this long, so that people can see it as lost."""
 
 _FIELDS = frozenset(field.name for field in fields(Heartbeat))
+_LISTS = ("endpoints", "adapters")
 _log = logging.getLogger("pando.fleet")
 
 
@@ -119,6 +120,8 @@ def _decode(encoded: bytes) -> Heartbeat | None:
     try:
         values = json.loads(encoded)
         values["state"] = ReplicaState(values["state"])
+        for name in _LISTS:
+            values[name] = tuple(map(str, values.get(name, ())))
         return Heartbeat(**{name: value for name, value in values.items() if name in _FIELDS})
     except (ValueError, KeyError, TypeError) as error:
         # One worker of another version must not hide the others.

@@ -23,6 +23,10 @@ class Heartbeat:
     url: str  # where routers reach it
     model: str  # the name it serves under
     state: ReplicaState
+    # Paths of its API that it serves, such as "/v1/completions". Empty: it does not say, and is
+    # asked for anything; its 404 is the answer.
+    endpoints: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()  # names of LoRA adapters of `model` that it serves, too
     capacity_tokens: int = 0
     max_request_tokens: int = 0  # prompt and output of one request together
     pinned_tokens: int = 0
@@ -36,6 +40,9 @@ class Heartbeat:
     bytes_per_token: float = 4.0  # prompt bytes per prompt token, smoothed
     prompt_tokens_total: int = 0
     cached_prompt_tokens_total: int = 0
+
+    def serves(self, path: str) -> bool:
+        return not self.endpoints or path in self.endpoints
 
     @property
     def free_tokens(self) -> int:

@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from pando_fleet import Heartbeat, Registry, ReplicaState, connect
+from pando_router.requests import PARSERS as PROXIED
 from pando_worker.server.prompt_meter import PromptMeter
 from tests.fleet.redis_server import RedisServer, free_port
 from tests.worker.server.stand_in import CONTEXT, LONG_LOAD, Trick
@@ -54,6 +55,10 @@ async def test_fleet_sees_a_worker_from_ready_to_leave(valkey_url: str) -> None:
             assert beat is not None
             assert (beat.replica, beat.url, beat.model) == ("one", worker.url, MODEL_NAME)
             assert (beat.capacity_tokens, beat.max_request_tokens) == (4096, CONTEXT)
+            async with aiohttp.ClientSession(worker.url) as http:
+                for path in PROXIED:
+                    async with http.post(path, json={}) as answer:
+                        assert (answer.status != 404) == (path in beat.endpoints), path
 
             async with aiohttp.ClientSession(worker.url) as http:
                 text = "one two three four five six " * 8

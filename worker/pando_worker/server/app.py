@@ -1,18 +1,36 @@
 """The HTTP application: FastAPI with all routes and error forms, inside the edge."""
 
+from typing import Final
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from pando_worker.server import chat, completions, control, embeddings, native, tokenization
 from pando_worker.server.edge import Edge
 from pando_worker.server.errors import ApiError, bad_request, error_response, internal_error
+from pando_worker.server.pooling import NoEmbeddings
 from pando_worker.server.service import Service
 from pando_worker.server.validation import validation_error
 
 # What FastAPI says of a body that its reader of JSON gives up on.
 _UNREADABLE = "There was an error parsing the body"
+
+_GENERATING: Final = (chat, completions, native)
+
+
+def endpoints(service: Service) -> tuple[str, ...]:
+    """Paths of what this model can be asked for; routers send nothing else here."""
+    model = service.model
+    able = [
+        tokenization,
+        *(_GENERATING if model.has_head else ()),
+        *(() if isinstance(model.pooling, NoEmbeddings) else (embeddings,)),
+    ]
+    routes = [route for module in able for route in module.routes(service).routes]
+    return tuple(sorted(route.path for route in routes if isinstance(route, APIRoute)))
 
 
 def make_app(service: Service) -> Edge:

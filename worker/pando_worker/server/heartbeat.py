@@ -10,6 +10,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 from pando_fleet import FleetError, Heartbeat, RedisClient, Registry, ReplicaState
+from pando_worker.server.app import endpoints
 from pando_worker.server.service import Service
 from pando_worker.server.startup import Address
 
@@ -28,6 +29,7 @@ class Heart:
         self._service = service
         self._address = address
         self._pool = service.settings.pool
+        self._endpoints = endpoints(service)
         self._incarnation = uuid4().hex
         self._away = False
 
@@ -75,6 +77,7 @@ class Heart:
             url=self._address.url,
             model=self._service.model.name,
             state=self._state(),
+            endpoints=self._endpoints,
             bytes_per_token=self._service.prompt_meter.bytes_per_token,
         )
         if ready := engine.ready:
