@@ -1,0 +1,242 @@
+"""The queue of a pool: who waits gets a place in turn, and none is lost, whoever leaves when."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from pando_router.admission import pool_queue
+from pando_router.admission.fair_queue import Entry
+from pando_router.admission.pool_queue import LeaveReason, Limits, PoolQueue, Shortage, Waiting
+from pando_router.errors import ApiError, unavailable
+from tests.router.world import until
+
+
+class Bench:
+    """So many places, handed out one call at a time as a pool's replicas would."""
+
+    def __init__(self, places: int = 0, requests: int = 100, body_bytes: int = 10**6) -> None:
+        self.free = places
+        self.shortage = Shortage.FULL
+        self.calls = 0
+        self.at_once = 0
+        self.most_at_once = 0
+        self.given: list[str] = []
+        self.ends: list[LeaveReason] = []
+        self.queue: PoolQueue[str, str] = PoolQueue(
+            "p",
+            Limits(requests, body_bytes),
+            self.place,
+            self.give_back,
+            self.ends.append,
+            random.Random(0),
+        )
+
+    async def place(self, name: str) -> str | Shortage:
+        self.calls += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        if name == "poison":
+            raise ValueError(name)
+        if not self.free:
+            return self.shortage
+        self.free -= 1
+        self.given.append(name)
+        return name
+
+    def give_back(self, name: str) -> None:
+        self.given.remove(name)
+        self.free += 1
+        self.queue.wake()
+
+    async def wait(
+        self, name: str, timeout_s: float = 60.0, body_bytes: int = 1, tenant: str = "t"
+    ) -> str:
+        entry = Entry(what=Waiting[str, str](name, body_bytes), tenant=tenant)
+        return await self.queue.wait(entry, self.shortage, timeout_s, late)
+
+    def enqueue(self, *names: str, **options: float) -> list["asyncio.Task[str]"]:
+        return [asyncio.create_task(self.wait(name, **options)) for name in names]  # type: ignore[arg-type]
+
+    def free_one(self) -> None:
+        self.free += 1
+        self.queue.wake()
+
+
+def late(retry_after: int) -> ApiError:
+    return unavailable("late", "queue_timeout", retry_after=retry_after)
+
+
+@contextmanager
+def no_pace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Only what wakes the queue moves it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(pool_queue, "PACE_S", 3600.0)
+        yield
+
+
+async def test_a_place_given_back_goes_to_the_next_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    with no_pace(monkeypatch):
+        tasks = bench.enqueue("a", "b", "c")
+        await until(lambda: bench.calls, "the first try")
+        for task, name in zip(tasks, "abc", strict=True):
+            bench.free_one()
+            assert await task == name
+    assert bench.ends == [LeaveReason.PLACED] * 3
+
+
+async def test_places_of_other_routers_are_noticed_though_nobody_tells() -> None:
+    bench = Bench()
+    (task,) = bench.enqueue("a")
+    await until(lambda: bench.calls, "the first try")
+    bench.free += 1
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    assert await task == "a"
+    assert loop.time() - started < 10 * pool_queue.LONGEST_PAUSE_S  # on a busy machine
+
+
+async def test_one_placement_is_under_way_at_a_time_and_none_while_nobody_waits() -> None:
+    bench = Bench()
+    tasks = bench.enqueue(*map(str, range(50)))
+    await until(lambda: bench.calls > 2, "some tries")
+    bench.free = 50
+    bench.queue.wake()
+    await asyncio.gather(*tasks)
+    assert bench.most_at_once == 1
+    await until(lambda: len(asyncio.all_tasks()) == 1, "the pump being gone")
+
+
+async def test_who_leaves_frees_the_place_in_the_queue() -> None:
+    bench = Bench(requests=1)
+    (gone,) = bench.enqueue("gone")
+    await until(lambda: len(bench.queue), "waiting")
+    gone.cancel()
+    await asyncio.wait([gone])
+    assert len(bench.queue) == 0
+    (stays,) = bench.enqueue("stays")
+    bench.free_one()
+    assert await stays == "stays"
+    assert bench.ends == [LeaveReason.CLIENT_LEFT, LeaveReason.PLACED]
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_no_place_is_lost_when_its_request_leaves_at_that_moment(steps: int) -> None:
+    bench = Bench()
+    first, second = bench.enqueue("first", "second")
+    await until(lambda: bench.calls, "the first try")
+    bench.free_one()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    first.cancel()
+    (done,) = await asyncio.gather(first, return_exceptions=True)
+    if done == "first":  # it had its place before it could leave
+        bench.give_back("first")
+    assert await second == "second"
+    assert bench.given == ["second"]
+    assert bench.free == 0
+
+
+async def test_places_add_up_whoever_leaves_when() -> None:
+    rng = random.Random(1)
+    bench = Bench(places=3)
+
+    async def client(number: int) -> None:
+        name = await bench.wait(str(number), timeout_s=rng.uniform(0.0, 0.1))
+        try:
+            for _ in range(rng.randrange(4)):
+                await asyncio.sleep(0)
+        finally:
+            bench.give_back(name)
+
+    for _ in range(20):
+        tasks = [asyncio.create_task(client(number)) for number in range(20)]
+        while not all(task.done() for task in tasks):
+            rng.choice(tasks).cancel()
+            for _ in range(rng.randrange(5)):
+                await asyncio.sleep(0)
+        for task in tasks:
+            if not task.cancelled() and (error := task.exception()):
+                assert isinstance(error, ApiError)
+        await until(lambda: bench.free == 3, "a place that was being sought given back")
+        assert (len(bench.queue), bench.free) == (0, 3)
+    assert LeaveReason.PLACED in bench.ends
+    assert LeaveReason.CLIENT_LEFT in bench.ends
+
+
+async def test_a_wait_ends_at_its_deadline_with_a_clear_error() -> None:
+    bench = Bench()
+    with pytest.raises(ApiError) as caught:
+        await bench.wait("a", timeout_s=0.01)
+    assert caught.value.code == "queue_timeout"
+    assert bench.ends == [LeaveReason.EXPIRED]
+    assert len(bench.queue) == 0
+
+
+async def test_a_full_queue_says_when_to_come_back() -> None:
+    bench = Bench(requests=2)
+    tasks = bench.enqueue("a", "b")
+    await until(lambda: len(bench.queue) == 2, "a full queue")
+    with pytest.raises(ApiError) as caught:
+        await bench.wait("c")
+    assert (caught.value.status, caught.value.code) == (429, "queue_full")
+    assert 1 <= int(caught.value.headers["retry-after"]) <= 60
+    bench.shortage = Shortage.ASLEEP
+    await until(lambda: bench.queue._shortage is Shortage.ASLEEP, "the pool being asleep")
+    with pytest.raises(ApiError) as caught:
+        await bench.wait("c")
+    assert caught.value.status == 503
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_a_full_queue_has_room_for_a_tenant_that_has_less_in_it() -> None:
+    bench = Bench(requests=3)
+    tasks = bench.enqueue("a", "b", "c")
+    await until(lambda: len(bench.queue) == 3, "a full queue")
+    polite = asyncio.create_task(bench.wait("polite", tenant="polite"))
+    with pytest.raises(ApiError) as caught:
+        await tasks[2]
+    assert caught.value.status == 429
+    bench.free = 3
+    bench.queue.wake()
+    assert await polite == "polite"
+    assert await asyncio.gather(*tasks[:2]) == ["a", "b"]
+
+
+async def test_bodies_that_wait_are_bounded_in_bytes() -> None:
+    bench = Bench(body_bytes=100)
+    (task,) = bench.enqueue("a", body_bytes=60)
+    await until(lambda: len(bench.queue), "waiting")
+    with pytest.raises(ApiError) as caught:
+        await bench.wait("b", body_bytes=41)
+    assert caught.value.status == 429
+    bench.free_one()
+    await task
+    bench.free_one()
+    assert await bench.wait("b", body_bytes=100) == "b"
+
+
+async def test_a_request_that_cannot_be_placed_fails_alone() -> None:
+    bench = Bench(places=1)
+    poison, well = bench.enqueue("poison", "well")
+    assert await well == "well"
+    with pytest.raises(ValueError):
+        await poison
+
+
+async def test_nobody_waits_for_replicas_that_will_not_come() -> None:
+    bench = Bench()
+    tasks = bench.enqueue("a", "b")
+    await until(lambda: bench.calls, "the first try")
+    bench.shortage = Shortage.NONE
+    for task in tasks:
+        with pytest.raises(ApiError) as caught:
+            await task
+        assert (caught.value.status, caught.value.code) == (503, "no_ready_replica")
