@@ -10,15 +10,15 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from pando_fleet.client import FleetError
-from pando_router.body import read_body
 from pando_router.breaker import Breaker
 from pando_router.dispatch import Dispatcher
-from pando_router.errors import ApiError, error_body, unavailable, unknown_model
+from pando_router.errors import ApiError, error_body, unavailable
 from pando_router.explain import Explanation, explain
 from pando_router.fleet_view import FleetView, Member
 from pando_router.in_flight import InFlight
 from pando_router.lifecycle import Lifecycle
 from pando_router.metrics import Metrics
+from pando_router.models import Card, Models
 from pando_router.requests import PARSERS, parse
 from pando_router.route import resolve
 from pando_router.settings import RouterSettings
@@ -37,6 +37,9 @@ def create_control(
     """`alive` says whether the router's background work goes on; without it a restart is due."""
     app = FastAPI(title="Pando router", openapi_url=None)
     started = int(time())
+
+    def names() -> Models:
+        return Models(view.fleet, settings.aliases)
 
     @app.get("/healthz")
     async def healthz() -> JSONResponse:
@@ -69,8 +72,8 @@ def create_control(
     async def route_explain(request: Request, path: str = "/v1/chat/completions") -> Explanation:
         if path not in PARSERS:
             raise ApiError(400, f"path is one of {', '.join(PARSERS)}", param="path")
-        body = await read_body(request.receive, request.headers.raw, settings.max_body_bytes)
-        prompt = resolve(parse(path, body), view.fleet)
+        body = await request.body()
+        prompt = resolve(parse(path, body), names(), path)
         try:
             return await explain(dispatcher, prompt, settings.policy, view.redis_up)
         except FleetError as error:
@@ -78,16 +81,13 @@ def create_control(
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        return {
-            "object": "list",
-            "data": [_model(name, started) for name in sorted(view.fleet.models)],
-        }
+        served = names()
+        cards = [_model(served.card(name), started) for name in served.names()]
+        return {"object": "list", "data": cards}
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
-        if name not in view.fleet.models:
-            raise unknown_model(name, sorted(view.fleet.models))
-        return _model(name, started)
+        return _model(names().card(name), started)
 
     @app.exception_handler(ApiError)
     async def api_error(_: Request, error: ApiError) -> JSONResponse:
@@ -102,8 +102,16 @@ def create_control(
     return app
 
 
-def _model(name: str, created: int) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": created, "owned_by": "pando"}
+def _model(card: Card, created: int) -> dict[str, Any]:
+    return {
+        "id": card.name,
+        "object": "model",
+        "created": created,
+        "owned_by": "pando",
+        "root": card.root,
+        "parent": card.parent,
+        "max_model_len": card.max_tokens or None,
+    }
 
 
 def _replica(member: Member, breaker: Breaker, in_flight: InFlight) -> dict[str, Any]:
@@ -114,6 +122,8 @@ def _replica(member: Member, breaker: Breaker, in_flight: InFlight) -> dict[str,
         "incarnation": beat.incarnation,
         "url": beat.url,
         "model": beat.model,
+        "adapters": beat.adapters,
+        "endpoints": beat.endpoints,
         "state": member.state.value,
         "age_ms": member.age_ms,
         "running": beat.running,

@@ -1,9 +1,8 @@
-"""Errors as clients see them: one exception, OpenAI's JSON form, and how an ASGI app sends it."""
+"""Errors as clients see them: one exception, OpenAI's JSON form, and how it is sent."""
 
 from typing import Any
 
 import msgspec
-from starlette.types import Send
 
 
 class ApiError(Exception):
@@ -76,13 +75,12 @@ def stream_error(message: str) -> bytes:
     return b"\n\ndata: " + msgspec.json.encode(body) + b"\n\n"
 
 
-async def send_error(send: Send, error: ApiError, request_id: str) -> None:
-    payload = msgspec.json.encode(error.body)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(payload)),
-        (b"x-request-id", request_id.encode()),
-    ]
+def error_answer(
+    error: ApiError, request_id: str | None = None
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Status, headers without `content-length`, and body."""
+    headers = [(b"content-type", b"application/json")]
+    if request_id is not None:
+        headers.append((b"x-request-id", request_id.encode()))
     headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": payload})
+    return error.status, headers, msgspec.json.encode(error.body)

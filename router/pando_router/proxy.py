@@ -1,4 +1,4 @@
-"""The data path: raw ASGI in, bytes out as they come; nothing of an answer is parsed.
+"""The data path: bytes out as they come; nothing of an answer is parsed.
 
 A request is read and parsed once, then tried at up to `max_tries` replicas until one sends a first
 byte. From then on the answer is that replica's, for good or bad.
@@ -8,35 +8,33 @@ import logging
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from starlette.types import Receive, Scope, Send
-
-from pando_router.body import read_body
-from pando_router.disconnect import UntilDisconnect
 from pando_router.dispatch import Dispatcher
 from pando_router.errors import (
     ApiError,
     ClientDisconnectedError,
-    send_error,
+    error_answer,
     stream_error,
     unavailable,
 )
 from pando_router.fleet_view import FleetView
 from pando_router.flight import CacheReport, Flight, Flights
-from pando_router.lifecycle import Lifecycle
-from pando_router.metrics import Metrics
-from pando_router.requests import parse
-from pando_router.request_id import request_id_of
-from pando_router.route import Prompt, Route, resolve
-from pando_router.settings import RouterSettings
-from pando_router.steering import Steerer
-from pando_router.upstream import (
+from pando_router.http.headers import forwarded
+from pando_router.http.incoming import Incoming
+from pando_router.http.upstream import (
     Answer,
-    Headers,
     ReplicaFailedError,
     ReplicaSilentError,
     Upstream,
-    forwarded,
 )
+from pando_router.lifecycle import Lifecycle
+from pando_router.metrics import Metrics
+from pando_router.models import Models
+from pando_router.rename import with_model
+from pando_router.request_id import request_id_of
+from pando_router.requests import parse
+from pando_router.route import Prompt, Route, resolve
+from pando_router.settings import RouterSettings
+from pando_router.steering import Steerer
 
 CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; only in logs and metrics
 
@@ -47,10 +45,8 @@ logger = logging.getLogger("pando.router")
 class Exchange:
     """One request and what becomes of it; what the access log says."""
 
-    path: str
-    query: bytes
+    incoming: Incoming
     request_id: str
-    headers: Headers
     started: float = field(default_factory=perf_counter)
     status: int = 0
     route: Route | None = None
@@ -64,7 +60,7 @@ class Exchange:
 
 
 class Proxy:
-    """ASGI app for the paths in request.PARSERS."""
+    """Handler of the paths in requests.PARSERS."""
 
     def __init__(
         self,
@@ -85,19 +81,22 @@ class Proxy:
         self._metrics = metrics
         self._lifecycle = lifecycle
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers: Headers = scope["headers"]
-        exchange = Exchange(scope["path"], scope["query_string"], request_id_of(headers), headers)
+    async def __call__(self, incoming: Incoming) -> None:
+        headers = incoming.headers
+        exchange = Exchange(incoming, request_id_of(headers))
         try:
-            self._admit(scope["method"])
+            self._admit(incoming.method)
             with self._lifecycle.serving():
-                body = await read_body(receive, headers, self._settings.max_body_bytes)
+                body = await incoming.body(self._settings.max_body_bytes)
                 steering = self._steer(headers, body)
-                prompt = resolve(parse(exchange.path, body), self._view.fleet, steering)
-                await self._serve(exchange, prompt, body, receive, send)
+                models = Models(self._view.fleet, self._settings.aliases)
+                prompt = resolve(parse(incoming.path, body), models, incoming.path, steering)
+                if prompt.rename is not None:
+                    body = with_model(body, prompt.rename)
+                await self._serve(exchange, prompt, body)
         except ApiError as error:
             exchange.status = error.status
-            await send_error(send, error, exchange.request_id)
+            await incoming.send(*error_answer(error, exchange.request_id))
         except ClientDisconnectedError:
             exchange.status = CLIENT_CLOSED_REQUEST
             self._metrics.disconnects.inc()
@@ -112,9 +111,7 @@ class Proxy:
         if self._lifecycle.requests >= self._settings.max_requests:
             raise unavailable("this router has all the requests it can take", "overloaded")
 
-    async def _serve(
-        self, exchange: Exchange, prompt: Prompt, body: bytes, receive: Receive, send: Send
-    ) -> None:
+    async def _serve(self, exchange: Exchange, prompt: Prompt, body: bytes) -> None:
         """Tries replicas until one answers. Raises ApiError where none does."""
         failures: dict[str, str] = {}  # by incarnation, what happened
         while len(failures) < self._settings.max_tries:
@@ -126,40 +123,40 @@ class Proxy:
             if failures:
                 self._metrics.retries.labels(route.pool).inc()
             # A placement is not interrupted, or its lease would stay; what follows is.
-            with self._flights.open(prompt, route) as flight:
-                async with UntilDisconnect(receive):
-                    try:
-                        answer = await self._ask(exchange, route, body)
-                    except ReplicaFailedError as error:
-                        flight.failed_before_first_byte()
-                        failures[route.incarnation] = f"{route.replica}: {error}"
-                        self._log_failure(exchange, route, error)
-                        continue
-                    try:
-                        await self._relay(exchange, answer, route, flight, send)
-                    finally:
-                        answer.close()
-                    return
+            with (
+                self._flights.open(prompt, route) as flight,
+                exchange.incoming.until_gone(),
+            ):
+                try:
+                    answer = await self._ask(exchange, route, body)
+                except ReplicaFailedError as error:
+                    flight.failed_before_first_byte()
+                    failures[route.incarnation] = f"{route.replica}: {error}"
+                    self._log_failure(exchange, route, error)
+                    continue
+                try:
+                    await self._relay(exchange, answer, route, flight)
+                finally:
+                    answer.close()
+                return
         raise _no_replica(prompt, failures)
 
     async def _ask(self, exchange: Exchange, route: Route, body: bytes) -> Answer:
-        target = exchange.path
-        if exchange.query:
-            target += "?" + exchange.query.decode()
-        headers = forwarded(exchange.headers, exchange.request_id)
+        incoming = exchange.incoming
+        headers = forwarded(incoming.headers, exchange.request_id)
         try:
-            return await self._upstream.post(route.url, target, headers, body)
+            return await self._upstream.post(route.url, incoming.target, headers, body)
         except ReplicaSilentError as error:
             # It has the request and may be at work on it: asking another would do the work twice.
             raise ApiError(
                 504,
-                f"replica {route.replica!r} sent nothing for {self._settings.read_timeout:g} s",
+                f"replica {route.replica!r} {error}",
                 kind="upstream_error",
                 code="replica_silent",
             ) from error
 
     async def _relay(
-        self, exchange: Exchange, answer: Answer, route: Route, flight: Flight, send: Send
+        self, exchange: Exchange, answer: Answer, route: Route, flight: Flight
     ) -> None:
         report = _cache_report(answer)
         if answer.status < 400:
@@ -176,24 +173,25 @@ class Proxy:
             (b"x-pando-replica", route.replica.encode()),
             (b"x-pando-matched-tokens", b"%d" % route.matched_tokens),
         )
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        incoming = exchange.incoming
+        incoming.start(answer.status, headers)
         chunk = answer.first_chunk
-        while True:
-            more = not answer.complete
-            await send({"type": "http.response.body", "body": chunk, "more_body": more})
-            if not more:
-                return
+        while not answer.complete:
+            await incoming.write(chunk)
             try:
                 chunk = await answer.read()
-            except ReplicaFailedError as error:
-                flight.failed_mid_stream()
+            except (ReplicaFailedError, ReplicaSilentError) as error:
+                if isinstance(error, ReplicaFailedError):
+                    flight.failed_mid_stream()
                 self._log_failure(exchange, route, error)
                 if answer.is_event_stream:
-                    event = stream_error(f"replica {route.replica!r} was lost mid-stream: {error}")
-                    await send({"type": "http.response.body", "body": event})
+                    incoming.end(
+                        stream_error(f"replica {route.replica!r} was lost mid-stream: {error}")
+                    )
                 # Anything else is left unfinished: the server cuts the connection, so that the
                 # client cannot take a part for the whole.
                 return
+        incoming.end(chunk)
 
     def _log_failure(self, exchange: Exchange, route: Route, error: Exception) -> None:
         logger.warning(
@@ -208,7 +206,7 @@ class Proxy:
         )
 
     def _finish(self, exchange: Exchange) -> None:
-        self._metrics.requests.labels(exchange.path, str(exchange.status)).inc()
+        self._metrics.requests.labels(exchange.incoming.path, str(exchange.status)).inc()
         route = exchange.route
         duration_s = exchange.elapsed_s
         if route is not None:
@@ -218,7 +216,7 @@ class Proxy:
                 "request",
                 extra={
                     "request_id": exchange.request_id,
-                    "path": exchange.path,
+                    "path": exchange.incoming.path,
                     "status": exchange.status,
                     "pool": route and route.pool,
                     "replica": route and route.replica,
@@ -232,7 +230,7 @@ class Proxy:
 
 
 def _cache_report(answer: Answer) -> CacheReport | None:
-    cached, prompt = answer.count("x-pando-cached-tokens"), answer.count("x-pando-prompt-tokens")
+    cached, prompt = answer.count(b"x-pando-cached-tokens"), answer.count(b"x-pando-prompt-tokens")
     return None if cached is None or prompt is None else CacheReport(cached, prompt)
 
 

@@ -254,7 +254,7 @@ async def test_plain_answer_whose_replica_dies_is_cut(valkey_url: str) -> None:
 
 
 async def test_silent_replica_ends_in_504(valkey_url: str) -> None:
-    async with Replica(valkey_url, "a") as a, serving(valkey_url, read_timeout=0.2) as router:
+    async with Replica(valkey_url, "a") as a, serving(valkey_url, first_byte_timeout=0.2) as router:
         await router.ready("a")
         a.answer = never
         answer = await router.post("/v1/completions", completion())

@@ -15,17 +15,18 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
-import uvicorn
 from aiohttp import web
 
 from pando_fleet.client import FleetUnavailable, connect
 from pando_fleet.registry import Registry
 from pando_fleet.replica import Heartbeat, ReplicaState
-from pando_router.app import running_router
+from pando_router.app import limits, running_router
+from pando_router.http.server import Server
 from pando_router.settings import RouterSettings
 
 PATIENCE_S = 30.0
 BEAT_S = 0.1
+SWEEP_S = 0.05  # of time limits
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _incarnations = itertools.count(1)
@@ -270,23 +271,17 @@ async def serving(redis_url: str, **settings: Any) -> AsyncIterator[RouterClient
     """A router in this event loop, listening on a free port; patient with Redis where the machine
     is busy, unless told otherwise."""
     patient: dict[str, Any] = {"placement_timeout": 5.0}
-    async with running_router(RouterSettings(redis=redis_url, **patient | settings)) as router:
-        server = uvicorn.Server(
-            uvicorn.Config(
-                router, port=0, lifespan="off", log_config=None, timeout_graceful_shutdown=1
-            )
-        )
-        running = asyncio.create_task(server.serve())
-        await until(lambda: server.started, "the router listens")
-        port = server.servers[0].sockets[0].getsockname()[1]
+    router_settings = RouterSettings(redis=redis_url, **patient | settings)
+    async with running_router(router_settings, sweep_s=SWEEP_S) as router:
+        server = Server(router, limits(router_settings), sweep_s=SWEEP_S)
+        port = await server.listen("127.0.0.1", 0)
         try:
             async with aiohttp.ClientSession(
                 auto_decompress=False, timeout=aiohttp.ClientTimeout(total=PATIENCE_S)
             ) as session:
                 yield RouterClient(port, session)
         finally:
-            server.should_exit = True
-            await running
+            await server.close(1.0)
 
 
 def completion(prompt: str = "hello", **more: Any) -> dict[str, Any]:

@@ -1,0 +1,138 @@
+"""A replica's answer: its head, and its body as it arrives."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from pando_router.http.headers import Headers, returned
+
+if TYPE_CHECKING:
+    from pando_router.http.replica_connection import ReplicaConnection
+
+MAX_UNREAD_BYTES = 256 * 1024  # above it the replica's connection is not read
+
+
+class ReplicaFailedError(Exception):
+    """The replica did not answer, or could not take the request; the message says which."""
+
+
+class ReplicaSilentError(Exception):
+    """The replica took the request and sent nothing for longer than it may."""
+
+
+class Answer:
+    """An answer to be `read`. To be closed, whatever happens."""
+
+    __slots__ = (
+        "_connection",
+        "_loop",
+        "_unread",
+        "_unread_bytes",
+        "_waiter",
+        "complete_on_wire",
+        "error",
+        "first_chunk",
+        "raw_headers",
+        "status",
+    )
+
+    def __init__(self, connection: "ReplicaConnection", loop: asyncio.AbstractEventLoop) -> None:
+        self.status = 0  # until the head has come
+        self.raw_headers: Headers = []
+        self.first_chunk = b""
+        self.complete_on_wire = False
+        self.error: Exception | None = None
+        self._connection: ReplicaConnection | None = connection
+        self._loop = loop
+        self._unread: list[bytes] = []
+        self._unread_bytes = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Whether an event can be appended to the body."""
+        return (
+            self.header(b"content-type").startswith(b"text/event-stream")
+            and self.header(b"content-encoding", b"identity") == b"identity"
+        )
+
+    def headers(self) -> Headers:
+        """End-to-end headers, without those that the router adds itself."""
+        return returned(self.raw_headers)
+
+    def header(self, name: bytes, missing: bytes = b"") -> bytes:
+        """The first header of that name, which is in lower case."""
+        for header, value in self.raw_headers:
+            if header == name:
+                return value
+        return missing
+
+    def count(self, name: bytes) -> int | None:
+        """A header that holds a number; None where it is missing or holds something else."""
+        value = self.header(name)
+        return int(value) if value.isdigit() else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole body was read."""
+        return self.complete_on_wire and not self._unread
+
+    async def read(self) -> bytes:
+        """The next bytes as they arrive, empty at the end. Raises ReplicaFailedError."""
+        if not self._unread and not self.complete_on_wire:
+            await self.arrived()
+        return self._take()
+
+    async def arrived(self) -> None:
+        """Waits for bytes of the body, or its end. Raises the error that ends it instead."""
+        while not (self._unread or self.complete_on_wire):
+            if self.error is not None:
+                raise self.error
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    def open(self) -> None:
+        """Takes the first bytes, which have `arrived`."""
+        self.first_chunk = self._take()
+
+    def _take(self) -> bytes:
+        unread = self._unread
+        if not unread:
+            return b""
+        chunk = unread[0] if len(unread) == 1 else b"".join(unread)
+        unread.clear()
+        if self._unread_bytes > MAX_UNREAD_BYTES and self._connection is not None:
+            self._connection.read_on()
+        self._unread_bytes = 0
+        return chunk
+
+    def close(self) -> None:
+        """Ends the request: a replica that is not done sees its connection close."""
+        if self._connection is not None:
+            self._connection.abort()
+            self._connection = None
+
+    # -- the connection's side -----------------------------------------------------------------
+
+    def feed(self, chunk: bytes) -> None:
+        self._unread.append(chunk)
+        self._unread_bytes += len(chunk)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether enough is unread."""
+        return self._unread_bytes > MAX_UNREAD_BYTES
+
+    def ended(self) -> None:
+        """The connection has nothing more for this answer, and may have another soon."""
+        self._connection = None
+
+    def wake(self) -> None:
+        """Tells who waits that something has come."""
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return
+        if self._unread or self.complete_on_wire or self.error is not None:
+            waiter.set_result(None)

@@ -1,0 +1,76 @@
+"""An ASGI app behind the router's own server: for the control plane, where comfort beats speed.
+
+No lifespan, no WebSockets. A request's body is read before the app is called, bounded.
+"""
+
+from typing import Any
+
+from starlette.types import ASGIApp, Message
+
+from pando_router.errors import ClientDisconnectedError
+from pando_router.http.headers import Headers
+from pando_router.http.incoming import Incoming
+
+
+class AsgiHandler:
+    """A handler of the server that lets an ASGI app answer."""
+
+    def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
+        self._app = app
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, incoming: Incoming) -> None:
+        body = await incoming.body(self._max_body_bytes)
+        await self._app(_scope(incoming), _Receive(incoming, body), _Send(incoming))
+
+
+def _scope(incoming: Incoming) -> dict[str, Any]:
+    return {
+        "type": "http",
+        # Not 2.4: with that a stream would notice only at its next chunk that the client has left.
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1" if incoming.http_1_1 else "1.0",
+        "method": incoming.method,
+        "scheme": "http",
+        "path": incoming.path,
+        "raw_path": incoming.target.partition(b"?")[0],
+        "query_string": incoming.query,
+        "root_path": "",
+        "headers": incoming.headers,
+        "client": incoming.peer,
+        "server": None,
+    }
+
+
+class _Receive:
+    def __init__(self, incoming: Incoming, body: bytes) -> None:
+        self._incoming = incoming
+        self._body: bytes | None = body
+
+    async def __call__(self) -> Message:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._incoming.left()
+        return {"type": "http.disconnect"}
+
+
+class _Send:
+    def __init__(self, incoming: Incoming) -> None:
+        self._incoming = incoming
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers: Headers = [(name.lower(), value) for name, value in message["headers"]]
+            self._incoming.start(message["status"], headers)
+        elif message["type"] == "http.response.body":
+            await self._body(message.get("body", b""), more=message.get("more_body", False))
+
+    async def _body(self, chunk: bytes, *, more: bool) -> None:
+        if more:
+            try:
+                await self._incoming.write(chunk)
+            except ClientDisconnectedError as error:
+                raise OSError("the client has left") from error
+        elif not self._incoming.ended:
+            self._incoming.end(chunk)

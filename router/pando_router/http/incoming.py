@@ -1,0 +1,261 @@
+"""One request of a client and the answer to it."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from pando_router.errors import ApiError, ClientDisconnectedError
+from pando_router.http.headers import Headers, head, status_line
+from pando_router.http.target import split
+from pando_router.http.until_gone import UntilGone
+
+if TYPE_CHECKING:
+    from pando_router.http.connection import Connection
+
+_BODILESS = frozenset((204, 304))
+
+
+class Incoming:
+    """A request whose head has come; the body is on its way until `body` returns.
+
+    `path` is decoded, `target` is path and query as the client wrote them, header names are in
+    lower case. The answer is either one `send`, or `start`, any number of `write`, and `end`.
+    """
+
+    __slots__ = (
+        "_body_waiter",
+        "_bound",
+        "_chunked",
+        "_chunks",
+        "_connection",
+        "_content_length",
+        "_expects_continue",
+        "_head",
+        "_left",
+        "body_bytes",
+        "body_complete",
+        "content_encoding",
+        "ended",
+        "headers",
+        "http_1_1",
+        "keep_alive",
+        "method",
+        "path",
+        "query",
+        "started",
+        "target",
+    )
+
+    def __init__(
+        self,
+        connection: "Connection",
+        method: str,
+        target: bytes,
+        headers: Headers,
+        *,
+        http_1_1: bool,
+        keep_alive: bool,
+        content_length: int | None,
+        content_encoding: bytes | None,
+        expects_continue: bool,
+    ) -> None:
+        self.method = method
+        self.target, self.path, self.query = split(target)
+        self.headers = headers
+        self.http_1_1 = http_1_1
+        self.keep_alive = keep_alive  # as the client wants it
+        self.content_encoding = content_encoding
+        self._content_length = content_length
+        self._expects_continue = expects_continue
+        self._connection = connection
+        # Of the request's body.
+        self.body_bytes = 0  # that have come
+        self.body_complete = False
+        self._chunks: bytes | bytearray = b""
+        self._bound: int | None = None  # of the body that is waited for
+        self._body_waiter: asyncio.Future[None] | None = None
+        # Of the answer.
+        self.started = False  # some of it was written
+        self.ended = False
+        self._head: bytes | None = None  # goes out with the first bytes of the body
+        self._chunked = False
+        self._left: int | None = None  # bytes to come, where the answer said so
+
+    # -- the request ---------------------------------------------------------------------------
+
+    async def body(self, max_bytes: int) -> bytes:
+        """The whole body.
+
+        Raises ApiError 413 before reading when the declared length is above `max_bytes`, otherwise
+        as soon as that many bytes have come; 408 where it takes longer than the limit; 415 for a
+        compressed body; ClientDisconnectedError when the client leaves before the end.
+        """
+        if (self._content_length or self.body_bytes) > max_bytes:
+            raise _too_large(max_bytes)
+        if self.content_encoding is not None and self.content_encoding.lower() != b"identity":
+            raise ApiError(415, "compressed request bodies are not supported")
+        if not self.body_complete:
+            await self._rest_of_body(max_bytes)
+        body, self._chunks = self._chunks, b""
+        return bytes(body)
+
+    async def _rest_of_body(self, max_bytes: int) -> None:
+        if self._connection.gone:
+            raise ClientDisconnectedError
+        if self._connection.failure is not None:
+            raise self._connection.failure
+        self._bound = max_bytes
+        self._body_waiter = self._connection.loop.create_future()
+        self._connection.want_body(say_continue=self._expects_continue and not self.body_bytes)
+        try:
+            await self._body_waiter
+        finally:
+            self._body_waiter = self._bound = None
+            self._connection.body_came()
+
+    @property
+    def body_is_wanted(self) -> bool:
+        return self._body_waiter is not None
+
+    def feed(self, chunk: bytes) -> None:
+        self.body_bytes += len(chunk)
+        if not self._chunks:
+            self._chunks = chunk
+        else:
+            # Not a list of pieces: chunks of one byte would take 40 times their size.
+            if isinstance(self._chunks, bytes):
+                self._chunks = bytearray(self._chunks)
+            self._chunks += chunk
+        if self._bound is not None and self.body_bytes > self._bound:
+            self.fail_body(_too_large(self._bound))
+
+    def body_ended(self) -> None:
+        self.body_complete = True
+        if self._body_waiter is not None and not self._body_waiter.done():
+            self._body_waiter.set_result(None)
+
+    def fail_body(self, error: Exception) -> None:
+        if self._body_waiter is not None and not self._body_waiter.done():
+            self._body_waiter.set_exception(error)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client has left."""
+        return self._connection.gone
+
+    async def left(self) -> None:
+        """Returns once the client has left."""
+        await self._connection.left()
+
+    def until_gone(self) -> UntilGone:
+        """`with request.until_gone():` raises ClientDisconnectedError when the client leaves."""
+        return UntilGone(self._connection)
+
+    @property
+    def peer(self) -> tuple[str, int] | None:
+        """The client's address and port."""
+        return self._connection.peer
+
+    # -- the answer ----------------------------------------------------------------------------
+
+    async def send(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        """The whole answer at once."""
+        self._frame(status, headers, len(body))
+        self.end(body)
+
+    def start(self, status: int, headers: Headers) -> None:
+        """The answer's head; it goes out with the first bytes of the body, or with its end.
+
+        Without `content-length` among the headers the body may have any length.
+        """
+        declared: int | None = None
+        for name, value in headers:
+            if name == b"content-length":
+                declared = int(value)
+        self._frame(status, headers, declared, declares=declared is not None)
+
+    def _frame(
+        self, status: int, headers: Headers, length: int | None, *, declares: bool = False
+    ) -> None:
+        """Makes the head; `length` of the body where it is known, None otherwise."""
+        if self.started:
+            raise RuntimeError("the answer is already under way")
+        framing: Headers = []
+        self._chunked = False
+        bodiless = status in _BODILESS or self.method == "HEAD"
+        if length is not None:
+            if not declares and status not in _BODILESS:
+                framing.append((b"content-length", b"%d" % length))
+        elif bodiless:
+            pass
+        elif self.http_1_1:
+            self._chunked = True
+            framing.append((b"transfer-encoding", b"chunked"))
+        else:
+            self.keep_alive = False  # the end of the body is the end of the connection
+        self._left = 0 if bodiless else length
+        self.keep_alive = self._connection.keeps_alive(self)
+        if not self.keep_alive:
+            framing.append((b"connection", b"close"))
+        elif not self.http_1_1:
+            framing.append((b"connection", b"keep-alive"))
+        self._head = head(status_line(status), headers + framing if framing else headers)
+
+    async def write(self, chunk: bytes) -> None:
+        """Bytes of the body; waits while the client reads slower than they come.
+
+        Raises ClientDisconnectedError once the client has left.
+        """
+        connection = self._connection
+        if connection.gone:
+            raise ClientDisconnectedError
+        if data := self._framed(chunk):
+            self.started = True
+            connection.write(data)
+            if connection.write_paused:
+                await connection.writable()
+
+    def end(self, chunk: bytes = b"") -> None:
+        """The end of the body, with its last bytes.
+
+        An answer that is shorter than it said ends with its connection, so that the client cannot
+        take a part for the whole.
+        """
+        data = self._framed(chunk)
+        self.ended = True
+        if self._left:
+            self.abort()
+            return
+        if self._chunked:
+            data += b"0\r\n\r\n"
+        self.started = True
+        self._connection.write(data)
+
+    def abort(self) -> None:
+        """Cuts the connection: the client sees that the answer is not complete."""
+        self.ended = True
+        self._connection.abort()
+
+    def _framed(self, chunk: bytes) -> bytes:
+        """The chunk as it goes out, with the head where that is still to go."""
+        if self._head is None and not self.started:
+            raise RuntimeError("the answer has no head yet")
+        if self._left is not None:
+            if self._left == 0:  # none is meant to be here, or HEAD asked for none
+                chunk = b""
+            elif len(chunk) > self._left:
+                raise RuntimeError(
+                    f"the answer is longer than its content-length by {len(chunk) - self._left}"
+                )
+            self._left -= len(chunk)
+        elif self._chunked and chunk:
+            chunk = b"%x\r\n%b\r\n" % (len(chunk), chunk)
+        if self._head is not None:
+            chunk = self._head + chunk
+            self._head = None
+        return chunk
+
+
+def _too_large(max_bytes: int) -> ApiError:
+    return ApiError(
+        413, f"the request body is longer than {max_bytes} bytes", code="request_too_large"
+    )

@@ -1,0 +1,26 @@
+"""What one connection of a client may take, in bytes and in time."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Times in seconds; each holds to within a second."""
+
+    header_timeout: float = 10.0  # from the first byte of a request to the end of its headers
+    body_timeout: float = 60.0  # for all of it: who sends slower than that holds memory for nothing
+    idle_timeout: float = 75.0  # between two requests of one connection
+    write_timeout: float = 60.0  # without the client taking a single byte of its answer
+    max_header_bytes: int = 64 * 1024  # request line and headers together
+
+
+MAX_HEADERS = 256  # in one request; each costs more memory than its bytes
+
+# Bytes of requests that came while another of the same connection is served, and of a body nobody
+# has asked for yet. Above it the connection is not read.
+MAX_AHEAD_BYTES = 64 * 1024
+MAX_AHEAD_REQUESTS = 64
+
+# For the rest of a request that was refused before its end: closing while it comes in would reset
+# the connection, and the client might never read the answer (RFC 9112, 9.6).
+LINGER_S = 2.0

@@ -1,0 +1,127 @@
+"""The connections to one replica: idle ones are used again, the latest first."""
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from pando_router.http.answer import ReplicaFailedError
+from pando_router.http.replica_connection import ReplicaConnection
+from pando_router.http.sweeper import Sweeper
+
+# Below uvicorn's 5 s, so that a replica does not close a connection just as a request goes into it.
+KEEP_ALIVE_S = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """In seconds; all but `connect` hold to within a second."""
+
+    connect: float = 2.0
+    first_byte: float = 600.0  # from the request to the first byte of the answer's body
+    idle: float = 300.0  # between two pieces of the body
+    request: float = 3600.0  # for all of it
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A replica's URL, taken apart."""
+
+    tls: bool
+    host: str
+    port: int
+    authority: bytes  # as the `host` header has it
+    path: bytes  # in front of every target, without the last slash
+
+
+def origin_of(url: str) -> Origin:
+    """Raises ValueError, with a reason, for what is no http or https URL."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https"):
+        raise ValueError("it starts with neither http:// nor https://")
+    if not parts.hostname:
+        raise ValueError("it names no host")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("it has more than a scheme, a host, a port and a path")
+    tls = parts.scheme == "https"
+    # `netloc` is what is left of the brackets of an IPv6 address and a port that was given.
+    authority = parts.netloc.encode("idna" if not parts.netloc.isascii() else "ascii")
+    path = parts.path.rstrip("/").encode("ascii")
+    if any(byte <= 0x20 or byte == 0x7F for byte in authority + path):
+        raise ValueError("it has a space or a control character in it")
+    return Origin(tls, parts.hostname, parts.port or (443 if tls else 80), authority, path)
+
+
+class Pool:
+    """At most `max_connections` to one origin."""
+
+    def __init__(
+        self, origin: Origin, sweeper: Sweeper, timeouts: Timeouts, max_connections: int
+    ) -> None:
+        self.origin = origin
+        self.loop = asyncio.get_running_loop()
+        self.sweeper = sweeper
+        self.timeouts = timeouts
+        self._max_connections = max_connections
+        self._tls = ssl.create_default_context() if origin.tls else None
+        self._idle: dict[ReplicaConnection, None] = {}  # in the order of their last use
+        self._open: set[ReplicaConnection] = set()
+        self._connecting = 0
+
+    @property
+    def is_unused(self) -> bool:
+        return not self._open and not self._connecting
+
+    def take(self) -> ReplicaConnection | None:
+        """An idle connection, which the replica may have closed in this moment."""
+        while self._idle:
+            connection, _ = self._idle.popitem()
+            if connection.usable:
+                return connection
+        return None
+
+    def put(self, connection: ReplicaConnection) -> None:
+        """Takes back a connection whose answer is done."""
+        connection.deadline = self.sweeper.deadline(KEEP_ALIVE_S)
+        self._idle[connection] = None
+
+    async def connect(self) -> ReplicaConnection:
+        """A new connection. Raises ReplicaFailedError."""
+        if len(self._open) + self._connecting >= self._max_connections:
+            raise ReplicaFailedError(f"has all {self._max_connections} connections in use")
+        origin, within = self.origin, self.timeouts.connect
+        self._connecting += 1
+        try:
+            async with asyncio.timeout(within):
+                _, connection = await self.loop.create_connection(
+                    lambda: ReplicaConnection(self),
+                    origin.host,
+                    origin.port,
+                    ssl=self._tls,
+                    server_hostname=origin.host if self._tls else None,
+                )
+        except TimeoutError as error:
+            raise ReplicaFailedError(f"took no connection within {within:g} s") from error
+        except OSError as error:  # refused, unresolved, or with a certificate that is not trusted
+            raise ReplicaFailedError(str(error) or type(error).__name__) from error
+        finally:
+            self._connecting -= 1
+        return connection
+
+    def drop_idle(self) -> None:
+        for connection in list(self._idle):
+            connection.abort()
+        self._idle.clear()
+
+    def close(self) -> None:
+        for connection in list(self._open):
+            connection.abort()
+
+    def opened(self, connection: ReplicaConnection) -> None:
+        self._open.add(connection)
+        self.sweeper.add(connection)
+
+    def closed(self, connection: ReplicaConnection) -> None:
+        self._idle.pop(connection, None)
+        self._open.discard(connection)
+        self.sweeper.discard(connection)

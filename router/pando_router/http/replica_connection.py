@@ -1,0 +1,229 @@
+"""One connection to a replica: a request out, its answer in, one at a time."""
+
+import asyncio
+from enum import Enum, auto
+from typing import TYPE_CHECKING, cast
+
+import httptools
+
+from pando_router.http.answer import Answer, ReplicaFailedError, ReplicaSilentError
+from pando_router.http.sweeper import NEVER
+
+if TYPE_CHECKING:
+    from pando_router.http.pool import Pool
+
+MAX_HEAD_BYTES = 256 * 1024
+MAX_HEADERS = 1024
+# Above it head and body go out as two pieces, not copied into one.
+_JOIN_BELOW = 64 * 1024
+
+
+class Progress(Enum):
+    """How far the answer is."""
+
+    NOTHING = auto()  # no byte has come
+    HEAD = auto()
+    OPEN = auto()  # the head has come, nothing of the body yet
+    BODY = auto()
+    DONE = auto()
+
+
+class ReplicaConnection(asyncio.Protocol):
+    """Belongs to a request from `send` until its answer is done; idle in the pool otherwise."""
+
+    __slots__ = (
+        "_answer",
+        "_cut_at",
+        "_head_bytes",
+        "_keeps_alive",
+        "_loop",
+        "_parser",
+        "_pool",
+        "_reading",
+        "_transport",
+        "_until_close",
+        "deadline",
+        "progress",
+    )
+    _transport: asyncio.Transport
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+        self._loop = pool.loop
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: Answer | None = None
+        self.progress = Progress.NOTHING
+        self._head_bytes = 0
+        self._keeps_alive = False
+        self._until_close = False  # the body ends with the connection
+        self._reading = True
+        self.deadline = NEVER
+        self._cut_at = NEVER
+
+    @property
+    def usable(self) -> bool:
+        return not self._transport.is_closing()
+
+    def send(self, request_head: bytes, body: bytes) -> Answer:
+        self._answer = answer = Answer(self, self._loop)
+        self.progress = Progress.NOTHING
+        self._head_bytes = 0
+        self._until_close = False
+        timeouts, deadline = self._pool.timeouts, self._pool.sweeper.deadline
+        self._cut_at = deadline(timeouts.request)
+        self.deadline = min(self._cut_at, deadline(timeouts.first_byte))
+        if len(body) < _JOIN_BELOW:
+            self._transport.write(request_head + body)
+        else:
+            self._transport.writelines((request_head, body))
+        return answer
+
+    def read_on(self) -> None:
+        """The answer's unread bytes were taken."""
+        if not self._reading and not self._transport.is_closing():
+            self._reading = True
+            self._transport.resume_reading()
+            self._bytes_are_due()
+
+    def abort(self) -> None:
+        """Closes at once; a request under way ends at the replica."""
+        self._answer = None
+        self._transport.abort()
+
+    # -- asyncio.Protocol ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._pool.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        answer = self._answer
+        if answer is None:  # nobody has asked
+            self._transport.abort()
+            return
+        if self.progress is Progress.NOTHING:
+            self.progress = Progress.HEAD
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._fail(ReplicaFailedError("changed to another protocol"))
+        except httptools.HttpParserError as error:
+            self._fail(ReplicaFailedError(f"answered with something else than HTTP/1.1: {error}"))
+        if self._answer is not answer:
+            return  # it has failed
+        if self.progress is Progress.DONE:
+            self._done(answer)
+        else:
+            self._bound(answer, len(data))
+        answer.wake()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._pool.closed(self)
+        answer = self._answer
+        if answer is None:
+            return
+        if self._until_close and error is None:
+            answer.complete_on_wire = True
+        elif self.progress is Progress.NOTHING:
+            answer.error = ReplicaFailedError(f"closed the connection{_because(error)}")
+        else:
+            answer.error = ReplicaFailedError(
+                f"closed the connection within its answer{_because(error)}"
+            )
+        self._answer = None
+        answer.ended()
+        answer.wake()
+
+    # -- httptools' callbacks ------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self.progress is Progress.DONE:
+            self._keeps_alive = False  # a second answer to one request: no more is trusted
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.progress is Progress.HEAD and self._answer is not None:  # no trailer
+            self._answer.raw_headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        answer = self._answer
+        if answer is None or self.progress is not Progress.HEAD:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:
+            return
+        answer.status = status
+        self.progress = Progress.OPEN
+        self._keeps_alive = self._parser.should_keep_alive()
+        self._until_close = not self._keeps_alive and not any(
+            name in _FRAMING for name, _ in answer.raw_headers
+        )
+
+    def on_body(self, chunk: bytes) -> None:
+        if self._answer is not None and self.progress is not Progress.DONE:
+            self.progress = Progress.BODY
+            self._answer.feed(chunk)
+
+    def on_message_complete(self) -> None:
+        if self.progress is not Progress.HEAD:
+            self.progress = Progress.DONE
+        elif self._answer is not None:  # "100 Continue" and the like: the answer follows
+            self._answer.raw_headers.clear()
+
+    # -- what follows from them ----------------------------------------------------------------
+
+    def _bound(self, answer: Answer, size: int) -> None:
+        if self.progress is Progress.HEAD:
+            self._head_bytes += size
+            if self._head_bytes > MAX_HEAD_BYTES or len(answer.raw_headers) > MAX_HEADERS:
+                self._fail(ReplicaFailedError("answered with a head that does not end"))
+                return
+        if answer.is_behind:
+            if self._reading and not self._transport.is_closing():
+                self._reading = False
+                self._transport.pause_reading()
+            self.deadline = self._cut_at  # a replica is not silent while nobody listens
+        else:
+            self._bytes_are_due()
+
+    def _bytes_are_due(self) -> None:
+        timeouts, deadline = self._pool.timeouts, self._pool.sweeper.deadline
+        within = timeouts.idle if self.progress is Progress.BODY else timeouts.first_byte
+        self.deadline = min(self._cut_at, deadline(within))
+
+    def _done(self, answer: Answer) -> None:
+        """The whole answer has come: the next request may have the connection."""
+        answer.complete_on_wire = True
+        answer.ended()
+        self._answer = None
+        # An answer that came before its request was all sent leaves the rest of it in the way.
+        if self._keeps_alive and not self._transport.get_write_buffer_size():
+            self._pool.put(self)
+        else:
+            self._transport.abort()
+
+    def _fail(self, error: Exception) -> None:
+        answer, self._answer = self._answer, None
+        self.progress = Progress.DONE
+        self._transport.abort()
+        if answer is not None:
+            answer.error = error
+            answer.ended()
+            answer.wake()
+
+    def expire(self) -> None:
+        timeouts = self._pool.timeouts
+        if self._answer is None:
+            self._transport.abort()
+        elif self._cut_at <= self.deadline:
+            self._fail(ReplicaSilentError(f"was not done after {timeouts.request:g} s"))
+        elif self.progress is Progress.BODY:
+            self._fail(ReplicaFailedError(f"sent nothing for {timeouts.idle:g} s"))
+        else:
+            self._fail(ReplicaSilentError(f"sent nothing for {timeouts.first_byte:g} s"))
+
+
+_FRAMING = frozenset((b"content-length", b"transfer-encoding"))
+
+
+def _because(error: Exception | None) -> str:
+    return f": {error}" if error is not None and str(error) else ""

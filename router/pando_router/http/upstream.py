@@ -1,0 +1,97 @@
+"""The way to replicas: requests go on as they came, answers are opened at their first byte."""
+
+import asyncio
+
+from pando_router.http.answer import Answer, ReplicaFailedError, ReplicaSilentError
+from pando_router.http.headers import Headers, head
+from pando_router.http.pool import Pool, Timeouts, origin_of
+from pando_router.http.replica_connection import Progress
+from pando_router.http.sweeper import Sweeper
+
+__all__ = ["Answer", "ReplicaFailedError", "ReplicaSilentError", "Timeouts", "Upstream"]
+
+SWEEP_S = 1.0
+
+# Answers that say: this replica cannot take it, another may.
+_ELSEWHERE = frozenset((502, 503))
+
+# Of replicas that are gone; looked for when as many pools are known.
+_FORGET_ABOVE = 256
+
+
+class Upstream:
+    """All replicas' connections; made in the event loop, `close` at the end."""
+
+    def __init__(
+        self, max_connections: int, timeouts: Timeouts, *, sweep_s: float = SWEEP_S
+    ) -> None:
+        """At most `max_connections` to one replica."""
+        self._max_connections = max_connections
+        self._timeouts = timeouts
+        self._sweeper = Sweeper(sweep_s)
+        self._pools: dict[str, Pool] = {}
+
+    async def close(self) -> None:
+        """Cuts what is under way."""
+        for pool in self._pools.values():
+            pool.close()
+        self._sweeper.stop()
+        await asyncio.sleep(0)  # the transports say goodbye in the loop's next turn
+
+    async def post(self, url: str, target: bytes, headers: Headers, body: bytes) -> Answer:
+        """Sends the request and waits for the first byte of the answer's body.
+
+        `target` is path and query, as they go out. Raises ReplicaFailedError where another replica
+        may do better (502 and 503 among its answers), ReplicaSilentError where it has the request
+        and may be at work on it.
+        """
+        answer = await self.request(b"POST", url, target, headers, body)
+        if answer.status in _ELSEWHERE:
+            answer.close()
+            raise ReplicaFailedError(f"answered {answer.status}")
+        return answer
+
+    async def request(
+        self, method: bytes, url: str, target: bytes, headers: Headers, body: bytes | None = None
+    ) -> Answer:
+        """As `post` with any method but HEAD and CONNECT, and any answer."""
+        pool = self._pools.get(url) or self._pool(url)
+        origin = pool.origin
+        first = b"%b %b%b HTTP/1.1\r\nhost: %b\r\n" % (
+            *(method, origin.path, target, origin.authority),
+        )
+        if body is not None:
+            first += b"content-length: %d\r\n" % len(body)
+        request_head = head(first, headers)
+        connection = pool.take()
+        is_reused = connection is not None
+        while True:
+            if connection is None:
+                connection = await pool.connect()
+            answer = connection.send(request_head, body or b"")
+            try:
+                await answer.arrived()
+            except ReplicaFailedError:
+                if not (is_reused and connection.progress is Progress.NOTHING):
+                    raise
+                # The replica closed the idle connection while the request was on its way: it has
+                # not begun with it. The other idle ones are as old.
+                connection, is_reused = None, False
+                pool.drop_idle()
+            except BaseException:
+                answer.close()
+                raise
+            else:
+                answer.open()
+                return answer
+
+    def _pool(self, url: str) -> Pool:
+        """Raises ReplicaFailedError for what is no URL of a replica."""
+        try:
+            origin = origin_of(url)
+        except ValueError as error:
+            raise ReplicaFailedError(f"its URL is {url!r}: {error}") from error
+        if len(self._pools) >= _FORGET_ABOVE:
+            self._pools = {url: pool for url, pool in self._pools.items() if not pool.is_unused}
+        self._pools[url] = pool = Pool(origin, self._sweeper, self._timeouts, self._max_connections)
+        return pool
