@@ -52,6 +52,12 @@ def _router() -> click.Command:
     return settings_command("router", RouterSettings, run)
 
 
+def _keys() -> click.Command:
+    from pando.keys import keys_group
+
+    return keys_group()
+
+
 def _version() -> click.Command:
     def show() -> None:
         click.echo(f"pando {importlib.metadata.version('pando')}")
@@ -64,6 +70,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], click.Command]]] = {
     "demo": ("Compare cache-aware routing with round robin on shared conversations.", _demo),
     "worker": ("Run one worker: a model, its HTTP server and its scheduler.", _worker),
     "router": ("Run one router: the fleet's OpenAI API.", _router),
+    "keys": ("Make API keys for routers.", _keys),
     "version": ("Show Pando's version.", _version),
 }
 

@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from pando_router.tenants.tenant_metrics import TenantMetrics
+
 # Seconds; a cached prompt answers in milliseconds, a long queue takes minutes.
 _TTFB = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _DURATION = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -53,6 +55,7 @@ class Metrics:
             "delivered_cached_tokens_total", "Prompt tokens that replicas had cached", "pool"
         )
         self.cuts = counter("path_cuts_total", "Paths cut for fewer cached tokens", "pool")
+        self.tenants = TenantMetrics(self.registry)
         self.redis_up = gauge("redis_up", "1 while Redis answers")
         self.lease_write_failures = counter(
             "lease_write_failures_total", "Lease updates that Redis never saw; leases expire"

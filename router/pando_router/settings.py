@@ -1,12 +1,14 @@
 """Every setting of a router, in one place: flags, `PANDO_ROUTER_…` variables and the YAML file."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pando_fleet.client import FleetError, connect
 from pando_router.setting_types import Pairs
+from pando_router.tenants.key_file import read_keys
 
 PolicyName = Literal[
     "cache_aware",
@@ -35,6 +37,10 @@ class RouterSettings(BaseSettings):
     policy: Annotated[
         PolicyName, Field(description="how a replica is chosen among a pool's ready ones")
     ] = "cache_aware"
+    aliases: Annotated[
+        Pairs[str],
+        Field(description="other names for models or adapters; they go before those of replicas"),
+    ] = {}
     pool_policies: Annotated[
         Pairs[PolicyName], Field(description="pools with a policy of their own")
     ] = {}
@@ -113,9 +119,37 @@ class RouterSettings(BaseSettings):
         int, Field(ge=1, description="kept of all streams together")
     ] = 256 * 1024 * 1024
 
+    api_keys: Annotated[
+        Path | None,
+        Field(
+            description="file or folder of tenants and their API keys; none: no key is asked for"
+        ),
+    ] = None
+    upstream_api_key: Annotated[
+        SecretStr | None, Field(description="API key for the replicas, in place of the clients'")
+    ] = None
+    metrics_need_key: Annotated[
+        bool, Field(description="/metrics wants an admin's API key, where there are keys")
+    ] = False
+
     drain_seconds: Annotated[
         float, Field(ge=0, description="time for running requests after SIGTERM, in seconds")
     ] = 30.0
+
+    @field_validator("aliases")
+    @classmethod
+    def _aliases_end_at_once(cls, aliases: dict[str, str]) -> dict[str, str]:
+        for name, real in aliases.items():
+            if real in aliases:
+                raise ValueError(f"{name} stands for {real}, which is an alias itself")
+        return aliases
+
+    @field_validator("api_keys")
+    @classmethod
+    def _api_keys_are_right(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            read_keys(path)  # raises a ValueError
+        return path
 
     @field_validator("redis")
     @classmethod

@@ -1,0 +1,32 @@
+"""`pando keys`: new API keys for the file that a router's `api_keys` names."""
+
+import click
+
+
+def keys_group() -> click.Group:
+    group = click.Group("keys", help="Make API keys for routers.")
+    group.add_command(click.Command("new", callback=_new, params=[_TENANT], help=_NEW))
+    return group
+
+
+_TENANT = click.Option(["--tenant"], required=True, metavar="NAME", help="whose key it is")
+
+_NEW = """Make a key: shows it on standard error, and the entry for the key file on standard output.
+
+The key is kept nowhere: the file, which the router's --api-keys names, has its SHA-256 alone. A
+tenant may have several keys."""
+
+
+def _new(tenant: str) -> None:
+    from pando_router.tenants.key_file import is_name
+    from pando_router.tenants.keyring import digest_of, new_key
+
+    if not is_name(tenant):
+        raise click.UsageError(
+            f"--tenant is {tenant!r}: a name has at most 64 letters, digits, dots, hyphens and"
+            " underscores"
+        )
+    key = new_key()
+    # Apart, so that what is appended to a file has no key in it.
+    click.echo(f"The key, shown only now: {key}", err=True)
+    click.echo(f"tenants:\n  {tenant}:\n    keys:\n      - sha256: {digest_of(key)}")

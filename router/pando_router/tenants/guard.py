@@ -1,0 +1,53 @@
+"""The door of everything but the data path: what shows others' traffic wants an admin's key."""
+
+from collections.abc import Collection
+
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pando_router.errors import ApiError
+from pando_router.tenants.tenant import Tenant
+from pando_router.tenants.tenants import Tenants
+
+SCOPE_KEY = "pando.tenant"
+
+_OPEN = frozenset(("/healthz", "/readyz"))
+_MODELS = "/v1/models"  # every tenant sees its own
+
+
+class Guard:
+    """An ASGI app around another, for which the request's tenant is in the scope.
+
+    Paths that are not known to be harmless want an admin, so that a new one is closed at first.
+    """
+
+    def __init__(self, app: ASGIApp, tenants: Tenants, also_open: Collection[str] = ()) -> None:
+        self._app = app
+        self._tenants = tenants
+        self._open = _OPEN.union(also_open)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in self._open:
+            try:
+                scope[SCOPE_KEY] = self._tenant(scope)
+            except ApiError as error:
+                await _send(send, error)
+                return
+        await self._app(scope, receive, send)
+
+    def _tenant(self, scope: Scope) -> Tenant:
+        tenant = self._tenants.of(scope["headers"])
+        path: str = scope["path"]
+        if tenant.admin or path == _MODELS or path.startswith(_MODELS + "/"):
+            return tenant
+        raise ApiError(
+            403, f"{path} wants the API key of an admin", code="insufficient_permissions"
+        )
+
+
+async def _send(send: Send, error: ApiError) -> None:
+    body = msgspec.json.encode(error.body)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

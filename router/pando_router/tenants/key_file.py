@@ -1,0 +1,169 @@
+"""The key file: tenants with the digests of their keys, as YAML; checked whole before it counts.
+
+A file, or a folder of such files, as a Kubernetes Secret is mounted: its files are read as one, but
+for those whose name begins with a dot, by which Kubernetes swaps a Secret's old and new content.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import yaml
+
+from pando_fleet.rate_limits import Limits
+from pando_router.tenants.keyring import KeyEntry, Keyring
+from pando_router.tenants.tenant import ANY_MODEL, Tenant
+
+MAX_BYTES = 16 << 20
+"""Of all files together: about 100,000 keys."""
+
+_PerMinute = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_DIGEST = re.compile(r"[0-9a-fA-F]{64}")
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a name that stands twice in a mapping: YAML forbids it, and PyYAML would let the
+    second one silently replace the first, with all its tenants."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[object] = set()
+        for name, _ in node.value:
+            if name.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"{name.value!r} is there twice", problem_mark=name.start_mark
+                )
+            seen.add(name.value)
+        return super().construct_mapping(node, deep)
+
+
+class KeyFileError(ValueError):
+    """What is wrong with a key file and where, in one line that holds no key."""
+
+
+class _Key(msgspec.Struct, forbid_unknown_fields=True):
+    sha256: str
+    expires: datetime | None = None
+
+
+class _Tenant(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    keys: list[_Key]
+    models: tuple[str, ...] = (ANY_MODEL,)
+    requests_per_minute: _PerMinute | None = None
+    tokens_per_minute: _PerMinute | None = None
+    weight: Annotated[float, msgspec.Meta(ge=0.001, le=1000)] = 1.0
+    priority: Annotated[int, msgspec.Meta(ge=-1000, le=1000)] = 0
+    isolate: bool = False
+    admin: bool = False
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    tenants: dict[str, _Tenant]
+
+
+def read_keys(path: Path) -> Keyring:
+    """Raises KeyFileError for a file that cannot be read or is not right in any part."""
+    entries: dict[bytes, KeyEntry] = {}
+    tenants: dict[str, Tenant] = {}
+    for file, text in _texts(path):
+        try:
+            content = msgspec.convert(yaml.load(text, _Loader), _File)
+            for name, given in content.tenants.items():
+                if name in tenants:
+                    raise KeyFileError(f"tenant {name!r} is in another file, too")
+                tenants[name] = _tenant(name, given)
+                for key in given.keys:
+                    _add(entries, key, tenants[name])
+        except yaml.YAMLError as error:
+            raise KeyFileError(f"{file}: not YAML: {_place(error)}") from None
+        except (msgspec.ValidationError, KeyFileError) as error:
+            raise KeyFileError(f"{file}: {error}") from None
+    return Keyring(entries, tenants)
+
+
+def is_name(text: str) -> bool:
+    """Whether a tenant may be called so."""
+    return _NAME.fullmatch(text) is not None
+
+
+def stamp(path: Path) -> object:
+    """Differs when the files have changed. Raises KeyFileError where there are none."""
+    try:
+        stats = [(file.name, file.stat()) for file in _files(path)]
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return [(name, stat.st_mtime_ns, stat.st_ino, stat.st_size) for name, stat in stats]
+
+
+def _tenant(name: str, given: _Tenant) -> Tenant:
+    if not is_name(name):
+        raise KeyFileError(
+            f"tenant {name!r}: a name has at most 64 letters, digits, dots, hyphens and underscores"
+        )
+    return Tenant(
+        name=name,
+        models=frozenset(given.models),
+        limits=Limits(given.requests_per_minute or 0, given.tokens_per_minute or 0),
+        weight=given.weight,
+        priority=given.priority,
+        isolate=given.isolate,
+        admin=given.admin,
+    )
+
+
+def _add(entries: dict[bytes, KeyEntry], key: _Key, tenant: Tenant) -> None:
+    # What stands there may be a key by mistake: it is not repeated.
+    if not _DIGEST.fullmatch(key.sha256):
+        raise KeyFileError(
+            f"tenant {tenant.name!r}: sha256 is the key's digest, 64 hexadecimal digits"
+        )
+    if key.expires is not None and key.expires.tzinfo is None:
+        raise KeyFileError(
+            f"tenant {tenant.name!r}: expires names no time zone; 2030-01-31T00:00:00Z does"
+        )
+    digest = bytes.fromhex(key.sha256)
+    if digest in entries:
+        raise KeyFileError(
+            f"tenant {tenant.name!r}: one of its keys is there twice, first for"
+            f" {entries[digest].tenant.name!r}"
+        )
+    entries[digest] = KeyEntry(tenant, key.expires.timestamp() if key.expires else None)
+
+
+def _texts(path: Path) -> Iterator[tuple[Path, str]]:
+    left = MAX_BYTES
+    try:
+        files = _files(path)
+        if not files:
+            raise KeyFileError(f"{path}: there is no file in this folder")
+        for file in files:
+            with file.open("rb") as opened:
+                content = opened.read(left + 1)
+            left -= len(content)
+            if left < 0:
+                raise KeyFileError(f"{path}: more than {MAX_BYTES} bytes")
+            yield file, content.decode()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except UnicodeDecodeError:
+        raise KeyFileError(f"{path}: not UTF-8") from None
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(f for f in path.iterdir() if f.is_file() and not f.name.startswith("."))
+
+
+def _unreadable(path: Path, error: OSError) -> KeyFileError:
+    return KeyFileError(f"{path}: cannot be read: {error.strerror or error}")
+
+
+def _place(error: yaml.YAMLError) -> str:
+    """Without the text around it, which may hold anything."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or "it cannot be parsed"
+    return f"{problem} in line {mark.line + 1}" if mark else str(problem)

@@ -1,0 +1,41 @@
+"""Keys as the router holds them: their digests, and who they belong to.
+
+A key has 256 random bits, so its SHA-256 can be neither guessed nor inverted, and needs no salt and
+no slow hash. Looking a digest up takes a time that depends on the digest of what was sent, about
+which nobody learns anything of use.
+"""
+
+import secrets
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from pando_router.tenants.tenant import Tenant
+
+KEY_PREFIX = "sk-pando-"
+"""By which secret scanners, and people, see what it is."""
+
+_KEY_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEntry:
+    tenant: Tenant
+    expires: float | None = None  # Unix time, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    entries: dict[bytes, KeyEntry]  # by the key's digest
+    tenants: dict[str, Tenant] = field(default_factory=dict)
+
+    def find(self, key: bytes) -> KeyEntry | None:
+        return self.entries.get(sha256(key).digest())
+
+
+def new_key() -> str:
+    return KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
+
+
+def digest_of(key: str) -> str:
+    """As it stands in a key file."""
+    return sha256(key.encode()).hexdigest()

@@ -1,0 +1,147 @@
+"""A tenant's rate limits, request by request: taken before it runs, settled when it has ended.
+
+While Redis is away nobody's limits are checked: requests are served and counted in a metric.
+"""
+
+import asyncio
+
+from pando_fleet.client import FleetError
+from pando_fleet.rate_limits import Limits, RateLimits, Taken
+from pando_router.errors import ApiError
+from pando_router.tenants.rate_headers import rate_headers
+from pando_router.tenants.settlements import Settlements
+from pando_router.tenants.tenant import OPEN, Tenant
+from pando_router.tenants.tenant_metrics import TenantMetrics
+from pando_router.tenants.usage import Tail
+
+Headers = list[tuple[bytes, bytes]]
+
+NO_HEADERS: Headers = []
+
+
+class Ticket:
+    """One request's stay: `headers` go into its answer, `answered`, `add` and `close` follow it."""
+
+    __slots__ = (
+        "_answered",
+        "_metrics",
+        "_prompt",
+        "_reserved",
+        "_settlements",
+        "_tail",
+        "_tenant",
+        "headers",
+    )
+
+    def __init__(
+        self,
+        tenant: Tenant,
+        prompt_tokens: int,
+        reserved: int | None,
+        headers: Headers,
+        metrics: TenantMetrics,
+        settlements: Settlements,
+    ) -> None:
+        self._tenant = tenant
+        self._prompt = prompt_tokens  # estimated, until the answer says it
+        self._reserved = reserved  # tokens; None where none were taken
+        self._metrics = metrics
+        self._settlements = settlements
+        self._answered = False
+        self._tail = Tail()
+        self.headers = headers
+
+    def answered(self, prompt_tokens: int | None) -> None:
+        """An answer begins that is no error; `prompt_tokens` where a header says them."""
+        self._answered = True
+        if prompt_tokens is not None:
+            self._prompt = prompt_tokens
+
+    def add(self, chunk: bytes) -> None:
+        """Bytes of that answer's body."""
+        if self._answered:
+            self._tail.add(chunk)
+
+    def close(self) -> None:
+        """The request has ended, one way or another. What it used is counted; what it had reserved
+        beyond that is given back, all of it where there was no answer."""
+        prompt = output = 0
+        if self._answered:
+            usage = self._tail.usage()
+            prompt, output = self._prompt, self._tail.events
+            if usage is not None:
+                prompt = prompt if usage.prompt is None else usage.prompt
+                output = output if usage.output is None else usage.output
+            counts = self._metrics.of(self._tenant.name)
+            counts.prompt_tokens.inc(prompt)
+            counts.output_tokens.inc(output)
+        if self._reserved is not None and (missing := prompt + output - self._reserved):
+            self._settlements.add(self._tenant, missing)
+
+
+class Limiter:
+    def __init__(
+        self, rates: RateLimits, settlements: Settlements, metrics: TenantMetrics, timeout_s: float
+    ) -> None:
+        self._rates = rates
+        self._settlements = settlements
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+
+    async def admit(
+        self, tenant: Tenant, prompt_tokens: int, output_tokens: int, *, redis_up: bool
+    ) -> Ticket | None:
+        """None for everybody's requests where no keys are configured. Raises ApiError 429."""
+        if tenant is OPEN:
+            return None
+        self._metrics.of(tenant.name).requests.inc()
+        headers, reserved = NO_HEADERS, None
+        if limits := tenant.limits:
+            tokens = prompt_tokens + output_tokens
+            taken = await self._take(tenant, tokens, redis_up=redis_up)
+            if taken is not None:
+                headers = rate_headers(limits, taken)
+                if taken.wait_ms:
+                    raise self._refusal(tenant, taken, tokens, headers)
+                reserved = min(tokens, limits.tokens) if limits.tokens else None
+        return Ticket(tenant, prompt_tokens, reserved, headers, self._metrics, self._settlements)
+
+    async def _take(self, tenant: Tenant, tokens: int, *, redis_up: bool) -> Taken | None:
+        if redis_up:
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    return await self._rates.take(tenant.name, tenant.limits, tokens)
+            except (FleetError, TimeoutError):
+                pass  # counted below; whether Redis is away is the fleet view's to say
+        self._metrics.unchecked_limits.inc()
+        return None
+
+    def _refusal(self, tenant: Tenant, taken: Taken, tokens: int, headers: Headers) -> ApiError:
+        counts = self._metrics.of(tenant.name)
+        if taken.tokens.wait_ms >= taken.requests.wait_ms:
+            kind, limited = "tokens", counts.limited_tokens
+        else:
+            kind, limited = "requests", counts.limited_requests
+        limited.inc()
+        answer = {name.decode(): value.decode() for name, value in headers}
+        answer["retry-after"] = str(-(-taken.wait_ms // 1000))
+        answer["retry-after-ms"] = str(taken.wait_ms)
+        return ApiError(
+            429,
+            _message(tenant.limits, taken, kind, tokens),
+            kind=kind,
+            code="rate_limit_exceeded",
+            headers=answer,
+        )
+
+
+def _message(limits: Limits, taken: Taken, kind: str, tokens: int) -> str:
+    limit, left, asked = (
+        (limits.tokens, taken.tokens.left, tokens)
+        if kind == "tokens"
+        else (limits.requests, taken.requests.left, 1)
+    )
+    return (
+        f"rate limit reached: {limit} {kind} a minute, of which {left} are left and {asked} are"
+        f" wanted; try again in {taken.wait_ms / 1000:.3f} s"
+    )

@@ -1,0 +1,35 @@
+"""Rate limits in the headers of an answer, as OpenAI names and writes them."""
+
+from pando_fleet.rate_limits import Level, Limits, Taken
+
+Headers = list[tuple[bytes, bytes]]
+
+
+def rate_headers(limits: Limits, taken: Taken) -> Headers:
+    """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of the limits that there are."""
+    headers: Headers = []
+    if limits.requests:
+        headers += _headers(b"requests", limits.requests, taken.requests)
+    if limits.tokens:
+        headers += _headers(b"tokens", limits.tokens, taken.tokens)
+    return headers
+
+
+def duration(ms: int) -> str:
+    """As Go writes it: "120ms", "7.66s", "1m30.5s"."""
+    if ms < 1000:
+        return f"{ms}ms"
+    minutes, rest = divmod(ms, 60_000)
+    seconds = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    if not minutes:
+        return seconds
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{seconds}" if hours else f"{minutes}m{seconds}"
+
+
+def _headers(kind: bytes, limit: int, level: Level) -> Headers:
+    return [
+        (b"x-ratelimit-limit-" + kind, b"%d" % limit),
+        (b"x-ratelimit-remaining-" + kind, b"%d" % level.left),
+        (b"x-ratelimit-reset-" + kind, duration(level.full_ms).encode()),
+    ]

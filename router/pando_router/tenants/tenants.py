@@ -1,0 +1,111 @@
+"""Whose request it is, by its API key; the keys are read anew when their file changes."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from time import time
+
+from pando_router.errors import ApiError
+from pando_router.tenants.key_file import KeyFileError, read_keys, stamp
+from pando_router.tenants.keyring import Keyring
+from pando_router.tenants.tenant import OPEN, Tenant
+from pando_router.tenants.tenant_metrics import TenantMetrics
+
+LOOK_S = 1.0  # between looks at the key file
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+logger = logging.getLogger("pando.router")
+
+
+class Tenants:
+    """Raises KeyFileError where there is a key file and it is not right."""
+
+    def __init__(self, path: Path | None, metrics: TenantMetrics) -> None:
+        self._path = path
+        self._metrics = metrics
+        self._stamp: object = None
+        self._problem = ""
+        self._keyring: Keyring | None = None
+        if path is not None:
+            self._stamp = stamp(path)
+            self._keyring = read_keys(path)
+            metrics.keys_valid.set(1)
+
+    @property
+    def open(self) -> bool:
+        """Whether everybody may do everything."""
+        return self._keyring is None
+
+    def of(self, headers: Headers) -> Tenant:
+        """The tenant of a request; header names are in lower case. Raises ApiError 401."""
+        if self._keyring is None:
+            return OPEN
+        key = key_in(headers)
+        if not key:
+            raise self._refusal("missing", "no API key; send one as Authorization: Bearer KEY")
+        entry = self._keyring.find(key)
+        if entry is None:
+            raise self._refusal("unknown", "this API key is not known here")
+        if entry.expires is not None and entry.expires <= time():
+            raise self._refusal("expired", "this API key has expired")
+        return entry.tenant
+
+    async def watch(self) -> None:
+        """Reads the keys anew when their file has changed, until cancelled. Where the new file is
+        not right the old keys stay."""
+        while self._path is not None:
+            await asyncio.sleep(LOOK_S)
+            self.look(self._path)
+
+    def look(self, path: Path) -> None:
+        try:
+            found = stamp(path)
+            if found == self._stamp:
+                return
+            keyring = read_keys(path)
+        except KeyFileError as error:
+            self._broken(str(error))
+            return
+        self._stamp, self._problem = found, ""
+        self._adopt(keyring)
+
+    def _adopt(self, keyring: Keyring) -> None:
+        gone = self._keyring.tenants.keys() - keyring.tenants.keys() if self._keyring else ()
+        self._keyring = keyring
+        self._metrics.keys_valid.set(1)
+        for tenant in gone:
+            self._metrics.forget(tenant)
+        logger.info(
+            "API keys read",
+            extra={"keys": len(keyring.entries), "tenants": len(keyring.tenants)},
+        )
+
+    def _broken(self, problem: str) -> None:
+        self._metrics.keys_valid.set(0)
+        if problem != self._problem:  # once, though it is looked at each second
+            self._problem = problem
+            logger.error("the API keys stay as they were", extra={"error": problem})
+
+    def _refusal(self, reason: str, message: str) -> ApiError:
+        self._metrics.refused_keys.labels(reason).inc()
+        return ApiError(
+            401,
+            message,
+            code=None if reason == "missing" else "invalid_api_key",
+            headers={"www-authenticate": "Bearer"},
+        )
+
+
+def key_in(headers: Headers) -> bytes:
+    """The key in `Authorization: Bearer`, or else in `x-api-key`, Anthropic's header."""
+    other = b""
+    for name, value in headers:
+        if name == b"authorization":
+            scheme, _, key = value.strip().partition(b" ")
+            if scheme.lower() == b"bearer":
+                return key.strip()
+        elif name == b"x-api-key":
+            other = value.strip()
+    return other

@@ -1,0 +1,73 @@
+"""How many tokens a request has used, read from the end of its answer without parsing the rest."""
+
+import json
+from dataclasses import dataclass
+
+TAIL_BYTES = 4096
+"""In which the usage is looked for: what stands behind it in an answer is far less."""
+
+_NAMES = (b'"usage"', b'"meta_info"')  # the latter in /generate
+_PROMPT = ("prompt_tokens", "input_tokens")
+_OUTPUT = ("completion_tokens", "output_tokens")
+_decoder = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """As far as the answer says it: an embedding has no output, Anthropic's streams tell the prompt
+    at their beginning."""
+
+    prompt: int | None
+    output: int | None
+
+
+def find_usage(tail: bytes) -> Usage | None:
+    """The last usage in the end of an answer, be it JSON or a stream of events with JSON.
+
+    In a text that a model has written the name would stand between escaped quotes, so it is not
+    mistaken for the answer's own.
+    """
+    end = len(tail)
+    while (start := max(tail.rfind(name, 0, end) for name in _NAMES)) >= 0:
+        brace = tail.find(b"{", start)
+        follows = brace >= 0 and tail[start:brace].partition(b":")[2].strip() == b""
+        if follows and (usage := _read(tail[brace:])):
+            return usage
+        end = start
+    return None
+
+
+class Tail:
+    """The last bytes of an answer, and how many events it had."""
+
+    __slots__ = ("_kept", "events")
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+        self.events = 0  # about a token each, in streams
+
+    def add(self, chunk: bytes) -> None:
+        self.events += chunk.count(b"data: {")
+        self._kept += chunk if len(chunk) <= TAIL_BYTES else chunk[-TAIL_BYTES:]
+        if len(self._kept) > 4 * TAIL_BYTES:
+            del self._kept[:-TAIL_BYTES]
+
+    def usage(self) -> Usage | None:
+        return find_usage(bytes(self._kept[-TAIL_BYTES:]))
+
+
+def _read(text: bytes) -> Usage | None:
+    try:
+        found, _ = _decoder.raw_decode(text.decode("utf-8", "replace"))
+    except ValueError:  # cut off, or no JSON
+        return None
+    usage = Usage(_count(found, _PROMPT), _count(found, _OUTPUT))
+    return usage if usage != Usage(None, None) else None
+
+
+def _count(found: dict[str, object], names: tuple[str, ...]) -> int | None:
+    for name in names:
+        value = found.get(name)
+        if type(value) is int and value >= 0:
+            return value
+    return None
