@@ -32,6 +32,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[object] = set()
         for name, _ in node.value:
+            if not isinstance(name, yaml.ScalarNode):
+                continue
             if name.value in seen:
                 raise yaml.MarkedYAMLError(
                     problem=f"{name.value!r} is there twice", problem_mark=name.start_mark
@@ -79,7 +81,9 @@ def read_keys(path: Path) -> Keyring:
                     _add(entries, key, tenants[name])
         except yaml.YAMLError as error:
             raise KeyFileError(f"{file}: not YAML: {_place(error)}") from None
-        except (msgspec.ValidationError, KeyFileError) as error:
+        except RecursionError:
+            raise KeyFileError(f"{file}: nested too deeply") from None
+        except (msgspec.ValidationError, ValueError, OverflowError) as error:  # dates raise these
             raise KeyFileError(f"{file}: {error}") from None
     return Keyring(entries, tenants)
 
