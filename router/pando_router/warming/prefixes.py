@@ -33,6 +33,7 @@ class Source:
 
     path: str
     body: bytes
+    name: str  # the model or adapter that served it
     headers: tuple[tuple[bytes, bytes], ...] = ()  # such as a tenant's salt
 
     @property
@@ -45,6 +46,7 @@ class HotPrefix:
     """A prefix by the keys of its chunks, how many requests had it, and one of those."""
 
     keys: bytes
+    own_keys: bytes  # the end of `keys`, behind the next shorter prefix
     requests: float  # decayed; at least so many
     source: Source
 
@@ -111,7 +113,7 @@ class HotPrefixes:
         while found:
             _, _, path, node = heapq.heappop(found)
             if node.parent is not None:
-                yield HotPrefix(path, (node.weight - node.error) / gain, _source(node))
+                yield HotPrefix(path, node.edge, (node.weight - node.error) / gain, _source(node))
             for child in node.children.values():
                 requests = child.weight - child.error
                 # A hair less: what decayed and came back as a sum of powers is rarely exact.

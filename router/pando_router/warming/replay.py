@@ -1,0 +1,121 @@
+"""A request cut down to the beginning of its prompt, and to an answer of one token.
+
+A system message is cut out of a conversation with the first letter of what came after it: many chat
+templates refuse a conversation in which no user spoke. Whatever cannot be cut is sent whole; what
+is sent always begins with the prefix that was wanted, which is checked and not believed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from pando_fleet.prefix import CHUNK_BYTES
+from pando_router.errors import ApiError
+from pando_router.requests import parse
+from pando_router.warming.prefixes import Source
+
+TOKEN_ID_BYTES = 4  # of a token id in a prompt's canonical bytes
+
+_LENGTH = {
+    "/v1/chat/completions": "max_tokens",
+    "/v1/completions": "max_tokens",
+    "/v1/messages": "max_tokens",
+    "/v1/responses": "max_output_tokens",
+    "/generate": "max_new_tokens",
+}
+PATHS = frozenset(_LENGTH)
+"""Whose prompts leave a prefix behind that generation goes on from."""
+
+# Fields of the answer, by which no prompt is longer or shorter.
+_OF_THE_ANSWER = frozenset(
+    [
+        *("stream", "stream_options", "n", "best_of", "stop", "echo", "logprobs", "top_logprobs"),
+        *("logit_bias", "min_tokens", "max_completion_tokens", "response_format"),
+        *("sampling_params", "store", "background"),
+    ]
+)
+_OF_THE_PROMPT = ("messages", "prompt", "input", "text", "input_ids")
+
+
+def prefill(source: Source, chunks: int) -> bytes:
+    """The body to send, whose prompt begins with the first `chunks` chunks of the source's.
+
+    Raises ApiError for a source that is no request (and so was never answered).
+    """
+    fields: dict[str, Any] = msgspec.json.decode(source.body)
+    fields = {name: value for name, value in fields.items() if name not in _OF_THE_ANSWER}
+    if source.path == "/generate":
+        fields["sampling_params"] = {"max_new_tokens": 1, "temperature": 0}
+    else:
+        fields[_LENGTH[source.path]] = 1
+    wanted = parse(source.path, source.body).prefix[: chunks * CHUNK_BYTES]
+    cut = _cut(source.path, fields, len(wanted))
+    return cut if _prefix(source.path, cut).startswith(wanted) else msgspec.json.encode(fields)
+
+
+def _cut(path: str, fields: dict[str, Any], size: int) -> bytes:
+    """The body with the least of its prompt that has `size` canonical bytes."""
+    name = next(name for name in _OF_THE_PROMPT if fields.get(name) is not None)
+    value = fields[name]
+
+    def encoded(shorter: Any) -> bytes:
+        return msgspec.json.encode({**fields, name: shorter})
+
+    if isinstance(value, list) and isinstance(value[0], (str, list)):
+        value = value[0]  # of several prompts the first one decides
+    surplus = len(_prefix(path, encoded(value))) - size
+    if isinstance(value, str):
+        return encoded(_shorter(value, surplus))
+    if isinstance(value[0], int):
+        return encoded(value[: len(value) - surplus // TOKEN_ID_BYTES])
+    enough = _fewest(len(value), lambda count: _size(path, encoded(value[:count])) >= size)
+    surplus = _size(path, encoded(value[:enough])) - size
+    return encoded(_end(value, enough, surplus))
+
+
+def _end(messages: list[Any], enough: int, surplus: int) -> list[Any]:
+    """The first `enough` messages, of the last one `surplus` bytes less."""
+    kept, last = messages[: enough - 1], messages[enough - 1]
+    if not isinstance(last, dict) or not isinstance(last.get("content"), str):
+        return messages[:enough]
+    kept.append({**last, "content": _shorter(last["content"], surplus)})
+    if last.get("role") in ("system", "developer") and enough < len(messages):
+        after = messages[enough]
+        if isinstance(after, dict) and isinstance(after.get("content"), str):
+            after = {**after, "content": after["content"][:1]}
+        kept.append(after)
+    return kept
+
+
+def _shorter(text: str, surplus: int) -> str:
+    """Without the last `surplus` bytes, or a few less where they end within a letter."""
+    encoded = text.encode("utf-8", "surrogatepass")
+    end = len(encoded) - max(0, surplus)
+    while 0 < end < len(encoded) and encoded[end] & 0xC0 == 0x80:
+        end += 1
+    return encoded[: max(0, end)].decode("utf-8", "surrogatepass")
+
+
+def _fewest(most: int, is_enough: Callable[[int], bool]) -> int:
+    """The smallest number from 1 to `most` that is enough; `most` is."""
+    few, enough = 0, most
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        if is_enough(middle):
+            enough = middle
+        else:
+            few = middle
+    return enough
+
+
+def _prefix(path: str, body: bytes) -> bytes:
+    return parse(path, body).prefix
+
+
+def _size(path: str, body: bytes) -> int:
+    """Canonical bytes of the prompt, 0 where it is none when cut there."""
+    try:
+        return len(_prefix(path, body))
+    except ApiError:
+        return 0
