@@ -45,16 +45,6 @@ def bad_request(message: str, param: str | None = None) -> ApiError:
     return ApiError(400, message, param=param)
 
 
-def unknown_model(model: str, known: list[str]) -> ApiError:
-    exist = ", ".join(repr(name) for name in known)
-    return ApiError(
-        404,
-        f"model {model!r} does not exist; there is {exist}",
-        param="model",
-        code="model_not_found",
-    )
-
-
 def unavailable(message: str, code: str, *, retry_after: int = 1) -> ApiError:
     """503: nothing is wrong with the request, `retry_after` seconds later it may succeed."""
     return ApiError(

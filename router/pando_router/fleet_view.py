@@ -7,8 +7,9 @@ snapshot from the last one and what the registry says; it is pure.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from operator import itemgetter
 from statistics import fmean
 from time import monotonic
 
@@ -54,14 +55,30 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The replicas of one pool that serve one model."""
+    """The replicas of one pool that serve one model, or one adapter of it."""
 
     pool: str
     model: str
+    adapter: str  # empty: the model itself
     members: tuple[Member, ...]
     trusted: tuple[Member, ...]  # ready when last heard of, and that was within the grace
     foreign: tuple[str, ...]  # replicas of the pool that serve something else
     bytes_per_token: float  # prompt bytes a prompt token, mean over the replicas
+
+    def at(self, path: str) -> "Target | None":
+        """Those that serve `path`, None where nobody does."""
+        serving = tuple(member for member in self.members if member.beat.serves(path))
+        if len(serving) == len(self.members):
+            return self
+        if not serving:
+            return None
+        others = tuple(m.beat.replica for m in self.members if not m.beat.serves(path))
+        return replace(
+            self,
+            members=serving,
+            trusted=tuple(member for member in self.trusted if member.beat.serves(path)),
+            foreign=self.foreign + others,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +88,20 @@ class Fleet:
     present_s: float = 0.0  # how long Redis was there while this router looked
     pools: Mapping[str, tuple[Member, ...]] = field(default_factory=dict)
     models: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
+    adapters: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
+    _serving: dict[tuple[str, str], tuple[Target, ...]] = field(default_factory=dict)  # as found
+
+    def targets(self, name: str) -> tuple[Target, ...] | None:
+        """Who serves a model or an adapter of this name, None where nobody does."""
+        return self.models.get(name) or self.adapters.get(name)
+
+    def serving(self, name: str, path: str) -> tuple[Target, ...] | None:
+        """Those of `targets(name)` that serve one of the router's paths, maybe none."""
+        found = self._serving.get((name, path))
+        if found is None and (targets := self.targets(name)) is not None:
+            found = tuple(there for target in targets if (there := target.at(path)))
+            self._serving[name, path] = found
+        return found
 
     @property
     def ready(self) -> bool:
@@ -102,7 +133,8 @@ def advance(last: Fleet, heard: Mapping[str, Sequence[Replica]], elapsed_s: floa
         ]
         if members:
             pools[pool] = tuple(sorted(members, key=lambda member: member.beat.replica))
-    return Fleet(now, pools, _by_model(pools, now))
+    models = _by_name(pools, now, lambda beat: (beat.model,))
+    return Fleet(now, pools, models, _by_name(pools, now, lambda beat: beat.adapters))
 
 
 def _trusted(member: Member, now: float) -> bool:
@@ -110,21 +142,31 @@ def _trusted(member: Member, now: float) -> bool:
     return ready and now - member.fresh_at <= GRACE_S
 
 
-def _by_model(pools: Mapping[str, tuple[Member, ...]], now: float) -> dict[str, tuple[Target, ...]]:
-    models: dict[str, tuple[Target, ...]] = {}
+def _by_name(
+    pools: Mapping[str, tuple[Member, ...]],
+    now: float,
+    names: Callable[[Heartbeat], tuple[str, ...]],
+) -> dict[str, tuple[Target, ...]]:
+    """By each of the `names` that replicas serve under, who does: a target a pool and model."""
+    found: dict[str, list[Target]] = {}
     for pool, members in pools.items():
-        for model in sorted({member.beat.model for member in members}):
-            serving = tuple(member for member in members if member.beat.model == model)
+        by_name: dict[tuple[str, str], list[Member]] = {}
+        for member in members:
+            for name in dict.fromkeys(names(member.beat)):
+                by_name.setdefault((name, member.beat.model), []).append(member)
+        for (name, model), serving in sorted(by_name.items(), key=itemgetter(0)):
+            replicas = {member.beat.replica for member in serving}
             target = Target(
                 pool=pool,
                 model=model,
-                members=serving,
+                adapter="" if name == model else name,
+                members=tuple(serving),
                 trusted=tuple(member for member in serving if _trusted(member, now)),
-                foreign=tuple(m.beat.replica for m in members if m.beat.model != model),
+                foreign=tuple(m.beat.replica for m in members if m.beat.replica not in replicas),
                 bytes_per_token=fmean(member.beat.bytes_per_token for member in serving),
             )
-            models[model] = (*models.get(model, ()), target)
-    return models
+            found.setdefault(name, []).append(target)
+    return {name: tuple(targets) for name, targets in found.items()}
 
 
 class FleetView:

@@ -9,13 +9,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from pando_router.dispatch import Dispatcher
-from pando_router.errors import (
-    ApiError,
-    ClientDisconnectedError,
-    error_answer,
-    stream_error,
-    unavailable,
-)
+from pando_router.error_forms import error_of, stream_error_of
+from pando_router.errors import ApiError, ClientDisconnectedError, unavailable
 from pando_router.fleet_view import FleetView
 from pando_router.flight import CacheReport, Flight, Flights
 from pando_router.http.headers import forwarded
@@ -96,7 +91,7 @@ class Proxy:
                 await self._serve(exchange, prompt, body)
         except ApiError as error:
             exchange.status = error.status
-            await incoming.send(*error_answer(error, exchange.request_id))
+            await incoming.send(*error_of(incoming.path, error, exchange.request_id))
         except ClientDisconnectedError:
             exchange.status = CLIENT_CLOSED_REQUEST
             self._metrics.disconnects.inc()
@@ -185,9 +180,8 @@ class Proxy:
                     flight.failed_mid_stream()
                 self._log_failure(exchange, route, error)
                 if answer.is_event_stream:
-                    incoming.end(
-                        stream_error(f"replica {route.replica!r} was lost mid-stream: {error}")
-                    )
+                    lost = f"replica {route.replica!r} was lost mid-stream: {error}"
+                    incoming.end(stream_error_of(incoming.path, lost, exchange.request_id))
                 # Anything else is left unfinished: the server cuts the connection, so that the
                 # client cannot take a part for the whole.
                 return

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from pando_fleet.placement import Placement, Placer
 from pando_fleet.prefix import CHUNK_BYTES
-from pando_router.errors import bad_request, unavailable, unknown_model
-from pando_router.fleet_view import Fleet, Target
+from pando_router.fleet_view import Target
+from pando_router.models import Models
 from pando_router.requests import Request
 from pando_router.steering import UNSTEERED, Steering
 
@@ -18,6 +18,7 @@ class Prompt:
     targets: tuple[Target, ...]  # at least one
     keys: bytes  # packed chunk keys
     steering: Steering = UNSTEERED
+    rename: str | None = None  # what the forwarded body calls the model, where not as it came
 
     @property
     def affinity(self) -> bytes:
@@ -52,16 +53,10 @@ class Route:
         return self.lease.placement.chosen.matched_tokens if self.lease else 0
 
 
-def resolve(request: Request, fleet: Fleet, steering: Steering = UNSTEERED) -> Prompt:
-    """Finds the model. Raises ApiError: 404 unknown, 400 none named, 503 nobody is there yet."""
-    models = fleet.models
-    if not models:
-        raise unavailable("no replica has joined the fleet yet", "no_replicas")
-    model = request.model
-    if model is None:
-        if len(models) > 1:
-            raise bad_request(f"name a model; there are {', '.join(sorted(models))}", "model")
-        (model,) = models
-    if model not in models:
-        raise unknown_model(model, sorted(models))
-    return Prompt(request, models[model], request.keys(model), steering)
+def resolve(request: Request, models: Models, path: str, steering: Steering = UNSTEERED) -> Prompt:
+    """Finds who can answer. Raises ApiError: 404 for an unknown model, or one without `path`; 400
+    where none is named but there are several; 503 where nobody is there yet."""
+    served = models.find(request.model, path)
+    first = served.targets[0]
+    keys = request.keys(first.model, first.adapter)
+    return Prompt(request, served.targets, keys, steering, served.rename)

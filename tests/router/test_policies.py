@@ -12,6 +12,7 @@ import pytest
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_router.fleet_view import Fleet, FleetView, Member, advance
 from pando_router.in_flight import InFlight
+from pando_router.models import Models
 from pando_router.policies import Policies
 from pando_router.policies.loads import Loads
 from pando_router.requests import parse
@@ -58,7 +59,8 @@ class Pool:
 
     def prompt(self, text: str = "x", session: bytes = b"") -> Prompt:
         body = json.dumps(completion(text)).encode()
-        return resolve(parse("/v1/completions", body), self.fleet, Steering(session=session))
+        path, models = "/v1/completions", Models(self.fleet, {})
+        return resolve(parse(path, body), models, path, Steering(session=session))
 
     def pick(self, policy: PolicyName, prompt: Prompt, members: Sequence[Member] = ()) -> str:
         picked = self.policies.of("default", policy).pick(prompt, members or self.members)
