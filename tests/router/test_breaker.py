@@ -2,10 +2,16 @@
 
 from dataclasses import dataclass
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from pando_router.breaker import (
     FAILURES,
     FIRST_PAUSE_S,
+    LEAST,
     LONGEST_PAUSE_S,
+    SHARE,
+    WINDOW_S,
     Breaker,
     BreakerState,
 )
@@ -26,14 +32,58 @@ def opened(clock: Clock) -> Breaker:
     return breaker
 
 
-def test_only_failures_in_a_row_open_it() -> None:
-    breaker = Breaker(Clock())
-    for _ in range(10):
-        for _ in range(FAILURES - 1):
-            breaker.failed("i")
-        breaker.succeeded("i")
-    assert breaker.state("i") is BreakerState.CLOSED
+def test_failures_in_a_row_open_it() -> None:
     assert opened(Clock()).state("i") is BreakerState.OPEN
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=120))
+def test_it_opens_exactly_where_rows_or_the_share_say_so(outcomes: list[tuple[bool, int]]) -> None:
+    clock = Clock()
+    breaker = Breaker(clock)
+    history: list[tuple[int, bool]] = []  # since the last window without failure
+    for failed, later_s in outcomes:
+        clock.now += later_s
+        (breaker.failed if failed else breaker.succeeded)("i")
+        history.append((int(clock.now), failed))
+        history = [(at, bad) for at, bad in history if at > clock.now - WINDOW_S]
+        while history and not history[0][1]:
+            history.pop(0)  # successes before the first failure are not counted
+        failures = sum(bad for _, bad in history)
+        in_a_row = 0
+        while in_a_row < len(history) and history[-1 - in_a_row][1]:
+            in_a_row += 1
+        share = len(history) >= LEAST and failures >= SHARE * len(history)
+        if failed and (in_a_row >= FAILURES or share):
+            assert breaker.state("i") is BreakerState.OPEN
+            return
+        assert breaker.state("i") is BreakerState.CLOSED
+
+
+def test_every_other_request_failing_opens_it_too() -> None:
+    clock = Clock()
+    breaker = Breaker(clock)
+    for _ in range(LEAST // 2):
+        breaker.failed("i")
+        assert breaker.state("i") is BreakerState.CLOSED
+        breaker.succeeded("i")
+    breaker.failed("i")
+    assert breaker.state("i") is BreakerState.OPEN
+
+
+def test_answers_that_were_under_way_do_not_close_it() -> None:
+    breaker = opened(Clock())
+    breaker.succeeded("i")
+    assert breaker.state("i") is BreakerState.OPEN
+
+
+def test_a_replica_that_is_well_again_is_forgotten() -> None:
+    clock = Clock()
+    breaker = Breaker(clock)
+    breaker.failed("i")
+    assert breaker
+    clock.now += WINDOW_S
+    breaker.succeeded("i")
+    assert not breaker
 
 
 def test_one_probe_is_let_through_after_the_pause() -> None:
