@@ -41,14 +41,20 @@ class OpenAIForm:
         if not sent.identity:
             names = ("id", "object", "created", "model", "system_fingerprint", "service_tier")
             sent.identity = {name: event[name] for name in names if name in event}
+        has_text = False
         for choice in event.get("choices") or ():
             for channel, text in _texts(choice):
                 sent.add(channel, text)
+                has_text |= bool(text)
             sent.has_role |= "role" in (choice.get("delta") or ())
             sent.finished |= choice.get("finish_reason") is not None
         if usage := event.get("usage"):
-            sent.completion_tokens = usage.get("completion_tokens")
             sent.has_usage |= not event.get("choices")
+            if has_text:
+                sent.text_tokens = usage.get("completion_tokens")
+            if sent.cached_tokens is None:
+                details = usage.get("prompt_tokens_details") or {}
+                sent.cached_tokens = details.get("cached_tokens")
 
     def token_ids(self, event: Event, before: list[int] | None) -> list[int] | None:
         for choice in event.get("choices") or ():
@@ -87,9 +93,13 @@ class NativeForm:
         meta = event.get("meta_info") or {}
         if not sent.identity and "id" in meta:
             sent.identity = {"id": meta["id"]}
-        sent.texts["text"] = event.get("text", sent.text("text"))
+        if sent.cached_tokens is None:
+            sent.cached_tokens = meta.get("cached_tokens")
+        if (text := event.get("text", "")) != sent.text("text"):
+            sent.texts["text"] = text
+            sent.text_tokens = meta.get("completion_tokens")
+            sent.text_ids = event.get("output_ids") or []
         sent.finished |= meta.get("finish_reason") is not None
-        sent.completion_tokens = meta.get("completion_tokens", sent.completion_tokens)
 
     def token_ids(self, event: Event, before: list[int] | None) -> list[int] | None:
         ids: list[int] | None = event.get("output_ids")

@@ -19,7 +19,10 @@ class Sent:
     finished: bool = False  # the finish reason is out
     has_usage: bool = False  # so is the event that only tells the usage
     done: bool = False  # so is the last event
-    completion_tokens: int | None = None  # of the last event that said so
+    # As the last event with text told, where events do: those of tokens without text come again.
+    text_tokens: int | None = None
+    text_ids: list[int] = field(default_factory=list)
+    cached_tokens: int | None = None  # of the prompt, as first told
     token_ids: list[int] | None = None  # in order, where the replica told them
 
     def add(self, channel: Channel, text: str) -> None:

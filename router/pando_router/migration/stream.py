@@ -21,15 +21,15 @@ from pando_router.migration.recording import Memory, Recording, end_of_events
 from pando_router.migration.sent import Owed, Sent
 from pando_router.settings import RouterSettings
 
-Count = Callable[[str], int | None]
+Count = Callable[[bytes], int | None]
 """An answer's header that holds a number."""
 
 ASK_TOKENS = (b"x-pando-token-ids", b"1")
 """Sent along, so that Pando's workers tell the token ids of their streams."""
 
-_RESUMED = "x-pando-resumed-tokens"
-_PROMPT_TOKENS = "x-pando-prompt-tokens"  # Pando's workers say it, other engines do not
-_CACHED_TOKENS = "x-pando-cached-tokens"
+_RESUMED = b"x-pando-resumed-tokens"
+_PROMPT_TOKENS = b"x-pando-prompt-tokens"  # Pando's workers say it, other engines do not
+_CACHED_TOKENS = b"x-pando-cached-tokens"
 
 # How an engine says within a stream that it is gone though its HTTP server is not. Within JSON a
 # string's quotes are escaped, so no text can look like it.
@@ -162,7 +162,7 @@ class Stream:
 
     def _ask(self, body: bodies.Body, count_tokens: int | None) -> bodies.Body:
         sent, ids = self.sent, self.sent.token_ids
-        cached = self.cached_tokens
+        cached = sent.cached_tokens if self.cached_tokens is None else self.cached_tokens
         if sent.identity and not bodies.has_one_choice(body):
             raise RefusedError("it has several choices")
         if sent.is_empty:
@@ -176,14 +176,14 @@ class Stream:
             fit = Fit(Owed(dict(sent.texts)), cached_tokens=cached)
             self._continuation = _Continuation(fit, len(ids))
             return bodies.resumed(body, ids) if ids else body
-        tokens = sent.completion_tokens if count_tokens is None else count_tokens
+        tokens = sent.text_tokens if count_tokens is None else count_tokens
         if tokens is None and bodies.wants_count(body):
             raise NeedsCountError(sent.text("content", "text"))
         request = bodies.continued(body, sent, tokens or 0)
         before = sent.text("text") if "text" in body else ""
         fit = Fit(
             before=before,
-            ids_before=ids or [],
+            ids_before=sent.text_ids,
             tokens_before=tokens or 0,
             cached_tokens=cached,
         )

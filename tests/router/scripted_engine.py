@@ -1,0 +1,130 @@
+"""Engines as a stream's migration sees them: each gives the same text, whoever is asked and from
+wherever it is asked to go on. `Pandos` tell token ids and resume, `Foreign` continues text alone.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+PIECES = ["Hel", "lo", " wörld", "", ' "quoted"\n\n', "data: ", "🙂", " end", "."]
+TEXT = "".join(PIECES)
+PROMPT_TOKENS = 11
+
+Event = dict[str, Any]
+
+
+def event(data: Event) -> bytes:
+    return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"
+
+
+@dataclass(slots=True)
+class Engine:
+    """The whole answer to a request as bytes; `asked` are the requests so far."""
+
+    path: str
+    pando: bool = True
+    pieces: list[str] = field(default_factory=lambda: list(PIECES))
+    asked: list[Event] = field(default_factory=list)
+
+    def count(self, name: bytes) -> int | None:
+        """The numbers in the headers of the last answer."""
+        if not self.pando:
+            return None
+        resumed = len(self.asked[-1].get("resume_token_ids", ())) or None
+        return {
+            b"x-pando-prompt-tokens": PROMPT_TOKENS,
+            b"x-pando-cached-tokens": 10 - len(self.asked),
+            b"x-pando-resumed-tokens": resumed,
+        }[name]
+
+    def answer(self, body: Event) -> bytes:
+        self.asked.append(body)
+        pieces = list(enumerate(self.pieces))
+        prompt = PROMPT_TOKENS
+        if not self.pando:
+            begun = self._begun(body)
+            while begun:
+                _, piece = pieces.pop(0)
+                assert begun.startswith(piece), "it is asked to go on from what was never said"
+                begun = begun.removeprefix(piece)
+                prompt += 1
+        if self.path == "/generate":
+            return self._native(pieces, prompt, body)
+        return self._openai(pieces, prompt, body)
+
+    def _begun(self, body: Event) -> str:
+        if "messages" in body:
+            last = body["messages"][-1]
+            if not body.get("continue_final_message"):
+                return ""
+            assert (last["role"], body["add_generation_prompt"]) == ("assistant", False)
+            return str(last["content"])
+        return str(body.get("prompt", body.get("text"))).removeprefix("P")
+
+    def _openai(self, pieces: list[tuple[int, str]], prompt: int, body: Event) -> bytes:
+        number = len(self.asked)
+        common = {"id": f"id-{number}", "created": 1000 + number, "model": "m"}
+        chat = self.path != "/v1/completions"
+        done = 0
+        out = b""
+
+        def chunk(says: Event, finish: str | None = None, ids: list[int] | None = None) -> bytes:
+            choice = {"index": 0, **says, "finish_reason": finish}
+            if self.pando and ids:
+                choice["token_ids"] = ids
+            usage = {} if self.pando else {"usage": counts(prompt, done, 10 - number)}
+            return event({**common, "choices": [choice], **usage})
+
+        def text_of(piece: str) -> Event:
+            return {"delta": {"content": piece}} if chat else {"text": piece}
+
+        if chat:
+            out += chunk({"delta": {"role": "assistant", "content": ""}})
+        held: list[int] = []
+        resumed = len(body.get("resume_token_ids", ()))
+        if resumed:  # comes again, in one event
+            assert body["resume_token_ids"] == list(range(resumed))
+            again = "".join(piece for _, piece in pieces[:resumed])
+            done = resumed
+            if again:
+                out += chunk(text_of(again), ids=body["resume_token_ids"])
+            pieces = pieces[resumed:]
+        for token, piece in pieces:
+            done += 1
+            held.append(token)
+            if piece and token != len(self.pieces) - 1:
+                out += chunk(text_of(piece), ids=held)
+                held = []
+            elif piece:  # its ids are told by the last event that it makes
+                out += chunk(text_of(piece))
+        out += chunk({"delta": {}} if chat else {"text": ""}, "stop", held)
+        if (body.get("stream_options") or {}).get("include_usage"):
+            out += event({**common, "choices": [], "usage": counts(prompt, done, 10 - number)})
+        return out + b"data: [DONE]\n\n"
+
+    def _native(self, pieces: list[tuple[int, str]], prompt: int, body: Event) -> bytes:
+        text, ids, out = "", list[int](), b""
+        resumed = len(body.get("resume_token_ids", ()))
+        for token, piece in pieces:
+            text, ids = text + piece, [*ids, token]
+            last = token == len(self.pieces) - 1
+            if len(ids) <= resumed:
+                continue
+            meta = {
+                "id": f"id-{len(self.asked)}",
+                "finish_reason": {"type": "length", "length": len(ids)} if last else None,
+                "prompt_tokens": prompt,
+                "completion_tokens": len(ids),
+                "cached_tokens": 10 - len(self.asked),
+            }
+            out += event({"text": text, "output_ids": ids, "meta_info": meta})
+        return out + b"data: [DONE]\n\n"
+
+
+def counts(prompt: int, completion: int, cached: int) -> Event:
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }

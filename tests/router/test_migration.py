@@ -1,0 +1,247 @@
+"""Streams that break at any byte, once and again: the client has one whole stream of them all."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai._streaming import SSEDecoder
+
+from pando_router.migration.errors import DivergedError, RefusedError
+from pando_router.migration.recording import Memory, Recording
+from pando_router.migration.stream import Migrations, NeedsCountError, Stream
+from pando_router.settings import RouterSettings
+from tests.router.scripted_engine import PROMPT_TOKENS, TEXT, Engine, Event, event
+
+CHAT, COMPLETION, NATIVE = "/v1/chat/completions", "/v1/completions", "/generate"
+USAGE = {"stream": True, "stream_options": {"include_usage": True}}
+REQUESTS: dict[str, Event] = {
+    CHAT: {"messages": [{"role": "user", "content": "P"}], "temperature": 0, **USAGE},
+    COMPLETION: {"prompt": "P", "temperature": 0, **USAGE},
+    NATIVE: {"text": "P", "sampling_params": {"temperature": 0}, "stream": True},
+}
+
+
+def migrations(**settings: Any) -> Migrations:
+    return Migrations(RouterSettings(**settings))
+
+
+def begin(engine: Engine, body: Event, **settings: Any) -> tuple[Stream, bytes]:
+    """A stream at its first replica, and all that this one would say."""
+    whole = engine.answer(body)
+    stream = migrations(**settings).stream(engine.path, json.dumps(body).encode(), engine.count)
+    assert stream is not None
+    return stream, whole
+
+
+def broken(engine: Engine, body: Event, *cuts: int, step: int = 97, **settings: Any) -> bytes:
+    """What the client gets where each replica in turn breaks after so many bytes."""
+    stream, whole = begin(engine, body, **settings)
+    out = b""
+    for cut in (*cuts, None):
+        said = whole[:cut]
+        for start in range(0, len(said), step):
+            out += stream.pass_on(said[start : start + step])
+        if cut is None:
+            break
+        request = stream.lost()
+        if request is None:
+            return out + stream.ending
+        whole = engine.answer(json.loads(request))
+        stream.goes_on(engine.count)
+    return out + stream.end()
+
+
+def events_of(out: bytes) -> list[Event]:
+    """By the parser of OpenAI's client, which must find nothing that is not whole."""
+    found = [sse.data for sse in SSEDecoder().iter_bytes(iter([out]))]
+    assert found.pop() == "[DONE]", "the stream ends once, with its last word"
+    return [json.loads(data) for data in found]
+
+
+def check(path: str, out: bytes, *, headers: bool = True) -> None:
+    """It is one whole answer of the first replica, whose headers told what was cached, or else its
+    first event does."""
+    events = events_of(out)
+    if path == NATIVE:
+        last, texts = events[-1], [e["text"] for e in events]
+        assert last["text"] == TEXT
+        assert last["output_ids"] == list(range(9))
+        assert all(b.startswith(a) for a, b in pairwise(texts))
+        assert len({e["meta_info"]["id"] for e in events}) == 1
+        assert [e for e in events if e["meta_info"]["finish_reason"]] == [last]
+        meta = last["meta_info"]
+        assert meta["finish_reason"]["length"] == 9
+        told = [meta[name] for name in ("prompt_tokens", "completion_tokens", "cached_tokens")]
+        assert told[:2] == [PROMPT_TOKENS, 9]
+        return
+    assert len({(e["id"], e["created"], e["model"]) for e in events}) == 1
+    choices = [choice for e in events for choice in e["choices"]]
+    says = [choice.get("delta", choice) for choice in choices]
+    assert "".join(s.get("content", s.get("text", "")) for s in says) == TEXT
+    assert sum("role" in s for s in says) == (path == CHAT)
+    assert [c["finish_reason"] for c in choices if c["finish_reason"]] == ["stop"]
+    [usage] = [e["usage"] for e in events if not e["choices"]]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (PROMPT_TOKENS, 9)
+    assert usage["total_tokens"] == PROMPT_TOKENS + 9
+    cached = 9 if headers else 10 - int(events[0]["id"][-1])
+    assert usage["prompt_tokens_details"]["cached_tokens"] == cached
+
+
+@pytest.mark.parametrize("path", REQUESTS)
+def test_a_stream_that_breaks_at_any_byte_is_one_whole_stream(path: str) -> None:
+    length = len(Engine(path).answer(REQUESTS[path]))
+    for cut in range(length + 1):
+        check(path, broken(Engine(path), REQUESTS[path], cut))
+
+
+@pytest.mark.parametrize("path", REQUESTS)
+@settings(max_examples=40)
+@given(cuts=st.lists(st.integers(0, 1400), min_size=2, max_size=3), step=st.integers(1, 600))
+def test_so_is_one_that_breaks_again_and_again(path: str, cuts: list[int], step: int) -> None:
+    check(path, broken(Engine(path), REQUESTS[path], *cuts, step=step))
+
+
+@pytest.mark.parametrize("path", REQUESTS)
+def test_another_engine_gets_the_text_so_far_and_goes_on_behind_it(path: str) -> None:
+    engine = Engine(path, pando=False)
+    length = len(engine.answer(REQUESTS[path]))
+    for cut in range(length + 1):
+        engine = Engine(path, pando=False)
+        try:
+            out = broken(engine, REQUESTS[path], cut)
+        except RefusedError as refusal:
+            assert "how it ended" in str(refusal)
+            continue
+        if b'"choices": []' in out or b'"choices":[]' in out or path == NATIVE:
+            check(path, out, headers=False)
+        else:  # it broke between its finish and its usage, which nobody else knows
+            assert engine.asked == [REQUESTS[path]]
+
+
+def test_a_bound_on_tokens_is_what_is_left_for_another_engine() -> None:
+    for path, name in ((CHAT, "max_completion_tokens"), (COMPLETION, "max_tokens")):
+        body = REQUESTS[path] | {name: 9}
+        engine = Engine(path, pando=False)
+        stream, whole = begin(engine, body)
+        stream.pass_on(whole[: whole.index(b"quoted")])
+        request = json.loads(stream.lost() or b"")
+        assert request[name] == 9 - 3
+
+
+def test_tokens_that_nobody_told_are_to_be_counted() -> None:
+    stream = migrations().stream(
+        COMPLETION, b'{"prompt": "P", "temperature": 0, "max_tokens": 9}', lambda name: None
+    )
+    assert stream is not None
+    stream.pass_on(event({"id": "a", "choices": [{"index": 0, "text": "Hello"}]}))
+    with pytest.raises(NeedsCountError) as needed:
+        stream.lost()
+    assert needed.value.text == "Hello"
+    request = json.loads(stream.lost(count_tokens=2) or b"")
+    assert (request["prompt"], request["max_tokens"]) == ("PHello", 7)
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "reason"),
+    [
+        ({"temperature": 0.5}, {}, "neither greedy nor seeded"),
+        ({"temperature": None}, {}, "neither greedy nor seeded"),
+        ({"temperature": 0.5}, {"migrate": "always"}, None),
+        ({"temperature": 0.5, "seed": 0}, {}, None),
+        ({"n": 2}, {}, "several choices"),
+        ({"logprobs": 0}, {}, "log-probabilities"),
+        ({}, {"migrate_stream_bytes": 64}, "longer than what is kept"),
+        ({}, {"migrate_memory_bytes": 64}, "longer than what is kept"),
+    ],
+)
+def test_what_may_not_go_on_is_refused(
+    fields: Event, options: dict[str, Any], reason: str | None
+) -> None:
+    stream, whole = begin(Engine(COMPLETION), REQUESTS[COMPLETION] | fields, **options)
+    got = stream.pass_on(whole[:600])
+    assert got
+    if reason is None:
+        assert stream.lost()
+        return
+    with pytest.raises(RefusedError, match=reason):
+        stream.lost()
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"prompt": [1, 2]}, "token ids"),
+        ({"echo": True}, "echo"),
+        ({"presence_penalty": 0.5}, "presence_penalty"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+    ],
+)
+def test_another_engine_is_not_asked_for_what_text_cannot_say(fields: Event, reason: str) -> None:
+    stream, whole = begin(Engine(COMPLETION, pando=False), REQUESTS[COMPLETION])
+    stream.body = json.dumps(REQUESTS[COMPLETION] | fields).encode()
+    stream.pass_on(whole[:600])
+    with pytest.raises(RefusedError, match=reason):
+        stream.lost()
+
+
+def test_nothing_is_migrated_where_that_is_off() -> None:
+    assert migrations(migrate="off").stream(CHAT, b"{}", lambda name: None) is None
+
+
+def test_a_stream_is_migrated_only_so_often() -> None:
+    with pytest.raises(RefusedError, match="migrated 2 times"):
+        broken(Engine(CHAT), REQUESTS[CHAT], 600, 600, 600, max_migrations=2)
+
+
+def test_another_text_than_was_sent_is_never_appended() -> None:
+    stream, whole = begin(Engine(COMPLETION), REQUESTS[COMPLETION])
+    stream.pass_on(whole[:600])
+    request = json.loads(stream.lost() or b"")
+    other = Engine(COMPLETION, pieces=["Hel", "LO"] + ["x"] * 7)
+    whole = other.answer(request)
+    stream.goes_on(other.count)
+    with pytest.raises(DivergedError):
+        stream.pass_on(whole)
+
+
+def test_a_replica_that_does_not_resume_is_noticed() -> None:
+    stream, whole = begin(Engine(COMPLETION), REQUESTS[COMPLETION])
+    stream.pass_on(whole[:600])
+    assert stream.lost()
+    with pytest.raises(RefusedError, match="does not resume"):
+        stream.goes_on(lambda name: None)
+
+
+def test_a_worker_that_says_it_is_gone_is_lost_without_a_word_of_it_to_the_client() -> None:
+    engine = Engine(CHAT)
+    stream, whole = begin(engine, REQUESTS[CHAT])
+    error = event({"error": {"message": "gone", "type": "service_unavailable_error"}})
+    cut = whole.index(b"data: ", 700)
+    out = stream.pass_on(whole[:cut] + error.replace(b'": {', b'":{'))
+    assert stream.failed
+    request = stream.lost()
+    assert request
+    whole = engine.answer(json.loads(request))
+    stream.goes_on(engine.count)
+    check(CHAT, out + stream.pass_on(whole) + stream.end())
+
+
+@given(st.lists(st.binary(max_size=9)), st.integers(0, 60))
+def test_a_recording_loses_no_byte_and_gives_its_memory_back(
+    chunks: list[bytes], limit: int
+) -> None:
+    chunks = [chunk.replace(b"0", b"\n\n") for chunk in chunks]
+    memory = Memory(40)
+    recording = Recording(limit, memory)
+    out = b"".join(map(recording.whole_events, chunks))
+    rest = recording.rest()
+    assert out + rest == b"".join(chunks)
+    if recording.is_complete:
+        assert recording.events() == out
+        assert b"\n\n" not in rest
+    recording.close()
+    assert memory.take(40)
+    assert not memory.take(1)
