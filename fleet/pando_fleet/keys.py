@@ -46,6 +46,11 @@ class PoolKeys:
         return self._name("leases"), self._name("parts"), self._name("loads")
 
     @property
+    def homes(self) -> tuple[str, str]:
+        """When each remembered name was last used, and whose it is."""
+        return self._name("home-ages"), self._name("homes")
+
+    @property
     def tree_prefix(self) -> str:
         """A tree's key is this and its owner, "<incarnation>:<replica>"."""
         return self._name("tree:")

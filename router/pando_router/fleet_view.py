@@ -67,18 +67,18 @@ class Target:
 
     def at(self, path: str) -> "Target | None":
         """Those that serve `path`, None where nobody does."""
-        serving = tuple(member for member in self.members if member.beat.serves(path))
-        if len(serving) == len(self.members):
+        return self.kept(lambda member: member.beat.serves(path))
+
+    def kept(self, keep: Callable[[Member], bool]) -> "Target | None":
+        """Some of the members, None where it is none; the rest count as serving something else."""
+        kept = tuple(member for member in self.members if keep(member))
+        if len(kept) == len(self.members):
             return self
-        if not serving:
+        if not kept:
             return None
-        others = tuple(m.beat.replica for m in self.members if not m.beat.serves(path))
-        return replace(
-            self,
-            members=serving,
-            trusted=tuple(member for member in self.trusted if member.beat.serves(path)),
-            foreign=self.foreign + others,
-        )
+        others = tuple(member.beat.replica for member in self.members if not keep(member))
+        trusted = tuple(member for member in self.trusted if keep(member))
+        return replace(self, members=kept, trusted=trusted, foreign=self.foreign + others)
 
 
 @dataclass(frozen=True, slots=True)

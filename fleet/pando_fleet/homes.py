@@ -1,0 +1,57 @@
+"""Which replica remembers what: responses and conversations live in one engine's memory.
+
+A router that relays an answer remembers its name and who gave it, and sends what goes on from there
+to the same replica, whichever router it comes to.
+"""
+
+from typing import cast
+
+from pando_fleet.client import RedisClient, fleet_errors
+from pando_fleet.keys import PoolKeys
+from pando_fleet.scripts import Clock, Script, time_arg
+
+MAX_NAMES = 100_000
+"""Names of one pool at most, about 25 MB; those used longest ago are forgotten."""
+
+MAX_NAME_BYTES = 128
+"""What is longer is no name that an engine made."""
+
+RETENTION_MS = 24 * 3600 * 1000
+"""All is forgotten this long after the last answer of the pool."""
+
+
+class Homes:
+    """Every method raises FleetUnavailable where Redis is away."""
+
+    def __init__(
+        self, redis: RedisClient, clock: Clock | None = None, max_names: int = MAX_NAMES
+    ) -> None:
+        self._redis = redis
+        self._clock = clock
+        self._max_names = max_names
+        self._remember = Script(redis, "clock", "remember_home")
+
+    async def remember(self, pool: str, names: list[str], incarnation: str) -> None:
+        """That this incarnation of a replica has answered under these names."""
+        usable = [name for name in names if _usable(name)]
+        if usable:
+            await self._remember(
+                PoolKeys(pool).homes,
+                time_arg(self._clock),
+                incarnation,
+                self._max_names,
+                RETENTION_MS,
+                *usable,
+            )
+
+    async def find(self, pool: str, name: str) -> str | None:
+        """The incarnation that has answered under this name, as far as is known."""
+        if not _usable(name):
+            return None
+        with fleet_errors():
+            found = cast(bytes | None, await self._redis.hget(PoolKeys(pool).homes[1], name))
+        return None if found is None else found.decode()
+
+
+def _usable(name: str) -> bool:
+    return 0 < len(name.encode()) <= MAX_NAME_BYTES

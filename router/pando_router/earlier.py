@@ -1,0 +1,64 @@
+"""Requests that go on from an earlier response go to the replica that remembers it.
+
+Engines keep the responses and conversations of /v1/responses in their own memory, so elsewhere a
+`previous_response_id` would be unknown. An answer's name stands in its first bytes, whether it is a
+stream or not: nothing more of it is read.
+"""
+
+import asyncio
+import re
+from functools import partial
+
+from pando_fleet.client import FleetError
+from pando_fleet.homes import Homes
+from pando_router.fleet_view import FleetView, Target
+from pando_router.leases import LeaseWriter
+from pando_router.requests import Request
+from pando_router.route import Route
+
+_NAMED = re.compile(rb'"id"\s*:\s*"(resp_[\w-]+)"')
+_FIRST_BYTES = 4096
+_PATH = "/v1/responses"
+
+
+class Earlier:
+    def __init__(
+        self, homes: Homes, view: FleetView, writer: LeaseWriter, timeout_s: float
+    ) -> None:
+        self._homes = homes
+        self._view = view
+        self._writer = writer
+        self._timeout_s = timeout_s
+
+    async def at_home(self, request: Request, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+        """The one replica that remembers what the request goes on from; `targets` where it goes on
+        from nothing, where nobody is known, and where that replica takes no requests now: then the
+        answer says that it is unknown."""
+        name = request.earlier
+        if name is None or not self._view.redis_up:
+            return targets
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                for target in targets:
+                    home = await self._homes.find(target.pool, name)
+                    if home and (only := _only(target, home)):
+                        return (only,)
+        except (FleetError, TimeoutError) as error:
+            self._view.redis_failed(error)
+        return targets
+
+    def remember(self, path: str, request: Request, route: Route, first_bytes: bytes) -> None:
+        """After the first bytes of a good answer."""
+        if path != _PATH:
+            return
+        names = [request.earlier] if request.earlier else []
+        if named := _NAMED.search(first_bytes, 0, _FIRST_BYTES):
+            names.append(named[1].decode())
+        if names:
+            self._writer.submit(partial(self._homes.remember, route.pool, names, route.incarnation))
+
+
+def _only(target: Target, home: str) -> Target | None:
+    """That incarnation alone, None where it takes no requests."""
+    only = target.kept(lambda member: member.beat.incarnation == home)
+    return only if only and only.trusted else None
