@@ -1,0 +1,111 @@
+"""Active health checks: each ready replica is asked for its health, in addition to its heartbeats.
+
+A heartbeat says that one thread of a worker lives; a check goes the way that requests go, so it
+finds a replica whose HTTP server hangs while its heartbeat goes on, before requests do. An answer
+below 500 within the timeout passes: a replica that does not know the path lives all the same.
+One task a replica, which ends when the fleet no longer has the replica.
+"""
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+
+from pando_fleet.replica import ReplicaState
+from pando_router.fleet_view import Fleet, Member
+from pando_router.health.verdict import Verdict
+from pando_router.http.upstream import ReplicaFailedError, ReplicaSilentError, Upstream
+
+JITTER = 0.1  # of the interval, either way: routers shall not ask together
+MAX_ANSWER_BYTES = 64 * 1024
+
+logger = logging.getLogger("pando.router")
+
+
+@dataclass(frozen=True, slots=True)
+class HealthOptions:
+    interval_s: float  # 0 is never
+    timeout_s: float  # for the whole answer
+    path: str
+    unhealthy_after: int
+    healthy_after: int
+
+
+@dataclass(slots=True)
+class _Watched:
+    verdict: Verdict
+    task: "asyncio.Task[None]"
+
+
+class HealthChecks:
+    """`watch` each new snapshot of the fleet; `unhealthy` are the incarnations to be left out."""
+
+    def __init__(self, upstream: Upstream, options: HealthOptions, rng: random.Random) -> None:
+        self._upstream = upstream
+        self._options = options
+        self._rng = rng
+        self._watched: dict[str, _Watched] = {}
+        self.unhealthy: set[str] = set()
+
+    def watch(self, fleet: Fleet) -> None:
+        """Begins with replicas that have become ready, and ends with those that are gone."""
+        if not self._options.interval_s:
+            return
+        ready = {
+            member.beat.incarnation: member
+            for members in fleet.pools.values()
+            for member in members
+            if member.beat.state is ReplicaState.READY
+        }
+        for gone in self._watched.keys() - ready.keys():
+            self._watched.pop(gone).task.cancel()
+            self.unhealthy.discard(gone)
+        for incarnation in ready.keys() - self._watched.keys():
+            options = self._options
+            verdict = Verdict(options.unhealthy_after, options.healthy_after)
+            task = asyncio.create_task(self._run(ready[incarnation], verdict))
+            self._watched[incarnation] = _Watched(verdict, task)
+
+    async def close(self) -> None:
+        tasks = [watched.task for watched in self._watched.values()]
+        self._watched.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _run(self, member: Member, verdict: Verdict) -> None:
+        interval_s, beat = self._options.interval_s, member.beat
+        await asyncio.sleep(self._rng.uniform(0, interval_s))
+        while True:
+            failure = await self._check(beat.url)
+            if verdict.count(passed=failure is None):
+                extra = {"replica": beat.replica, "url": beat.url, "failure": failure}
+                if verdict.healthy:
+                    self.unhealthy.discard(beat.incarnation)
+                    logger.info("replica is healthy again", extra=extra)
+                else:
+                    self.unhealthy.add(beat.incarnation)
+                    logger.warning("replica is unhealthy", extra=extra)
+            await asyncio.sleep(interval_s * self._rng.uniform(1 - JITTER, 1 + JITTER))
+
+    async def _check(self, url: str) -> str | None:
+        """What was wrong, None where nothing was."""
+        try:
+            async with asyncio.timeout(self._options.timeout_s):
+                return await self._ask(url)
+        except TimeoutError:
+            return f"no answer within {self._options.timeout_s:g} s"
+        except (ReplicaFailedError, ReplicaSilentError) as error:
+            return str(error)
+
+    async def _ask(self, url: str) -> str | None:
+        headers = [(b"user-agent", b"pando-router-health")]
+        answer = await self._upstream.request(b"GET", url, self._options.path.encode(), headers)
+        try:
+            size = len(answer.first_chunk)
+            while not answer.complete and size <= MAX_ANSWER_BYTES:
+                size += len(await answer.read())
+            return None if answer.status < 500 else f"answered {answer.status}"
+        finally:
+            answer.close()
