@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pando_fleet.client import FleetError
 
 POOLS = "pando:pools"
+EXPECTED = "pando:expected"
 
 
 @dataclass(frozen=True, slots=True)

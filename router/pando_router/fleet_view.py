@@ -14,6 +14,7 @@ from statistics import fmean
 from time import monotonic
 
 from pando_fleet.client import FleetError
+from pando_fleet.expected import ExpectedPools
 from pando_fleet.registry import FRESH_MS, Registry
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 
@@ -33,6 +34,10 @@ class MemberState(StrEnum):
     WARMING = "warming"  # could serve, but is first given the hottest prefixes
     DRAINING = "draining"
     LOST = "lost"  # was heard of too long ago, or not at all by the Redis of today
+
+
+_COMING = frozenset((MemberState.STARTING, MemberState.WARMING))
+BYTES_PER_TOKEN = 4.0  # until a replica has measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,12 @@ class Target:
     trusted: tuple[Member, ...]  # ready when last heard of, and that was within the grace
     foreign: tuple[str, ...]  # replicas of the pool that serve something else
     bytes_per_token: float  # prompt bytes a prompt token, mean over the replicas
+    expected: bool = False  # the pool exists and will have replicas for this, whatever it has now
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether there will be a ready replica, as far as is known."""
+        return self.expected or any(member.state in _COMING for member in self.members)
 
     def at(self, path: str) -> "Target | None":
         """Those that serve `path`, None where nobody does."""
@@ -79,6 +90,10 @@ class Target:
         others = tuple(member.beat.replica for member in self.members if not keep(member))
         trusted = tuple(member for member in self.trusted if keep(member))
         return replace(self, members=kept, trusted=trusted, foreign=self.foreign + others)
+
+
+_NOTHING: Mapping[str, Sequence[str]] = {}
+_NO_MODELS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +124,16 @@ class Fleet:
         return any(target.trusted for targets in self.models.values() for target in targets)
 
 
-def advance(last: Fleet, heard: Mapping[str, Sequence[Replica]], elapsed_s: float) -> Fleet:
-    """The snapshot after the registry said `heard`, `elapsed_s` after it spoke last."""
+def advance(
+    last: Fleet,
+    heard: Mapping[str, Sequence[Replica]],
+    elapsed_s: float,
+    expected: Mapping[str, Sequence[str]] = _NOTHING,
+) -> Fleet:
+    """The snapshot after the registry said `heard`, `elapsed_s` after it spoke last.
+
+    `expected` are models by pools that exist without replicas, too.
+    """
     now = last.present_s + elapsed_s
     pools: dict[str, tuple[Member, ...]] = {}
     for pool in sorted(last.pools.keys() | heard.keys()):
@@ -134,7 +157,29 @@ def advance(last: Fleet, heard: Mapping[str, Sequence[Replica]], elapsed_s: floa
         if members:
             pools[pool] = tuple(sorted(members, key=lambda member: member.beat.replica))
     models = _by_name(pools, now, lambda beat: (beat.model,))
-    return Fleet(now, pools, models, _by_name(pools, now, lambda beat: beat.adapters))
+    adapters = _by_name(pools, now, lambda beat: beat.adapters)
+    _expect(expected, models, adapters)
+    return Fleet(now, pools, models, adapters)
+
+
+def _expect(
+    expected: Mapping[str, Sequence[str]],
+    models: dict[str, tuple[Target, ...]],
+    adapters: dict[str, tuple[Target, ...]],
+) -> None:
+    """Marks the targets of expected pools, and adds those that nobody serves now."""
+    for pool, names in expected.items():
+        for name in names:
+            found = adapters if name in adapters and name not in models else models
+            targets = found.get(name, ())
+            marked = tuple(
+                replace(target, expected=True) if target.pool == pool else target
+                for target in targets
+            )
+            if all(target.pool != pool for target in targets):
+                asleep = Target(pool, name, "", (), (), (), BYTES_PER_TOKEN, expected=True)
+                marked = (*targets, asleep)
+            found[name] = marked
 
 
 def _trusted(member: Member, now: float) -> bool:
@@ -172,8 +217,13 @@ def _by_name(
 class FleetView:
     """Keeps `fleet` up to date from `run`, and knows whether Redis answers."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(
+        self, registry: Registry, expected: ExpectedPools, settled: Mapping[str, str] = _NO_MODELS
+    ) -> None:
+        """`settled` are pools with their model that the settings expect, besides Redis."""
         self._registry = registry
+        self._expected = expected
+        self._settled = {pool: (model,) for pool, model in settled.items()}
         self._read_at = 0.0  # monotonic, of the last answer
         self._warned = False
         self.fleet = Fleet()
@@ -194,12 +244,13 @@ class FleetView:
     async def refresh(self) -> None:
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                heard = await self._read()
+                heard, expected = await asyncio.gather(self._read(), self._expected.read())
         except (FleetError, TimeoutError) as error:
             self.redis_failed(error)
             return
         now = monotonic()
-        self.fleet = advance(self.fleet, heard, now - self._read_at if self.redis_up else 0.0)
+        elapsed_s = now - self._read_at if self.redis_up else 0.0
+        self.fleet = advance(self.fleet, heard, elapsed_s, expected | self._settled)
         self._read_at = now
         if not self.redis_up:
             logger.info("redis answers", extra={"pools": sorted(heard)})

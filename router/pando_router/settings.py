@@ -51,6 +51,14 @@ class RouterSettings(BaseSettings):
         str, Field(min_length=1, description="the header that names a session, for policy session")
     ] = "x-session-id"
 
+    expected_pools: Annotated[
+        Pairs[str],
+        Field(
+            description="pools that may have no replicas, each with its model: requests wait for"
+            " one to come; beside those that the operator names in Redis"
+        ),
+    ] = {}
+
     max_body_bytes: Annotated[
         int, Field(ge=1, description="longest request body; longer ones get 413")
     ] = 64 * 1024 * 1024
@@ -93,6 +101,47 @@ class RouterSettings(BaseSettings):
         int, Field(ge=1024, description="request line and headers; longer ones get 431")
     ] = 64 * 1024
 
+    max_replica_requests: Annotated[
+        int, Field(ge=1, description="at one replica, from all routers; more wait in the queue")
+    ] = 256
+    queue_requests: Annotated[
+        int, Field(ge=0, description="waiting for one pool in this router; more get 429")
+    ] = 1024
+    queue_bytes: Annotated[
+        int, Field(ge=0, description="bodies of requests waiting for one pool; more get 429")
+    ] = 256 * 1024 * 1024
+    queue_timeout: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="longest wait in the queue, in seconds; a request may ask for less by the"
+            " header x-request-timeout",
+        ),
+    ] = 120.0
+    allow_priority_header: Annotated[
+        bool, Field(description="the header x-priority goes before the body's priority")
+    ] = False
+    retry_share: Annotated[
+        float,
+        Field(ge=0, le=1, description="of requests that may be tried again at another replica"),
+    ] = 0.2
+
+    health_interval: Annotated[
+        float, Field(ge=0, description="between two checks of a replica, in seconds; 0: none")
+    ] = 5.0
+    health_timeout: Annotated[
+        float, Field(gt=0, description="for a replica to answer a check, in seconds")
+    ] = 3.0
+    health_path: Annotated[
+        str, Field(pattern=r"^/\S*$", description="asked by checks; 500 and above is unhealthy")
+    ] = "/healthz"
+    unhealthy_after: Annotated[
+        int, Field(ge=1, description="failed checks in a row until a replica is left out")
+    ] = 3
+    healthy_after: Annotated[
+        int, Field(ge=1, description="passed checks in a row until it is placed on again")
+    ] = 2
+
     placement_timeout: Annotated[
         float,
         Field(gt=0, description="for a placement in Redis before doing without it, in seconds"),
@@ -131,6 +180,10 @@ class RouterSettings(BaseSettings):
     metrics_need_key: Annotated[
         bool, Field(description="/metrics wants an admin's API key, where there are keys")
     ] = False
+
+    hot_prefix_bytes: Annotated[
+        int, Field(ge=0, description="memory for the hottest prompts; 0: replicas are not warmed")
+    ] = 64 * 1024 * 1024
 
     drain_seconds: Annotated[
         float, Field(ge=0, description="time for running requests after SIGTERM, in seconds")

@@ -64,3 +64,22 @@ def test_restarted_replica_does_not_inherit_trust() -> None:
     fleet = advance(Fleet(), {"p": [replica("a")]}, 0.0)
     stale = replica("a", age_ms=30_000, incarnation="2")
     assert trusted(advance(fleet, {"p": [stale]}, 0.1)) == []
+
+
+def test_an_expected_pool_is_known_while_it_has_no_replicas() -> None:
+    fleet = advance(Fleet(), {}, 0.0, {"p": ("m", "adapter")})
+    assert set(fleet.models) == {"m", "adapter"}
+    (asleep,) = fleet.models["m"]
+    assert (asleep.pool, asleep.trusted, asleep.is_coming) == ("p", (), True)
+    assert fleet.serving("m", "/v1/completions") == (asleep,)
+    assert not fleet.ready
+    fleet = advance(fleet, {"p": [replica("a")]}, 0.0, {"p": ("m", "adapter")})
+    (awake,) = fleet.models["m"]
+    assert (len(awake.trusted), awake.expected) == (1, True)
+    assert not advance(fleet, {}, GRACE_S + 0.1).models
+
+
+def test_a_pool_is_coming_while_a_replica_starts_and_not_while_the_last_drains() -> None:
+    for state, coming in ((ReplicaState.STARTING, True), (ReplicaState.DRAINING, False)):
+        (target,) = advance(Fleet(), {"p": [replica("a", state=state)]}, 0.0).models["m"]
+        assert target.is_coming is coming

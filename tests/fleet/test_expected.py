@@ -1,0 +1,31 @@
+"""Expected pools: known while nobody serves them, until they are taken back."""
+
+import pytest
+
+from pando_fleet.client import FleetError, connect
+from pando_fleet.expected import ExpectedPools
+from pando_fleet.keys import EXPECTED
+
+
+async def test_a_pool_is_expected_until_it_is_removed(redis_url: str) -> None:
+    redis = connect(redis_url)
+    pools = ExpectedPools(redis)
+    assert await pools.read() == {}
+    await pools.put("b", ["m", "m-adapter"])
+    await pools.put("a", ["n"])
+    assert await pools.read() == {"a": ("n",), "b": ("m", "m-adapter")}
+    await pools.remove("b")
+    assert await pools.read() == {"a": ("n",)}
+    await redis.aclose()
+
+
+async def test_an_entry_of_another_version_hides_no_other(redis_url: str) -> None:
+    redis = connect(redis_url)
+    pools = ExpectedPools(redis)
+    await pools.put("a", ["n"])
+    await redis.hset(EXPECTED, "b", "[]")
+    assert await pools.read() == {"a": ("n",)}
+    for models in ([], [""]):
+        with pytest.raises(FleetError):
+            await pools.put("c", models)
+    await redis.aclose()
