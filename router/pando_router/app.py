@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from pando_fleet.client import connect
+from pando_fleet.rate_limits import RateLimits
 from pando_fleet.registry import Registry
 from pando_router.breaker import Breaker
 from pando_router.control import create_control
@@ -27,6 +28,10 @@ from pando_router.policies.loads import Loads
 from pando_router.proxy import Proxy
 from pando_router.requests import PARSERS
 from pando_router.settings import RouterSettings
+from pando_router.tenants.guard import Guard
+from pando_router.tenants.limiter import Limiter
+from pando_router.tenants.settlements import Settlements
+from pando_router.tenants.tenants import Tenants
 
 SETTLE_S = 1.0  # for lease writes still under way at the end
 
@@ -65,25 +70,46 @@ async def running_router(
     policies = Policies(settings, loads, random.Random())
     dispatcher = Dispatcher(redis, view, policies, loads, breaker, metrics, settings)
     flights = Flights(in_flight, breaker, leases, metrics)
-    upstream = Upstream(settings.max_replica_connections, timeouts(settings), sweep_s=sweep_s)
+    upstream = Upstream(
+        settings.max_replica_connections, timeouts(settings), sweep_s=sweep_s
+    )
+    rates = RateLimits(redis)
+    settlements = Settlements(rates, metrics.tenants)
+    limiter = Limiter(rates, settlements, metrics.tenants, settings.placement_timeout)
+    tenants = Tenants(settings.api_keys, metrics.tenants)
     metrics.redis_up.set_function(lambda: view.redis_up)
     metrics.requests_in_flight.set_function(lambda: lifecycle.requests)
 
     await view.refresh()
     refreshing = asyncio.create_task(view.run(breaker.keep_only))
+    watching = asyncio.create_task(tenants.watch())
     try:
         yield Router(
-            Proxy(settings, view, dispatcher, flights, upstream, metrics, lifecycle),
+            Proxy(
+                settings,
+                view,
+                dispatcher,
+                flights,
+                upstream,
+                metrics,
+                lifecycle,
+                tenants,
+                limiter,
+            ),
             AsgiHandler(
-                create_control(
-                    settings,
-                    view,
-                    dispatcher,
-                    breaker,
-                    in_flight,
-                    lifecycle,
-                    metrics,
-                    alive=lambda: not refreshing.done(),
+                Guard(
+                    create_control(
+                        settings,
+                        view,
+                        dispatcher,
+                        breaker,
+                        in_flight,
+                        lifecycle,
+                        metrics,
+                        alive=lambda: not refreshing.done(),
+                    ),
+                    tenants,
+                    () if settings.metrics_need_key else ("/metrics",),
                 ),
                 settings.max_body_bytes,
             ),
@@ -91,8 +117,10 @@ async def running_router(
         )
     finally:
         refreshing.cancel()
-        await asyncio.wait([refreshing])
+        watching.cancel()
+        await asyncio.wait([refreshing, watching])
         await leases.settle(SETTLE_S)
+        await settlements.settle(SETTLE_S)
         await upstream.close()
         await redis.aclose()
 

@@ -22,6 +22,7 @@ from pando_router.models import Card, Models
 from pando_router.requests import PARSERS, parse
 from pando_router.route import resolve
 from pando_router.settings import RouterSettings
+from pando_router.tenants.guard import tenant_of
 
 
 def create_control(
@@ -38,8 +39,8 @@ def create_control(
     app = FastAPI(title="Pando router", openapi_url=None)
     started = int(time())
 
-    def names() -> Models:
-        return Models(view.fleet, settings.aliases)
+    def names(request: Request) -> Models:
+        return Models(view.fleet, settings.aliases, tenant_of(request.scope))
 
     @app.get("/healthz")
     async def healthz() -> JSONResponse:
@@ -73,21 +74,21 @@ def create_control(
         if path not in PARSERS:
             raise ApiError(400, f"path is one of {', '.join(PARSERS)}", param="path")
         body = await request.body()
-        prompt = resolve(parse(path, body), names(), path)
+        prompt = resolve(parse(path, body), names(request), path, tenant=tenant_of(request.scope))
         try:
             return await explain(dispatcher, prompt, settings.policy, view.redis_up)
         except FleetError as error:
             raise unavailable(str(error), "redis_away") from error
 
     @app.get("/v1/models")
-    async def models() -> dict[str, Any]:
-        served = names()
+    async def models(request: Request) -> dict[str, Any]:
+        served = names(request)
         cards = [_model(served.card(name), started) for name in served.names()]
         return {"object": "list", "data": cards}
 
     @app.get("/v1/models/{name:path}")
-    async def model(name: str) -> dict[str, Any]:
-        return _model(names().card(name), started)
+    async def model(request: Request, name: str) -> dict[str, Any]:
+        return _model(names(request).card(name), started)
 
     @app.exception_handler(ApiError)
     async def api_error(_: Request, error: ApiError) -> JSONResponse:

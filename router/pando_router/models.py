@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pando_router.errors import ApiError, bad_request, unavailable
 from pando_router.fleet_view import Fleet, Target
+from pando_router.tenants.tenant import OPEN, Tenant
 
 SHOWN = 50  # names in an error at most
 SHOWN_LETTERS = 200  # of a name that a client made up
@@ -33,9 +34,12 @@ class Card:
 
 
 class Models:
-    def __init__(self, fleet: Fleet, aliases: Mapping[str, str]) -> None:
+    """What a tenant may not use does not exist for them."""
+
+    def __init__(self, fleet: Fleet, aliases: Mapping[str, str], tenant: Tenant = OPEN) -> None:
         self._fleet = fleet
         self._aliases = aliases
+        self._tenant = tenant
 
     def find(self, name: str | None, path: str) -> Served:
         """Who can answer a request for `name` at `path`; None is the only model that there is.
@@ -50,6 +54,8 @@ class Models:
             if len(fleet.models) > 1:
                 raise bad_request(f"name a model; there are {', '.join(self.names())}", "model")
             (name,) = fleet.models
+        if not self._tenant.may_use(name):
+            raise self._unknown(name, name)
         real = self._aliases.get(name, name)
         targets = fleet.serving(real, path)
         if targets is None:
@@ -62,11 +68,14 @@ class Models:
         """All that a client may ask for now."""
         fleet = self._fleet
         known = fleet.models.keys() | fleet.adapters.keys()
-        return sorted(known | {alias for alias, real in self._aliases.items() if real in known})
+        names = known | {alias for alias, real in self._aliases.items() if real in known}
+        return sorted(filter(self._tenant.may_use, names))
 
     def card(self, name: str) -> Card:
         """Raises ApiError 404 for an unknown name."""
         real = self._aliases.get(name, name)
+        if not self._tenant.may_use(name):
+            raise self._unknown(name, name)
         targets = self._fleet.targets(real)
         if targets is None:
             raise self._unknown(name, real)
@@ -76,7 +85,7 @@ class Models:
 
     def _unknown(self, name: str, real: str) -> ApiError:
         names = self.names()
-        exist = ", ".join(map(repr, names[:SHOWN]))
+        exist = ", ".join(map(repr, names[:SHOWN])) or "none that you may use"
         if len(names) > SHOWN:
             exist += f" and {len(names) - SHOWN} more"
         what = f"model {name[:SHOWN_LETTERS]!r}"

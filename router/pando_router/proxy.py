@@ -30,6 +30,10 @@ from pando_router.requests import parse
 from pando_router.route import Prompt, Route, resolve
 from pando_router.settings import RouterSettings
 from pando_router.steering import Steerer
+from pando_router.tenants.forwarding import Forwarding
+from pando_router.tenants.limiter import Limiter, Ticket
+from pando_router.tenants.tenant import OPEN, Tenant
+from pando_router.tenants.tenants import Tenants
 
 CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; only in logs and metrics
 
@@ -48,6 +52,8 @@ class Exchange:
     tries: int = 0
     ttfb_s: float | None = None
     cached_tokens: int | None = None
+    tenant: Tenant = OPEN
+    ticket: Ticket | None = None  # of the tenant's rate limits
 
     @property
     def elapsed_s(self) -> float:
@@ -66,6 +72,8 @@ class Proxy:
         upstream: Upstream,
         metrics: Metrics,
         lifecycle: Lifecycle,
+        tenants: Tenants,
+        limiter: Limiter,
     ) -> None:
         self._settings = settings
         self._steer = Steerer(settings)
@@ -75,19 +83,26 @@ class Proxy:
         self._upstream = upstream
         self._metrics = metrics
         self._lifecycle = lifecycle
+        self._tenants = tenants
+        self._limiter = limiter
+        self._forwarding = Forwarding.of(settings)
 
     async def __call__(self, incoming: Incoming) -> None:
         headers = incoming.headers
         exchange = Exchange(incoming, request_id_of(headers))
         try:
             self._admit(incoming.method)
+            exchange.tenant = tenant = self._tenants.of(headers)
             with self._lifecycle.serving():
                 body = await incoming.body(self._settings.max_body_bytes)
                 steering = self._steer(headers, body)
-                models = Models(self._view.fleet, self._settings.aliases)
-                prompt = resolve(parse(incoming.path, body), models, incoming.path, steering)
+                models = Models(self._view.fleet, self._settings.aliases, tenant)
+                request = parse(incoming.path, body)
+                prompt = resolve(request, models, incoming.path, steering, tenant)
                 if prompt.rename is not None:
                     body = with_model(body, prompt.rename)
+                if tenant is not OPEN:
+                    exchange.ticket = await self._take(prompt)
                 await self._serve(exchange, prompt, body)
         except ApiError as error:
             exchange.status = error.status
@@ -105,6 +120,17 @@ class Proxy:
             raise unavailable("this router is shutting down", "draining")
         if self._lifecycle.requests >= self._settings.max_requests:
             raise unavailable("this router has all the requests it can take", "overloaded")
+
+    async def _take(self, prompt: Prompt) -> Ticket:
+        """Raises ApiError 429 where the tenant has no requests or tokens left."""
+        prompt_tokens = output_tokens = 0
+        if (request := prompt.request).computes:
+            prompt_tokens = request.prompt_tokens(prompt.targets[0].bytes_per_token)
+            expected = request.output_tokens(self._settings.expected_output_tokens)
+            output_tokens = expected * request.n
+        return await self._limiter.admit(
+            prompt.tenant, prompt_tokens, output_tokens, redis_up=self._view.redis_up
+        )
 
     async def _serve(self, exchange: Exchange, prompt: Prompt, body: bytes) -> None:
         """Tries replicas until one answers. Raises ApiError where none does."""
@@ -139,6 +165,7 @@ class Proxy:
     async def _ask(self, exchange: Exchange, route: Route, body: bytes) -> Answer:
         incoming = exchange.incoming
         headers = forwarded(incoming.headers, exchange.request_id)
+        headers = self._forwarding(headers, exchange.tenant)
         try:
             return await self._upstream.post(route.url, incoming.target, headers, body)
         except ReplicaSilentError as error:
@@ -168,10 +195,14 @@ class Proxy:
             (b"x-pando-replica", route.replica.encode()),
             (b"x-pando-matched-tokens", b"%d" % route.matched_tokens),
         )
+        if ticket := exchange.ticket:
+            headers = ticket.answered(answer.status, headers)
         incoming = exchange.incoming
         incoming.start(answer.status, headers)
         chunk = answer.first_chunk
         while not answer.complete:
+            if ticket:
+                ticket.add(chunk)
             await incoming.write(chunk)
             try:
                 chunk = await answer.read()
@@ -185,6 +216,8 @@ class Proxy:
                 # Anything else is left unfinished: the server cuts the connection, so that the
                 # client cannot take a part for the whole.
                 return
+        if ticket:
+            ticket.add(chunk)
         incoming.end(chunk)
 
     def _log_failure(self, exchange: Exchange, route: Route, error: Exception) -> None:
@@ -201,6 +234,8 @@ class Proxy:
 
     def _finish(self, exchange: Exchange) -> None:
         self._metrics.requests.labels(exchange.incoming.path, str(exchange.status)).inc()
+        if exchange.ticket:
+            exchange.ticket.close()
         route = exchange.route
         duration_s = exchange.elapsed_s
         if route is not None:
@@ -212,6 +247,7 @@ class Proxy:
                     "request_id": exchange.request_id,
                     "path": exchange.incoming.path,
                     "status": exchange.status,
+                    "tenant": exchange.tenant.name,
                     "pool": route and route.pool,
                     "replica": route and route.replica,
                     "matched_tokens": route and route.matched_tokens,

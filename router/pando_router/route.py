@@ -8,6 +8,7 @@ from pando_router.fleet_view import Target
 from pando_router.models import Models
 from pando_router.requests import Request
 from pando_router.steering import UNSTEERED, Steering
+from pando_router.tenants.tenant import OPEN, Tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class Prompt:
     keys: bytes  # packed chunk keys
     steering: Steering = UNSTEERED
     rename: str | None = None  # what the forwarded body calls the model, where not as it came
+    tenant: Tenant = OPEN
 
     @property
     def affinity(self) -> bytes:
@@ -53,10 +55,16 @@ class Route:
         return self.lease.placement.chosen.matched_tokens if self.lease else 0
 
 
-def resolve(request: Request, models: Models, path: str, steering: Steering = UNSTEERED) -> Prompt:
+def resolve(
+    request: Request,
+    models: Models,
+    path: str,
+    steering: Steering = UNSTEERED,
+    tenant: Tenant = OPEN,
+) -> Prompt:
     """Finds who can answer. Raises ApiError: 404 for an unknown model, or one without `path`; 400
     where none is named but there are several; 503 where nobody is there yet."""
     served = models.find(request.model, path)
     first = served.targets[0]
-    keys = request.keys(first.model, first.adapter)
-    return Prompt(request, served.targets, keys, steering, served.rename)
+    keys = request.keys(first.model, first.adapter, tenant.salt)
+    return Prompt(request, served.targets, keys, steering, served.rename, tenant)

@@ -229,12 +229,13 @@ class Answer:
 
 
 class RouterClient:
-    """A router on a real socket and a client of it."""
+    """A router on a real socket and a client of it, who has a key where `key` is one."""
 
-    def __init__(self, port: int, session: aiohttp.ClientSession) -> None:
+    def __init__(self, port: int, session: aiohttp.ClientSession, key: str = "") -> None:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.session = session
+        self._key = {"authorization": f"Bearer {key}"} if key else {}
 
     async def post(self, path: str, body: Any, **headers: str) -> Answer:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -244,7 +245,10 @@ class RouterClient:
         return await self.request("GET", path)
 
     async def request(self, method: str, path: str, **options: Any) -> Answer:
-        async with self.session.request(method, self.url + path, **options) as response:
+        given = self._key | options.pop("headers", {})
+        async with self.session.request(
+            method, self.url + path, headers=given, **options
+        ) as response:
             headers = {name.lower(): value for name, value in response.headers.items()}
             return Answer(response.status, headers, await response.read())
 
@@ -267,7 +271,7 @@ class RouterClient:
 
 
 @asynccontextmanager
-async def serving(redis_url: str, **settings: Any) -> AsyncIterator[RouterClient]:
+async def serving(redis_url: str, *, key: str = "", **settings: Any) -> AsyncIterator[RouterClient]:
     """A router in this event loop, listening on a free port; patient with Redis where the machine
     is busy, unless told otherwise."""
     patient: dict[str, Any] = {"placement_timeout": 5.0}
@@ -279,7 +283,7 @@ async def serving(redis_url: str, **settings: Any) -> AsyncIterator[RouterClient
             async with aiohttp.ClientSession(
                 auto_decompress=False, timeout=aiohttp.ClientTimeout(total=PATIENCE_S)
             ) as session:
-                yield RouterClient(port, session)
+                yield RouterClient(port, session, key)
         finally:
             await server.close(1.0)
 

@@ -1,6 +1,7 @@
 """What a worker gets of a request's headers: never a tenant's key, and its name space where it has
 one of its own."""
 
+from pando_router.settings import RouterSettings
 from pando_router.tenants.tenant import Tenant
 
 Headers = list[tuple[bytes, bytes]]
@@ -13,6 +14,14 @@ _SALT = frozenset((SALT_HEADER,))
 
 class Forwarding:
     """Where the router checks keys, they end here. Otherwise they are the worker's to check."""
+
+    @classmethod
+    def of(cls, settings: RouterSettings) -> "Forwarding":
+        key = settings.upstream_api_key
+        return cls(
+            checks_keys=settings.api_keys is not None,
+            upstream_key=key.get_secret_value() if key else None,
+        )
 
     def __init__(self, *, checks_keys: bool, upstream_key: str | None) -> None:
         """

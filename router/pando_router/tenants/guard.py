@@ -1,6 +1,7 @@
 """The door of everything but the data path: what shows others' traffic wants an admin's key."""
 
-from collections.abc import Collection
+from collections.abc import Collection, MutableMapping
+from typing import Any
 
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -13,6 +14,12 @@ SCOPE_KEY = "pando.tenant"
 
 _OPEN = frozenset(("/healthz", "/readyz"))
 _MODELS = "/v1/models"  # every tenant sees its own
+
+
+def tenant_of(scope: MutableMapping[str, Any]) -> Tenant:
+    """Whom a request is from that a `Guard` has let through."""
+    tenant: Tenant = scope[SCOPE_KEY]
+    return tenant
 
 
 class Guard:

@@ -10,27 +10,27 @@ from pando_fleet.rate_limits import Limits, RateLimits, Taken
 from pando_router.errors import ApiError
 from pando_router.tenants.rate_headers import rate_headers
 from pando_router.tenants.settlements import Settlements
-from pando_router.tenants.tenant import OPEN, Tenant
+from pando_router.tenants.tenant import Tenant
 from pando_router.tenants.tenant_metrics import TenantMetrics
 from pando_router.tenants.usage import Tail
 
 Headers = list[tuple[bytes, bytes]]
 
-NO_HEADERS: Headers = []
+PROMPT_HEADER = b"x-pando-prompt-tokens"
 
 
 class Ticket:
-    """One request's stay: `headers` go into its answer, `answered`, `add` and `close` follow it."""
+    """One request from its admission to its end: `answered`, `add` and `close` follow it."""
 
     __slots__ = (
         "_answered",
+        "_headers",
         "_metrics",
         "_prompt",
         "_reserved",
         "_settlements",
         "_tail",
         "_tenant",
-        "headers",
     )
 
     def __init__(
@@ -49,13 +49,19 @@ class Ticket:
         self._settlements = settlements
         self._answered = False
         self._tail = Tail()
-        self.headers = headers
+        self._headers = headers
 
-    def answered(self, prompt_tokens: int | None) -> None:
-        """An answer begins that is no error; `prompt_tokens` where a header says them."""
-        self._answered = True
-        if prompt_tokens is not None:
-            self._prompt = prompt_tokens
+    def answered(self, status: int, headers: Headers) -> Headers:
+        """A replica's answer begins; returns its headers with the tenant's rate limits."""
+        if status < 400:
+            self._answered = True
+            for name, value in headers:
+                if name == PROMPT_HEADER and value.isdigit():
+                    self._prompt = int(value)
+        if not self._headers:
+            return headers
+        others = [header for header in headers if not header[0].startswith(b"x-ratelimit-")]
+        return others + self._headers
 
     def add(self, chunk: bytes) -> None:
         """Bytes of that answer's body."""
@@ -90,12 +96,11 @@ class Limiter:
 
     async def admit(
         self, tenant: Tenant, prompt_tokens: int, output_tokens: int, *, redis_up: bool
-    ) -> Ticket | None:
-        """None for everybody's requests where no keys are configured. Raises ApiError 429."""
-        if tenant is OPEN:
-            return None
+    ) -> Ticket:
+        """Raises ApiError 429 where the tenant has not so many left."""
         self._metrics.of(tenant.name).requests.inc()
-        headers, reserved = NO_HEADERS, None
+        headers: Headers = []
+        reserved = None
         if limits := tenant.limits:
             tokens = prompt_tokens + output_tokens
             taken = await self._take(tenant, tokens, redis_up=redis_up)
