@@ -2,33 +2,25 @@
 
 What a connection holds is bounded: the head of one request, MAX_AHEAD_BYTES of what came too early,
 one body up to the bound that its reader gave, and the transport's high-water mark of an answer.
-Framing is llhttp's to judge, in its strict mode, and what it lets pass but two servers could read
-differently is refused here: what this end takes for the end of a request must be every other's.
 """
 
 import asyncio
 import logging
-from collections import deque
 from enum import Enum, auto
 from typing import TYPE_CHECKING, cast
 
-import httptools
-
-from pando_router.errors import ApiError, ClientDisconnectedError, bad_request, error_answer
-from pando_router.http.headers import Headers, head, status_line
+from pando_router.errors import ApiError, ClientDisconnectedError, error_answer
+from pando_router.http.headers import head, status_line
 from pando_router.http.incoming import Incoming
-from pando_router.http.limits import LINGER_S, MAX_AHEAD_BYTES, MAX_AHEAD_REQUESTS, MAX_HEADERS
+from pando_router.http.limits import LINGER_S, MAX_AHEAD_BYTES
+from pando_router.http.request_reader import RequestReader
 from pando_router.http.sweeper import NEVER
 from pando_router.http.until_gone import UntilGone
 
 if TYPE_CHECKING:
     from pando_router.http.server import Server
 
-_FRAMING = frozenset((b"content-length", b"transfer-encoding"))
-_SPECIAL = _FRAMING | {b"host", b"expect", b"content-encoding"}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# Bytes of a chunked body on the wire for each byte in it, beyond which it is no honest body.
-_MAX_CHUNK_OVERHEAD = 16
 
 logger = logging.getLogger("pando.router")
 
@@ -47,24 +39,16 @@ class Phase(Enum):
 class Connection(asyncio.Protocol):
     __slots__ = (
         "_ahead_bytes",
-        "_arriving",
-        "_body_wire_bytes",
         "_current",
         "_deaf",
-        "_failure",
-        "_head_bytes",
-        "_headers",
-        "_last_taken",
         "_left",
-        "_parser",
         "_phase",
-        "_queue",
+        "_reader",
         "_reading",
         "_server",
         "_task",
         "_transport",
         "_unsent_bytes",
-        "_url",
         "_writable",
         "deadline",
         "gone",
@@ -81,20 +65,10 @@ class Connection(asyncio.Protocol):
         self.watcher: UntilGone | None = None
         self.deadline = NEVER
         self._phase = Phase.HEAD
-        self._parser = httptools.HttpRequestParser(self)
-        # The request whose head is being read.
-        self._url = b""
-        self._headers: Headers = []
-        self._head_bytes = 0
-        # The request whose body is being read, the one being served (mostly the same), the others.
-        self._arriving: Incoming | None = None
-        self._body_wire_bytes = 0
-        self._current: Incoming | None = None
+        self._reader = RequestReader(self, server.limits.max_header_bytes)
+        self._current: Incoming | None = None  # the request being served
         self._task: asyncio.Task[None] | None = None
-        self._queue: deque[Incoming] = deque()
-        self._ahead_bytes = 0
-        self._last_taken = False  # no request is read after those in the queue
-        self._failure: ApiError | None = None  # to be said after the answers that are due
+        self._ahead_bytes = 0  # that came since its last one
         self._deaf = False  # what comes is thrown away
         self._reading = True
         self.write_paused = False
@@ -110,18 +84,14 @@ class Connection(asyncio.Protocol):
         self._wait(Phase.HEAD, self._server.limits.header_timeout)
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf or (self._last_taken and self._arriving is None):
+        reader = self._reader
+        if self._deaf or reader.is_done:
             return
-        self._count(len(data))
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._go_on_without_upgrade(data, upgrade)
-        except httptools.HttpParserError as error:
-            self._refuse(bad_request(f"the request is not HTTP/1.1: {error}"))
-        self._bound_overhead()
+        reader.feed(data)
         if self._current is None:
             self._serve_next()
+        elif reader.arriving is not self._current:
+            self._ahead_bytes += len(data)
         self._bound_what_is_ahead()
 
     def eof_received(self) -> None:
@@ -148,126 +118,7 @@ class Connection(asyncio.Protocol):
         if self._current is None and not self._deaf:
             self._serve_next()
 
-    # -- httptools' callbacks ------------------------------------------------------------------
-    # They raise nothing: the parser could not go on after that.
-
-    def on_url(self, url: bytes) -> None:
-        if self._arriving is None:
-            self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        # Trailers are left out: nothing in them matters once the body was read.
-        if self._arriving is None and len(self._headers) <= MAX_HEADERS:
-            self._headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        if self._last_taken or self._arriving is not None:
-            return
-        try:
-            incoming = self._incoming()
-        except ApiError as error:
-            self._refuse(error)
-            return
-        self._url, self._headers = b"", []
-        self._head_bytes = self._body_wire_bytes = 0
-        self._arriving = incoming
-        self._queue.append(incoming)
-        if len(self._queue) == MAX_AHEAD_REQUESTS:
-            incoming.keep_alive = False
-        self._last_taken = not incoming.keep_alive
-
-    def on_body(self, chunk: bytes) -> None:
-        if self._arriving is not None:
-            self._arriving.feed(chunk)
-
-    def on_message_complete(self) -> None:
-        if self._arriving is not None:
-            self._arriving.body_ended()
-            self._arriving = None
-
     # -- reading -------------------------------------------------------------------------------
-
-    def _incoming(self) -> Incoming:
-        """The request whose head has just been read. Raises ApiError."""
-        headers = self._headers
-        self._bound_head(headers)
-        length: int | None = None
-        content_encoding: bytes | None = None
-        codings = hosts = 0
-        expects_continue = False
-        for name, value in headers:
-            if name in _SPECIAL:
-                if name == b"host":
-                    hosts += 1
-                elif name == b"content-length":
-                    length = int(value)  # one at most, and of digits: llhttp sees to that
-                elif name == b"transfer-encoding":
-                    codings += 1
-                    if value.lower() != b"chunked":
-                        raise ApiError(501, "the only transfer coding understood is 'chunked'")
-                elif name == b"content-encoding":
-                    content_encoding = value
-                else:
-                    expects_continue = value.lower() == b"100-continue"
-        parser = self._parser
-        version = parser.get_http_version()
-        http_1_1 = version == "1.1"
-        if not http_1_1 and version != "1.0":
-            raise ApiError(505, "HTTP/1.1 and HTTP/1.0 are spoken here")
-        if codings and (length is not None or codings > 1 or not http_1_1):
-            raise bad_request("the headers leave open how long the request is")
-        if hosts != 1 and (http_1_1 or hosts):
-            raise bad_request("give exactly one host header")
-        method = parser.get_method().decode()
-        if method == "CONNECT":
-            raise ApiError(501, "CONNECT is not supported")
-        return Incoming(
-            self,
-            method,
-            self._url,
-            headers,
-            http_1_1=http_1_1,
-            keep_alive=parser.should_keep_alive(),
-            content_length=length,
-            content_encoding=content_encoding,
-            expects_continue=expects_continue and http_1_1,
-        )
-
-    def _go_on_without_upgrade(self, data: bytes, upgrade: httptools.HttpParserUpgrade) -> None:
-        """Ignores the offer of another protocol, as a server may (RFC 9110, 7.8).
-
-        llhttp takes such a request to have no body, but Java's HTTP client offers h2c with every
-        POST. So another parser reads the same framing without the offer, and then the body.
-        """
-        while self._queue and not self._last_taken:
-            self._arriving = incoming = self._queue[-1]
-            incoming.body_complete = False
-            framing = [header for header in incoming.headers if header[0] in _FRAMING]
-            data = head(b"POST / HTTP/1.1\r\n", framing) + data[upgrade.args[0] :]
-            self._parser = httptools.HttpRequestParser(self)
-            try:
-                self._parser.feed_data(data)
-            except httptools.HttpParserUpgrade as another:
-                upgrade = another
-            except httptools.HttpParserError as error:
-                self._refuse(bad_request(f"the request is not HTTP/1.1: {error}"))
-            else:
-                return
-
-    def _refuse(self, error: ApiError) -> None:
-        """No further request is read; `error` is the answer to the one that came last."""
-        if self._arriving is not None:
-            self._arriving.fail_body(error)
-            self._arriving = None
-        elif self._last_taken:
-            return
-        self._last_taken = True
-        self._failure = error
-
-    @property
-    def failure(self) -> ApiError | None:
-        """Why the rest of what the client sends cannot be read."""
-        return self._failure
 
     def want_body(self, *, say_continue: bool) -> None:
         """The request being served waits for its body."""
@@ -276,49 +127,21 @@ class Connection(asyncio.Protocol):
         self._wait(Phase.BODY, self._server.limits.body_timeout)
         self._read(True)
 
+    @property
+    def failure(self) -> ApiError | None:
+        """Why the rest of what the client sends cannot be read."""
+        return self._reader.failure
+
     def body_came(self) -> None:
         if self._phase is Phase.BODY:
             self._wait(Phase.SERVING, NEVER)
 
-    # -- bounds --------------------------------------------------------------------------------
-
-    def _count(self, size: int) -> None:
-        if self._arriving is None:
-            self._head_bytes += size
-        else:
-            self._body_wire_bytes += size
-        if self._current is not None and self._arriving is not self._current:
-            self._ahead_bytes += size
-
-    def _bound_head(self, headers: Headers) -> None:
-        max_bytes = self._server.limits.max_header_bytes
-        if len(headers) > MAX_HEADERS:
-            raise ApiError(431, f"the request has more than {MAX_HEADERS} headers")
-        if self._head_bytes > max_bytes:  # with what came of the body in the same read
-            size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in headers)
-            if size > max_bytes:
-                raise self._head_too_long()
-
-    def _bound_overhead(self) -> None:
-        """Of what a request may have besides its body and is not kept."""
-        max_bytes = self._server.limits.max_header_bytes
-        if self._head_bytes > max_bytes:
-            self._refuse(self._head_too_long())
-        elif self._arriving is not None:
-            max_bytes += _MAX_CHUNK_OVERHEAD * self._arriving.body_bytes
-            if self._body_wire_bytes > max_bytes:
-                self._refuse(bad_request("the chunks of the body have too much around them"))
-
     def _bound_what_is_ahead(self) -> None:
-        body = self._arriving
+        body = self._reader.arriving
         if self._ahead_bytes > MAX_AHEAD_BYTES or (
             body is not None and not body.body_is_wanted and body.body_bytes > MAX_AHEAD_BYTES
         ):
             self._read(False)
-
-    def _head_too_long(self) -> ApiError:
-        max_bytes = self._server.limits.max_header_bytes
-        return ApiError(431, f"request line and headers are longer than {max_bytes} bytes")
 
     def _read(self, wanted: bool) -> None:
         if wanted == self._reading or self._transport.is_closing():
@@ -335,15 +158,16 @@ class Connection(asyncio.Protocol):
         """Once the last request is served, and its answer taken: what is to be done then."""
         if self.write_paused:
             return  # resume_writing comes back here
-        if self._queue:
-            self._current = self._queue.popleft()
+        reader = self._reader
+        if reader.requests:
+            self._current = reader.requests.popleft()
             self._wait(Phase.SERVING, NEVER)
             self._task = self.loop.create_task(self._serve(self._current))
-        elif self._failure is not None:
-            self._say(self._failure)
-        elif self._last_taken:
+        elif reader.failure is not None:
+            self._say(reader.failure)
+        elif reader.last_taken:
             self._close(linger=False)
-        elif self._head_bytes:
+        elif reader.head_bytes:
             if self._phase is not Phase.HEAD:
                 self._wait(Phase.HEAD, self._server.limits.header_timeout)
         else:
@@ -363,10 +187,10 @@ class Connection(asyncio.Protocol):
             self._served(incoming)
 
     async def _fail(self, incoming: Incoming, error: ApiError) -> None:
-        if incoming.started:
-            incoming.abort()
-        else:
+        if not incoming.started:
             await incoming.send(*error_answer(error))
+        elif not incoming.ended:
+            incoming.abort()
 
     def _served(self, incoming: Incoming) -> None:
         self._current = self._task = None
@@ -383,12 +207,7 @@ class Connection(asyncio.Protocol):
 
     def keeps_alive(self, incoming: Incoming) -> bool:
         """Whether another request may follow this one."""
-        return (
-            incoming.keep_alive
-            and incoming.body_complete
-            and self._failure is None
-            and not self._server.draining
-        )
+        return incoming.keep_alive and incoming.body_complete and not self._server.draining
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -426,7 +245,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def close_where_idle(self) -> None:
-        if self._phase is Phase.IDLE or (self._phase is Phase.HEAD and not self._head_bytes):
+        if self._phase is Phase.IDLE or (self._phase is Phase.HEAD and not self._reader.head_bytes):
             self._close(linger=False)
 
     def cancel(self) -> asyncio.Task[None] | None:
@@ -444,8 +263,8 @@ class Connection(asyncio.Protocol):
     def _leave(self) -> None:
         if self.gone:
             return
-        self.gone = self._last_taken = True
-        self._queue.clear()
+        self.gone = True
+        self._reader.stop()
         if self.watcher is not None:
             self.watcher.interrupt()
         if self._current is not None:
@@ -472,9 +291,11 @@ class Connection(asyncio.Protocol):
 
     def expire(self) -> None:
         limits = self._server.limits
-        if self._phase is Phase.HEAD and self._head_bytes:
+        if self._phase is Phase.HEAD and self._reader.head_bytes:
             seconds = f"{limits.header_timeout:g} s"
-            self._refuse(ApiError(408, f"the request's headers did not arrive within {seconds}"))
+            self._reader.refuse(
+                ApiError(408, f"the request's headers did not arrive within {seconds}")
+            )
             self._serve_next()
         elif self._phase is Phase.BODY and self._current is not None:
             seconds = f"{limits.body_timeout:g} s"

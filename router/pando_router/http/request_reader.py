@@ -1,0 +1,214 @@
+"""Bytes of one connection to requests, in their order.
+
+Framing is llhttp's to judge, in its strict mode, and what it lets pass but two servers could read
+differently is refused here: what this end takes for the end of a request must be every other's.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import httptools
+
+from pando_router.errors import ApiError, bad_request
+from pando_router.http.headers import Headers, head
+from pando_router.http.incoming import Incoming
+from pando_router.http.limits import MAX_AHEAD_REQUESTS, MAX_HEADERS
+
+if TYPE_CHECKING:
+    from pando_router.http.connection import Connection
+
+_FRAMING = frozenset((b"content-length", b"transfer-encoding"))
+_SPECIAL = _FRAMING | {b"host", b"expect", b"content-encoding"}
+# Bytes of a chunked body on the wire for each byte in it, beyond which it is no honest body.
+_MAX_CHUNK_OVERHEAD = 16
+
+
+class RequestReader:
+    """`feed` puts requests into `requests` when their heads are there; bodies follow into them."""
+
+    __slots__ = (
+        "_body_wire_bytes",
+        "_connection",
+        "_headers",
+        "_max_header_bytes",
+        "_parser",
+        "_url",
+        "arriving",
+        "failure",
+        "head_bytes",
+        "last_taken",
+        "requests",
+    )
+
+    def __init__(self, connection: "Connection", max_header_bytes: int) -> None:
+        self._connection = connection
+        self._max_header_bytes = max_header_bytes
+        self._parser = httptools.HttpRequestParser(self)
+        self.requests: deque[Incoming] = deque()  # not yet served
+        self.arriving: Incoming | None = None  # whose body is not complete
+        self.last_taken = False  # no request follows those that were taken
+        self.failure: ApiError | None = None  # why, to be said after the answers that are due
+        self.head_bytes = 0  # that have come of the next request
+        self._url = b""
+        self._headers: Headers = []
+        self._body_wire_bytes = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether what comes is of no interest any more."""
+        return self.last_taken and self.arriving is None
+
+    def feed(self, data: bytes) -> None:
+        if self.arriving is None:
+            self.head_bytes += len(data)
+        else:
+            self._body_wire_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._go_on_without_upgrade(data, upgrade)
+        except httptools.HttpParserError as error:
+            self._refuse_bytes(error)
+        if self.head_bytes > self._max_header_bytes:
+            self.refuse(self._head_too_long())
+        elif self.arriving is not None:
+            most = self._max_header_bytes + _MAX_CHUNK_OVERHEAD * self.arriving.body_bytes
+            if self._body_wire_bytes > most:
+                self.refuse(bad_request("the chunks of the body have too much around them"))
+
+    def refuse(self, error: ApiError) -> None:
+        """No further request is read; `error` is the answer to the one that is on its way."""
+        if self.arriving is not None:
+            self.arriving.fail_body(error)
+            self.arriving = None
+        elif self.last_taken:
+            return
+        self.last_taken = True
+        self.failure = error
+
+    def stop(self) -> None:
+        """Forgets what is not served yet."""
+        self.last_taken = True
+        self.requests.clear()
+
+    # -- httptools' callbacks ------------------------------------------------------------------
+    # They raise nothing: the parser could not go on after that.
+
+    def on_url(self, url: bytes) -> None:
+        if self.arriving is None:
+            self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers are left out: nothing in them matters once the body was read.
+        if self.arriving is None and len(self._headers) <= MAX_HEADERS:
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        if self.last_taken or self.arriving is not None:
+            return
+        try:
+            incoming = self._incoming()
+        except ApiError as error:
+            self.refuse(error)
+            return
+        self._url, self._headers = b"", []
+        self.head_bytes = self._body_wire_bytes = 0
+        self.arriving = incoming
+        self.requests.append(incoming)
+        if len(self.requests) == MAX_AHEAD_REQUESTS:
+            incoming.keep_alive = False
+        self.last_taken = not incoming.keep_alive
+
+    def on_body(self, chunk: bytes) -> None:
+        if self.arriving is not None:
+            self.arriving.feed(chunk)
+
+    def on_message_complete(self) -> None:
+        if self.arriving is not None:
+            self.arriving.body_ended()
+            self.arriving = None
+
+    # ------------------------------------------------------------------------------------------
+
+    def _incoming(self) -> Incoming:
+        """The request whose head has just been read. Raises ApiError."""
+        headers = self._headers
+        self._bound_head(headers)
+        length: int | None = None
+        content_encoding: bytes | None = None
+        codings = hosts = 0
+        expects_continue = False
+        for name, value in headers:
+            if name in _SPECIAL:
+                if name == b"host":
+                    hosts += 1
+                elif name == b"content-length":
+                    length = int(value)  # one at most, and of digits: llhttp sees to that
+                elif name == b"transfer-encoding":
+                    codings += 1
+                    if value.lower() != b"chunked":
+                        raise ApiError(501, "the only transfer coding understood is 'chunked'")
+                elif name == b"content-encoding":
+                    content_encoding = value
+                else:
+                    expects_continue = value.lower() == b"100-continue"
+        parser = self._parser
+        version = parser.get_http_version()
+        http_1_1 = version == "1.1"
+        if not http_1_1 and version != "1.0":
+            raise ApiError(505, "HTTP/1.1 and HTTP/1.0 are spoken here")
+        if codings and (length is not None or codings > 1 or not http_1_1):
+            raise bad_request("the headers leave open how long the request is")
+        if hosts != 1 and (http_1_1 or hosts):
+            raise bad_request("give exactly one host header")
+        method = parser.get_method().decode()
+        if method == "CONNECT":
+            raise ApiError(501, "CONNECT is not supported")
+        return Incoming(
+            self._connection,
+            method,
+            self._url,
+            headers,
+            http_1_1=http_1_1,
+            keep_alive=parser.should_keep_alive(),
+            content_length=length,
+            content_encoding=content_encoding,
+            expects_continue=expects_continue and http_1_1,
+        )
+
+    def _bound_head(self, headers: Headers) -> None:
+        if len(headers) > MAX_HEADERS:
+            raise ApiError(431, f"the request has more than {MAX_HEADERS} headers")
+        if self.head_bytes > self._max_header_bytes:  # with what came of the body in the same read
+            size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in headers)
+            if size > self._max_header_bytes:
+                raise self._head_too_long()
+
+    def _head_too_long(self) -> ApiError:
+        return ApiError(
+            431, f"request line and headers are longer than {self._max_header_bytes} bytes"
+        )
+
+    def _go_on_without_upgrade(self, data: bytes, upgrade: httptools.HttpParserUpgrade) -> None:
+        """Ignores the offer of another protocol, as a server may (RFC 9110, 7.8).
+
+        llhttp takes such a request to have no body, but Java's HTTP client offers h2c with every
+        POST. So another parser reads the same framing without the offer, and then the body.
+        """
+        while self.requests and not self.last_taken:
+            self.arriving = incoming = self.requests[-1]
+            incoming.body_complete = False
+            framing = [header for header in incoming.headers if header[0] in _FRAMING]
+            data = head(b"POST / HTTP/1.1\r\n", framing) + data[upgrade.args[0] :]
+            self._parser = httptools.HttpRequestParser(self)
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as another:
+                upgrade = another
+            except httptools.HttpParserError as error:
+                self._refuse_bytes(error)
+            else:
+                return
+
+    def _refuse_bytes(self, error: httptools.HttpParserError) -> None:
+        self.refuse(bad_request(f"the request is not HTTP/1.1: {error}"))
