@@ -24,8 +24,11 @@ REQUESTS: dict[str, Event] = {
 }
 
 
+DEFAULTS = RouterSettings()
+
+
 def migrations(**settings: Any) -> Migrations:
-    return Migrations(RouterSettings(**settings))
+    return Migrations(RouterSettings(**settings) if settings else DEFAULTS)
 
 
 def begin(engine: Engine, body: Event, **settings: Any) -> tuple[Stream, bytes]:
@@ -46,12 +49,17 @@ def broken(engine: Engine, body: Event, *cuts: int, step: int = 97, **settings: 
             out += stream.pass_on(said[start : start + step])
         if cut is None:
             break
-        request = stream.lost()
-        if request is None:
+        if not stream.lost():
             return out + stream.ending
-        whole = engine.answer(json.loads(request))
+        whole = engine.answer(json.loads(stream.ask()))
         stream.goes_on(engine.count)
     return out + stream.end()
+
+
+def rest(stream: Stream) -> bytes:
+    """The request for what is missing of a stream whose replica is lost."""
+    assert stream.lost()
+    return stream.ask()
 
 
 def events_of(out: bytes) -> list[Event]:
@@ -127,7 +135,7 @@ def test_a_bound_on_tokens_is_what_is_left_for_another_engine() -> None:
         engine = Engine(path, pando=False)
         stream, whole = begin(engine, body)
         stream.pass_on(whole[: whole.index(b"quoted")])
-        request = json.loads(stream.lost() or b"")
+        request = json.loads(rest(stream))
         assert request[name] == 9 - 3
 
 
@@ -138,9 +146,9 @@ def test_tokens_that_nobody_told_are_to_be_counted() -> None:
     assert stream is not None
     stream.pass_on(event({"id": "a", "choices": [{"index": 0, "text": "Hello"}]}))
     with pytest.raises(NeedsCountError) as needed:
-        stream.lost()
+        rest(stream)
     assert needed.value.text == "Hello"
-    request = json.loads(stream.lost(count_tokens=2) or b"")
+    request = json.loads(stream.ask(count_tokens=2))
     assert (request["prompt"], request["max_tokens"]) == ("PHello", 7)
 
 
@@ -164,10 +172,10 @@ def test_what_may_not_go_on_is_refused(
     got = stream.pass_on(whole[:600])
     assert got
     if reason is None:
-        assert stream.lost()
+        assert rest(stream)
         return
     with pytest.raises(RefusedError, match=reason):
-        stream.lost()
+        rest(stream)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +192,7 @@ def test_another_engine_is_not_asked_for_what_text_cannot_say(fields: Event, rea
     stream.body = json.dumps(REQUESTS[COMPLETION] | fields).encode()
     stream.pass_on(whole[:600])
     with pytest.raises(RefusedError, match=reason):
-        stream.lost()
+        rest(stream)
 
 
 def test_nothing_is_migrated_where_that_is_off() -> None:
@@ -199,7 +207,7 @@ def test_a_stream_is_migrated_only_so_often() -> None:
 def test_another_text_than_was_sent_is_never_appended() -> None:
     stream, whole = begin(Engine(COMPLETION), REQUESTS[COMPLETION])
     stream.pass_on(whole[:600])
-    request = json.loads(stream.lost() or b"")
+    request = json.loads(rest(stream))
     other = Engine(COMPLETION, pieces=["Hel", "LO"] + ["x"] * 7)
     whole = other.answer(request)
     stream.goes_on(other.count)
@@ -210,7 +218,7 @@ def test_another_text_than_was_sent_is_never_appended() -> None:
 def test_a_replica_that_does_not_resume_is_noticed() -> None:
     stream, whole = begin(Engine(COMPLETION), REQUESTS[COMPLETION])
     stream.pass_on(whole[:600])
-    assert stream.lost()
+    assert rest(stream)
     with pytest.raises(RefusedError, match="does not resume"):
         stream.goes_on(lambda name: None)
 
@@ -222,9 +230,7 @@ def test_a_worker_that_says_it_is_gone_is_lost_without_a_word_of_it_to_the_clien
     cut = whole.index(b"data: ", 700)
     out = stream.pass_on(whole[:cut] + error.replace(b'": {', b'":{'))
     assert stream.failed
-    request = stream.lost()
-    assert request
-    whole = engine.answer(json.loads(request))
+    whole = engine.answer(json.loads(rest(stream)))
     stream.goes_on(engine.count)
     check(CHAT, out + stream.pass_on(whole) + stream.end())
 

@@ -72,7 +72,6 @@ class _Continuation:
     expected: int  # tokens that the new replica must say it resumes
     token_ids: list[int] | None = None  # told by it, from the answer's beginning on
     rest: bytes = b""
-    asked: bytes = b""  # the request; empty where nothing is to be asked
 
 
 @dataclass(slots=True)
@@ -107,34 +106,36 @@ class Stream:
     def close(self) -> None:
         self.recording.close()
 
-    @property
-    def is_over(self) -> bool:
-        """All is out, whatever becomes of the replica."""
-        return self.sent.done
+    def lost(self) -> bool:
+        """Whether another replica is to be asked for the rest; else `ending` is all of it.
 
-    def lost(self, count_tokens: int | None = None) -> bytes | None:
-        """The request for the rest of the answer; None where `ending` is all that is missing.
+        Raises RefusedError where it cannot go on at all.
+        """
+        self.failed = False
+        if self._continuation is None:
+            if not self.recording.is_complete:
+                raise RefusedError("the stream was longer than what is kept of one")
+            self._read(self.recording.events())
+            self.recording.close()
+        else:
+            self._take_ids(self._continuation)
+        if self.sent.finished or self.sent.done:
+            return False
+        if self.migrations >= self.max_migrations:
+            raise RefusedError(f"it has been migrated {self.migrations} times")
+        return True
+
+    def ask(self, count_tokens: int | None = None) -> bytes:
+        """The request for the rest. May be made anew, for another replica.
 
         Raises RefusedError, and NeedsCountError: to be called again with the number of tokens of
         the error's text.
         """
-        self.failed = False
-        if self._continuation is None and not self.sent.identity:
-            if not self.recording.is_complete:
-                raise RefusedError("the stream was longer than what is kept of one")
-            self._read(self.recording.events())
-        elif self._continuation is not None:
-            self._take_ids(self._continuation)
-        if self.sent.finished or self.sent.done:
-            return None
-        body = bodies.decode(self.body)
-        if self.migrations >= self.max_migrations:
-            raise RefusedError(f"it has been migrated {self.migrations} times")
-        return msgspec.json.encode(self._ask(body, count_tokens))
+        return msgspec.json.encode(self._ask(bodies.decode(self.body), count_tokens))
 
     @property
     def ending(self) -> bytes:
-        """What is missing where `lost` asks nobody: nothing of the answer itself.
+        """What is missing where nobody is asked: nothing of the answer itself.
 
         The usage is left out where it is not known, as OpenAI's API has it for streams that break.
         """

@@ -1,0 +1,110 @@
+"""Migration as the proxy sees it: when a stream may go on, who is asked what, and what is told."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from pando_router.errors import ApiError
+from pando_router.http.answer import Answer
+from pando_router.metrics import Metrics
+from pando_router.migration.errors import MigrationError, RefusedError
+from pando_router.migration.stream import ASK_TOKENS, Migrations, NeedsCountError, Stream
+from pando_router.settings import RouterSettings
+
+Post = Callable[[bytes, bytes], Awaitable[Answer]]
+"""Sends a body to a path of the replica that is to go on."""
+
+logger = logging.getLogger("pando.router")
+
+
+class _Counted(msgspec.Struct):
+    """What /tokenize answers, of vLLM, SGLang and Pando."""
+
+    count: int
+
+
+class Migrator:
+    def __init__(self, settings: RouterSettings, metrics: Metrics) -> None:
+        self._migrations = Migrations(settings)
+        self._metrics = metrics
+
+    def asked(self, path: str, headers: list[tuple[bytes, bytes]]) -> None:
+        """Has a request's answer tell what a migration needs."""
+        if self._migrations.asks_tokens(path):
+            headers.append(ASK_TOKENS)
+
+    def stream(self, path: str, body: bytes, answer: Answer) -> Stream | None:
+        """For an answer that begins; None where it cannot be migrated."""
+        if (
+            answer.status != 200
+            or not answer.is_event_stream
+            or answer.header(b"content-length")  # what goes on elsewhere has another length
+        ):
+            return None
+        return self._migrations.stream(path, body, answer.count)
+
+    def lost(self, stream: Stream, request_id: str) -> bool:
+        """Whether to ask another replica. Raises RefusedError."""
+        try:
+            if stream.lost():
+                return True
+        except MigrationError as error:
+            self.failed(error, request_id)
+            raise
+        self._count("ended")
+        return False
+
+    async def request(self, stream: Stream, post: Post) -> bytes:
+        """The request for the rest. Raises RefusedError, and what `post` raises."""
+        try:
+            return stream.ask()
+        except NeedsCountError as needed:
+            return stream.ask(await _tokens(stream, needed.text, post))
+
+    def goes_on(self, stream: Stream, answer: Answer, request_id: str, replica: str) -> None:
+        """Another replica answers. Raises RefusedError where that is not what was asked for."""
+        if answer.status != 200 or not answer.is_event_stream:
+            raise RefusedError(f"the new replica answered {answer.status}, not with a stream")
+        stream.goes_on(answer.count)
+        self._count("migrated")
+        logger.info(
+            "stream migrated",
+            extra={
+                "request_id": request_id,
+                "replica": replica,
+                "migrations": stream.migrations,
+            },
+        )
+
+    def failed(self, error: MigrationError, request_id: str) -> None:
+        self._count(error.outcome)
+        extra = {"request_id": request_id, "error": str(error)}
+        logger.warning("stream not migrated", extra=extra)
+
+    def no_replica(self, error: ApiError, request_id: str) -> None:
+        """Nobody was there to go on."""
+        self._count("no_replica")
+        extra = {"request_id": request_id, "error": error.message}
+        logger.warning("stream not migrated", extra=extra)
+
+    def _count(self, outcome: str) -> None:
+        self._metrics.migrations.labels(outcome).inc()
+
+
+async def _tokens(stream: Stream, text: str, post: Post) -> int:
+    """How many tokens the text is to the replica that is to go on. Raises RefusedError."""
+    asked = msgspec.json.decode(stream.body, type=dict[str, object])
+    body = {"model": asked.get("model"), "prompt": text, "add_special_tokens": False}
+    answer = await post(b"/tokenize", msgspec.json.encode(body))
+    try:
+        parts = [answer.first_chunk]
+        while not answer.complete:
+            parts.append(await answer.read())
+        if answer.status == 200:
+            return msgspec.json.decode(b"".join(parts), type=_Counted).count
+    except msgspec.DecodeError:
+        pass
+    finally:
+        answer.close()
+    raise RefusedError("how many tokens its text is cannot be found out")
