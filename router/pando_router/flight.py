@@ -31,6 +31,12 @@ class Flights:
     def open(self, prompt: Prompt, route: Route) -> "Flight":
         return Flight(self, prompt, route)
 
+    def abandon(self, prompt: Prompt, route: Route) -> None:
+        """The route is not taken after all: its lease goes, and what placing it wrote down."""
+        flight = Flight(self, prompt, route)
+        flight.forget()
+        flight.release()
+
 
 class Flight:
     """`with flights.open(prompt, route) as flight:` around one try; at its end the lease goes."""
@@ -47,6 +53,9 @@ class Flight:
 
     def __exit__(self, *_: object) -> None:
         self._flights.in_flight.ended(self._route.incarnation)
+        self.release()
+
+    def release(self) -> None:
         if lease := self._route.lease:
             self._flights.leases.submit(partial(lease.placer.release, lease.placement))
 
@@ -65,11 +74,11 @@ class Flight:
     def refused(self) -> None:
         """The replica answers with an error: it is well, but has computed nothing."""
         self._flights.breaker.succeeded(self._route.incarnation)
-        self._forget()
+        self.forget()
 
     def failed_before_first_byte(self) -> None:
         self._failed("before_first_byte")
-        self._forget()
+        self.forget()
 
     def failed_mid_stream(self) -> None:
         self._failed("mid_stream")
@@ -78,7 +87,7 @@ class Flight:
         self._flights.breaker.failed(self._route.incarnation)
         self._flights.metrics.replica_failures.labels(self._route.pool, when).inc()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Placing touched the whole path; the replica still holds only what it held before."""
         self._cut(self._route.matched_chunks)
 
