@@ -19,26 +19,27 @@ from dataclasses import dataclass
 from itertools import count
 
 from pando_fleet.prefix import KEY_BYTES
+from pando_router.tenants.tenant import OPEN, Tenant
 
 HALF_LIFE_S = 600.0  # as long as a path stays in the shared tree without being touched
 NODE_BYTES = 640  # a node with its place in its parent and in the heap, as measured
-SOURCE_BYTES = 320  # a source without its body and headers
+SOURCE_BYTES = 320  # a source without its body
 LARGEST_PART = 8  # a request larger than this part of the memory is not kept
 _RESCALE_AT = 500.0  # half-lives, well within a double's exponent
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A request that can be sent again: as the client sent it, and what the router put with it."""
+    """A request that can be sent again, by the body that a replica got."""
 
     path: str
     body: bytes
     name: str  # the model or adapter that served it
-    headers: tuple[tuple[bytes, bytes], ...] = ()  # such as a tenant's salt
+    tenant: Tenant = OPEN  # in whose name space it is
 
     @property
     def size(self) -> int:
-        return SOURCE_BYTES + len(self.body) + sum(len(n) + len(v) for n, v in self.headers)
+        return SOURCE_BYTES + len(self.body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,10 @@ def _cut(path: str, fields: dict[str, Any], size: int) -> bytes:
     def encoded(shorter: Any) -> bytes:
         return msgspec.json.encode({**fields, name: shorter})
 
-    if isinstance(value, list) and isinstance(value[0], (str, list)):
+    if isinstance(value, list) and value and isinstance(value[0], (str, list)):
         value = value[0]  # of several prompts the first one decides
+    if not value:  # the prompt is all in other fields, such as tools
+        return msgspec.json.encode(fields)
     surplus = len(_prefix(path, encoded(value))) - size
     if isinstance(value, str):
         return encoded(_shorter(value, surplus))

@@ -1,0 +1,78 @@
+"""What only a replica that goes holds of the hottest prefixes is computed by those that stay."""
+
+from collections.abc import AsyncGenerator, Callable, Iterable
+from dataclasses import replace
+from uuid import uuid4
+
+from pando_fleet.placement import Ask, NoReplica, Placer
+from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
+from pando_fleet.tree import PrefixTree
+from pando_router.fleet_view import Member, Target
+from pando_router.warming.plan import plan
+from pando_router.warming.prefiller import MAX_FAILURES, TIMEOUT_S, Prefiller, PrefillError
+from pando_router.warming.prefixes import HotPrefix
+
+LEAST_REQUESTS = 0.5  # of late: a conversation that goes on has come once as it is
+EVERYTHING = 1 << 40  # tokens: the budget is counted by what is really computed
+
+
+async def hand_off(
+    hottest: Iterable[HotPrefix],
+    member: Member,
+    target_of: Callable[[str], Target | None],
+    prefiller: Prefiller,
+    tree: PrefixTree,
+    placer: Placer,
+) -> AsyncGenerator[int, None]:
+    """Yields the tokens that each prefill took; end it when enough are spent.
+
+    `target_of` finds who serves a model or adapter. Raises PrefillError, FleetError.
+    """
+    beat = member.beat
+    failures = 0
+    for hot in plan(hottest, EVERYTHING, beat.bytes_per_token):
+        target = target_of(hot.source.name)
+        held = await tree.match(beat.replica, beat.incarnation, hot.keys)
+        if target is None or not held:
+            continue
+        hot = replace(hot, keys=hot.keys[: held * KEY_BYTES])
+        ask = _ask(hot, target, beat.replica)
+        survivors = await placer.explain(ask)
+        elsewhere = max((survivor.matched_chunks for survivor in survivors), default=0)
+        if elsewhere < held:
+            hot = replace(hot, own_keys=hot.keys[elsewhere * KEY_BYTES :])
+            try:
+                yield await _move(hot, ask, target.bytes_per_token, prefiller, placer)
+            except PrefillError:
+                failures += 1
+                if failures == MAX_FAILURES:
+                    raise
+
+
+def _ask(hot: HotPrefix, target: Target, leaving: str) -> Ask:
+    chunks = len(hot.keys) // KEY_BYTES
+    return Ask(
+        keys=hot.keys,
+        prompt_tokens=max(1, int(chunks * CHUNK_BYTES / target.bytes_per_token)),
+        output_tokens=1,
+        lease=f"hand-off-{uuid4().hex}",
+        lease_ms=int(2 * TIMEOUT_S * 1000),
+        exclude=(leaving, *target.foreign),
+    )
+
+
+async def _move(
+    hot: HotPrefix, ask: Ask, bytes_per_token: float, prefiller: Prefiller, placer: Placer
+) -> int:
+    try:
+        placement = await placer.place(ask)
+    except NoReplica as error:
+        raise PrefillError("no other replica is ready") from error
+    chosen = placement.chosen
+    try:
+        return await prefiller(chosen.url, hot, bytes_per_token)
+    except PrefillError:
+        await placer.cut(placement, hot.keys, chosen.matched_chunks)
+        raise
+    finally:
+        await placer.release(placement)

@@ -1,0 +1,62 @@
+"""Sends a prefix to a replica, so that it computes it and keeps it."""
+
+import asyncio
+from dataclasses import dataclass
+from uuid import uuid4
+
+from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
+from pando_router.http.headers import Headers
+from pando_router.http.upstream import Answer, ReplicaFailedError, ReplicaSilentError, Upstream
+from pando_router.tenants.forwarding import Forwarding
+from pando_router.warming.prefixes import HotPrefix
+from pando_router.warming.replay import prefill
+
+TIMEOUT_S = 20.0  # less than a claim lasts without a word
+MAX_FAILURES = 3  # of prefills for one mark: one prompt may be odd, more are the replica's
+
+
+class PrefillError(Exception):
+    """The replica did not compute the prefix; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefiller:
+    upstream: Upstream
+    forwarding: Forwarding
+
+    async def __call__(self, url: str, hot: HotPrefix, bytes_per_token: float) -> int:
+        """Prompt tokens that the replica computed; by its own word, or else estimated.
+
+        Raises PrefillError.
+        """
+        chunks = len(hot.keys) // KEY_BYTES
+        source = hot.source
+        request_id = f"prefill-{uuid4().hex}".encode()
+        headers = [(b"content-type", b"application/json"), (b"x-request-id", request_id)]
+        headers = self.forwarding(headers, source.tenant)
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                target = source.path.encode()
+                answer = await self._post(url, target, headers, prefill(source, chunks))
+                if 400 <= answer.status < 500:  # may be because of the cut, such as by a template
+                    answer.close()
+                    answer = await self._post(url, target, headers, prefill(source, 1 << 30))
+                try:
+                    if answer.status != 200:
+                        raise PrefillError(f"it answered {answer.status}")
+                    while not answer.complete:
+                        await answer.read()
+                finally:
+                    answer.close()
+        except TimeoutError:
+            raise PrefillError(f"it took longer than {TIMEOUT_S:g} s") from None
+        except (ReplicaFailedError, ReplicaSilentError) as error:
+            raise PrefillError(str(error)) from error
+        prompt = answer.count(b"x-pando-prompt-tokens")
+        cached = answer.count(b"x-pando-cached-tokens")
+        if prompt is None or cached is None:
+            return int(len(hot.own_keys) // KEY_BYTES * CHUNK_BYTES / bytes_per_token)
+        return max(0, prompt - cached)
+
+    async def _post(self, url: str, target: bytes, headers: Headers, body: bytes) -> Answer:
+        return await self.upstream.post(url, target, headers, body)

@@ -1,0 +1,171 @@
+"""A router's part in warm join and hand-off: it keeps the bytes of prompts, and answers marks.
+
+`seen` takes a request that a replica has answered; `run` watches the marks of every pool and
+performs those that it can claim. How marks are shared between routers says `fleet/README.md`.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from math import inf
+from time import monotonic
+from uuid import uuid4
+
+from pando_fleet.client import FleetError, RedisClient
+from pando_fleet.marks import Mark, MarkKind, Marks, MarkState
+from pando_fleet.replica import ReplicaState
+from pando_fleet.tree import PrefixTree
+from pando_router.dispatch import Dispatcher
+from pando_router.fleet_view import FleetView, Member, MemberState, Target
+from pando_router.metrics import Metrics
+from pando_router.route import Prompt
+from pando_router.warming import hand_off, replay, warm_join
+from pando_router.warming.prefiller import Prefiller, PrefillError
+from pando_router.warming.prefixes import HotPrefixes, Source
+
+OBSERVE_EVERY_S = 0.005  # at most: 200 requests a second are sample enough, and cost nothing
+POLL_S = 0.5
+WITHOUT_BYTES_S = 2.0  # so long a router that has nothing leaves a mark to those that may have
+
+logger = logging.getLogger("pando.router")
+
+
+class Warming:
+    def __init__(
+        self,
+        limit_bytes: int,
+        redis: RedisClient,
+        view: FleetView,
+        dispatcher: Dispatcher,
+        prefiller: Prefiller,
+        metrics: Metrics,
+    ) -> None:
+        self._redis = redis
+        self._view = view
+        self._dispatcher = dispatcher
+        self._prefiller = prefiller
+        self._metrics = metrics
+        self._hot = HotPrefixes(limit_bytes, monotonic)
+        self._next_at = 0.0 if limit_bytes else inf  # monotonic, of the next request looked at
+        self._router = uuid4().hex
+        self._first_seen: dict[tuple[str, MarkKind, str], float] = {}
+        self._at_work: dict[tuple[str, MarkKind, str], asyncio.Task[None]] = {}
+        metrics.follow(metrics.hot_prefix_bytes, lambda: self._hot.bytes)
+
+    def seen(self, pool: str, path: str, body: bytes, prompt: Prompt) -> None:
+        """A replica of `pool` was sent this body, and answers."""
+        now = monotonic()
+        if now < self._next_at or path not in replay.PATHS:
+            return
+        self._next_at = now + OBSERVE_EVERY_S
+        target = prompt.targets[0]
+        source = Source(path, body, target.adapter or target.model, prompt.tenant)
+        asyncio.get_running_loop().call_soon(self._hot.observe, pool, prompt.keys, source)
+
+    async def run(self) -> None:
+        """Performs marks until cancelled."""
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            while not task.cancelling():  # redis-py may lose a cancellation, as in FleetView.run
+                await asyncio.sleep(POLL_S)
+                for pool in self._view.fleet.pools if self._view.redis_up else ():
+                    await self._look(pool)
+        finally:
+            for task in self._at_work.values():
+                task.cancel()
+            await asyncio.gather(*self._at_work.values(), return_exceptions=True)
+
+    async def _look(self, pool: str) -> None:
+        marks = Marks(self._redis, pool)
+        try:
+            for mark in await marks.all():
+                key = (pool, mark.kind, mark.replica)
+                if mark.kind is MarkKind.DRAIN or key in self._at_work:
+                    continue
+                if mark.is_over:
+                    self._first_seen.pop(key, None)
+                elif (member := self._performable(pool, mark)) is not None:
+                    claimed = await marks.claim(mark, self._router)
+                    if claimed is not None:
+                        task = asyncio.create_task(self._perform(pool, marks, claimed, member))
+                        self._at_work[key] = task
+                        task.add_done_callback(partial(self._ended, key))
+        except FleetError as error:
+            logger.warning("marks could not be read", extra={"pool": pool, "error": str(error)})
+
+    def _ended(self, key: tuple[str, MarkKind, str], task: asyncio.Task[None]) -> None:
+        del self._at_work[key]
+        if not task.cancelled() and (error := task.exception()):
+            logger.error("mark failed", exc_info=error)
+
+    def _performable(self, pool: str, mark: Mark) -> Member | None:
+        """The mark's replica, where it is time for this router to claim the mark."""
+        first_seen = self._first_seen.setdefault((pool, mark.kind, mark.replica), monotonic())
+        members = self._view.fleet.pools.get(pool, ())
+        member = next((m for m in members if m.beat.replica == mark.replica), None)
+        if member is None or member.state is MemberState.LOST:
+            return None
+        if mark.kind is MarkKind.WARM and member.beat.state is not ReplicaState.READY:
+            return None  # it cannot compute yet
+        if not self._has(pool) and monotonic() - first_seen < WITHOUT_BYTES_S:
+            return None
+        return member
+
+    def _has(self, pool: str) -> bool:
+        return next(self._hot.hottest(pool), None) is not None
+
+    async def _perform(self, pool: str, marks: Marks, mark: Mark, member: Member) -> None:
+        left = mark.budget_tokens - mark.tokens  # a router before this one may have spent some
+        state, reason = MarkState.DONE, ""
+        try:
+            if not self._has(pool):
+                state, reason = MarkState.SKIPPED, "no router has bytes of this pool's prompts"
+            else:
+                async with aclosing(self._prefills(pool, mark, member, left)) as prefills:
+                    async for tokens in prefills:
+                        left -= tokens
+                        self._metrics.prefill_tokens.labels(pool, mark.kind).inc(tokens)
+                        if not await marks.report(mark, tokens=tokens, prefixes=1):
+                            logger.info("mark was taken away", extra=_words(pool, mark))
+                            return
+                        if left <= 0:
+                            break
+        except PrefillError as error:
+            state, reason = MarkState.SKIPPED, f"prefills failed: {error}"
+        except FleetError as error:  # the claim ends, and the mark goes on where Redis is back
+            logger.warning("mark left", extra={**_words(pool, mark), "error": str(error)})
+            return
+        try:
+            await marks.report(mark, state=state, reason=reason)
+        except FleetError as error:
+            logger.warning("mark left", extra={**_words(pool, mark), "error": str(error)})
+            return
+        self._metrics.marks.labels(pool, mark.kind, state).inc()
+        logger.info("mark performed", extra={**_words(pool, mark), "state": state, "why": reason})
+
+    def _prefills(
+        self, pool: str, mark: Mark, member: Member, left: int
+    ) -> AsyncGenerator[int, None]:
+        tree = PrefixTree(self._redis, pool)
+        if mark.kind is MarkKind.WARM:
+            hottest = self._hot.hottest(pool, warm_join.LEAST_REQUESTS)
+            return warm_join.warm_join(hottest, member, left, self._prefiller, tree)
+        return hand_off.hand_off(
+            self._hot.hottest(pool, hand_off.LEAST_REQUESTS),
+            member,
+            lambda name: self._target(pool, name),
+            self._prefiller,
+            tree,
+            self._dispatcher.placer(pool),
+        )
+
+    def _target(self, pool: str, name: str) -> Target | None:
+        targets = self._view.fleet.targets(name) or ()
+        return next((target for target in targets if target.pool == pool), None)
+
+
+def _words(pool: str, mark: Mark) -> dict[str, str]:
+    return {"pool": pool, "kind": mark.kind, "replica": mark.replica}
