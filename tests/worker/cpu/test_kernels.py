@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from pando_worker.attention.backend import AttentionLayer
-from pando_worker.attention.torch_backend import TorchAttention
-from pando_worker.cpu import attention as cpu_attention
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.cpu.ops import CpuOps
@@ -165,7 +163,7 @@ def test_decodes_that_share_a_prefix_get_to_the_last_bit_what_each_gets_alone(
     for row, other, tokens in [(1, 0, 256), (2, 0, 192), (3, 0, 256), (6, 5, 448), (7, 5, 128)]:
         table[row, : tokens // page_size] = table[other, : tokens // page_size]
     q = torch.randn(len(lengths), layer.heads, layer.head_dim)
-    attention = CpuAttention(kernels, pool, TorchAttention(pool), threads)
+    attention = CpuAttention(kernels, pool, threads)
 
     def attend(rows: slice) -> torch.Tensor:
         last = lengths[rows] - 1
@@ -187,13 +185,10 @@ def test_decodes_that_share_a_prefix_get_to_the_last_bit_what_each_gets_alone(
 @pytest.mark.parametrize("rows", BATCHES.values(), ids=BATCHES.keys())
 def test_attention_equals_brute_force(
     kernels: Kernels,
-    monkeypatch: pytest.MonkeyPatch,
     rows: list[tuple[int, int]],
     page_size: int,
     released: bool,
 ) -> None:
-    """Also where the backend would leave long prompts to torch."""
-    monkeypatch.setattr(cpu_attention, "MOST_NEW", 10_000)
     made, window_slots = case(rows, page_size), 0
     if released:
         batch, window_slots = release_behind_windows(made)
@@ -208,7 +203,7 @@ def test_attention_equals_brute_force(
         windowed=WINDOWED if released else frozenset(),
         window_slots=window_slots,
     )
-    attention = CpuAttention(kernels, pool, TorchAttention(pool), threads=2)
+    attention = CpuAttention(kernels, pool, threads=2)
     attention.plan(made.batch)
     for name, layer in LAYERS.items():
         keys = torch.randn(num_slots, layer.kv_heads, layer.head_dim)

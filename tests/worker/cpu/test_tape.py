@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend, AttentionLayer
-from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.cpu.tape import DecodeTapes
@@ -36,7 +35,7 @@ class Taped:
         pool = TokenToKVPool([LAYER], 64, torch.float32, CPU)
         for part in (*pool.k, *pool.v):
             part.fill_(0.5)  # what was there before could be anything, NaN too
-        self.attention = CpuAttention(kernels, pool, TorchAttention(pool), threads=1)
+        self.attention = CpuAttention(kernels, pool, threads=1)
         self.model = model
         self.runs = 0
         self.tapes = DecodeTapes(self._counted, self.attention, FutureTokens(8, CPU), 4)

@@ -1,46 +1,30 @@
-"""`CpuAttention`: attention of decodes straight from the paged pool, nothing gathered."""
+"""`CpuAttention`: attention straight from the paged pool, nothing gathered."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer, page_numbers
-from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.runner.batch import ForwardBatch
 
-# New tokens of a row up to which the kernel is used. It reads the keys for each few queries anew:
-# measured, 205 tokens behind 819 cached ones took it a third longer than torch's operators.
-MOST_NEW = 16
-
 
 class CpuAttention:
-    """An `AttentionBackend` for float32, in C++ for batches of decodes and short extensions.
-
-    Args:
-        plain: for batches with longer ones
+    """An `AttentionBackend` for float32, in C++.
 
     Attributes:
         kernels, threads: by which it runs
         kinds: whether layers release pages behind their windows, each value that occurs
     """
 
-    def __init__(
-        self, kernels: Kernels, pool: TokenToKVPool, plain: TorchAttention, threads: int
-    ) -> None:
+    def __init__(self, kernels: Kernels, pool: TokenToKVPool, threads: int) -> None:
         self.kernels = kernels
         self._pool = pool
-        self._plain = plain
         self.threads = threads
-        self._uses_plain = False
         self.kinds = dict.fromkeys(layer.index in pool.windowed for layer in pool.layers)
 
     def plan(self, batch: ForwardBatch) -> None:
-        self._uses_plain = bool(batch.extend_lens.max() > MOST_NEW)
-        if self._uses_plain:
-            self._plain.plan(batch)
-            return
         numbers = {kind: _tensors(batch, kind) for kind in self.kinds}
         lengths, extends = map(torch.from_numpy, (batch.seq_lens, batch.extend_lens))
         self.plan_on(numbers, lengths, extends, batch.page_size)
@@ -54,13 +38,10 @@ class CpuAttention:
     ) -> None:
         """As `plan`, on a batch's `seq_lens` and `extend_lens`, and its `page_numbers` for each of
         the `kinds`; their values may change later."""
-        self._uses_plain = False
         self._numbers, self._lengths, self._extends = numbers, lengths, extends
         self._page_size = page_size
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer) -> Tensor:
-        if self._uses_plain:
-            return self._plain.forward(q, k, v, layer)
         keys, values = self._pool.k[layer.index], self._pool.v[layer.index]
         pages, slots = self._numbers[layer.index in self._pool.windowed]
         self._put(k, slots, keys)

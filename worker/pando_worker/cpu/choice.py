@@ -73,7 +73,7 @@ def choose_cpu_path(
         log.info("CPU path: torch, for there are no kernels: %s", reason)
         return plain
     threads = torch.get_num_threads()
-    fast = CpuAttention(kernels, pool, plain, threads)
+    fast = CpuAttention(kernels, pool, threads)
 
     def step(chosen: Ops, attention: AttentionBackend, batch: ForwardBatch) -> None:
         ops.use(chosen)

@@ -1,4 +1,6 @@
-// Attention of new tokens straight from the paged KV pool, nothing gathered.
+// Attention of new tokens straight from the paged KV pool, nothing gathered: block after block of keys
+// with the largest score so far (FlashAttention, arXiv:2205.14135). The keys of a block are packed by
+// dimension, so that its scores are sums down the columns, and all queries of a group pass over them.
 
 #pragma once
 
@@ -9,8 +11,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "linear.h"
 #include "team.h"
+#include "vectors.h"
 
 struct Attend {
     const float *q, *k, *v;
@@ -28,82 +30,130 @@ struct Queries {
     long end() const { return position + count; }  // keys that the last one sees
 };
 
-// Scores of P queries, four keys at a time; the room behind the last key is written, too.
-template <int P>
-void score(const Attend& a, const float* const* q, const float* const* keys, long count, float* out,
-           long stride) {
-    for (long t = 0; t < count; t += 4) {
-        const float* few[4];
-        for (int c = 0; c < 4; ++c) few[c] = keys[std::min(t + c, count - 1)];
-        float sums[P][4];
-        tile<4, P>(few, q, a.dim, sums);
-        for (int i = 0; i < P; ++i) std::memcpy(out + i * stride + t, sums[i], sizeof sums[i]);
-    }
-}
+// A query of one head, and what it has of the keys so far: out holds the values weighted by
+// exp(score - most), total the sum of these weights.
+struct Pair {
+    const float* q;
+    float* out;
+    long from, to;  // the keys it sees
+    float most;
+    Vec total;  // in parts
+};
 
-// Adds values weighted by P queries' probabilities to what they have.
+// Blocks begin at multiples of it, whatever rows are together: a row's sums are the same alone.
+constexpr long KEY_BLOCK = 64;
+
+// Keys and values of a block and one head: keys [dim, KEY_BLOCK], values [KEY_BLOCK, v_dim].
+struct Packed {
+    const float *keys, *values;
+    long begin, count;  // a multiple of 2 * VL; there are zeros where no key is
+};
+
+// Scores of P queries and WIDTH vectors of keys.
 template <int P, int WIDTH>
-void weigh_at(const float* const* values, const float* probs, long stride, long count,
-              float* const* out, long at) {
+void score_at(const Attend& a, const Pair* pairs, const float* keys, float (*out)[KEY_BLOCK], long at) {
     Vec acc[P][WIDTH];
     for (int i = 0; i < P; ++i)
-        for (int c = 0; c < WIDTH; ++c) acc[i][c] = load(out[i] + at + c * VL);
-    for (long t = 0; t < count; ++t) {
-        Vec p[P];
-        for (int i = 0; i < P; ++i) p[i] = broadcast(probs[i * stride + t]);
-        for (int c = 0; c < WIDTH; ++c) {
-            Vec v = load(values[t] + at + c * VL);
-            for (int i = 0; i < P; ++i) acc[i][c] = multiply_add(v, p[i], acc[i][c]);
+        for (int c = 0; c < WIDTH; ++c) acc[i][c] = Vec{};
+    for (long d = 0; d < a.dim; ++d) {
+        Vec k[WIDTH];
+        for (int c = 0; c < WIDTH; ++c) k[c] = load(keys + d * KEY_BLOCK + at + c * VL);
+        for (int i = 0; i < P; ++i) {
+            Vec q = broadcast(pairs[i].q[d]);
+            for (int c = 0; c < WIDTH; ++c) acc[i][c] = multiply_add(q, k[c], acc[i][c]);
         }
     }
     for (int i = 0; i < P; ++i)
-        for (int c = 0; c < WIDTH; ++c) store(out[i] + at + c * VL, acc[i][c]);
+        for (int c = 0; c < WIDTH; ++c) store(out[i] + at + c * VL, acc[i][c] * a.scale);
 }
 
 template <int P>
-void weigh(const Attend& a, const float* const* values, const float* probs, long stride, long count,
-           float* const* out) {
+void score(const Attend& a, const Pair* pairs, const Packed& block, float (*out)[KEY_BLOCK]) {
+    constexpr int WIDTH = P > 3 ? 2 : 4;
     long at = 0;
-    for (; at + 4 * VL <= a.v_dim; at += 4 * VL) weigh_at<P, 4>(values, probs, stride, count, out, at);
-    for (; at + VL <= a.v_dim; at += VL) weigh_at<P, 1>(values, probs, stride, count, out, at);
-    for (; at < a.v_dim; ++at)
-        for (int i = 0; i < P; ++i)
-            for (long t = 0; t < count; ++t) out[i][at] += values[t][at] * probs[i * stride + t];
+    for (; at + WIDTH * VL <= block.count; at += WIDTH * VL)
+        score_at<P, WIDTH>(a, pairs, block.keys, out, at);
+    if (at < block.count) score_at<P, 2>(a, pairs, block.keys, out, at);
 }
 
-// Scores to exp(score - their maximum) where seen (from..to of count), to 0 where not; returns 1 over
-// their sum. Whole vectors are read and written: there is room for VL floats behind the last.
-inline float soften(const Attend& a, float* s, long from, long to, long count, long head) {
+// Scores to weights, 0 for keys that the query does not see.
+inline void soften(const Attend& a, Pair& pair, const Packed& block, float* s) {
+    long from = std::clamp(pair.from - block.begin, 0L, block.count);
+    long to = std::clamp(pair.to - block.begin, 0L, block.count);
+    if (from >= to) {
+        std::fill_n(s, block.count, 0.0f);
+        return;
+    }
+    if (to - from < block.count) {
+        std::fill(s, s + from, -INFINITY);
+        std::fill(s + to, s + block.count, -INFINITY);
+    }
     if (a.soft_cap > 0)
-        for (long t = from; t < to; ++t) s[t] = a.soft_cap * std::tanh(s[t] * a.scale / a.soft_cap);
-    else
-        for (long t = from; t < to; ++t) s[t] *= a.scale;
-    float most = a.sinks ? a.sinks[head] : -INFINITY;
-    for (long t = from; t < to; ++t) most = std::max(most, s[t]);
-    for (long t = 0; t < from; ++t) s[t] = -INFINITY;
-    for (long t = to; t < count + VL; ++t) s[t] = -INFINITY;
-    Vec total = {};
-    for (long t = 0; t < count; t += VL) {
-        Vec x = load(s + t);
-        Vec e = x == broadcast(-INFINITY) ? Vec{} : exp_vec(x - most);
+        for (long t = from; t < to; ++t) s[t] = a.soft_cap * std::tanh(s[t] / a.soft_cap);
+    Vec high = load(s);
+    for (long t = VL; t < block.count; t += VL) high = larger(load(s + t), high);
+    if (float most = largest(high); most > pair.most) {
+        float factor = std::exp(pair.most - most);
+        pair.most = most, pair.total *= factor;
+        for (long at = 0; at < a.v_dim; ++at) pair.out[at] *= factor;
+    }
+    Vec total = pair.total;
+    for (long t = 0; t < block.count; t += VL) {
+        Vec e = exp_vec(load(s + t) - pair.most);
         store(s + t, e);
         total += e;
     }
-    return 1 / (sum(total) + (a.sinks ? std::exp(a.sinks[head] - most) : 0.0f));
+    pair.total = total;
 }
 
-// Calls `each` with the size and the beginning of each few of `count` things.
-template <class Each>
-void by_threes(long begin, long end, Each each) {
-    for (; begin + 3 <= end; begin += 3) each(std::integral_constant<int, 3>(), begin);
-    if (begin + 2 <= end) each(std::integral_constant<int, 2>(), begin), begin += 2;
-    if (begin < end) each(std::integral_constant<int, 1>(), begin);
+// Adds values with P queries' weights to what these have.
+template <int P, int WIDTH>
+void weigh_at(const Attend& a, const Pair* pairs, const Packed& block, const float (*weights)[KEY_BLOCK],
+              long at) {
+    Vec acc[P][WIDTH];
+    for (int i = 0; i < P; ++i)
+        for (int c = 0; c < WIDTH; ++c) acc[i][c] = load(pairs[i].out + at + c * VL);
+    for (long t = 0; t < block.count; ++t) {
+        Vec v[WIDTH];
+        for (int c = 0; c < WIDTH; ++c) v[c] = load(block.values + t * a.v_dim + at + c * VL);
+        for (int i = 0; i < P; ++i) {
+            Vec w = broadcast(weights[i][t]);
+            for (int c = 0; c < WIDTH; ++c) acc[i][c] = multiply_add(v[c], w, acc[i][c]);
+        }
+    }
+    for (int i = 0; i < P; ++i)
+        for (int c = 0; c < WIDTH; ++c) store(pairs[i].out + at + c * VL, acc[i][c]);
 }
 
-constexpr long KEY_BLOCK = 128;       // keys that stay in the first caches while queries pass
-constexpr long MOST_SCORES = 1 << 16;  // that are kept at once, so as to stay there, too
+template <int P>
+void weigh(const Attend& a, const Pair* pairs, const Packed& block, const float (*weights)[KEY_BLOCK]) {
+    constexpr int WIDTH = P > 3 ? 2 : 4;
+    long at = 0;
+    for (; at + WIDTH * VL <= a.v_dim; at += WIDTH * VL) weigh_at<P, WIDTH>(a, pairs, block, weights, at);
+    for (; at + VL <= a.v_dim; at += VL) weigh_at<P, 1>(a, pairs, block, weights, at);
+    for (; at < a.v_dim; ++at)
+        for (int i = 0; i < P; ++i)
+            for (long t = 0; t < block.count; ++t)
+                pairs[i].out[at] += block.values[t * a.v_dim + at] * weights[i][t];
+}
 
-// Blocks of as many queries each, that share their first keys: `shared`, a multiple of four.
+template <int P>
+void attend_few(const Attend& a, Pair* pairs, const Packed& block) {
+    float scores[P][KEY_BLOCK];
+    score<P>(a, pairs, block, scores);
+    for (int i = 0; i < P; ++i) soften(a, pairs[i], block, scores[i]);
+    weigh<P>(a, pairs, block, scores);
+}
+
+inline void attend_block(const Attend& a, Pair* pairs, Pair* end, const Packed& block) {
+    while (pairs < end && pairs->to <= block.begin) ++pairs;  // the first ones may see nothing of it
+    for (; end - pairs >= 6; pairs += 6) attend_few<6>(a, pairs, block);
+    if (end - pairs >= 4) attend_few<4>(a, pairs, block), pairs += 4;
+    if (end - pairs >= 2) attend_few<2>(a, pairs, block), pairs += 2;
+    if (end - pairs >= 1) attend_few<1>(a, pairs, block);
+}
+
+// Blocks of as many queries each, that share their first keys: `shared`, a multiple of KEY_BLOCK.
 struct Group {
     const Queries* blocks;
     long count, shared;
@@ -117,105 +167,94 @@ class Attention {
         : a_(a), group_(group), heads_(kv_heads), fan_(a.heads / a.kv_heads) {
         const Queries& some = *group.blocks;
         first_ = a.window > 0 ? std::max(0L, some.position + 1 - a.window) : 0;
-        long most = 0;
-        for (long b = 0; b < group.count; ++b) most = std::max(most, group.blocks[b].end());
-        stride_ = most - first_ + 2 * VL;
         per_block_ = fan_ * some.count;
+        thread_local std::vector<float> room;
+        room.resize((a.dim + a.v_dim) * KEY_BLOCK + std::max(a.dim, a.v_dim));
+        keys_ = room.data(), values_ = keys_ + a.dim * KEY_BLOCK, nothing_ = values_ + a.v_dim * KEY_BLOCK;
         for (long h = heads_.begin; h < heads_.end; ++h)
             for (long b = 0; b < group.count; ++b)
                 for (long i = 0; i < per_block_; ++i) add(group.blocks[b], h, i);
     }
 
     void run() {
-        thread_local std::vector<float> scores;
-        if (scores.size() < pairs_.size() * stride_) scores.resize(pairs_.size() * stride_);
-        scores_ = scores.data();
-        for_each_part([&](auto few, long pair, long at, long count) {
-            score<decltype(few)::value>(a_, &queries_[pair], keys_, count,
-                                        scores_ + pair * stride_ + at - first_, stride_);
-        });
-        for (size_t i = 0; i < pairs_.size(); ++i) {
-            Pair& p = pairs_[i];
-            p.factor = soften(a_, scores_ + i * stride_, p.from - first_, p.to - first_, p.end - first_,
-                              p.head);
+        pass(first_, group_.shared, 0, group_.count);
+        for (long b = 0; b < group_.count; ++b)
+            pass(std::max(first_, group_.shared), group_.blocks[b].end(), b, b + 1);
+        for (Pair& pair : pairs_) {
+            float factor = 1 / sum(pair.total);
+            for (long at = 0; at < a_.v_dim; ++at) pair.out[at] *= factor;
         }
-        for_each_part([&](auto few, long pair, long at, long count) {
-            weigh<decltype(few)::value>(a_, values_, scores_ + pair * stride_ + at - first_, stride_,
-                                        count, &out_[pair]);
-        });
-        for (size_t i = 0; i < pairs_.size(); ++i)
-            for (long at = 0; at < a_.v_dim; ++at) out_[i][at] *= pairs_[i].factor;
     }
 
   private:
-    struct Pair {  // a query and one of its heads
-        long head, from, to, end;  // it sees the keys from..to of those up to its block's end
-        float factor;
-    };
-
     void add(const Queries& block, long kv_head, long index) {
         long token = block.token + index / fan_, head = kv_head * fan_ + index % fan_;
         long to = block.position + index / fan_ + 1;
         long from = a_.window > 0 ? std::max(first_, to - a_.window) : first_;
-        pairs_.push_back({head, from, to, block.end(), 0});
-        queries_.push_back(a_.q + token * a_.q_stride + head * a_.dim);
-        out_.push_back(a_.out + (token * a_.heads + head) * a_.v_dim);
-        std::fill_n(out_.back(), a_.v_dim, 0.0f);
+        float* out = a_.out + (token * a_.heads + head) * a_.v_dim;
+        std::fill_n(out, a_.v_dim, 0.0f);
+        const float* q = a_.q + token * a_.q_stride + head * a_.dim;
+        if (a_.sinks)  // a key without a value
+            pairs_.push_back({q, out, from, to, a_.sinks[head], Vec{1}});
+        else
+            pairs_.push_back({q, out, from, to, -INFINITY, Vec{}});
     }
 
-    // Calls `each` with a few pairs and the `count` keys from `at` on, until each pair has had all
-    // its keys in their order.
-    template <class Each>
-    void for_each_part(Each each) {
-        auto keys_for = [&](long begin, long end, long first_block, long last_block) {
-            for (long at = begin; at < end; at += KEY_BLOCK) {
-                long count = std::min(KEY_BLOCK, end - at);
-                for (long h = heads_.begin; h < heads_.end; ++h) {
-                    look_up(group_.blocks[first_block].row, h, at, count);
-                    long before = (h - heads_.begin) * group_.count;
-                    by_threes((before + first_block) * per_block_, (before + last_block) * per_block_,
-                              [&](auto few, long pair) { each(few, pair, at, count); });
-                }
+    // Some blocks of queries over the keys from begin to end, in their order.
+    void pass(long begin, long end, long first_block, long last_block) {
+        for (long next; begin < end; begin = next) {
+            next = std::min(end, (begin / KEY_BLOCK + 1) * KEY_BLOCK);
+            for (long h = heads_.begin; h < heads_.end; ++h) {
+                Pair* pairs = &pairs_[(h - heads_.begin) * group_.count * per_block_];
+                attend_block(a_, pairs + first_block * per_block_, pairs + last_block * per_block_,
+                             pack(group_.blocks[first_block].row, h, begin, next));
             }
-        };
-        keys_for(first_, group_.shared, 0, group_.count);
-        for (long b = 0; b < group_.count; ++b)
-            keys_for(std::max(first_, group_.shared), group_.blocks[b].end(), b, b + 1);
+        }
     }
 
-    void look_up(long row, long kv_head, long at, long count) {
-        const int32_t* page = a_.pages + row * a_.table_stride + at / a_.page_size;
-        for (long i = 0, offset = at % a_.page_size; i < count; ++page, offset = 0) {
+    Packed pack(long row, long kv_head, long begin, long end) {
+        long first = begin / KEY_BLOCK * KEY_BLOCK;
+        long count = (end - first + 2 * VL - 1) / (2 * VL) * (2 * VL);
+        const float *keys[KEY_BLOCK], *values[KEY_BLOCK];
+        std::fill_n(keys, count, nothing_), std::fill_n(values, count, nothing_);
+        const int32_t* page = a_.pages + row * a_.table_stride + begin / a_.page_size;
+        for (long at = begin, offset = at % a_.page_size; at < end; ++page, offset = 0) {
             long slot = *page * a_.page_size + offset;
             const float* key = a_.k + (slot * a_.kv_heads + kv_head) * a_.dim;
             const float* value = a_.v + (slot * a_.kv_heads + kv_head) * a_.v_dim;
-            for (; offset < a_.page_size && i < count; ++offset, ++i) {
-                keys_[i] = key, values_[i] = value;
+            for (; offset < a_.page_size && at < end; ++offset, ++at) {
+                keys[at - first] = key, values[at - first] = value;
                 key += a_.kv_heads * a_.dim, value += a_.kv_heads * a_.v_dim;
             }
         }
+        for (long t = 0; t < count; t += VL) {
+            long d = 0;
+            for (; d + VL <= a_.dim; d += VL) transpose(keys + t, d, keys_ + d * KEY_BLOCK + t, KEY_BLOCK);
+            for (; d < a_.dim; ++d)
+                for (int i = 0; i < VL; ++i) keys_[d * KEY_BLOCK + t + i] = keys[t + i][d];
+        }
+        for (long t = 0; t < count; ++t)
+            std::memcpy(values_ + t * a_.v_dim, values[t], a_.v_dim * sizeof(float));
+        return {keys_, values_, first, count};
     }
 
     const Attend& a_;
     Group group_;
     Range heads_;
-    long fan_, first_, stride_, per_block_;
+    long fan_, first_, per_block_;
     std::vector<Pair> pairs_;  // by KV head, then by block
-    std::vector<const float*> queries_;
-    std::vector<float*> out_;
-    float* scores_;  // [pairs, stride]
-    const float *keys_[KEY_BLOCK], *values_[KEY_BLOCK];
+    float *keys_, *values_, *nothing_;  // of the block at hand; and zeros
 };
 
-constexpr long QUERY_BLOCK = 16;
-constexpr long MIN_SHARED = 64;  // keys
+constexpr long QUERY_BLOCK = 64;
+constexpr long GROUP_ROWS = 8;  // decodes, at least, for whom shared keys are packed
 
 // Keys that two rows see in the same slots.
 inline long in_common(const Attend& a, long row, long other) {
     const int32_t *one = a.pages + row * a.table_stride, *two = a.pages + other * a.table_stride;
     long least = std::min(a.lengths[row], a.lengths[other]);
     long pages = std::mismatch(one, one + least / a.page_size, two).first - one;
-    return pages * a.page_size / 4 * 4;
+    return pages * a.page_size / KEY_BLOCK * KEY_BLOCK;
 }
 
 // Calls `each` with groups of queries and what they cost: the keys they read. Decodes that follow one
@@ -225,11 +264,11 @@ void for_each_group(const Attend& a, long most, Each each) {
     std::vector<Queries> blocks;
     for (long r = 0, token = 0; r < a.rows;) {
         if (long extend = a.extends[r]; extend > 1) {
-            long most_scores = MOST_SCORES * a.kv_heads / (a.heads * a.lengths[r]);
-            long step = std::clamp(most_scores, 1L, QUERY_BLOCK);
-            for (long at = 0; at < extend; at += step) {
-                Queries block{r, token + at, a.lengths[r] - extend + at, std::min(step, extend - at)};
-                each(Group{&block, 1, 0}, a.lengths[r] * block.count);
+            long parts = (extend + QUERY_BLOCK - 1) / QUERY_BLOCK;
+            for (long part = 0; part < parts; ++part) {
+                long at = extend * part / parts, end = extend * (part + 1) / parts;
+                Queries block{r, token + at, a.lengths[r] - extend + at, end - at};
+                each(Group{&block, 1, 0}, block.end() * block.count);
             }
             token += extend, ++r;
             continue;
@@ -242,7 +281,7 @@ void for_each_group(const Attend& a, long most, Each each) {
             ++token, ++r;
             if (r == a.rows || a.extends[r] > 1 || a.window > 0 || r - first == most) break;
             long common = in_common(a, first, r);
-            if (common < MIN_SHARED || 2 * common < shared) break;
+            if (common == 0 || 2 * common < shared) break;
             shared = shared ? std::min(shared, common) : common;
         }
         each(Group{blocks.data(), static_cast<long>(blocks.size()), shared}, cost);
@@ -258,9 +297,10 @@ inline long attend_cost(const Attend& a) {
 
 // Every thread walks through all groups and takes those that begin in its part of the cost.
 inline void attend(const Attend& a, Team team) {
-    long total = attend_cost(a) * a.kv_heads, before = 0;
-    long rows = std::max(1L, a.rows / team.size);
+    long rows = std::max(GROUP_ROWS, a.rows / team.size);
     long heads = std::clamp(a.rows * a.kv_heads / team.size, 1L, a.kv_heads);
+    long total = 0, before = 0;
+    for_each_group(a, rows, [&](Group, long cost) { total += cost * a.kv_heads; });
     for_each_group(a, rows, [&](Group group, long cost) {
         for (long h = 0; h < a.kv_heads; h += heads) {
             Range some{h, std::min(h + heads, a.kv_heads)};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #if defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 #endif
@@ -29,7 +30,7 @@ inline Vec load_first(const float* p, long count) {  // and zeros
     return v;
 }
 inline void store(float* p, Vec v) { *reinterpret_cast<UnalignedVec*>(p) = v; }
-inline Vec broadcast(float x) { return Vec{} + x; }
+inline Vec broadcast(float x) { return x - Vec{}; }  // x + 0 would be an addition: it is not -0 for -0
 
 // a * b + c, rounded once. Left to the compiler, tiles of one sum would be rounded twice.
 inline Vec multiply_add(Vec a, Vec b, Vec c) {
@@ -42,11 +43,30 @@ inline Vec multiply_add(Vec a, Vec b, Vec c) {
 #endif
 }
 
-inline float sum(Vec v) {
-    float total = 0;
-    for (int i = 0; i < VL; ++i) total += v[i];
-    return total;
+// The numbers that `each` gives for 0, 1, ...
+template <class Each, int... LANE>
+constexpr IntVec lanes(Each each, std::integer_sequence<int, LANE...>) {
+    return IntVec{each(LANE)...};
 }
+template <class Each>
+constexpr IntVec lanes(Each each) {
+    return lanes(each, std::make_integer_sequence<int, VL>());
+}
+
+// All lanes by an operation, in halves.
+template <int HALF = VL / 2, class Operation>
+inline float across(Vec v, Operation operation) {
+    if constexpr (HALF == 0)
+        return v[0];
+    else
+        return across<HALF / 2>(
+            operation(v, __builtin_shuffle(v, lanes([](int i) { return (i + HALF) % VL; }))), operation);
+}
+inline float sum(Vec v) {
+    return across(v, [](Vec a, Vec b) { return a + b; });
+}
+inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }
+inline float largest(Vec v) { return across(v, larger); }
 
 // The sums of four vectors' lanes.
 #if defined(__AVX2__) && defined(__FMA__)
@@ -67,22 +87,45 @@ inline void sum4(Vec a, Vec b, Vec c, Vec d, float* out) {
 }
 #endif
 
-// exp for x <= 88: 2^n * e^r with |r| <= ln 2 / 2, e^r by its Taylor series to r^6 (error 1.2e-7).
+// One step of a transposition: the S x S blocks beside the diagonal of each 2S x 2S block change places.
+template <int S>
+inline void swap_blocks(Vec* rows) {
+    constexpr IntVec upper = lanes([](int i) { return i & S ? VL + i - S : i; });
+    constexpr IntVec lower = lanes([](int i) { return i & S ? VL + i : i + S; });
+    for (int i = 0; i < VL; ++i)
+        if (!(i & S)) {
+            Vec a = rows[i], b = rows[i + S];
+            rows[i] = __builtin_shuffle(a, b, upper), rows[i + S] = __builtin_shuffle(a, b, lower);
+        }
+}
+
+// out[c][r] = from[r][at + c] for VL rows and columns; rows of out lie `stride` floats apart.
+inline void transpose(const float* const* from, long at, float* out, long stride) {
+    Vec rows[VL];
+    for (int i = 0; i < VL; ++i) rows[i] = load(from[i] + at);
+    swap_blocks<1>(rows);
+    swap_blocks<2>(rows);
+    if constexpr (VL > 4) swap_blocks<4>(rows);
+    if constexpr (VL > 8) swap_blocks<8>(rows);
+    for (int i = 0; i < VL; ++i) store(out + i * stride, rows[i]);
+}
+
+// exp for x <= 88, and 0 below -87: 2^n * e^r with |r| <= ln 2 / 2, e^r by its Taylor series to r^6 (error
+// 1.2e-7).
 inline Vec exp_vec(Vec x) {
-    x = x < broadcast(-87.0f) ? broadcast(-87.0f) : x;
+    constexpr float ROUND = 1.5f * (1 << 23);  // added, what is behind the point goes
     x = x > broadcast(88.0f) ? broadcast(88.0f) : x;
-    Vec turns = x * 1.44269504f;
-    Vec half = turns < broadcast(0) ? broadcast(-0.5f) : broadcast(0.5f);
-    IntVec n = __builtin_convertvector(turns + half, IntVec);
-    Vec nf = __builtin_convertvector(n, Vec);
-    Vec r = x - nf * 0.693359375f + nf * 2.12194440e-4f;  // ln 2 in two parts
+    Vec shifted = multiply_add(x, broadcast(1.44269504f), broadcast(ROUND));
+    Vec n = shifted - ROUND;
+    Vec r = multiply_add(n, broadcast(-0.693359375f), x);  // ln 2 in two parts
+    r = multiply_add(n, broadcast(2.12194440e-4f), r);
     Vec p = broadcast(1.0f / 720);
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    IntVec bits = (n + 127) << 23;
-    return p * (Vec)bits;
+    p = multiply_add(p, r, broadcast(1.0f / 120));
+    p = multiply_add(p, r, broadcast(1.0f / 24));
+    p = multiply_add(p, r, broadcast(1.0f / 6));
+    p = multiply_add(p, r, broadcast(0.5f));
+    p = multiply_add(p, r, broadcast(1.0f));
+    p = multiply_add(p, r, broadcast(1.0f));
+    Vec y = (Vec)((IntVec)p + ((IntVec)shifted << 23));
+    return x < broadcast(-87.0f) ? Vec{} : y;
 }
