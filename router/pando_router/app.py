@@ -7,13 +7,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from pando_fleet.client import connect
+from pando_fleet.expected import ExpectedPools
+from pando_fleet.homes import Homes
 from pando_fleet.rate_limits import RateLimits
 from pando_fleet.registry import Registry
+from pando_fleet.wire import Wire
+from pando_router.admission.admission import Admission
 from pando_router.breaker import Breaker
 from pando_router.control import create_control
 from pando_router.dispatch import Dispatcher
+from pando_router.earlier import Earlier
 from pando_router.fleet_view import FleetView
 from pando_router.flight import Flights
+from pando_router.health.checks import HealthChecks, HealthOptions
 from pando_router.http.asgi import AsgiHandler
 from pando_router.http.incoming import Incoming
 from pando_router.http.limits import Limits
@@ -26,12 +32,16 @@ from pando_router.metrics import Metrics
 from pando_router.policies import Policies
 from pando_router.policies.loads import Loads
 from pando_router.proxy import Proxy
+from pando_router.replica_metrics import ReplicaMetrics
 from pando_router.requests import PARSERS
 from pando_router.settings import RouterSettings
+from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.guard import Guard
 from pando_router.tenants.limiter import Limiter
 from pando_router.tenants.settlements import Settlements
 from pando_router.tenants.tenants import Tenants
+from pando_router.warming.prefiller import Prefiller
+from pando_router.warming.warming import Warming
 
 SETTLE_S = 1.0  # for lease writes still under way at the end
 
@@ -61,28 +71,49 @@ async def running_router(
     """
     redis = connect(settings.redis)
     metrics = Metrics()
-    view = FleetView(Registry(redis))
+    view = FleetView(Registry(redis), ExpectedPools(redis), settings.expected_pools)
     breaker = Breaker()
     in_flight = InFlight()
     lifecycle = Lifecycle()
     leases = LeaseWriter(view, metrics)
     loads = Loads(in_flight, view)
     policies = Policies(settings, loads, random.Random())
-    dispatcher = Dispatcher(redis, view, policies, loads, breaker, metrics, settings)
-    flights = Flights(in_flight, breaker, leases, metrics)
-    upstream = Upstream(
-        settings.max_replica_connections, timeouts(settings), sweep_s=sweep_s
+    wire = Wire(redis)
+    upstream = Upstream(settings.max_replica_connections, timeouts(settings), sweep_s=sweep_s)
+    checks = HealthChecks(upstream, HealthOptions.of(settings), random.Random())
+    dispatcher = Dispatcher(
+        wire,
+        view,
+        policies,
+        loads,
+        in_flight,
+        breaker,
+        checks.unhealthy,
+        metrics,
+        settings,
+        leases.failed,
     )
+    flights = Flights(in_flight, breaker, metrics, lambda pool: admission.released(pool))
+    admission = Admission(settings, view, dispatcher, flights, metrics, random.Random())
+    gauges = ReplicaMetrics(view, breaker, checks.unhealthy, admission.lengths)
+    metrics.add(gauges)
     rates = RateLimits(redis)
     settlements = Settlements(rates, metrics.tenants)
     limiter = Limiter(rates, settlements, metrics.tenants, settings.placement_timeout)
     tenants = Tenants(settings.api_keys, metrics.tenants)
-    metrics.redis_up.set_function(lambda: view.redis_up)
-    metrics.requests_in_flight.set_function(lambda: lifecycle.requests)
+    prefiller = Prefiller(upstream, Forwarding.of(settings))
+    warming = Warming(settings.hot_prefix_bytes, redis, view, dispatcher, prefiller, metrics)
+    metrics.follow(metrics.redis_up, lambda: view.redis_up)
+    metrics.follow(metrics.requests_in_flight, lambda: lifecycle.requests)
+
+    def refreshed(incarnations: set[str]) -> None:
+        breaker.keep_only(incarnations)
+        checks.watch(view.fleet)
 
     await view.refresh()
-    refreshing = asyncio.create_task(view.run(breaker.keep_only))
+    refreshing = asyncio.create_task(view.run(refreshed))
     watching = asyncio.create_task(tenants.watch())
+    answering_marks = asyncio.create_task(warming.run())
     try:
         yield Router(
             Proxy(
@@ -95,6 +126,9 @@ async def running_router(
                 lifecycle,
                 tenants,
                 limiter,
+                warming,
+                Earlier(Homes(redis), view, leases, settings.placement_timeout),
+                admission,
             ),
             AsgiHandler(
                 Guard(
@@ -118,10 +152,15 @@ async def running_router(
     finally:
         refreshing.cancel()
         watching.cancel()
-        await asyncio.wait([refreshing, watching])
+        answering_marks.cancel()
+        await asyncio.wait([refreshing, watching, answering_marks])
+        admission.close()
+        await checks.close()
         await leases.settle(SETTLE_S)
+        await dispatcher.settle(SETTLE_S)
         await settlements.settle(SETTLE_S)
         await upstream.close()
+        await wire.aclose()
         await redis.aclose()
 
 

@@ -3,21 +3,29 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Collection
-from dataclasses import asdict
+from collections.abc import Collection, Iterator, Set
+from contextlib import suppress
 from itertools import count
 from time import perf_counter
+from typing import Literal
 
-from pando_fleet.client import FleetError, RedisClient
-from pando_fleet.placement import Ask, NoReplica, Placement, Placer
+from pando_fleet.client import FleetError
+from pando_fleet.placement import Ask, NoReplica, Placement, Placer, PoolFull
+from pando_fleet.settling import Failed
+from pando_fleet.wire import Wire
 from pando_router import rendezvous
+from pando_router.admission.shortage import Shortage
 from pando_router.breaker import Breaker, BreakerState
 from pando_router.fleet_view import FleetView, Member, Target
+from pando_router.in_flight import InFlight
 from pando_router.metrics import Metrics
 from pando_router.policies import Policies
 from pando_router.policies.loads import Loads
 from pando_router.route import Lease, Prompt, Route
 from pando_router.settings import PolicyName, RouterSettings
+from pando_router.shadow import Shadow
+
+SETTLED_S = 0.005
 
 logger = logging.getLogger("pando.router")
 
@@ -27,69 +35,132 @@ class Dispatcher:
 
     def __init__(
         self,
-        redis: RedisClient,
+        wire: Wire,
         view: FleetView,
         policies: Policies,
         loads: Loads,
+        in_flight: InFlight,
         breaker: Breaker,
+        unhealthy: Set[str],
         metrics: Metrics,
         settings: RouterSettings,
+        write_failed: Failed,
+        shadow: Shadow | None = None,
     ) -> None:
-        self._redis = redis
+        """`unhealthy` are incarnations that fail their checks, kept up to date by whoever checks;
+        `write_failed` is told what could not be written to Redis."""
+        self._wire = wire
+        self._write_failed = write_failed
+        self._shadow = shadow
         self._view = view
         self._policies = policies
         self._loads = loads
+        self._in_flight = in_flight
         self._breaker = breaker
+        self._unhealthy = unhealthy
         self._metrics = metrics
         self._settings = settings
         self._placers: dict[str, Placer] = {}
         self._lease_prefix = uuid.uuid4().hex
         self._lease_numbers = count()
 
-    async def place(self, prompt: Prompt, tried: Collection[str]) -> Route | None:
-        """A replica outside `tried` (incarnations), or None when no pool has one."""
-        found = self.choices(prompt, tried)
-        if found is None:
+    async def place(self, prompt: Prompt, tried: Collection[str]) -> Route | Shortage:
+        """A replica outside `tried` (incarnations), or why there is none."""
+        shortage = Shortage.NONE
+        for target, members in self.candidates(prompt, tried):
+            policy = self._policies.name(target.pool, prompt.steering.policy)
+            found = await self._place_in(target, members, policy, prompt)
+            if isinstance(found, Route):
+                return found
+            shortage = found
+        if shortage is Shortage.NONE:
             self._count(self._policies.name("", prompt.steering.policy), "none")
-            return None
-        target, members = found
-        policy = self._policies.name(target.pool, prompt.steering.policy)
+            if not tried and any(target.is_coming for target in prompt.targets):
+                return Shortage.ASLEEP
+        return shortage
+
+    async def _place_in(
+        self, target: Target, members: tuple[Member, ...], policy: PolicyName, prompt: Prompt
+    ) -> Route | Shortage:
         picked = self._policies.of(target.pool, policy).pick(prompt, members)
         if not prompt.request.computes:
             return self._unleased(policy, "local", target, prompt, members, picked)
-        lease = await self._lease(target, prompt, members, picked)
-        if lease is not None:
-            self._count(policy, "shared")
+        while True:
+            lease = await self._lease(target, prompt, policy, members, picked)
+            if lease is Shortage.FULL:
+                return Shortage.FULL
+            if lease is None:
+                roomy = tuple(member for member in members if self._has_room(member))
+                if not roomy:
+                    return Shortage.FULL
+                kept = picked if picked in roomy else None
+                return self._unleased(policy, "fallback", target, prompt, roomy, kept)
             chosen = lease.placement.chosen
-            return Route(target.pool, chosen.replica, chosen.incarnation, chosen.url, lease)
-        return self._unleased(policy, "fallback", target, prompt, members, picked)
+            route = Route(target.pool, chosen.replica, chosen.incarnation, chosen.url, lease)
+            if not self._breaker or self._breaker.state(route.incarnation) is not BreakerState.OPEN:
+                self._count(policy, "shared")
+                return route
+            # Its one probe has left while this placement was under way.
+            others = tuple(member for member in members if not self._is_out(member))
+            if not others:
+                self._count(policy, "shared")
+                return route
+            lease.placer.release(lease.placement)
+            members, picked = others, None
+
+    def _has_room(self, member: Member) -> bool:
+        """By this router's own count, which is all there is without Redis."""
+        return self._in_flight[member.beat.incarnation] < self._settings.max_replica_requests
 
     def choices(
         self, prompt: Prompt, tried: Collection[str] = ()
     ) -> tuple[Target, tuple[Member, ...]] | None:
-        """The first pool that has replicas for this prompt, and which of them may be tried.
+        """The first of `candidates`."""
+        return next(self.candidates(prompt, tried), None)
 
-        Where several pools serve a model, each prompt start has its own first pool, so that its
-        cache entries stay together. Breakers are obeyed unless they would leave none.
+    def candidates(
+        self, prompt: Prompt, tried: Collection[str]
+    ) -> Iterator[tuple[Target, tuple[Member, ...]]]:
+        """The pools that have replicas for this prompt, and which of them may be tried.
+
+        Where several pools serve a model, each prompt start has its own order of them, so that its
+        cache entries stay together. Breakers and health checks are obeyed unless they would leave
+        none of a pool.
         """
         for target in _by_affinity(prompt):
             members = target.trusted
             if tried:
                 members = tuple(m for m in members if m.beat.incarnation not in tried)
-            if self._breaker:
-                state = self._breaker.state
-                members = (
-                    tuple(m for m in members if state(m.beat.incarnation) is not BreakerState.OPEN)
-                    or members
-                )
+            if self._breaker or self._unhealthy:
+                members = tuple(m for m in members if not self._is_out(m)) or members
             if members:
-                return target, members
-        return None
+                yield target, members
+
+    def _is_out(self, member: Member) -> bool:
+        incarnation = member.beat.incarnation
+        return (
+            incarnation in self._unhealthy or self._breaker.state(incarnation) is BreakerState.OPEN
+        )
 
     def placer(self, pool: str) -> Placer:
         if pool not in self._placers:
-            self._placers[pool] = Placer(self._redis, pool)
+            self._placers[pool] = Placer(self._wire, pool, failed=self._write_failed)
         return self._placers[pool]
+
+    async def settle(self, timeout_s: float) -> None:
+        """Writes what is queued for Redis, before it is disconnected."""
+        await asyncio.gather(*(placer.settle(timeout_s) for placer in self._placers.values()))
+
+    async def settled(self, prompt: Prompt) -> None:
+        """Returns when what this router wrote of the prompt's pools is in Redis.
+
+        After SETTLED_S at the latest: under steady traffic there is always something on its way.
+        """
+        placers = (self._placers.get(target.pool) for target in prompt.targets)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLED_S):
+                for placer in filter(None, placers):
+                    await placer.flush()
 
     def ask(
         self, target: Target, prompt: Prompt, members: Collection[Member], only: str | None = None
@@ -108,30 +179,48 @@ class Dispatcher:
             lease_ms=int(settings.lease_seconds * 1000),
             exclude=(*target.foreign, *barred),
             only=only,
+            every=every,
+            max_outstanding=settings.max_replica_requests,
         )
 
     async def _lease(
-        self, target: Target, prompt: Prompt, members: tuple[Member, ...], picked: Member | None
-    ) -> Lease | None:
-        """None where Redis is away, or knows none of the replicas that this router trusts."""
+        self,
+        target: Target,
+        prompt: Prompt,
+        policy: PolicyName,
+        members: tuple[Member, ...],
+        picked: Member | None,
+    ) -> Lease | Literal[Shortage.FULL] | None:
+        """FULL where each has all the requests that it may have; None where Redis is away, or knows
+        none of the replicas that this router trusts."""
         if not self._view.redis_up:
             return None
         placer = self.placer(target.pool)
+        sample = None
+        if self._shadow is not None:
+            sample = self._shadow.begin(target.pool, policy, prompt, members)
+        every = (
+            sample is not None or prompt.steering.explain or logger.isEnabledFor(logging.DEBUG)
+        )
         started = perf_counter()
         try:
             async with asyncio.timeout(self._settings.placement_timeout):
                 if picked is None:
-                    placement = await placer.place(self.ask(target, prompt, members))
+                    placement = await placer.place(self.ask(target, prompt, members, every=every))
                 else:
-                    placement = await self._place_on(placer, target, prompt, members, picked)
+                    placement = await self._place_on(
+                        placer, target, prompt, members, picked, every=every
+                    )
+        except PoolFull:
+            return Shortage.FULL
         except NoReplica:
             return None
         except (FleetError, TimeoutError) as error:
             self._view.redis_failed(error)
             return None
         self._metrics.placement_seconds.observe(perf_counter() - started)
-        if logger.isEnabledFor(logging.DEBUG):
-            logger.debug("placed", extra={"pool": target.pool, **asdict(placement.chosen)})
+        if sample is not None:
+            sample.placed(placement)
         return Lease(placer, placement)
 
     async def _place_on(
@@ -141,15 +230,18 @@ class Dispatcher:
         prompt: Prompt,
         members: tuple[Member, ...],
         picked: Member,
+        *,
+        every: bool,
     ) -> Placement:
         """On the replica that the policy picked, or where Redis knows better on another one."""
         try:
-            return await placer.place(self.ask(target, prompt, members, picked.beat.replica))
+            name = picked.beat.replica
+            return await placer.place(self.ask(target, prompt, members, name, every=every))
         except NoReplica:  # it drains or warms since this router last looked
             rest = [member for member in members if member is not picked]
             if not rest:
                 raise
-            return await placer.place(self.ask(target, prompt, rest))
+            return await placer.place(self.ask(target, prompt, rest, every=every))
 
     def _unleased(
         self,

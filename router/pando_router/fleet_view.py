@@ -120,8 +120,12 @@ class Fleet:
 
     @property
     def ready(self) -> bool:
-        """Whether any replica can take requests, as far as is known."""
-        return any(target.trusted for targets in self.models.values() for target in targets)
+        """Whether any replica can take requests, or will for one that waits, as far as is known."""
+        return any(
+            target.trusted or target.expected
+            for targets in self.models.values()
+            for target in targets
+        )
 
 
 def advance(
@@ -223,7 +227,7 @@ class FleetView:
         """`settled` are pools with their model that the settings expect, besides Redis."""
         self._registry = registry
         self._expected = expected
-        self._settled = {pool: (model,) for pool, model in settled.items()}
+        self._settled: dict[str, tuple[str, ...]] = {p: (model,) for p, model in settled.items()}
         self._read_at = 0.0  # monotonic, of the last answer
         self._warned = False
         self.fleet = Fleet()

@@ -1,12 +1,11 @@
 """A request's stay at one replica: its in-flight count, its lease, its word on the cache."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_router.breaker import Breaker
 from pando_router.in_flight import InFlight
-from pando_router.leases import LeaseWriter
 from pando_router.metrics import Metrics
 from pando_router.route import Prompt, Route
 
@@ -25,8 +24,8 @@ class Flights:
 
     in_flight: InFlight
     breaker: Breaker
-    leases: LeaseWriter
     metrics: Metrics
+    released: Callable[[str], None]  # told the pool where a replica has room again
 
     def open(self, prompt: Prompt, route: Route) -> "Flight":
         return Flight(self, prompt, route)
@@ -54,10 +53,11 @@ class Flight:
     def __exit__(self, *_: object) -> None:
         self._flights.in_flight.ended(self._route.incarnation)
         self.release()
+        self._flights.released(self._route.pool)
 
     def release(self) -> None:
         if lease := self._route.lease:
-            self._flights.leases.submit(partial(lease.placer.release, lease.placement))
+            lease.placer.release(lease.placement)
 
     def first_byte(self, report: CacheReport | None, *, complete: bool) -> None:
         """The replica answers: the prompt is computed, and `report` says what of it was cached.
@@ -66,7 +66,7 @@ class Flight:
         """
         self._flights.breaker.succeeded(self._route.incarnation)
         if (lease := self._route.lease) and not complete:
-            self._flights.leases.submit(partial(lease.placer.prefilled, lease.placement))
+            lease.placer.prefilled(lease.placement)
         if report is not None:
             self._count(report)
             self._correct(report)
@@ -112,4 +112,4 @@ class Flight:
     def _cut(self, depth: int) -> None:
         keys = self._prompt.keys
         if (lease := self._route.lease) and depth * KEY_BYTES < len(keys):
-            self._flights.leases.submit(partial(lease.placer.cut, lease.placement, keys, depth))
+            lease.placer.cut(lease.placement, keys, depth)

@@ -1,23 +1,42 @@
 """Every metric of a router, one registry an app; `render` is what /metrics answers."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import asyncio
+from collections.abc import Callable
+from typing import Literal
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.registry import Collector
+
+from pando_router import shared_metrics
 from pando_router.tenants.tenant_metrics import TenantMetrics
 
 # Seconds; a cached prompt answers in milliseconds, a long queue takes minutes.
 _TTFB = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _DURATION = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
+REFRESH_S = 1.0  # how old a gauge of another process may be
+
+# What becomes of a gauge that several processes have: only of living ones.
+SharedAs = Literal["livesum", "livemin"]
+
 
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._added: list[Collector] = []
+        self._followed: list[tuple[Gauge, Callable[[], float]]] = []
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"pando_router_{name}", text, labels, registry=self.registry)
 
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"pando_router_{name}", text, labels, registry=self.registry)
+        def gauge(name: str, text: str, *labels: str, shared: SharedAs = "livesum") -> Gauge:
+            return Gauge(
+                f"pando_router_{name}",
+                text,
+                labels,
+                registry=self.registry,
+                multiprocess_mode=shared,
+            )
 
         def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
             return Histogram(
@@ -40,9 +59,23 @@ class Metrics:
             "A placement's round trip to Redis",
             (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
         )
-        self.retries = counter("retries_total", "Tries after a replica failed", "pool")
+        self.retries = counter(
+            "retries_total", "Tries after a replica could not take it", "pool", "reason"
+        )
+        self.retries_refused = counter(
+            "retries_refused_total", "Tries that the retry budget did not allow", "pool"
+        )
+        self.queue_seconds = histogram(
+            "queue_duration_seconds", "Wait for a place at a replica", _DURATION, "pool"
+        )
+        self.queue_ends = counter(
+            "queue_ends_total", "Waits for a place at a replica, by how they ended", "pool", "end"
+        )
         self.replica_failures = counter(
             "replica_failures_total", "Failures of replicas by moment", "pool", "when"
+        )
+        self.migrations = counter(
+            "migrations_total", "Streams whose replica was lost, by what became of them", "outcome"
         )
         self.disconnects = counter("client_disconnects_total", "Clients that left before the end")
         self.prompt_tokens = counter(
@@ -56,10 +89,43 @@ class Metrics:
         )
         self.cuts = counter("path_cuts_total", "Paths cut for fewer cached tokens", "pool")
         self.tenants = TenantMetrics(self.registry)
-        self.redis_up = gauge("redis_up", "1 while Redis answers")
+        self.hot_prefix_bytes = gauge(
+            "hot_prefix_bytes", "Memory of the hottest prefixes' requests"
+        )
+        self.prefill_tokens = counter(
+            "mark_prefill_tokens_total", "Prompt tokens computed for marks", "pool", "kind"
+        )
+        self.marks = counter(
+            "marks_total", "Marks that this router performed or skipped", "pool", "kind", "state"
+        )
+        self.redis_up = gauge("redis_up", "1 while Redis answers", shared="livemin")
         self.lease_write_failures = counter(
             "lease_write_failures_total", "Lease updates that Redis never saw; leases expire"
         )
 
     def render(self) -> bytes:
-        return generate_latest(self.registry)
+        """In the text format; of all processes where several share the port."""
+        self._refresh()
+        return shared_metrics.render(self.registry, self._added)
+
+    def add(self, collector: Collector) -> None:
+        """Also shows what `collector` finds: of this process, whoever shares its port."""
+        self.registry.register(collector)
+        self._added.append(collector)
+
+    def follow(self, gauge: Gauge, value: Callable[[], float]) -> None:
+        """Lets the gauge say what `value` says.
+
+        Not by its `set_function`, which other processes on the same port could not ask.
+        """
+        if not self._followed:
+            asyncio.get_running_loop().call_later(REFRESH_S, self._keep_fresh)
+        self._followed.append((gauge, value))
+
+    def _keep_fresh(self) -> None:
+        asyncio.get_running_loop().call_later(REFRESH_S, self._keep_fresh)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        for gauge, value in self._followed:
+            gauge.set(value())

@@ -81,7 +81,7 @@ class Models:
             raise self._unknown(name, real)
         parent = targets[0].model if targets[0].adapter else None
         longest = (m.beat.max_request_tokens for target in targets for m in target.members)
-        return Card(name, real, parent, max(longest))
+        return Card(name, real, parent, max(longest, default=0))
 
     def _unknown(self, name: str, real: str) -> ApiError:
         names = self.names()

@@ -1,14 +1,19 @@
 """The data path: bytes out as they come; nothing of an answer is parsed.
 
 A request is read and parsed once, then tried at up to `max_tries` replicas until one sends a first
-byte. From then on the answer is that replica's, for good or bad.
+byte. From then on the answer is that replica's, unless it is lost amid a stream that another one
+can go on with (`migration`).
 """
 
 import logging
-from dataclasses import dataclass, field
+from collections.abc import Awaitable
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
+from pando_router.admission.admission import Admission
+from pando_router.admission.shortage import Shortage
 from pando_router.dispatch import Dispatcher
+from pando_router.earlier import Earlier
 from pando_router.error_forms import error_of, stream_error_of
 from pando_router.errors import ApiError, ClientDisconnectedError, unavailable
 from pando_router.fleet_view import FleetView
@@ -23,10 +28,14 @@ from pando_router.http.upstream import (
 )
 from pando_router.lifecycle import Lifecycle
 from pando_router.metrics import Metrics
+from pando_router.migration.errors import MigrationError
+from pando_router.migration.migrator import Migrator
+from pando_router.migration.stream import Stream
 from pando_router.models import Models
 from pando_router.rename import with_model
 from pando_router.request_id import request_id_of
 from pando_router.requests import parse
+from pando_router.retry_budget import RetryBudget
 from pando_router.route import Prompt, Route, resolve
 from pando_router.settings import RouterSettings
 from pando_router.steering import Steerer
@@ -34,6 +43,7 @@ from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.limiter import Limiter, Ticket
 from pando_router.tenants.tenant import OPEN, Tenant
 from pando_router.tenants.tenants import Tenants
+from pando_router.warming.warming import Warming
 
 CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; only in logs and metrics
 
@@ -54,10 +64,21 @@ class Exchange:
     cached_tokens: int | None = None
     tenant: Tenant = OPEN
     ticket: Ticket | None = None  # of the tenant's rate limits
+    stream: Stream | None = None  # what is out of an answer that can be migrated
+    lost: str = ""  # how its last replica was lost
 
     @property
     def elapsed_s(self) -> float:
         return perf_counter() - self.started
+
+
+@dataclass(slots=True)
+class Busy:
+    """A replica's 429: passed on where no other replica takes the request."""
+
+    answer: Answer
+    route: Route
+    flight: Flight
 
 
 class Proxy:
@@ -74,6 +95,9 @@ class Proxy:
         lifecycle: Lifecycle,
         tenants: Tenants,
         limiter: Limiter,
+        warming: Warming,
+        earlier: Earlier,
+        admission: Admission,
     ) -> None:
         self._settings = settings
         self._steer = Steerer(settings)
@@ -85,7 +109,12 @@ class Proxy:
         self._lifecycle = lifecycle
         self._tenants = tenants
         self._limiter = limiter
+        self._warming = warming
+        self._earlier = earlier
+        self._admission = admission
+        self._budget = RetryBudget(settings.retry_share)
         self._forwarding = Forwarding.of(settings)
+        self._migrator = Migrator(settings, metrics)
 
     async def __call__(self, incoming: Incoming) -> None:
         headers = incoming.headers
@@ -99,14 +128,24 @@ class Proxy:
                 models = Models(self._view.fleet, self._settings.aliases, tenant)
                 request = parse(incoming.path, body)
                 prompt = resolve(request, models, incoming.path, steering, tenant)
+                if request.earlier is not None:
+                    home = await self._earlier.at_home(request, prompt.targets)
+                    prompt = replace(prompt, targets=home)
                 if prompt.rename is not None:
                     body = with_model(body, prompt.rename)
                 if tenant is not OPEN:
                     exchange.ticket = await self._take(prompt)
                 await self._serve(exchange, prompt, body)
+        except MigrationError as error:
+            self._migrator.failed(error, exchange.request_id)
+            self._break(exchange, str(error))
         except ApiError as error:
-            exchange.status = error.status
-            await incoming.send(*error_of(incoming.path, error, exchange.request_id))
+            if exchange.stream is not None:
+                self._migrator.no_replica(error, exchange.request_id)
+                self._break(exchange, error.message)
+            else:
+                exchange.status = error.status
+                await incoming.send(*error_of(incoming.path, error, exchange.request_id))
         except ClientDisconnectedError:
             exchange.status = CLIENT_CLOSED_REQUEST
             self._metrics.disconnects.inc()
@@ -134,39 +173,106 @@ class Proxy:
 
     async def _serve(self, exchange: Exchange, prompt: Prompt, body: bytes) -> None:
         """Tries replicas until one answers. Raises ApiError where none does."""
+        self._budget.request()
         failures: dict[str, str] = {}  # by incarnation, what happened
-        while len(failures) < self._settings.max_tries:
-            route = await self._dispatcher.place(prompt, failures)
-            if route is None:
-                break
-            exchange.route = route
-            exchange.tries += 1
-            if failures:
-                self._metrics.retries.labels(route.pool).inc()
-            # A placement is not interrupted, or its lease would stay; what follows is.
-            with (
-                self._flights.open(prompt, route) as flight,
-                exchange.incoming.until_gone(),
-            ):
-                try:
-                    answer = await self._ask(exchange, route, body)
-                except ReplicaFailedError as error:
-                    flight.failed_before_first_byte()
-                    failures[route.incarnation] = f"{route.replica}: {error}"
-                    self._log_failure(exchange, route, error)
-                    continue
-                try:
-                    await self._relay(exchange, answer, route, flight)
-                finally:
-                    answer.close()
+        reason = ""  # of the next try
+        allowed = self._settings.max_tries
+        busy: Busy | None = None
+        try:
+            while len(failures) < allowed:
+                route = await self._find(exchange, prompt, body, failures, wait=busy is None)
+                if route is None:
+                    break
+                exchange.route = route
+                exchange.tries += 1
+                if reason:
+                    self._metrics.retries.labels(route.pool, reason).inc()
+                if busy is not None:
+                    busy.answer.close()
+                    busy = None
+                # A placement is not interrupted, or its lease would stay; what follows is.
+                with (
+                    self._flights.open(prompt, route) as flight,
+                    exchange.incoming.until_gone(),
+                ):
+                    try:
+                        answer = await self._ask(exchange, route, body)
+                    except ReplicaFailedError as error:
+                        flight.failed_before_first_byte()
+                        failures[route.incarnation] = f"{route.replica}: {error}"
+                        self._log_failure(exchange, route, error)
+                        reason = str(error.status or "connection")
+                        if not self._may_retry(route):
+                            break
+                        continue
+                    if answer.status == 429 and len(failures) + 1 < allowed:
+                        busy = Busy(answer, route, flight)
+                        failures[route.incarnation] = f"{route.replica}: answered 429"
+                        reason = "429"
+                        if not self._may_retry(route):
+                            break
+                        continue
+                    if answer.status < 400:
+                        path = exchange.incoming.path
+                        self._earlier.remember(path, prompt.request, route, answer.first_chunk)
+                        self._warming.seen(route.pool, path, body, prompt)
+                    try:
+                        lost = await self._relay(exchange, answer, route, flight, body)
+                    finally:
+                        answer.close()
+                    if lost is None:
+                        return
+                # Its stream goes on at another replica, which is looked for as the first one was.
+                failures[route.incarnation] = lost
+                reason = "mid_stream"
+                allowed = len(failures) + self._settings.max_tries
+            if busy is not None:
+                with exchange.incoming.until_gone():
+                    await self._relay(exchange, busy.answer, busy.route, busy.flight, body)
                 return
+        finally:
+            if busy is not None:
+                busy.answer.close()
         raise _no_replica(prompt, failures)
+
+    async def _find(
+        self, exchange: Exchange, prompt: Prompt, body: bytes, tried: dict[str, str], *, wait: bool
+    ) -> Route | None:
+        """A replica outside `tried`, in the request's turn; None where there is none.
+
+        A request that has to wait for room forgets where it failed: until then that replica may be
+        well again, and the breaker knows where it is not.
+        """
+        admission = self._admission
+        if not tried and admission.waiting and admission.queued(prompt):
+            found: Route | Shortage = Shortage.FULL
+        else:
+            found = await self._dispatcher.place(prompt, tried)
+        if isinstance(found, Route):
+            return found
+        if found is Shortage.NONE or not wait:
+            return None
+        with exchange.incoming.until_gone():
+            return await admission.wait(exchange.incoming, prompt, len(body), found)
+
+    def _may_retry(self, route: Route) -> bool:
+        if self._budget.retry():
+            return True
+        self._metrics.retries_refused.labels(route.pool).inc()
+        return False
 
     async def _ask(self, exchange: Exchange, route: Route, body: bytes) -> Answer:
         incoming = exchange.incoming
         headers = forwarded(incoming.headers, exchange.request_id)
         headers = self._forwarding(headers, exchange.tenant)
+        self._migrator.asked(incoming.path, headers)
         try:
+            if exchange.stream is not None:
+
+                def post(path: bytes, body: bytes) -> Awaitable[Answer]:
+                    return self._upstream.post(route.url, path, headers, body)
+
+                body = await self._migrator.request(exchange.stream, post)
             return await self._upstream.post(route.url, incoming.target, headers, body)
         except ReplicaSilentError as error:
             # It has the request and may be at work on it: asking another would do the work twice.
@@ -178,13 +284,62 @@ class Proxy:
             ) from error
 
     async def _relay(
-        self, exchange: Exchange, answer: Answer, route: Route, flight: Flight
-    ) -> None:
+        self, exchange: Exchange, answer: Answer, route: Route, flight: Flight, body: bytes
+    ) -> str | None:
+        """None where that is the end of it; how the replica was lost where another is to go on.
+
+        Raises MigrationError where none can.
+        """
         report = _cache_report(answer)
         if answer.status < 400:
             flight.first_byte(report, complete=answer.complete)
         else:
             flight.refused()
+        if exchange.stream is None:
+            self._begin(exchange, answer, route, report, body)
+        else:
+            self._migrator.goes_on(exchange.stream, answer, exchange.request_id, route.replica)
+        incoming, stream, ticket = exchange.incoming, exchange.stream, exchange.ticket
+        chunk = answer.first_chunk
+        try:
+            while True:
+                if stream is not None:
+                    chunk = stream.pass_on(chunk)
+                if ticket:
+                    ticket.add(chunk)
+                if stream is not None and stream.failed:
+                    await incoming.write(chunk)
+                    raise ReplicaFailedError("it can serve no more")
+                if answer.complete:
+                    incoming.end(chunk if stream is None else chunk + stream.end())
+                    return None
+                if chunk or stream is None:
+                    await incoming.write(chunk)
+                chunk = await answer.read()
+        except (ReplicaFailedError, ReplicaSilentError) as error:
+            if isinstance(error, ReplicaFailedError):
+                flight.failed_mid_stream()
+            self._log_failure(exchange, route, error)
+            exchange.lost = f"replica {route.replica!r} was lost mid-stream: {error}"
+        if stream is not None:
+            if self._migrator.lost(stream, exchange.request_id):
+                return exchange.lost
+            incoming.end(stream.ending)
+        elif answer.is_event_stream:
+            self._break(exchange)
+        # Anything else is left unfinished: the server cuts the connection, so that the client
+        # cannot take a part for the whole.
+        return None
+
+    def _begin(
+        self,
+        exchange: Exchange,
+        answer: Answer,
+        route: Route,
+        report: CacheReport | None,
+        body: bytes,
+    ) -> None:
+        """The answer's head to the client."""
         exchange.status = answer.status
         exchange.cached_tokens = report.cached_tokens if report else None
         exchange.ttfb_s = exchange.elapsed_s
@@ -197,28 +352,16 @@ class Proxy:
         )
         if ticket := exchange.ticket:
             headers = ticket.answered(answer.status, headers)
+        exchange.stream = self._migrator.stream(exchange.incoming.path, body, answer)
+        exchange.incoming.start(answer.status, headers)
+
+    def _break(self, exchange: Exchange, why: str = "") -> None:
+        """Ends a stream that has begun with an error event."""
+        message = exchange.lost
+        if why:
+            message += f"; it cannot go on at another one: {why}"
         incoming = exchange.incoming
-        incoming.start(answer.status, headers)
-        chunk = answer.first_chunk
-        while not answer.complete:
-            if ticket:
-                ticket.add(chunk)
-            await incoming.write(chunk)
-            try:
-                chunk = await answer.read()
-            except (ReplicaFailedError, ReplicaSilentError) as error:
-                if isinstance(error, ReplicaFailedError):
-                    flight.failed_mid_stream()
-                self._log_failure(exchange, route, error)
-                if answer.is_event_stream:
-                    lost = f"replica {route.replica!r} was lost mid-stream: {error}"
-                    incoming.end(stream_error_of(incoming.path, lost, exchange.request_id))
-                # Anything else is left unfinished: the server cuts the connection, so that the
-                # client cannot take a part for the whole.
-                return
-        if ticket:
-            ticket.add(chunk)
-        incoming.end(chunk)
+        incoming.end(stream_error_of(incoming.path, message, exchange.request_id))
 
     def _log_failure(self, exchange: Exchange, route: Route, error: Exception) -> None:
         logger.warning(
@@ -236,6 +379,8 @@ class Proxy:
         self._metrics.requests.labels(exchange.incoming.path, str(exchange.status)).inc()
         if exchange.ticket:
             exchange.ticket.close()
+        if exchange.stream is not None:
+            exchange.stream.close()
         route = exchange.route
         duration_s = exchange.elapsed_s
         if route is not None:
@@ -253,6 +398,7 @@ class Proxy:
                     "matched_tokens": route and route.matched_tokens,
                     "cached_tokens": exchange.cached_tokens,
                     "tries": exchange.tries,
+                    "migrations": exchange.stream.migrations if exchange.stream else 0,
                     "ttfb_s": exchange.ttfb_s,
                     "duration_s": duration_s,
                 },

@@ -72,7 +72,7 @@ def test_an_expected_pool_is_known_while_it_has_no_replicas() -> None:
     (asleep,) = fleet.models["m"]
     assert (asleep.pool, asleep.trusted, asleep.is_coming) == ("p", (), True)
     assert fleet.serving("m", "/v1/completions") == (asleep,)
-    assert not fleet.ready
+    assert fleet.ready  # for requests that wait
     fleet = advance(fleet, {"p": [replica("a")]}, 0.0, {"p": ("m", "adapter")})
     (awake,) = fleet.models["m"]
     assert (len(awake.trusted), awake.expected) == (1, True)

@@ -232,8 +232,8 @@ async def test_model_in_two_pools_is_served_by_the_one_that_is_ready(valkey_url:
         await router.ready("a", state="draining")
         moved = {(await router.post("/v1/completions", completion(p))).replica for p in prompts}
         assert moved == {"b"}
-        await b.say(state=ReplicaState.STARTING)
-        await router.ready("b", state="starting")
+        await b.say(state=ReplicaState.DRAINING)
+        await router.ready("b", state="draining")
         refused = await router.post("/v1/completions", completion())
         assert refused.status == 503
         assert refused.json["error"]["code"] == "no_ready_replica"

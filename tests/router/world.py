@@ -61,6 +61,7 @@ class Replica:
         self.name = name
         self.pool = pool
         self.answer: Handler = self.say_name
+        self.health: Handler = self.say_name  # of the router's checks, which are not `received`
         self.received: list[Received] = []
         self.cancelled = 0
         self._redis = connect(redis_url)
@@ -132,6 +133,8 @@ class Replica:
             await asyncio.sleep(BEAT_S)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/healthz":
+            return await self.health(request)
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.received.append(Received(request.path_qs, headers, await request.read()))
         try:

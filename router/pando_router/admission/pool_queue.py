@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from pando_router.admission.drain_rate import DrainRate
 from pando_router.admission.fair_queue import Entry, FairQueue
+from pando_router.admission.shortage import Shortage
 from pando_router.errors import ApiError, unavailable
 
 PACE_S = 0.02
@@ -31,14 +32,6 @@ logger = logging.getLogger("pando.router")
 
 AskT = TypeVar("AskT")
 PlaceT = TypeVar("PlaceT")
-
-
-class Shortage(StrEnum):
-    """Why there is no place now."""
-
-    FULL = "full"  # replicas are ready, and each has all the requests that it may have
-    ASLEEP = "asleep"  # none is ready, one is coming
-    NONE = "none"  # none is ready, and none is known to come
 
 
 class LeaveReason(StrEnum):

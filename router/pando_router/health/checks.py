@@ -15,6 +15,7 @@ from pando_fleet.replica import ReplicaState
 from pando_router.fleet_view import Fleet, Member
 from pando_router.health.verdict import Verdict
 from pando_router.http.upstream import ReplicaFailedError, ReplicaSilentError, Upstream
+from pando_router.settings import RouterSettings
 
 JITTER = 0.1  # of the interval, either way: routers shall not ask together
 MAX_ANSWER_BYTES = 64 * 1024
@@ -29,6 +30,16 @@ class HealthOptions:
     path: str
     unhealthy_after: int
     healthy_after: int
+
+    @classmethod
+    def of(cls, settings: RouterSettings) -> "HealthOptions":
+        return cls(
+            settings.health_interval,
+            settings.health_timeout,
+            settings.health_path,
+            settings.unhealthy_after,
+            settings.healthy_after,
+        )
 
 
 @dataclass(slots=True)

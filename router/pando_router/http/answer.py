@@ -12,7 +12,14 @@ MAX_UNREAD_BYTES = 256 * 1024  # above it the replica's connection is not read
 
 
 class ReplicaFailedError(Exception):
-    """The replica did not answer, or could not take the request; the message says which."""
+    """The replica did not answer, or could not take the request; the message says which.
+
+    `status` is that of its answer, None where there was none.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class ReplicaSilentError(Exception):

@@ -48,7 +48,7 @@ class Upstream:
         answer = await self.request(b"POST", url, target, headers, body)
         if answer.status in _ELSEWHERE:
             answer.close()
-            raise ReplicaFailedError(f"answered {answer.status}")
+            raise ReplicaFailedError(f"answered {answer.status}", answer.status)
         return answer
 
     async def request(
