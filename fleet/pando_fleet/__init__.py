@@ -1,12 +1,13 @@
 """The fleet's shared state in Redis: replica registry, prefix tree, placement and leases.
 
-`connect` opens the client, `Registry` says who lives, `Placer` decides where a prompt goes. Every
-error that leaves this package is a `FleetError`; `fleet/README.md` lists the keys and the formula.
+`connect` opens the client, `Registry` says who lives, `Placer` decides where a prompt goes, over a
+`Wire`. Every error that leaves this package is a `FleetError`; `fleet/README.md` lists the keys and
+the formula.
 """
 
 from pando_fleet.client import FleetError, FleetUnavailable, RedisClient, connect
 from pando_fleet.marks import Mark, MarkKind, Marks, MarkState
-from pando_fleet.placement import Ask, Candidate, NoReplica, Placement, Placer
+from pando_fleet.placement import Ask, Candidate, NoReplica, Placement, Placer, PoolFull
 from pando_fleet.prefix import (
     CHUNK_BYTES,
     PrefixError,
@@ -18,6 +19,7 @@ from pando_fleet.prefix import (
 from pando_fleet.registry import Registry
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_fleet.tree import PrefixTree
+from pando_fleet.wire import Wire
 
 __all__ = [
     "CHUNK_BYTES",
@@ -33,12 +35,14 @@ __all__ = [
     "NoReplica",
     "Placement",
     "Placer",
+    "PoolFull",
     "PrefixError",
     "PrefixTree",
     "RedisClient",
     "Registry",
     "Replica",
     "ReplicaState",
+    "Wire",
     "chat_bytes",
     "chunk_keys",
     "completion_bytes",

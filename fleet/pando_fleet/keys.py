@@ -56,5 +56,10 @@ class PoolKeys:
         """A tree's key is this and its owner, "<incarnation>:<replica>"."""
         return self._name("tree:")
 
+    @property
+    def ledger_prefix(self) -> str:
+        """A ledger's key is this, a tenant's digest, a colon and its tree's owner."""
+        return self._name("ledger:")
+
     def tree(self, replica: str, incarnation: str) -> str:
         return f"{self.tree_prefix}{incarnation}:{replica}"

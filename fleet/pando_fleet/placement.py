@@ -3,25 +3,37 @@
 `Placer.place` takes an `Ask` and gives a `Placement`, whose lease counts on the chosen replica
 until `prefilled` (first byte) and `release` (end) give it back or its time is over. The formula and
 its units stand in `fleet/README.md`; the decision itself is `lua/place.lua`, so all routers decide
-as one.
+as one. What no answer waits for is queued and written in batches (`settling.py`).
 """
 
-import json
+import asyncio
+import struct
 from dataclasses import dataclass
 from typing import Any
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
-from pando_fleet.client import FleetError, RedisClient
+from pando_fleet.client import FleetError
 from pando_fleet.keys import PoolKeys
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_fleet.registry import FRESH_MS
-from pando_fleet.scripts import Clock, Script, time_arg
-from pando_fleet.tree import PrefixTree
+from pando_fleet.scripts import Clock, time_arg
+from pando_fleet.settling import EVERY_S, Failed, Settling
+from pando_fleet.wire import Wire, WireScript
+
+MAX_ASKS = 16
+"""Prompts of one call to Redis: so long at most it answers nobody else."""
+
+TOUCH_CHUNKS = 1024
+"""Of a path touched in one operation: a longer one leaves Redis free in between."""
 
 
 class NoReplica(FleetError):  # noqa: N818  (a state of the fleet, not a mistake)
     """No replica of the pool is fresh, ready and allowed for this request."""
+
+
+class PoolFull(NoReplica):
+    """Each replica that this request may use holds `Ask.max_outstanding` requests already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +47,10 @@ class Ask:
     lease_ms: int  # the lease ends by itself after this, should the router die
     exclude: tuple[str, ...] = ()  # replicas that failed this request before
     only: str | None = None  # the one replica allowed
+    every: bool = False  # the placement's `candidates` are wanted, which takes Redis longer
+    max_outstanding: int = 0  # requests leased at one replica, at most; 0: any number
+    tenant: str = ""  # whose keys these are; they must be salted, so that nobody else has them
+    tenant_share: float = 1.0  # of each replica's tree, at most; 1: no bound
 
     def __post_init__(self) -> None:
         if len(self.keys) % KEY_BYTES:
@@ -46,9 +62,16 @@ class Ask:
                 "an ask needs at least 1 prompt token, 0 output tokens, 1 lease_ms and a lease id: "
                 f"{self.prompt_tokens=}, {self.output_tokens=}, {self.lease_ms=}, {self.lease=}"
             )
+        if self.max_outstanding < 0 or not 0 < self.tenant_share <= 1:
+            raise FleetError(
+                "an ask's max_outstanding is not negative and its tenant_share within 0 and 1: "
+                f"{self.max_outstanding=}, {self.tenant_share=}"
+            )
+        if self.tenant_share < 1 and not self.tenant:
+            raise FleetError(f"a tenant_share needs a tenant: {self.tenant_share=}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: that costs a microsecond a placement
 class Candidate:
     """One replica's terms: `cost_s` is `wait_s + kv_wait_s + work_s * (1 + queue)`."""
 
@@ -59,6 +82,9 @@ class Candidate:
     matched_tokens: int
     backlog_tokens: int  # uncached prompt tokens leased there and not yet prefilled
     outstanding: int  # requests leased there and not yet ended
+    capacity_chunks: int  # what its tree may hold
+    capacity_tokens: int  # of its KV pool; 0 where it does not say
+    pinned_tokens: int  # of those, held by running requests
     wait_s: float
     kv_wait_s: float
     work_s: float
@@ -66,72 +92,206 @@ class Candidate:
     cost_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Placement:
     """A request's place, and the lease that holds it."""
 
     lease: str
     chosen: Candidate
+    most_chunks: int = 0  # that any candidate held of the prompt
+    holder: str = ""  # who held them
+    only: str | None = None  # as asked
+    candidates: tuple[Candidate, ...] = ()  # all, cheapest first, where `Ask.every`
+    ledger: str = ""  # the tenant's, where its share of the tree is bounded
 
 
 class Placer:
-    """Places requests of one pool. Every method raises FleetUnavailable where Redis is away."""
+    """Places requests of one pool.
 
-    def __init__(self, redis: RedisClient, pool: str, clock: Clock | None = None) -> None:
+    `prefilled`, `release` and `cut` return at once; what they say is in Redis a few milliseconds
+    later, in the order of the calls. Where it cannot be written `failed` is told, and the lease
+    ends by itself. With `every_s=None` nothing is written before `flush`, so that a simulation
+    knows when.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        pool: str,
+        clock: Clock | None = None,
+        failed: Failed | None = None,
+        every_s: float | None = EVERY_S,
+    ) -> None:
         self._pool = pool
         self._keys = PoolKeys(pool)
+        self._place_keys = [self._keys.replicas, self._keys.terms, *self._keys.leases]
         self._clock = clock
-        self._tree = PrefixTree(redis, pool, clock)
-        self._decide = Script(redis, "clock", "tree_ops", "lease_ops", "place")
-        self._prefilled = Script(redis, "lease_ops", "prefilled")
-        self._release = Script(redis, "lease_ops", "release")
+        self._decide = WireScript(wire, "clock", "tree_ops", "lease_ops", "fleet_ops", "place")
+        self._settling = Settling(wire, self._keys, clock, failed, every_s)
+        self._asked: list[tuple[Ask, asyncio.Future[Placement]]] = []
 
     async def place(self, ask: Ask) -> Placement:
-        """Chooses the cheapest replica, leases it and touches the path there; one round trip.
+        """Chooses the cheapest replica and leases it; the touch of the path there follows.
 
-        Raises NoReplica.
+        Asks of one turn of the event loop go in one call. Raises NoReplica, PoolFull,
+        FleetUnavailable.
         """
-        chosen: bytes | None = await self._ask("place", ask)
-        if chosen is None:
-            raise NoReplica(f"pool {self._pool!r} has no ready replica that this request may use")
-        return Placement(lease=ask.lease, chosen=_candidate(chosen))
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Placement] = loop.create_future()
+        self._asked.append((ask, answer))
+        if len(self._asked) == 1:
+            loop.call_soon(self._send_asks)
+        return await answer
 
     async def explain(self, ask: Ask) -> list[Candidate]:
         """Every candidate's terms, cheapest first, without placing the request."""
-        candidates: list[bytes] = await self._ask("explain", ask)
-        return sorted(map(_candidate, candidates), key=lambda c: (c.cost_s, c.outstanding))
-
-    async def prefilled(self, placement: Placement) -> None:
-        """The first byte is here: the prefill part of the lease is released. Idempotent."""
-        await self._prefilled(self._keys.leases, placement.lease)
-
-    async def release(self, placement: Placement) -> None:
-        """The request ended, failed or was cancelled: the rest of the lease goes. Idempotent."""
-        await self._release(self._keys.leases, placement.lease)
-
-    async def cut(self, placement: Placement, keys: bytes, depth: int) -> None:
-        """The chosen replica holds only `depth` chunks of the path: the rest leaves its set."""
-        chosen = placement.chosen
-        await self._tree.cut(chosen.replica, chosen.incarnation, keys, depth)
-
-    async def _ask(self, mode: str, ask: Ask) -> Any:
-        return await self._decide(
-            [self._keys.replicas, self._keys.terms, *self._keys.leases],
-            time_arg(self._clock),
-            mode,
-            FRESH_MS,
-            self._keys.tree_prefix,
-            ask.keys,
-            CHUNK_BYTES,
-            ask.prompt_tokens,
-            ask.output_tokens,
-            ask.lease,
-            ask.lease_ms,
-            xxh3_64_intdigest(ask.lease.encode()) & 0xFFFF,
-            ask.only or "",
-            *ask.exclude,
+        candidates: list[bytes] = await self._decide(
+            self._place_keys, *self._head("explain"), *_encode(ask)
         )
+        return _sorted(candidates)
+
+    def prefilled(self, placement: Placement) -> None:
+        """The first byte is here: the prefill part of the lease is released. Idempotent."""
+        self._settling.put("prefilled", placement.lease)
+
+    def release(self, placement: Placement) -> None:
+        """The request ended, failed or was cancelled: the rest of the lease goes. Idempotent."""
+        self._settling.put("release", placement.lease)
+
+    def cut(self, placement: Placement, keys: bytes, depth: int) -> None:
+        """The chosen replica holds only `depth` chunks of the path: the rest leaves its set."""
+        owner = _owner(placement.chosen)
+        self._settling.put("cut", owner, keys, depth, placement.ledger, weight=len(keys))
+
+    async def flush(self) -> None:
+        """Returns when all that is queued has been written, or told to `failed`."""
+        await self._settling.flush()
+
+    async def settle(self, timeout_s: float) -> None:
+        """As `flush`, before Redis is disconnected; what is not written in time has failed."""
+        await self._settling.settle(timeout_s)
+
+    def _head(self, mode: str) -> tuple[str | int, ...]:
+        return time_arg(self._clock), mode, FRESH_MS, self._keys.tree_prefix, CHUNK_BYTES
+
+    def _send_asks(self) -> None:
+        asked = [item for item in self._asked if not item[1].done()]  # some were cancelled
+        self._asked = []
+        for first in range(0, len(asked), MAX_ASKS):
+            batch = asked[first : first + MAX_ASKS]
+            args: list[Any] = [*self._head("place")]
+            for ask, _ in batch:
+                args += _encode(ask)
+
+            def answered(reply: object, batch: Any = batch) -> None:
+                self._answered(batch, reply)
+
+            try:
+                self._decide.send(self._place_keys, args, answered)
+            except FleetError as error:
+                self._answered(batch, error)
+
+    def _answered(self, batch: list[tuple[Ask, asyncio.Future[Placement]]], reply: Any) -> None:
+        if isinstance(reply, FleetError):
+            for _, answer in batch:
+                if not answer.done():
+                    answer.set_exception(type(reply)(*reply.args))  # each its own traceback
+            return
+        for (ask, answer), found in zip(batch, reply, strict=True):
+            self._settle_ask(ask, answer, found)
+
+    def _settle_ask(
+        self, ask: Ask, answer: "asyncio.Future[Placement]", found: bytes | list[bytes] | None
+    ) -> None:
+        if found is None or found == b"full":
+            if not answer.done():
+                answer.set_exception(self._none(found))
+            return
+        if isinstance(found, list):
+            placement = _placement(ask, found[0])
+            placement.candidates = tuple(_sorted(found[1:]))
+        else:
+            placement = _placement(ask, found)
+        if answer.done():  # cancelled meanwhile: nobody else will release it
+            self.release(placement)
+            return
+        self._touch(ask, placement)
+        answer.set_result(placement)
+
+    def _none(self, found: object) -> NoReplica:
+        if found is None:
+            return NoReplica(f"pool {self._pool!r} has no ready replica that this request may use")
+        return PoolFull(f"every replica of pool {self._pool!r} has as many requests as it may")
+
+    def _touch(self, ask: Ask, placement: Placement) -> None:
+        chosen = placement.chosen
+        capacity = share = chosen.capacity_chunks
+        if ask.tenant_share < 1:
+            placement.ledger = xxh3_64_hexdigest(ask.tenant.encode())
+            share = max(1, int(ask.tenant_share * capacity))
+        owner, held = _owner(chosen), chosen.matched_chunks
+        for start in range(0, len(ask.keys) // KEY_BYTES, TOUCH_CHUNKS):
+            path = ask.keys[: KEY_BYTES * (start + TOUCH_CHUNKS)]
+            guess = max(start, min(held, len(path) // KEY_BYTES))
+            self._settling.put(
+                "touch", owner, path, guess, capacity, placement.ledger, share, weight=len(path)
+            )
 
 
-def _candidate(encoded: bytes) -> Candidate:
-    return Candidate(**json.loads(encoded))
+def _owner(chosen: Candidate) -> str:
+    return f"{chosen.incarnation}:{chosen.replica}"
+
+
+def _encode(ask: Ask) -> tuple[str | bytes | int, ...]:
+    return (
+        ask.keys,
+        ask.prompt_tokens,
+        ask.output_tokens,
+        ask.lease,
+        ask.lease_ms,
+        xxh3_64_intdigest(ask.lease.encode()) & 0xFFFF,
+        ask.max_outstanding,
+        int(ask.every),
+        ask.only or "",
+        len(ask.exclude),
+        *ask.exclude,
+    )
+
+
+_NUMBERS = struct.Struct(">13d")
+_MOST_AT = 8 * 12  # the last of them
+_MOST = struct.Struct(">d")
+
+
+def _sorted(candidates: list[bytes]) -> list[Candidate]:
+    return sorted(map(_candidate, candidates), key=lambda c: (c.cost_s, c.outstanding))
+
+
+def _placement(ask: Ask, packed: bytes) -> Placement:
+    (most,) = _MOST.unpack_from(packed, _MOST_AT)
+    holder = packed[packed.rindex(b"\0", 0, -1) + 1 : -1].decode()
+    return Placement(ask.lease, _candidate(packed), int(most), holder, ask.only)
+
+
+def _candidate(packed: bytes) -> Candidate:
+    numbers = _NUMBERS.unpack_from(packed)
+    chunks, matched, backlog, outstanding, capacity, capacity_tokens, pinned = numbers[:7]
+    wait, kv_wait, work, queue, cost, _ = numbers[7:]
+    replica, url, incarnation, *_ = packed[_NUMBERS.size :].decode().split("\0")
+    return Candidate(
+        replica=replica,
+        url=url,
+        incarnation=incarnation,
+        matched_chunks=int(chunks),
+        matched_tokens=int(matched),
+        backlog_tokens=int(backlog),
+        outstanding=int(outstanding),
+        capacity_chunks=int(capacity),
+        capacity_tokens=int(capacity_tokens),
+        pinned_tokens=int(pinned),
+        wait_s=wait,
+        kv_wait_s=kv_wait,
+        work_s=work,
+        queue=queue,
+        cost_s=cost,
+    )

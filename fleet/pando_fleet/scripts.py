@@ -10,13 +10,17 @@ Clock = Callable[[], int]
 """Milliseconds now, in place of Redis's own TIME; simulations and tests give one."""
 
 
-class Script:
+def source_of(parts: Sequence[str]) -> str:
     """The Lua files of `parts`, joined: libraries of local functions first, the script last."""
+    folder = files(__package__) / "lua"
+    return "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in parts)
+
+
+class Script:
+    """The Lua files of `parts`, joined, through redis-py; `wire.WireScript` is for hot paths."""
 
     def __init__(self, redis: RedisClient, *parts: str) -> None:
-        folder = files(__package__) / "lua"
-        source = "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in parts)
-        self._run = redis.register_script(source)
+        self._run = redis.register_script(source_of(parts))
 
     async def __call__(self, keys: Sequence[str], *args: str | bytes | float) -> Any:
         """Runs by EVALSHA, and loads the script first where the server does not know it.

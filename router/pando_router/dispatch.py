@@ -163,7 +163,13 @@ class Dispatcher:
                     await placer.flush()
 
     def ask(
-        self, target: Target, prompt: Prompt, members: Collection[Member], only: str | None = None
+        self,
+        target: Target,
+        prompt: Prompt,
+        members: Collection[Member],
+        only: str | None = None,
+        *,
+        every: bool = False,
     ) -> Ask:
         """The question to the shared placement: one of `members`, or `only` that one."""
         barred: list[str] = []
@@ -199,9 +205,7 @@ class Dispatcher:
         sample = None
         if self._shadow is not None:
             sample = self._shadow.begin(target.pool, policy, prompt, members)
-        every = (
-            sample is not None or prompt.steering.explain or logger.isEnabledFor(logging.DEBUG)
-        )
+        every = sample is not None or prompt.steering.explain or logger.isEnabledFor(logging.DEBUG)
         started = perf_counter()
         try:
             async with asyncio.timeout(self._settings.placement_timeout):

@@ -27,9 +27,9 @@ class LeaseWriter:
 
     def submit(self, write: Callable[[], Awaitable[None]]) -> None:
         if not self._view.redis_up:
-            self._failed("redis is away")
+            self.failed("redis is away")
         elif len(self._tasks) >= MAX_WRITES:
-            self._failed(f"{MAX_WRITES} writes are under way")
+            self.failed(f"{MAX_WRITES} writes are under way")
         else:
             task = asyncio.create_task(self._run(write))
             self._tasks.add(task)
@@ -45,10 +45,11 @@ class LeaseWriter:
             async with asyncio.timeout(WRITE_TIMEOUT_S):
                 await write()
         except (FleetError, TimeoutError) as error:
-            self._failed(str(error) or type(error).__name__)
+            self.failed(str(error) or type(error).__name__)
 
-    def _failed(self, reason: str) -> None:
-        self._metrics.lease_write_failures.inc()
+    def failed(self, reason: str, count: int = 1) -> None:
+        """Counts writes that were lost, here or in a `Placer`."""
+        self._metrics.lease_write_failures.inc(count)
         now = monotonic()
         if now - self._logged_at >= LOG_EVERY_S:
             self._logged_at = now

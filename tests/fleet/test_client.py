@@ -16,6 +16,7 @@ from pando_fleet import (
     Placer,
     RedisClient,
     Registry,
+    Wire,
     connect,
 )
 from tests.fleet.redis_server import RedisServer, free_port
@@ -37,17 +38,22 @@ async def _client(url: str) -> AsyncIterator[RedisClient]:
 
 async def _serves_a_pool(client: RedisClient) -> None:
     """Every script and every plain command of the package, by what they leave behind."""
-    registry, placer = Registry(client), Placer(client, "p")
+    wire, lost = Wire(client), list[str]()
+    placer = Placer(wire, "p", failed=lambda reason, count: lost.append(reason))
+    registry = Registry(client)
     await registry.beat("p", replace(BEAT, replica="a"))
     assert await registry.pools() == ["p"]
     assert [r.beat.replica for r in await registry.replicas("p")] == ["a"]
     keys = path("hello", 5)
     ask = Ask(keys=keys, prompt_tokens=400, output_tokens=1, lease="l", lease_ms=60_000)
     placed = await placer.place(ask)
-    await placer.prefilled(placed)
-    await placer.release(placed)
-    await placer.cut(placed, keys, 2)
+    placer.prefilled(placed)
+    placer.release(placed)
+    placer.cut(placed, keys, 2)
+    await placer.flush()
     [candidate] = await placer.explain(ask)
+    await wire.aclose()
+    assert not lost
     assert (candidate.matched_chunks, candidate.outstanding) == (2, 0)
     await registry.leave("p", "a", "1")
     assert await registry.replicas("p") == []

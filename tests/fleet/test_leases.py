@@ -63,7 +63,7 @@ class _Model:
 
     async def _end(self, kind: str, number: int) -> None:
         """Ends a part of a live lease, or of one that has ended already: then nothing changes."""
-        end = self._world.placer.prefilled if kind == "prefilled" else self._world.placer.release
+        end = self._world.prefilled if kind == "prefilled" else self._world.release
         if number >= len(self._held):
             if self._ended:
                 await end(self._ended[number % len(self._ended)])
@@ -161,7 +161,7 @@ async def test_sums_stay_at_zero_where_redis_evicted_them_before_their_leases(
     first = await world.place(prompt_tokens=500)
     await world.redis.delete(f"pando:{{{POOL}}}:loads")
     second = await world.place(prompt_tokens=100)
-    await world.placer.release(first)
-    await world.placer.release(second)
+    await world.release(first)
+    await world.release(second)
     terms = (await world.terms())["a"]
     assert (terms.backlog_tokens, terms.outstanding) == (0, 0)

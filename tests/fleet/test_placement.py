@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from pando_fleet import Ask, FleetError, NoReplica, Placer, ReplicaState, connect
+from pando_fleet import Ask, FleetError, NoReplica, Placer, ReplicaState, Wire, connect
 from pando_fleet.registry import FRESH_MS
 from tests.fleet.world import POOL, World, path
 
@@ -51,7 +51,7 @@ async def test_the_holder_loses_once_its_backlog_costs_more_than_recomputing(wor
     terms = await world.terms(LONG, 6_400)
     assert terms["holder"].cost_s == pytest.approx(9.5 + 0.001 * 1.5)
     assert terms["other"].cost_s == pytest.approx(9.6)
-    await world.placer.release(long)
+    await world.release(long)
     await world.place(prompt_tokens=9_700, only="holder")
     assert (await world.place(LONG, 6_400)).chosen.replica == "other"
 
@@ -63,7 +63,7 @@ async def test_waiting_requests_anywhere_make_recomputing_dearer(world: World) -
     await world.place(prompt_tokens=7_000, only="holder")  # costs more than recomputing 6.4 s
     calm = await world.terms(LONG, 6_400)
     assert calm["other"].queue == 0.5
-    await world.placer.prefilled(await world.place(prompt_tokens=10_000, only="other"))
+    await world.prefilled(await world.place(prompt_tokens=10_000, only="other"))
     assert (await world.terms(LONG, 6_400))["other"].cost_s == calm["other"].cost_s
     for _ in range(3):
         await world.place(prompt_tokens=1, only="other")
@@ -93,7 +93,7 @@ async def test_room_that_waiting_leases_will_need_counts_until_their_first_token
     first = await world.place(prompt_tokens=1_500, output_tokens=300)
     waiting = (await world.terms())["r"]
     assert waiting.kv_wait_s == pytest.approx((1_500 + 300 + 1_100 - 2_000) / 100)
-    await world.placer.prefilled(first)
+    await world.prefilled(first)
     assert (await world.terms())["r"].kv_wait_s == 0.0  # from now on its heartbeat tells
 
 
@@ -147,7 +147,7 @@ async def test_equal_replicas_share_and_no_name_is_favoured(world: World) -> Non
     for _ in range(120):
         placed = await world.place(prompt_tokens=10)
         first[placed.chosen.replica] += 1
-        await world.placer.release(placed)
+        await world.release(placed)
     assert set(first) == set(names)
     assert max(first.values()) < 55, first
 
@@ -155,7 +155,7 @@ async def test_equal_replicas_share_and_no_name_is_favoured(world: World) -> Non
 async def test_among_equal_costs_the_replica_with_the_fewest_requests_wins(world: World) -> None:
     await world.beat("a", "b", "c")
     for replica in ("a", "a", "b", "c", "c"):  # prefilled: no backlog, equal costs
-        await world.placer.prefilled(await world.place(only=replica))
+        await world.prefilled(await world.place(only=replica))
     for _ in range(8):
         assert (await world.placer.explain(world.ask()))[0].replica == "b"
     assert (await world.place()).chosen.replica == "b"
@@ -206,7 +206,7 @@ async def test_explaining_reserves_and_touches_nothing(world: World) -> None:
 async def test_the_second_turn_goes_where_the_first_one_was(world: World) -> None:
     await world.beat("a", "b", "c")
     first = await world.place(path("conversation", 10), 700)
-    await world.placer.release(first)
+    await world.release(first)
     second = await world.place(path("conversation", 10) + path("more", 5), 1_000)
     assert second.chosen.replica == first.chosen.replica
     assert second.chosen.matched_chunks == 10
@@ -216,7 +216,7 @@ async def test_a_tree_never_grows_beyond_what_the_kv_pool_holds(world: World) ->
     await world.beat("a", capacity_tokens=640, bytes_per_token=4.0)  # ten chunks
     for text in ("one", "two", "three"):
         await world.place(path(text, 6), 400)
-        world.now_ms += 1
+        world.now_ms += 1_000
     assert await world.tree.size("a", "1") == 10
     assert await world.tree.match("a", "1", path("three", 6)) == 6
     assert await world.tree.match("a", "1", path("one", 6)) == 0
@@ -225,7 +225,8 @@ async def test_a_tree_never_grows_beyond_what_the_kv_pool_holds(world: World) ->
 async def test_a_cut_placement_is_not_matched_again(world: World) -> None:
     await world.beat("a")
     placed = await world.place(LONG, 6_400)
-    await world.placer.cut(placed, LONG, 7)
+    world.placer.cut(placed, LONG, 7)
+    await world.placer.flush()
     assert (await world.terms(LONG, 6_400))["a"].matched_chunks == 7
 
 
@@ -245,19 +246,23 @@ async def test_two_routers_placing_at_once_spread_requests_exactly_as_one_would(
     for routers in (1, 2):
         async with World.open(redis_url) as world:
             clients = [connect(redis_url) for _ in range(routers)]
-            placers = [Placer(client, POOL, world.clock) for client in clients]
+            wires = [Wire(client) for client in clients]
+            placers = [Placer(wire, POOL, world.clock, every_s=None) for wire in wires]
             await world.beat("a", "b", "c", "d")
-            placed = await asyncio.gather(
-                *(
-                    placers[i % routers].place(world.ask(prompt, 3_000, lease=f"{i}"))
-                    for i in range(60)
+            placed = []
+            for turn in range(15):
+                asks = [world.ask(prompt, 3_000, lease=f"{turn}-{i}") for i in range(4)]
+                placed += await asyncio.gather(
+                    *(placers[i % routers].place(ask) for i, ask in enumerate(asks))
                 )
-            )
+                for placer in placers:
+                    await placer.flush()
             terms = await world.terms()
             per_replica = Counter(p.chosen.replica for p in placed)
             assert per_replica == {name: t.outstanding for name, t in terms.items()}
             spread.append(sorted((t.outstanding, t.backlog_tokens) for t in terms.values()))
-            for client in clients:
+            for wire, client in zip(wires, clients, strict=True):
+                await wire.aclose()
                 await client.aclose()
     assert spread[0] == spread[1]
     assert sum(outstanding for outstanding, _ in spread[0]) == 60

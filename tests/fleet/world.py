@@ -16,6 +16,7 @@ from pando_fleet import (
     RedisClient,
     Registry,
     ReplicaState,
+    Wire,
     chunk_keys,
     connect,
 )
@@ -48,7 +49,8 @@ class World:
         self.now_ms = 1_800_000_000_000
         self.redis = redis
         self.registry = Registry(redis, self.clock)
-        self.placer = Placer(redis, POOL, self.clock)
+        self.wire = Wire(redis)
+        self.placer = Placer(self.wire, POOL, self.clock, self._write_failed, every_s=None)
         self.tree = PrefixTree(redis, POOL, self.clock)
         self._leases = itertools.count()
 
@@ -58,10 +60,15 @@ class World:
         """A world on an emptied server."""
         redis = connect(url)
         await redis.flushall()
+        world = cls(redis)
         try:
-            yield cls(redis)
+            yield world
         finally:
+            await world.wire.aclose()
             await redis.aclose()
+
+    def _write_failed(self, reason: str, count: int) -> None:
+        raise AssertionError(f"{count} writes were lost: {reason}")
 
     def clock(self) -> int:
         return self.now_ms
@@ -78,7 +85,18 @@ class World:
     async def place(
         self, keys: bytes = b"", prompt_tokens: int = 1_000, **fields: Any
     ) -> Placement:
-        return await self.placer.place(self.ask(keys, prompt_tokens, **fields))
+        """Places and writes what follows from it."""
+        placement = await self.placer.place(self.ask(keys, prompt_tokens, **fields))
+        await self.placer.flush()
+        return placement
+
+    async def prefilled(self, placement: Placement) -> None:
+        self.placer.prefilled(placement)
+        await self.placer.flush()
+
+    async def release(self, placement: Placement) -> None:
+        self.placer.release(placement)
+        await self.placer.flush()
 
     async def terms(self, keys: bytes = b"", prompt_tokens: int = 1_000) -> dict[str, Candidate]:
         """Every candidate's terms by name."""

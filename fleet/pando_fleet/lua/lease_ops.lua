@@ -4,70 +4,121 @@
 --
 -- A part is prefill tokens, output tokens and waiting (1 until the first token), then its owner; a
 -- load is the same three sums and the number of leases. Packed: reading 64 loads is twice as fast
--- as text.
+-- as text. A script opens the book, changes loads in memory, and closes the book at its end, which
+-- writes each changed load once.
 
 local LEASE_GRACE_MS = 60000 -- keys outlive their last lease by this
-local EXPIRE_BATCH = 64 -- leases ended at one call: bounded work, and one call adds only one lease
+local EXPIRE_BATCH = 64 -- leases ended at one call, so that no call is slow
 
-local function lease_keys(first)
-  return { leases = KEYS[first], parts = KEYS[first + 1], loads = KEYS[first + 2] }
+local function open_book(first)
+  return {
+    leases = KEYS[first], parts = KEYS[first + 1], loads = KEYS[first + 2],
+    rows = {}, -- loads by owner, as far as they are known
+    complete = false, -- whether those are all
+    changed = {},
+  }
+end
+
+local function unpack_load(packed)
+  local prefill, output, waiting, requests = struct.unpack('>dddd', packed)
+  return { prefill = prefill, output = output, waiting = waiting, requests = requests }
+end
+
+local function load_of(book, owner)
+  local load = book.rows[owner]
+  if not load then
+    local packed = not book.complete and redis.call('HGET', book.loads, owner)
+    load = packed and unpack_load(packed) or { prefill = 0, output = 0, waiting = 0, requests = 0 }
+    book.rows[owner] = load
+  end
+  return load
+end
+
+local function read_all_loads(book)
+  local pairs_read = redis.call('HGETALL', book.loads)
+  for i = 1, #pairs_read, 2 do
+    local owner = pairs_read[i]
+    book.rows[owner] = book.rows[owner] or unpack_load(pairs_read[i + 1])
+  end
+  book.complete = true
 end
 
 -- Sums are clamped: memory pressure may make Redis evict one of the keys and not the others.
-local function add_load(keys, owner, prefill, output, waiting, requests)
-  local row = redis.call('HGET', keys.loads, owner)
-  if row then
-    local p, o, w, r = struct.unpack('>dddd', row)
-    prefill, output = math.max(0, p + prefill), math.max(0, o + output)
-    waiting, requests = math.max(0, w + waiting), r + requests
+local function add_load(book, owner, prefill, output, waiting, requests)
+  local load = load_of(book, owner)
+  load.prefill = math.max(0, load.prefill + prefill)
+  load.output = math.max(0, load.output + output)
+  load.waiting = math.max(0, load.waiting + waiting)
+  load.requests = load.requests + requests
+  book.changed[owner] = load
+end
+
+local function close_book(book)
+  local set, gone = {}, {}
+  for owner, load in pairs(book.changed) do
+    if load.requests > 0 then
+      set[#set + 1] = owner
+      set[#set + 1] =
+        struct.pack('>dddd', load.prefill, load.output, load.waiting, load.requests)
+    else
+      gone[#gone + 1] = owner
+    end
   end
-  if requests > 0 then
-    redis.call('HSET', keys.loads, owner, struct.pack('>dddd', prefill, output, waiting, requests))
-  else
-    redis.call('HDEL', keys.loads, owner)
+  if #set > 0 then
+    redis.call('HSET', book.loads, unpack(set))
+  end
+  if #gone > 0 then
+    redis.call('HDEL', book.loads, unpack(gone))
   end
 end
 
-local function end_lease(keys, lease)
-  local part = redis.call('HGET', keys.parts, lease)
-  redis.call('ZREM', keys.leases, lease)
-  redis.call('HDEL', keys.parts, lease)
+local function end_lease(book, lease)
+  local part = redis.call('HGET', book.parts, lease)
   if part then
+    redis.call('ZREM', book.leases, lease)
+    redis.call('HDEL', book.parts, lease)
     local prefill, output, waiting, owner = struct.unpack('>ddds', part)
-    add_load(keys, owner, -prefill, -output, -waiting, -1)
+    add_load(book, owner, -prefill, -output, -waiting, -1)
   end
 end
 
 -- The replica has seen the request through its prefill: from here on its heartbeat tells its share.
-local function end_prefill(keys, lease)
-  local part = redis.call('HGET', keys.parts, lease)
+local function end_prefill(book, lease)
+  local part = redis.call('HGET', book.parts, lease)
   if part then
     local prefill, output, waiting, owner = struct.unpack('>ddds', part)
-    redis.call('HSET', keys.parts, lease, struct.pack('>ddds', 0, 0, 0, owner))
-    add_load(keys, owner, -prefill, -output, -waiting, 0)
+    redis.call('HSET', book.parts, lease, struct.pack('>ddds', 0, 0, 0, owner))
+    add_load(book, owner, -prefill, -output, -waiting, 0)
   end
 end
 
-local function end_expired_leases(keys, now)
-  local expired = redis.call('ZRANGEBYSCORE', keys.leases, '-inf', now, 'LIMIT', 0, EXPIRE_BATCH)
-  for _, lease in ipairs(expired) do
-    end_lease(keys, lease)
+local function end_expired_leases(book, now)
+  local expired = redis.call('ZRANGEBYSCORE', book.leases, '-inf', now, 'LIMIT', 0, EXPIRE_BATCH)
+  if #expired > 0 then
+    for _, lease in ipairs(expired) do
+      end_lease(book, lease)
+    end
+    redis.call('ZREM', book.leases, unpack(expired)) -- also those whose parts were evicted
   end
-  if redis.call('EXISTS', keys.leases) == 0 then
-    redis.call('DEL', keys.parts, keys.loads) -- nothing leased, nothing owed
+  if redis.call('EXISTS', book.leases) == 0 then
+    redis.call('DEL', book.parts, book.loads) -- nothing leased, nothing owed
+    book.rows, book.changed, book.complete = {}, {}, true
   end
 end
 
 -- A lease of the same name is replaced: a call that is sent again after a lost answer counts once.
-local function add_lease(keys, lease, owner, prefill, output, now, lasts_ms)
-  end_lease(keys, lease)
-  redis.call('ZADD', keys.leases, now + lasts_ms, lease)
-  redis.call('HSET', keys.parts, lease, struct.pack('>ddds', prefill, output, 1, owner))
-  add_load(keys, owner, prefill, output, 1, 1)
-  local ttl = lasts_ms + LEASE_GRACE_MS
-  if redis.call('PTTL', keys.leases) < ttl then
-    for _, key in pairs(keys) do
-      redis.call('PEXPIRE', key, ttl)
+local function add_lease(book, lease, owner, prefill, output, now, lasts_ms)
+  end_lease(book, lease)
+  redis.call('ZADD', book.leases, now + lasts_ms, lease)
+  redis.call('HSET', book.parts, lease, struct.pack('>ddds', prefill, output, 1, owner))
+  add_load(book, owner, prefill, output, 1, 1)
+end
+
+-- Called when the book is closed, with the longest time that a new lease lasts.
+local function keep_book(book, lasts_ms)
+  if redis.call('PTTL', book.leases) < lasts_ms + LEASE_GRACE_MS / 2 then
+    for _, key in ipairs({ book.leases, book.parts, book.loads }) do
+      redis.call('PEXPIRE', key, lasts_ms + LEASE_GRACE_MS)
     end
   end
 end

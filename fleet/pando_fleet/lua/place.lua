@@ -1,138 +1,155 @@
--- Decides which replica serves a prompt and, unless only asked to explain, reserves it.
+-- Decides which replica serves each of some prompts and, unless only asked to explain, reserves it.
+-- Prompts that came in one turn of a router's loop are asked together: the fleet is read once, and
+-- each decision sees the leases of those before it.
 --
 -- KEYS replicas, terms, leases, parts, loads
--- ARGV now or '', place|explain, freshness ms, tree key prefix, path, chunk bytes, prompt tokens,
---      output tokens, lease, lease ms, tie, the only replica allowed or '', excluded replicas...
+-- ARGV now or '', place|explain, freshness ms, tree key prefix, chunk bytes, then for each prompt:
+--      path, prompt tokens, output tokens, lease, lease ms, tie, most requests at one replica or 0,
+--      1 to return every candidate or 0, the only replica allowed or '', number of excluded
+--      replicas, these...
 --
--- Returns the chosen candidate as JSON (or nil), or with explain the JSON of each candidate. A
--- tree's key is made here, because which replicas live is read here; it carries the pool's hash tag
--- as every key in KEYS does, so in a cluster it lies in the slot that the script was sent to.
+-- Returns for each prompt the chosen candidate, packed (see `packed`), or a list of it and every
+-- candidate; false where there is none; 'full' where all that are allowed have the most requests. To explain, one prompt is asked, and
+-- each of its candidates is returned. A tree's key is made here, because which replicas live is
+-- read here; it carries the pool's hash tag as every key in KEYS does, so in a cluster it lies in
+-- the slot that the script was sent to.
 
--- Until anyone in the pool has measured: about what one CPU worker does. The absolute size cancels
--- out of the comparison then, only the ratio counts: a KV token is released tenfold slower than
--- prefilled.
-local PRIOR_PREFILL = 1000 -- tokens/s
-local PRIOR_RELEASE = 100 -- tokens/s
 local UNKNOWN_CAPACITY = 65536 -- chunks kept for a replica that does not say what it can hold
 
-local now = now_ms(ARGV[1])
-local explain = ARGV[2] == 'explain'
-local fresh_ms, tree_prefix, path = tonumber(ARGV[3]), ARGV[4], ARGV[5]
-local chunk_bytes, prompt, output = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local lease, lease_ms, tie, only = ARGV[9], tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
-local keys = lease_keys(3)
-local excluded = {}
-for i = 13, #ARGV do
-  excluded[ARGV[i]] = true
-end
+local now, explain = now_ms(ARGV[1]), ARGV[2] == 'explain'
+local tree_prefix, chunk_bytes = ARGV[4], tonumber(ARGV[5])
+local book = open_book(3)
+end_expired_leases(book, now)
+local ready = read_fleet(book, KEYS[1], KEYS[2], now - tonumber(ARGV[3]))
 
-end_expired_leases(keys, now)
-
-local loads = {}
-local rows = redis.call('HGETALL', keys.loads)
-for i = 1, #rows, 2 do
-  loads[rows[i]] = rows[i + 1]
-end
-
--- Pass 1: the ready replicas, the rates they measured, and who waits.
-local names = redis.call('ZRANGEBYSCORE', KEYS[1], now - fresh_ms, '+inf')
-if #names == 0 then
-  return explain and {} or false
-end
-local ready = {}
-local prefill_sum, prefill_count, release_sum, release_count, waiting_sum = 0, 0, 0, 0, 0
-for i, row in ipairs(redis.call('HMGET', KEYS[2], unpack(names))) do
-  if row then -- no terms: it starts or drains
-    local capacity, pinned, prefill, decode, release, bytes_per_token, incarnation, url =
-      struct.unpack('>ddddddss', row)
-    local owner = incarnation .. ':' .. names[i]
-    local backlog, expected, waiting, requests = 0, 0, 0, 0
-    if loads[owner] then
-      backlog, expected, waiting, requests = struct.unpack('>dddd', loads[owner])
-    end
-    -- In a steady state what ends is what was decoded, and the prompts come on top: a lower bound.
-    release = release > 0 and release or decode
-    if prefill > 0 then
-      prefill_sum, prefill_count = prefill_sum + prefill, prefill_count + 1
-    end
-    if release > 0 then
-      release_sum, release_count = release_sum + release, release_count + 1
-    end
-    waiting_sum = waiting_sum + waiting
-    ready[#ready + 1] = {
-      name = names[i], url = url, incarnation = incarnation, owner = owner,
-      capacity = capacity, pinned = pinned, prefill = prefill, release = release,
-      bytes_per_token = bytes_per_token,
-      backlog = backlog, expected = expected, requests = requests,
-    }
+-- What placing the prompt on `r` costs everybody, in seconds; README.md explains each term.
+local function estimate(r, ask, queue, guess)
+  local load = r.load
+  local chunks = search(tree_prefix .. r.owner, ask.path, EVER, guess)
+  -- The last prompt token is always computed: its logits are the first answer.
+  local matched = math.min(ask.prompt - 1, math.floor(chunks * chunk_bytes / r.bytes_per_token))
+  local uncached = ask.prompt - matched
+  local wait, work, kv_wait = load.prefill / r.prefill, uncached / r.prefill, 0
+  if r.capacity > 0 then
+    -- Leases that wait for their first token are not in the heartbeat's pinned tokens yet.
+    local unseen = load.prefill + load.output
+    local short = r.pinned + unseen + uncached + ask.output - r.capacity
+    kv_wait = math.max(0, short) / r.release
   end
+  return {
+    replica = r, chunks = chunks, matched = matched, uncached = uncached,
+    wait = wait, kv_wait = kv_wait, work = work, queue = queue,
+    cost = wait + kv_wait + work * (1 + queue),
+  }
 end
-local queue = waiting_sum / #ready
-local usual_prefill = prefill_count > 0 and prefill_sum / prefill_count or PRIOR_PREFILL
-local usual_release = release_count > 0 and release_sum / release_count or PRIOR_RELEASE
 
--- Pass 2: each one's cost, from a start that differs by request, so that equals share.
-local best
-local explained = {}
-local guess = 0
-local probes = { [0] = first_probes(path, 0) } -- by guess: a path ends at few different depths
-for i = 1, #ready do
-  local r = ready[(tie + i) % #ready + 1]
-  if not excluded[r.name] and (only == '' or only == r.name) then
-    local prefill = r.prefill > 0 and r.prefill or usual_prefill
-    local release = r.release > 0 and r.release or usual_release
-    local chunks = match(tree_prefix .. r.owner, path, probes[guess])
-    guess = chunks
-    probes[guess] = probes[guess] or first_probes(path, guess)
-    -- The last prompt token is always computed: its logits are the first answer.
-    local matched = math.min(prompt - 1, math.floor(chunks * chunk_bytes / r.bytes_per_token))
-    local uncached = prompt - matched
-    local wait, work, kv_wait = r.backlog / prefill, uncached / prefill, 0
-    if r.capacity > 0 then
-      -- Leases that wait for their first token are not in the heartbeat's pinned tokens yet.
-      local unseen = r.backlog + r.expected
-      local short = r.pinned + unseen + uncached + output - r.capacity
-      kv_wait = math.max(0, short) / release
-    end
-    local cost = wait + kv_wait + work * (1 + queue)
-    local better = not best or cost < best.cost
-      or (cost == best.cost and r.requests < best.replica.requests)
-    if better or explain then
-      local terms = {
-        replica = r, chunks = chunks, matched = matched, uncached = uncached,
-        wait = wait, kv_wait = kv_wait, work = work, cost = cost,
-      }
-      best = better and terms or best
-      explained[#explained + 1] = terms
+-- Requests of the pool that wait for their first token, per ready replica.
+local function queue_now()
+  local waiting = 0
+  for _, r in ipairs(ready) do
+    waiting = waiting + r.load.waiting
+  end
+  return waiting / #ready
+end
+
+local function better(a, b)
+  return a.cost < b.cost
+    or (a.cost == b.cost and a.replica.load.requests < b.replica.load.requests)
+end
+
+-- Every candidate's terms, the best of them, and whether some were left out for being full. Starts
+-- at a replica that differs by request, so that equals share.
+local function candidates_of(ask)
+  local found, best, full, guess, queue = {}, nil, false, nil, queue_now()
+  for i = 1, #ready do
+    local r = ready[(ask.tie + i) % #ready + 1]
+    local allowed = ask.only == '' or ask.only == r.name
+    if not ask.excluded[r.name] and (allowed or ask.every) then
+      if ask.most > 0 and r.load.requests >= ask.most then
+        full = full or allowed
+      else
+        local terms = estimate(r, ask, queue, guess)
+        guess = terms.chunks
+        found[#found + 1] = terms
+        if allowed and (not best or better(terms, best)) then
+          best = terms
+        end
+      end
     end
   end
+  return found, best, full
 end
 
-local function candidate(terms)
+local function capacity_chunks(r)
+  if r.capacity == 0 then
+    return UNKNOWN_CAPACITY
+  end
+  return math.floor(r.capacity * r.bytes_per_token / chunk_bytes)
+end
+
+-- Its terms, and those of `most`, the candidate that holds the most of the prompt.
+local function packed(terms, most)
   local r = terms.replica
-  return cjson.encode({
-    replica = r.name, url = r.url, incarnation = r.incarnation,
-    matched_chunks = terms.chunks, matched_tokens = terms.matched,
-    backlog_tokens = r.backlog, outstanding = r.requests,
-    wait_s = terms.wait, kv_wait_s = terms.kv_wait, work_s = terms.work,
-    queue = queue, cost_s = terms.cost,
-  })
+  return struct.pack('>dddddddddddddssss',
+    terms.chunks, terms.matched, r.load.prefill, r.load.requests, capacity_chunks(r),
+    r.capacity, r.pinned, terms.wait, terms.kv_wait, terms.work, terms.queue, terms.cost,
+    most.chunks, r.name, r.url, r.incarnation, most.replica.name)
 end
 
-if explain then
-  for i, terms in ipairs(explained) do
-    explained[i] = candidate(terms)
+local function all_packed(found, most)
+  local all = {}
+  for number, terms in ipairs(found) do
+    all[number] = packed(terms, most)
   end
-  return explained
+  return all
 end
-if not best then
-  return false
+
+local function most_held(found)
+  local most = found[1]
+  for _, terms in ipairs(found) do
+    if terms.chunks > most.chunks then
+      most = terms
+    end
+  end
+  return most
 end
-local r = best.replica
-add_lease(keys, lease, r.owner, best.uncached, output, now, lease_ms)
-local capacity = UNKNOWN_CAPACITY
-if r.capacity > 0 then
-  capacity = math.floor(r.capacity * r.bytes_per_token / chunk_bytes)
+
+-- The prompt whose fields begin at ARGV[i], and where the next one's begin.
+local function read_ask(i)
+  local ask = {
+    path = ARGV[i], prompt = tonumber(ARGV[i + 1]), output = tonumber(ARGV[i + 2]),
+    lease = ARGV[i + 3], lease_ms = tonumber(ARGV[i + 4]), tie = tonumber(ARGV[i + 5]),
+    most = tonumber(ARGV[i + 6]), every = ARGV[i + 7] == '1', only = ARGV[i + 8], excluded = {},
+  }
+  local excluded = tonumber(ARGV[i + 9])
+  for name = i + 10, i + 9 + excluded do
+    ask.excluded[ARGV[name]] = true
+  end
+  return ask, i + 10 + excluded
 end
-touch(tree_prefix .. r.owner, path, capacity, now)
-return candidate(best)
+
+local answers, longest_ms, i = {}, 0, 6
+while i <= #ARGV do
+  local ask
+  ask, i = read_ask(i)
+  local found, best, full = candidates_of(ask)
+  if explain then
+    answers = all_packed(found, most_held(found))
+  elseif best then
+    local most = most_held(found)
+    local answer = packed(best, most)
+    if ask.every then
+      answer = { answer, unpack(all_packed(found, most)) }
+    end
+    answers[#answers + 1] = answer
+    add_lease(book, ask.lease, best.replica.owner, best.uncached, ask.output, now, ask.lease_ms)
+    longest_ms = math.max(longest_ms, ask.lease_ms)
+  else
+    answers[#answers + 1] = full and 'full' or false
+  end
+end
+close_book(book)
+if longest_ms > 0 then
+  keep_book(book, longest_ms)
+end
+return answers

@@ -1,95 +1,120 @@
--- The prefix tree of one replica: a sorted set of 8-byte chunk keys. A touch at t gives the chunk
--- at depth d the score t - d/1024 (exact in a double). Scores only grow and each touch covers the
--- whole path, so an ancestor's score is always above its descendants': the lowest score is a leaf.
+-- The prefix tree of one replica: a sorted set of 8-byte chunk keys. Time counts in buckets of a
+-- second: a touch in bucket b gives the chunk at depth d the score b * DEPTHS - d. Scores only grow
+-- and each touch covers the whole path, so an ancestor's score is always above its descendants': the
+-- lowest score is a leaf, and along a path scores fall. Both questions, "how much of this path is
+-- held?" and "how much of it was touched in this bucket already?", are then one search for a border.
 
 local TREE_TTL_MS = 600000 -- renewed by touches and heartbeats
-local PROBES = 4 -- parts into which a round of a search cuts what is left
-local TOUCH_BATCH = 1000 -- pairs of one ZADD: Lua's unpack has room for about 8,000 values
+local BUCKET_MS = 1000 -- far less than it takes a KV pool to be computed anew
+local DEPTHS = 8192 -- scores of one bucket, and the longest path (prefix.py's MAX_CHUNKS)
+local EVER = 0 -- the floor below which no score lies
+local PARTS = 4 -- into which a round of a search cuts what is left
+local BATCH = 1000 -- members of one call: Lua's unpack has room for about 8,000 values
 
 local function chunk_key(path, depth)
   return string.sub(path, 8 * depth - 7, 8 * depth)
 end
 
-local function probes_at(path, depths)
-  local members = {}
-  for i, depth in ipairs(depths) do
-    members[i] = chunk_key(path, depth)
-  end
-  return { depths = depths, members = members }
-end
-
--- Where a search begins: a gallop from the root, because paths often part early and a cut may have
--- left chunks behind a gap, and the place where another replica's share of this path ended.
-local function first_probes(path, guess)
-  local chunks = #path / 8
+-- The next depths to look at, between `low` that reaches the floor and `high` that does not. One
+-- call looks at several, which costs hardly more than one.
+local function depths_between(low, high, round, guess)
   local depths = {}
-  local depth = 1
-  while depth <= chunks do
-    depths[#depths + 1] = depth
-    depth = 2 * depth
+  if guess and round == 1 then -- where another replica's share of this path ended
+    if guess > low then
+      depths[1] = guess
+    end
+    if guess + 1 < high then
+      depths[#depths + 1] = guess + 1
+    end
+  elseif round <= 2 then -- a gallop, because paths often part early
+    local step = 1
+    while low + step < high do
+      depths[#depths + 1] = low + step
+      step = 2 * step
+    end
+  else
+    local step = math.max(1, (high - low) / PARTS)
+    for depth = low + step, high - 1, step do
+      depths[#depths + 1] = math.floor(depth)
+    end
   end
-  if guess > 0 then
-    depths[#depths + 1] = guess
-  end
-  if guess < chunks then
-    depths[#depths + 1] = guess + 1
-  end
-  table.sort(depths)
-  return probes_at(path, depths)
+  return depths
 end
 
--- Chunks of the path that the tree holds, searched from `probes` on. A round looks at several
--- depths in one call, which costs hardly more than one: most replicas hold the same system prompt
--- and need one round, where a search by single calls needs twenty for a long path.
-local function match(tree, path, probes)
-  local held, missing = 0, #path / 8 + 1
-  while missing - held > 1 do
-    if not probes then
-      local step = math.max(1, (missing - held) / PROBES)
-      local depths = {}
-      for depth = held + step, missing - 1, step do
-        depths[#depths + 1] = math.floor(depth)
-      end
-      probes = probes_at(path, depths)
+-- Chunks of the path, from its root on, whose scores reach `floor`. `guess` may be nil.
+local function search(tree, path, floor, guess)
+  local low, high, round = 0, #path / 8 + 1, 0
+  while high - low > 1 do
+    round = round + 1
+    local depths, members = depths_between(low, high, round, guess), {}
+    for i = 1, #depths do
+      members[i] = chunk_key(path, depths[i])
     end
-    local scores = redis.call('ZMSCORE', tree, unpack(probes.members))
-    for i, depth in ipairs(probes.depths) do
-      if not scores[i] then
-        missing = depth
+    local scores = redis.call('ZMSCORE', tree, unpack(members))
+    for i = 1, #depths do
+      if not scores[i] or (floor > EVER and tonumber(scores[i]) < floor) then
+        high = depths[i]
         break
       end
-      held = depth
+      low = depths[i]
     end
-    probes = nil
   end
-  return held
+  return low
 end
 
--- Marks the path as used now, and drops the oldest leaves above `capacity` chunks.
-local function touch(tree, path, capacity, now)
-  local chunks = math.min(#path / 8, capacity)
-  for first = 1, chunks, TOUCH_BATCH do
-    local last = math.min(first + TOUCH_BATCH - 1, chunks)
-    local scored = {}
-    for depth = first, last do
-      scored[#scored + 1] = now - depth / 1024
+-- Takes chunks that are no tenant's any more out of the tree. `popped` alternates member and score.
+local function remove_popped(tree, popped)
+  for first = 1, #popped, 2 * BATCH do
+    local members = {}
+    for i = first, math.min(first + 2 * BATCH - 2, #popped), 2 do
+      members[#members + 1] = popped[i]
+    end
+    redis.call('ZREM', tree, unpack(members))
+  end
+end
+
+-- Marks the path as used now, and drops the oldest leaves above `capacity` chunks. Where `ledger` is
+-- given, a set of what one tenant has in this tree with the same scores, the tenant's own oldest
+-- leaves go above `share` chunks. `guess` is how much of the path was held lately.
+local function touch(tree, path, now, guess, capacity, ledger, share)
+  local bucket = math.floor(now / BUCKET_MS)
+  local chunks = math.min(#path / 8, capacity, DEPTHS)
+  if ledger then
+    chunks = math.min(chunks, share)
+  end
+  local fresh = search(tree, path, (bucket - 1) * DEPTHS, guess)
+  for first = fresh + 1, chunks, BATCH do
+    local scored, top = {}, bucket * DEPTHS
+    for depth = first, math.min(first + BATCH - 1, chunks) do
+      scored[#scored + 1] = top - depth
       scored[#scored + 1] = chunk_key(path, depth)
     end
     redis.call('ZADD', tree, 'GT', unpack(scored))
+    if ledger then
+      redis.call('ZADD', ledger, 'GT', unpack(scored))
+    end
+  end
+  if fresh < chunks then
+    redis.call('PEXPIRE', tree, TREE_TTL_MS)
+  end
+  if ledger then
+    local excess = redis.call('ZCARD', ledger) - share
+    if excess > 0 then
+      remove_popped(tree, redis.call('ZPOPMIN', ledger, excess))
+    end
+    redis.call('PEXPIRE', ledger, TREE_TTL_MS)
   end
   local excess = redis.call('ZCARD', tree) - capacity
   if excess > 0 then
     redis.call('ZREMRANGEBYRANK', tree, 0, excess - 1)
   end
-  redis.call('PEXPIRE', tree, TREE_TTL_MS)
 end
 
 -- Removes what lies behind the first `depth` chunks of the path.
 local function cut(tree, path, depth)
-  for first = depth + 1, #path / 8, TOUCH_BATCH do
-    local last = math.min(first + TOUCH_BATCH - 1, #path / 8)
+  for first = depth + 1, #path / 8, BATCH do
     local members = {}
-    for chunk = first, last do
+    for chunk = first, math.min(first + BATCH - 1, #path / 8) do
       members[#members + 1] = chunk_key(path, chunk)
     end
     redis.call('ZREM', tree, unpack(members))

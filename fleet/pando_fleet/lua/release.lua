@@ -1,2 +1,0 @@
--- KEYS leases, parts, loads; ARGV lease.
-end_lease(lease_keys(1), ARGV[1])

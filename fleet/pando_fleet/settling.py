@@ -1,0 +1,138 @@
+"""Writes that no answer waits for: queued here, and sent many in one call to Redis.
+
+The first write after a pause leaves in the same turn of the event loop; what follows within
+`EVERY_S`, or while a call is under way, goes together in the next one. Calls follow one another, so
+operations reach Redis in the order in which they were queued.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from pando_fleet.client import FleetError
+from pando_fleet.keys import PoolKeys
+from pando_fleet.scripts import Clock, time_arg
+from pando_fleet.wire import Wire, WireScript
+
+EVERY_S = 0.002
+"""Between two calls at least: at 5,000 requests a second ten are settled at once."""
+
+MAX_OPERATIONS = 128
+"""Of one call, which is one stop of Redis for everybody."""
+
+MAX_WEIGHT = 16_384
+"""Bytes of paths in one call, unless it has only one operation: about a millisecond."""
+
+MAX_QUEUED = 16_384
+MAX_QUEUED_BYTES = 64 << 20
+"""Operations, and bytes of their paths, that wait; further ones fail."""
+
+Failed = Callable[[str, int], None]
+"""Told why writes were lost, and how many."""
+
+Operation = tuple[str | bytes | int, ...]
+
+
+class Settling:
+    """One pool's queue of writes; see `lua/settle.lua` for the operations."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        keys: PoolKeys,
+        clock: Clock | None,
+        failed: Failed | None,
+        every_s: float | None,
+    ) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._failed = failed
+        self._every_s = every_s
+        self._script = WireScript(wire, "clock", "tree_ops", "lease_ops", "settle")
+        self._queue: deque[tuple[Operation, int]] = deque()
+        self._queued_bytes = 0
+        self._under_way = 0  # operations of the call under way
+        self._timer: asyncio.Handle | None = None
+        self._sent_at = 0.0
+        self._drained: asyncio.Future[None] | None = None  # while somebody flushes
+
+    def put(self, *operation: str | bytes | int, weight: int = 0) -> None:
+        """Queues an operation that holds `weight` bytes of paths."""
+        if len(self._queue) >= MAX_QUEUED or self._queued_bytes + weight > MAX_QUEUED_BYTES:
+            self._lost("too many writes are waiting", 1)
+            return
+        self._queue.append((operation, weight))
+        self._queued_bytes += weight
+        if self._timer is None and not self._under_way and self._every_s is not None:
+            self._schedule(self._every_s)
+
+    async def flush(self) -> None:
+        while self._queue or self._under_way:
+            if self._drained is None:
+                self._drained = asyncio.get_running_loop().create_future()
+            if not self._under_way:
+                self._send()
+            await asyncio.shield(self._drained)
+
+    async def settle(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.flush()
+        except TimeoutError:
+            self._lost("the time to settle is over", len(self._queue) + self._under_way)
+            self._queue.clear()
+            self._queued_bytes = 0
+
+    def _schedule(self, every_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        due = self._sent_at + every_s
+        if due <= loop.time():
+            self._timer = loop.call_soon(self._send)
+        else:
+            self._timer = loop.call_at(due, self._send)
+
+    def _send(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._queue:
+            return
+        args: list[str | bytes | int] = [
+            time_arg(self._clock),
+            self._keys.tree_prefix,
+            self._keys.ledger_prefix,
+        ]
+        count = total = 0
+        while self._queue and count < MAX_OPERATIONS:
+            operation, weight = self._queue[0]
+            if count and total + weight > MAX_WEIGHT:
+                break
+            self._queue.popleft()
+            self._queued_bytes -= weight
+            args += operation
+            count, total = count + 1, total + weight
+        self._under_way = count
+        self._sent_at = asyncio.get_running_loop().time()
+        try:
+            self._script.send(self._keys.leases, args, self._sent)
+        except FleetError as error:
+            asyncio.get_running_loop().call_soon(self._sent, error)
+
+    def _sent(self, reply: object) -> None:
+        count, self._under_way = self._under_way, 0
+        if isinstance(reply, FleetError):
+            self._lost(str(reply), count)
+        if self._drained is not None:
+            if self._queue:
+                self._send()
+            else:
+                drained, self._drained = self._drained, None
+                drained.set_result(None)
+        elif self._queue and self._every_s is not None:
+            # A full call's worth waits for nothing.
+            full = len(self._queue) >= MAX_OPERATIONS or self._queued_bytes >= MAX_WEIGHT
+            self._schedule(0.0 if full else self._every_s)
+
+    def _lost(self, reason: str, count: int) -> None:
+        if self._failed is not None:
+            self._failed(reason, count)

@@ -1,0 +1,11 @@
+"""The hot path's way to Redis: many callers' commands over one connection a server.
+
+`Wire` is what callers hold and `WireScript` a Lua script run through it. `connection.py` is one
+connection, `directory.py` knows which server holds a key. What is not asked for every request goes
+through redis-py.
+"""
+
+from pando_fleet.wire.script import WireScript
+from pando_fleet.wire.wire import Wire
+
+__all__ = ["Wire", "WireScript"]

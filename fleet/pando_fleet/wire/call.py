@@ -1,0 +1,60 @@
+"""One command on its way: its bytes, and who gets the reply."""
+
+from collections.abc import Callable
+
+import hiredis
+
+from pando_fleet.client import FleetError, FleetUnavailable
+
+Reply = object
+"""What Redis said: bytes, int, None or a list of these; or the FleetError why there is none."""
+
+Answer = Callable[[Reply], None]
+
+
+class Call:
+    """A packed command that may run twice with the effect of once; `answer` is called once."""
+
+    __slots__ = ("answer", "key", "packed", "repeated", "script", "sent_at")
+
+    def __init__(self, key: str, packed: bytes, answer: Answer, script: bytes = b"") -> None:
+        self.key = key  # what it works on: tells the server; '' for the connection's own needs
+        self.packed = packed
+        self.answer = answer
+        self.script = script  # the packed SCRIPT LOAD that it may need first
+        self.repeated = False
+        self.sent_at = 0.0
+
+
+def pack(*args: str | bytes | int | float) -> bytes:
+    packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # its stub takes one item
+    return packed
+
+
+# fmt: off
+_PASSING = frozenset((
+    "ASK", "BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOAUTH", "NOPERM",
+    "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN", "WRONGPASS",
+))
+# fmt: on
+"""First words of refusals that tell of the server's state and not of a mistake in the command."""
+
+
+def refusal_word(message: str) -> str:
+    """The kind of an error reply, such as "READONLY".
+
+    Where a script's command was refused, Redis 6.2 hides the kind in the middle of its message.
+    """
+    word, _, rest = message.partition(" ")
+    if word == "ERR" and rest.startswith("Error running script"):
+        for part in rest.split():
+            if part[0] == "-" and part[1:].isupper():
+                return part[1:]
+    return word
+
+
+def refusal(message: str) -> FleetError:
+    """The error for a refused command."""
+    if refusal_word(message) in _PASSING or "max number of clients" in message:
+        return FleetUnavailable(f"Redis is not available: {message}")
+    return FleetError(f"Redis refused a command: {message}")

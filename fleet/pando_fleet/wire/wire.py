@@ -1,0 +1,177 @@
+"""Calls to Redis from a hot path: sent in the turn of the loop that made them, repeated once.
+
+A call is repeated once where its connection broke, where the server is no master any more and where
+a cluster has moved its slot, so what is sent must have the effect of once. A slow server is not
+asked twice. ASK, a slot that moves just now, counts as away.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from pando_fleet.client import FleetError, FleetUnavailable, RedisClient
+from pando_fleet.wire.call import Answer, Call, Reply, pack, refusal, refusal_word
+from pando_fleet.wire.connection import Connection, Refused, open_connection
+from pando_fleet.wire.directory import Address, directory_of
+
+MAX_CALLS = 4096
+"""Under way at once; more are refused, because a Redis so far behind is of no use to a request."""
+
+
+class Wire:
+    """One connection a server, shared by all callers in one event loop.
+
+    The address, credentials and TLS settings are those of `redis`, which finds masters and cluster
+    nodes and is not used otherwise.
+    """
+
+    def __init__(self, redis: RedisClient) -> None:
+        self._directory = directory_of(redis)
+        self._connections: dict[Address, Connection] = {}
+        self._waiting: deque[Call] = deque()  # for a connection
+        self._connecting: asyncio.Task[None] | None = None
+        self._under_way = 0  # calls without an answer, waiting ones included
+        self._stale = False  # who is where must be asked again
+        self._closed = False
+
+    async def call(self, key: str, *args: str | bytes | int | float) -> Any:
+        """Runs a command on the server of `key`. Raises FleetUnavailable, FleetError."""
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.send(key, pack(*args), answer_to(reply))
+        return await reply
+
+    def send(self, key: str, packed: bytes, answer: Answer, script: bytes = b"") -> None:
+        """Sends without waiting; `answer` gets the reply or a FleetError, never during this call.
+
+        `script` is a packed SCRIPT LOAD for a server that does not know the script yet.
+        Raises FleetUnavailable where too much is under way.
+        """
+        if self._closed or self._under_way >= MAX_CALLS:
+            raise FleetUnavailable(
+                "the connection to Redis is closed"
+                if self._closed
+                else f"{MAX_CALLS} calls to Redis are under way"
+            )
+        self._under_way += 1
+        self._send(Call(key, packed, answer, script))
+
+    async def aclose(self) -> None:
+        """Closes all connections; calls under way fail."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
+        self._fail_waiting(FleetUnavailable("the connection to Redis is closed"))
+        for connection in tuple(self._connections.values()):
+            connection.close()
+            await connection.closed
+
+    def _send(self, call: Call) -> None:
+        connection = None if self._waiting or self._stale else self._open_connection(call.key)
+        if connection is None:
+            self._waiting.append(call)
+            if self._connecting is None:
+                self._connecting = asyncio.create_task(self._connect())
+        elif connection.is_full:
+            error = FleetUnavailable("Redis does not take what was sent to it")
+            asyncio.get_running_loop().call_soon(self._finish, call, error)
+        else:
+            connection.send(call)
+
+    def _open_connection(self, key: str) -> Connection | None:
+        address = self._directory.lookup(key)
+        connection = self._connections.get(address) if address is not None else None
+        return connection if connection is not None and connection.is_open else None
+
+    async def _connect(self) -> None:
+        """Gives waiting calls a connection, in their order, until none waits."""
+        try:
+            while self._waiting:
+                try:
+                    await self._connect_one(self._waiting[0].key)
+                except FleetError as error:
+                    self._fail_waiting(error)
+        finally:
+            self._connecting = None
+            self._fail_waiting(FleetUnavailable("Redis is not available: connecting was given up"))
+
+    async def _connect_one(self, key: str) -> None:
+        address = None if self._stale else self._directory.lookup(key)
+        if address is None:
+            await self._directory.refresh()
+            self._stale = False
+            address = self._directory.lookup(key)
+            if address is None:
+                raise FleetUnavailable("Redis is not available: no server holds the pool's keys")
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open:
+            try:
+                connection = await open_connection(address, self._replied, self._lost)
+            except FleetUnavailable:
+                self._stale = True
+                raise
+            self._connections[address] = connection
+        while self._waiting and self._directory.lookup(self._waiting[0].key) is address:
+            connection.send(self._waiting.popleft())
+
+    def _replied(self, connection: Connection, call: Call, reply: Reply) -> None:
+        if not isinstance(reply, Refused):
+            self._finish(call, reply)
+            return
+        word = refusal_word(reply.message)
+        if word == "NOSCRIPT" and call.script and not call.repeated:
+            call.repeated = True
+            connection.send(Call("", call.script, _ignore))
+            connection.send(call)
+        elif word in ("READONLY", "MOVED") and not call.repeated:
+            if word == "READONLY":
+                connection.close()  # its address may lead to the new master
+            self._stale = True
+            call.repeated = True
+            self._send(call)
+        else:
+            self._finish(call, refusal(reply.message))
+
+    def _lost(self, connection: Connection, calls: list[Call], late: bool) -> None:
+        for address, known in tuple(self._connections.items()):
+            if known is connection:
+                del self._connections[address]
+                self._stale = True
+        for call in calls:
+            if not call.key:  # sent here, by nobody's wish
+                call.answer(FleetUnavailable("Redis is not available: it closed the connection"))
+            elif late:
+                self._finish(call, FleetUnavailable("Redis is not available: no answer in time"))
+            elif call.repeated or self._closed:
+                self._finish(call, FleetUnavailable("Redis is not available: connection lost"))
+            else:
+                call.repeated = True
+                self._send(call)
+
+    def _fail_waiting(self, error: FleetError) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for call in waiting:
+            self._finish(call, error)
+
+    def _finish(self, call: Call, reply: Reply) -> None:
+        if call.key:
+            self._under_way -= 1
+        call.answer(reply)
+
+
+def answer_to(future: asyncio.Future[Any]) -> Answer:
+    """Settles a future that its owner may have cancelled meanwhile."""
+
+    def answer(reply: Reply) -> None:
+        if future.done():
+            return
+        if isinstance(reply, FleetError):
+            future.set_exception(reply)
+        else:
+            future.set_result(reply)
+
+    return answer
+
+
+def _ignore(reply: Reply) -> None:
+    """A script that cannot be loaded fails again when it is called."""
