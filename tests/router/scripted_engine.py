@@ -24,6 +24,7 @@ class Engine:
     path: str
     pando: bool = True
     pieces: list[str] = field(default_factory=lambda: list(PIECES))
+    tells_usage: bool = True  # with every chunk, if it is not Pando's
     asked: list[Event] = field(default_factory=list)
 
     def count(self, name: bytes) -> int | None:
@@ -72,7 +73,11 @@ class Engine:
             choice = {"index": 0, **says, "finish_reason": finish}
             if self.pando and ids:
                 choice["token_ids"] = ids
-            usage = {} if self.pando else {"usage": counts(prompt, done, 10 - number)}
+            usage = (
+                {}
+                if self.pando or not self.tells_usage
+                else {"usage": counts(prompt, done, 10 - number)}
+            )
             return event({**common, "choices": [choice], **usage})
 
         def text_of(piece: str) -> Event:

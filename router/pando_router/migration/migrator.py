@@ -46,13 +46,10 @@ class Migrator:
 
     def lost(self, stream: Stream, request_id: str) -> bool:
         """Whether to ask another replica. Raises RefusedError."""
-        try:
-            if stream.lost():
-                return True
-        except MigrationError as error:
-            self.failed(error, request_id)
-            raise
+        if stream.lost():
+            return True
         self._count("ended")
+        logger.info("stream had ended", extra={"request_id": request_id})
         return False
 
     async def request(self, stream: Stream, post: Post) -> bytes:
