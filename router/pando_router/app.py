@@ -32,9 +32,11 @@ from pando_router.metrics import Metrics
 from pando_router.policies import Policies
 from pando_router.policies.loads import Loads
 from pando_router.proxy import Proxy
+from pando_router.recent import Recent
 from pando_router.replica_metrics import ReplicaMetrics
 from pando_router.requests import PARSERS
 from pando_router.settings import RouterSettings
+from pando_router.shadow import Shadow
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.guard import Guard
 from pando_router.tenants.limiter import Limiter
@@ -78,6 +80,11 @@ async def running_router(
     leases = LeaseWriter(view, metrics)
     loads = Loads(in_flight, view)
     policies = Policies(settings, loads, random.Random())
+    shadow = None
+    if settings.shadow_policy is not None:
+        apart = Policies(settings, loads, random.Random())
+        shadow = Shadow(settings.shadow_policy, apart, settings.shadow_per_second, metrics)
+    recent = Recent(settings.explain_last, policies)
     wire = Wire(redis)
     upstream = Upstream(settings.max_replica_connections, timeouts(settings), sweep_s=sweep_s)
     checks = HealthChecks(upstream, HealthOptions.of(settings), random.Random())
@@ -92,6 +99,7 @@ async def running_router(
         metrics,
         settings,
         leases.failed,
+        shadow,
     )
     flights = Flights(in_flight, breaker, metrics, lambda pool: admission.released(pool))
     admission = Admission(settings, view, dispatcher, flights, metrics, random.Random())
@@ -127,6 +135,7 @@ async def running_router(
                 tenants,
                 limiter,
                 warming,
+                recent,
                 Earlier(Homes(redis), view, leases, settings.placement_timeout),
                 admission,
             ),
@@ -136,10 +145,14 @@ async def running_router(
                         settings,
                         view,
                         dispatcher,
+                        policies,
+                        recent,
                         breaker,
+                        checks.unhealthy,
                         in_flight,
                         lifecycle,
                         metrics,
+                        admission.lengths,
                         alive=lambda: not refreshing.done(),
                     ),
                     tenants,

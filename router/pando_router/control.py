@@ -1,6 +1,6 @@
 """Everything but the data path: health, metrics, the fleet, models and explanations, by FastAPI."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from time import time
 from typing import Any
 
@@ -13,15 +13,18 @@ from pando_fleet.client import FleetError
 from pando_router.breaker import Breaker
 from pando_router.dispatch import Dispatcher
 from pando_router.errors import ApiError, error_body, unavailable
-from pando_router.explain import Explanation, explain
+from pando_router.explain import Explanation, explain, explain_past
 from pando_router.fleet_view import FleetView, Member
 from pando_router.in_flight import InFlight
 from pando_router.lifecycle import Lifecycle
 from pando_router.metrics import Metrics
 from pando_router.models import Card, Models
+from pando_router.policies import Policies
+from pando_router.recent import Recent
 from pando_router.requests import PARSERS, parse
 from pando_router.route import resolve
 from pando_router.settings import RouterSettings
+from pando_router.steering import Steerer
 from pando_router.tenants.guard import tenant_of
 
 
@@ -29,15 +32,20 @@ def create_control(
     settings: RouterSettings,
     view: FleetView,
     dispatcher: Dispatcher,
+    policies: Policies,
+    recent: Recent,
     breaker: Breaker,
+    unhealthy: Set[str],
     in_flight: InFlight,
     lifecycle: Lifecycle,
     metrics: Metrics,
+    queue_lengths: Callable[[], dict[str, int]],
     alive: Callable[[], bool],
 ) -> FastAPI:
     """`alive` says whether the router's background work goes on; without it a restart is due."""
     app = FastAPI(title="Pando router", openapi_url=None)
     started = int(time())
+    steer = Steerer(settings)
 
     def names(request: Request) -> Models:
         return Models(view.fleet, settings.aliases, tenant_of(request.scope))
@@ -64,21 +72,43 @@ def create_control(
     @app.get("/fleet")
     async def fleet() -> dict[str, Any]:
         pools = {
-            pool: [_replica(member, breaker, in_flight) for member in members]
+            pool: [_replica(member, breaker, unhealthy, in_flight) for member in members]
             for pool, members in view.fleet.pools.items()
         }
-        return {"redis": "up" if view.redis_up else "away", "pools": pools}
+        return {
+            "redis": "up" if view.redis_up else "away",
+            "pools": pools,
+            "queues": queue_lengths(),  # of this router
+        }
 
     @app.post("/route/explain")
     async def route_explain(request: Request, path: str = "/v1/chat/completions") -> Explanation:
         if path not in PARSERS:
             raise ApiError(400, f"path is one of {', '.join(PARSERS)}", param="path")
         body = await request.body()
-        prompt = resolve(parse(path, body), names(request), path, tenant=tenant_of(request.scope))
+        prompt = resolve(
+            parse(path, body),
+            names(request),
+            path,
+            steer(request.headers.raw),
+            tenant_of(request.scope),
+        )
         try:
-            return await explain(dispatcher, prompt, settings.policy, view.redis_up)
+            return await explain(dispatcher, policies, prompt, view.redis_up)
         except FleetError as error:
             raise unavailable(str(error), "redis_away") from error
+
+    @app.get("/route/explain")
+    async def route_explain_past(request_id: str) -> dict[str, Any]:
+        tries = [explain_past(past, policies) for past in recent.of(request_id)]
+        if not tries:
+            raise ApiError(
+                404,
+                f"request {request_id!r} is not among the last {settings.explain_last} that this"
+                " process of the router placed",
+                param="request_id",
+            )
+        return {"request_id": request_id, "tries": tries}
 
     @app.get("/v1/models")
     async def models(request: Request) -> dict[str, Any]:
@@ -115,7 +145,9 @@ def _model(card: Card, created: int) -> dict[str, Any]:
     }
 
 
-def _replica(member: Member, breaker: Breaker, in_flight: InFlight) -> dict[str, Any]:
+def _replica(
+    member: Member, breaker: Breaker, unhealthy: Set[str], in_flight: InFlight
+) -> dict[str, Any]:
     beat = member.beat
     prompt_tokens = beat.prompt_tokens_total
     return {
@@ -138,4 +170,5 @@ def _replica(member: Member, breaker: Breaker, in_flight: InFlight) -> dict[str,
         "hit_rate": beat.cached_prompt_tokens_total / prompt_tokens if prompt_tokens else None,
         "in_flight": in_flight[beat.incarnation],  # of this router
         "breaker": breaker.state(beat.incarnation).value,
+        "healthy": beat.incarnation not in unhealthy,  # by this router's checks
     }

@@ -1,0 +1,303 @@
+"""Admission as clients see it: places are bounded, the others wait their turn or are told when."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from pando_fleet.client import connect
+from pando_fleet.expected import ExpectedPools
+from pando_fleet.replica import ReplicaState
+from tests.fleet.redis_server import RedisServer, free_port
+from tests.router.world import Answer, Replica, RouterClient, completion, serving, until
+
+
+class Gate:
+    """A replica's answer that waits until the test lets it go; knows who is inside."""
+
+    def __init__(self) -> None:
+        self.inside: list[str] = []  # prompts, as they came
+        self.order: list[str] = []
+        self.most = 0
+        self._open: dict[str, asyncio.Event] = {}
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        prompt = json.loads(await request.read())["prompt"]
+        self.inside.append(prompt)
+        self.order.append(prompt)
+        self.most = max(self.most, len(self.inside))
+        try:
+            await self._open.setdefault(prompt, asyncio.Event()).wait()
+            return web.json_response({"prompt": prompt})
+        finally:
+            self.inside.remove(prompt)
+
+    def let(self, *prompts: str) -> None:
+        for prompt in prompts:
+            self._open.setdefault(prompt, asyncio.Event()).set()
+
+
+def ask(router: RouterClient, prompt: str, body: Any = None, **headers: str) -> Any:
+    request = router.post("/v1/completions", completion(prompt, **body or {}), **headers)
+    return asyncio.create_task(request)
+
+
+async def queued(router: RouterClient, count: int) -> None:
+    async def seen() -> bool:
+        return sum((await router.get("/fleet")).json["queues"].values()) == count
+
+    await until(seen, f"{count} requests in the queue")
+
+
+async def no_lease_is_left(url: str) -> None:
+    redis = connect(url)
+    try:
+
+        async def none_left() -> bool:
+            return int(await redis.zcard("pando:{default}:leases")) == 0
+
+        await until(none_left, "all leases released")
+    finally:
+        await redis.aclose()
+
+
+def error(answer: Answer) -> tuple[int, str]:
+    return answer.status, answer.json["error"]["code"]
+
+
+async def test_a_replica_never_has_more_than_it_may_and_all_are_served(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a") as a,
+        serving(valkey_url, max_replica_requests=2) as router,
+    ):
+        await router.ready("a")
+        a.answer = gate = Gate()
+        tasks = [ask(router, str(number)) for number in range(8)]
+        await until(lambda: len(gate.inside) == 2, "two requests at the replica")
+        await queued(router, 6)
+        assert await router.metric('pando_router_queue_requests{pool="default"}') == 6
+        gate.let(*map(str, range(8)))
+        assert {(await task).status for task in tasks} == {200}
+        assert gate.most == 2
+        ends = 'pando_router_queue_ends_total{end="placed",pool="default"}'
+        assert await router.metric(ends) == 6
+        await no_lease_is_left(valkey_url)
+
+
+async def test_the_bound_is_that_of_all_routers_together(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a") as a,
+        serving(valkey_url, max_replica_requests=1) as one,
+        serving(valkey_url, max_replica_requests=1) as two,
+    ):
+        await one.ready("a")
+        await two.ready("a")
+        a.answer = gate = Gate()
+        first = ask(one, "first")
+        await until(lambda: gate.inside, "the first request at the replica")
+        second = ask(two, "second")
+        await queued(two, 1)
+        gate.let("first", "second")  # the second router is not told of the first one's end
+        assert (await first).status == (await second).status == 200
+        assert gate.most == 1
+
+
+async def test_newcomers_do_not_overtake_those_who_wait(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a") as a,
+        serving(valkey_url, max_replica_requests=1) as router,
+    ):
+        await router.ready("a")
+        a.answer = gate = Gate()
+        names = [str(number) for number in range(6)]
+        tasks = []
+        for number, name in enumerate(names):
+            tasks.append(ask(router, name))
+            if number == 0:
+                await until(lambda: gate.inside, "the first at the replica")
+            else:
+                await queued(router, number)
+        late: list[Any] = []
+        for name in names:
+            late.append(ask(router, "late " + name))
+            gate.let(name, "late " + name)
+            await tasks[int(name)]
+        await asyncio.gather(*late)
+        assert gate.order[: len(names)] == names
+
+
+async def test_higher_priority_goes_first_by_body_and_where_allowed_by_header(
+    valkey_url: str,
+) -> None:
+    for allowed, expected in ((False, ["body", "none", "header"]), (True, ["header", "body"])):
+        async with (
+            Replica(valkey_url, "a") as a,
+            serving(valkey_url, max_replica_requests=1, allow_priority_header=allowed) as router,
+        ):
+            await router.ready("a")
+            a.answer = gate = Gate()
+            tasks = [ask(router, "first")]
+            await until(lambda gate=gate: gate.inside, "the first at the replica")
+            for number, (name, body, headers) in enumerate(
+                (
+                    ("none", {}, {}),
+                    ("header", {}, {"x-priority": "9"}),
+                    ("body", {"priority": 5}, {}),
+                ),
+                1,
+            ):
+                tasks.append(ask(router, name, body, **headers))
+                await queued(router, number)
+            gate.let("first", "none", "header", "body")
+            await asyncio.gather(*tasks)
+            assert gate.order[1 : 1 + len(expected)] == expected
+
+
+async def test_a_wait_that_is_too_long_ends_with_the_time_to_come_back(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a") as a,
+        serving(valkey_url, max_replica_requests=1, queue_timeout=0.2) as router,
+    ):
+        await router.ready("a")
+        a.answer = gate = Gate()
+        first = ask(router, "first")
+        await until(lambda: gate.inside, "the first at the replica")
+        late = await router.post("/v1/completions", completion("late"))
+        assert error(late) == (503, "queue_timeout")
+        assert 1 <= int(late.headers["retry-after"]) <= 60
+        dead = await router.post(
+            "/v1/completions", completion("dead"), **{"x-request-timeout": "0.05"}
+        )
+        assert error(dead) == (504, "deadline_exceeded")
+        for value in ("soon", "-1", "nan"):
+            wrong = await router.post(
+                "/v1/completions", completion("x"), **{"x-request-timeout": value}
+            )
+            assert wrong.status == 400
+        gate.let("first")
+        assert (await first).status == 200
+        assert gate.order == ["first"]
+
+
+async def test_a_full_queue_answers_429_at_once_with_retry_after(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a") as a,
+        serving(valkey_url, max_replica_requests=1, queue_requests=1) as router,
+    ):
+        await router.ready("a")
+        a.answer = gate = Gate()
+        tasks = [ask(router, "0")]
+        await until(lambda: gate.inside, "the first at the replica")
+        tasks.append(ask(router, "1"))
+        await queued(router, 1)
+        refused = await router.post("/v1/completions", completion("2"))
+        assert error(refused) == (429, "queue_full")
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
+        gate.let("0", "1")
+        assert {(await task).status for task in tasks} == {200}
+
+
+async def test_a_client_that_leaves_the_queue_frees_its_place_there(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a") as a,
+        serving(valkey_url, max_replica_requests=1, queue_requests=1) as router,
+    ):
+        await router.ready("a")
+        a.answer = gate = Gate()
+        first = ask(router, "first")
+        await until(lambda: gate.inside, "the first at the replica")
+        gone = ask(router, "gone")
+        await queued(router, 1)
+        gone.cancel()
+        await queued(router, 0)
+        next_one = ask(router, "next")
+        await queued(router, 1)
+        gate.let("first", "next")
+        assert (await first).status == (await next_one).status == 200
+        assert gate.order == ["first", "next"]
+        await no_lease_is_left(valkey_url)
+        assert await router.metric("pando_router_requests_in_flight") == 0
+
+
+@pytest.mark.parametrize("known_by", ["redis", "settings", "a starting replica"])
+async def test_requests_wait_for_a_pool_that_wakes(valkey_url: str, known_by: str) -> None:
+    redis = connect(valkey_url)
+    settings = {"expected_pools": {"default": "m"}} if known_by == "settings" else {}
+    if known_by == "redis":
+        await ExpectedPools(redis).put("default", ["m"])
+    async with serving(valkey_url, **settings) as router:
+        if known_by == "a starting replica":
+            sleeper = Replica(valkey_url, "a")
+            sleeper.state = ReplicaState.STARTING
+            async with sleeper as a:
+                await router.ready("a", state="starting")
+                waiting = ask(router, "hello")
+                await queued(router, 1)
+                await a.say(state=ReplicaState.READY)
+                assert (await waiting).replica == "a"
+        else:
+
+            async def ready() -> bool:
+                return (await router.get("/readyz")).status == 200
+
+            await until(ready, "the router taking requests for a pool that sleeps")
+            waiting = ask(router, "hello")
+            await queued(router, 1)
+            async with Replica(valkey_url, "a"):
+                assert (await waiting).replica == "a"
+    await redis.aclose()
+
+
+async def test_what_sleeps_too_long_and_what_does_not_exist_is_told_apart(valkey_url: str) -> None:
+    settings = {"expected_pools": {"default": "m"}, "queue_timeout": 0.1}
+    async with serving(valkey_url, **settings) as router:
+        answer = await router.post("/v1/completions", completion())
+        assert error(answer) == (503, "queue_timeout")
+        answer = await router.post("/v1/completions", {"model": "other", "prompt": "x"})
+        assert error(answer) == (404, "model_not_found")
+        models = (await router.get("/v1/models")).json["data"]
+        assert [model["id"] for model in models] == ["m"]
+
+
+async def test_without_redis_the_routers_own_count_is_the_bound(
+    start_valkey: Callable[..., RedisServer],
+) -> None:
+    server = start_valkey(port=free_port())
+    async with (
+        Replica(server.url, "a") as a,
+        serving(server.url, max_replica_requests=1) as router,
+    ):
+        await router.ready("a")
+        server.stop()
+
+        async def away() -> bool:
+            return bool((await router.get("/fleet")).json["redis"] == "away")
+
+        await until(away, "Redis being away")
+        a.answer = gate = Gate()
+        tasks = [ask(router, str(number)) for number in range(4)]
+        await queued(router, 3)
+        gate.let(*map(str, range(4)))
+        assert {(await task).status for task in tasks} == {200}
+        assert gate.most == 1
+
+
+async def test_what_computes_nothing_does_not_wait(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a") as a,
+        serving(valkey_url, max_replica_requests=1) as router,
+    ):
+        await router.ready("a")
+        a.answer = gate = Gate()
+        tasks = [ask(router, "0")]
+        await until(lambda: gate.inside, "the first at the replica")
+        tasks.append(ask(router, "1"))
+        await queued(router, 1)
+        a.answer = a.say_name
+        answer = await router.post("/tokenize", {"model": "m", "prompt": "x"})
+        assert answer.status == 200
+        gate.let("0", "1")
+        await asyncio.gather(*tasks)
