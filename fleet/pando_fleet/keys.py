@@ -61,5 +61,9 @@ class PoolKeys:
         """A ledger's key is this, a tenant's digest, a colon and its tree's owner."""
         return self._name("ledger:")
 
+    @property
+    def queues(self) -> str:
+        return self._name("queues")
+
     def tree(self, replica: str, incarnation: str) -> str:
         return f"{self.tree_prefix}{incarnation}:{replica}"

@@ -1,0 +1,49 @@
+"""How many requests wait in the routers for a place in each pool, and for how long.
+
+Each router tells the length of its own queue while it is not empty, at least every `TELL_MS`; the
+operator reads the sum, by which a pool that was scaled to zero wakes. A router that fell silent no
+longer counts: its clients have gone with it.
+"""
+
+from dataclasses import dataclass
+
+from pando_fleet.client import FleetError, RedisClient
+from pando_fleet.keys import PoolKeys
+from pando_fleet.scripts import Clock, Script, time_arg
+
+TELL_MS = 1_000
+SILENCE_MS = 5_000
+"""After which a router's word counts no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """Of all routers together."""
+
+    requests: int
+    waited_ms: int  # by the one that waits longest, since it came; 0 where none waits
+
+
+class Queues:
+    """Every method raises FleetUnavailable where Redis is away."""
+
+    def __init__(self, redis: RedisClient, clock: Clock | None = None) -> None:
+        self._clock = clock
+        self._tell = Script(redis, "clock", "queue_tell")
+        self._read = Script(redis, "clock", "queue_read")
+
+    async def tell(self, pool: str, router: str, requests: int, waited_ms: int) -> None:
+        """`router` has `requests` waiting, the first for `waited_ms`; 0 requests end its row."""
+        if not router or requests < 0 or waited_ms < 0:
+            raise FleetError(
+                "a queue has a router's name and no negative numbers: "
+                f"{router=}, {requests=}, {waited_ms=}"
+            )
+        key = PoolKeys(pool).queues
+        await self._tell([key], time_arg(self._clock), router, requests, waited_ms, SILENCE_MS)
+
+    async def read(self, pool: str) -> Queued:
+        requests, waited_ms = await self._read(
+            [PoolKeys(pool).queues], time_arg(self._clock), SILENCE_MS
+        )
+        return Queued(int(requests), int(waited_ms))
