@@ -1,29 +1,61 @@
-"""Why a request would go where it would go: every candidate's terms, without placing anything."""
+"""Why a request would go where it would go, without placing it; and why a past one went there."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from pando_fleet.placement import Candidate
+from pando_fleet.prefix import KEY_BYTES
+from pando_router import reasons
 from pando_router.dispatch import Dispatcher
 from pando_router.errors import unavailable
+from pando_router.past import Past
+from pando_router.policies import Policies
 from pando_router.route import Prompt
+from pando_router.settings import PolicyName
+
+# Policies that may be asked without a trace; the others count turns or draw lots.
+_TRACELESS: frozenset[PolicyName] = frozenset(("prefix_hash", "session"))
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer of /route/explain. Times are in seconds; `candidates` stand cheapest first."""
+    """Of a request that is not placed. Times are in seconds; `candidates` stand cheapest first."""
 
     model: str
     pool: str
-    policy: str
+    policy: PolicyName
     prompt_tokens: int  # estimated
     chunks: int  # keys of the prompt
-    chosen: str | None  # a replica, where the policy looks at cost
+    chosen: str | None  # a replica, where the policy is not a matter of turns or chance
     reason: str
-    candidates: list[Candidate]
+    candidates: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class PastExplanation:
+    """Of a try to have a request answered."""
+
+    request_id: str
+    at: float  # Unix time, seconds
+    model: str
+    pool: str
+    policy: PolicyName
+    tenant: str
+    chunks: int
+    chosen: str
+    reason: str
+    status: int  # 0 while no answer has come
+    prompt_tokens: int | None  # by the replica's word
+    predicted_tokens: int  # expected to be cached
+    cached_tokens: int | None  # by the replica's word
+    hit: reasons.Hit
+    hit_reason: str
+    candidates: list[dict[str, Any]]  # the chosen one, or all where the request wanted that
 
 
 async def explain(
-    dispatcher: Dispatcher, prompt: Prompt, policy: str, redis_up: bool
+    dispatcher: Dispatcher, policies: Policies, prompt: Prompt, redis_up: bool
 ) -> Explanation:
     """Raises ApiError 503 where no replica is ready or Redis is away, FleetError."""
     if not redis_up:
@@ -34,28 +66,60 @@ async def explain(
     target, members = found
     ask = dispatcher.ask(target, prompt, members)
     candidates = await dispatcher.placer(target.pool).explain(ask)
-    weighs = policy == "cache_aware"
+    policy = policies.name(target.pool, prompt.steering.policy)
+    picked = None
+    if policy in _TRACELESS:
+        picked = policies.of(target.pool, policy).pick(prompt, members)
+    if picked is not None:
+        chosen: str | None = picked.beat.replica
+        reason = f"policy {policy} gives it to {chosen}"
+    elif policy in ("cache_aware", "session"):  # a request without a session
+        chosen = candidates[0].replica if candidates else None
+        reason = reasons.choice(candidates)
+    else:
+        chosen, reason = None, f"policy {policy} does not look at cost"
     return Explanation(
         model=target.model,
         pool=target.pool,
         policy=policy,
         prompt_tokens=ask.prompt_tokens,
-        chunks=len(prompt.keys) // 8,
-        chosen=candidates[0].replica if candidates and weighs else None,
-        reason=_reason(candidates) if weighs else f"policy {policy} does not look at cost",
-        candidates=candidates,
+        chunks=len(prompt.keys) // KEY_BYTES,
+        chosen=chosen,
+        reason=reason,
+        candidates=_shown(candidates),
     )
 
 
-def _reason(candidates: list[Candidate]) -> str:
-    if not candidates:
-        return "no candidate is fresh and ready by Redis's clock"
-    best = candidates[0]
-    words = (
-        f"{best.replica} delays least, {best.cost_s:.4f} s: waits {best.wait_s:.4f} s for prefills"
-        f" and {best.kv_wait_s:.4f} s for KV space, then computes {best.work_s:.4f} s"
-        f" ({best.matched_tokens} tokens cached) while {best.queue:.2f} requests a replica wait"
+def explain_past(past: Past, policies: Policies) -> PastExplanation:
+    policy = policies.name(past.pool, past.wanted)
+    placement = past.placement
+    hit, hit_reason = reasons.past_hit(past)
+    candidates: Sequence[Candidate] = ()
+    if placement is not None:
+        candidates = placement.candidates or (placement.chosen,)
+    return PastExplanation(
+        request_id=past.request_id,
+        at=past.at,
+        model=past.model,
+        pool=past.pool,
+        policy=policy,
+        tenant=past.tenant,
+        chunks=past.chunks,
+        chosen=past.replica,
+        reason=reasons.past_choice(past, policy),
+        status=past.status,
+        prompt_tokens=past.prompt_tokens,
+        predicted_tokens=placement.chosen.matched_tokens if placement else 0,
+        cached_tokens=past.cached_tokens,
+        hit=hit,
+        hit_reason=hit_reason,
+        candidates=_shown(candidates),
     )
-    if len(candidates) > 1:
-        words += f"; next is {candidates[1].replica} with {candidates[1].cost_s:.4f} s"
-    return words
+
+
+def _shown(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
+    """With the KV space that is not pinned, cached or not."""
+    return [
+        {**asdict(c), "unpinned_tokens": max(0, c.capacity_tokens - c.pinned_tokens)}
+        for c in candidates
+    ]

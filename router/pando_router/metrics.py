@@ -89,6 +89,21 @@ class Metrics:
         )
         self.cuts = counter("path_cuts_total", "Paths cut for fewer cached tokens", "pool")
         self.tenants = TenantMetrics(self.registry)
+        self.shadow_requests = counter(
+            "shadow_requests_total",
+            "Requests for which the shadow policy chose, too, by whether it chose the same replica",
+            *("pool", "acting", "shadow", "agrees"),
+        )
+        self.shadow_hit_tokens = counter(
+            "shadow_predicted_cached_tokens_total",
+            "Prompt tokens expected cached where the acting policy and its shadow chose",
+            *("pool", "role"),
+        )
+        self.shadow_seconds = counter(
+            "shadow_predicted_seconds_total",
+            "Time to first token expected where the acting policy and its shadow chose",
+            *("pool", "role"),
+        )
         self.hot_prefix_bytes = gauge(
             "hot_prefix_bytes", "Memory of the hottest prefixes' requests"
         )

@@ -32,6 +32,8 @@ from pando_router.migration.errors import MigrationError
 from pando_router.migration.migrator import Migrator
 from pando_router.migration.stream import Stream
 from pando_router.models import Models
+from pando_router.past import Past
+from pando_router.recent import Recent
 from pando_router.rename import with_model
 from pando_router.request_id import request_id_of
 from pando_router.requests import parse
@@ -63,6 +65,7 @@ class Exchange:
     ttfb_s: float | None = None
     cached_tokens: int | None = None
     tenant: Tenant = OPEN
+    past: Past | None = None  # its last try, to be explained later
     ticket: Ticket | None = None  # of the tenant's rate limits
     stream: Stream | None = None  # what is out of an answer that can be migrated
     lost: str = ""  # how its last replica was lost
@@ -96,6 +99,7 @@ class Proxy:
         tenants: Tenants,
         limiter: Limiter,
         warming: Warming,
+        recent: Recent,
         earlier: Earlier,
         admission: Admission,
     ) -> None:
@@ -110,6 +114,7 @@ class Proxy:
         self._tenants = tenants
         self._limiter = limiter
         self._warming = warming
+        self._recent = recent
         self._earlier = earlier
         self._admission = admission
         self._budget = RetryBudget(settings.retry_share)
@@ -124,7 +129,7 @@ class Proxy:
             exchange.tenant = tenant = self._tenants.of(headers)
             with self._lifecycle.serving():
                 body = await incoming.body(self._settings.max_body_bytes)
-                steering = self._steer(headers, body)
+                steering = self._steer(headers)
                 models = Models(self._view.fleet, self._settings.aliases, tenant)
                 request = parse(incoming.path, body)
                 prompt = resolve(request, models, incoming.path, steering, tenant)
@@ -184,6 +189,7 @@ class Proxy:
                 if route is None:
                     break
                 exchange.route = route
+                exchange.past = self._recent.placed(exchange.request_id, prompt, route)
                 exchange.tries += 1
                 if reason:
                     self._metrics.retries.labels(route.pool, reason).inc()
@@ -342,6 +348,10 @@ class Proxy:
         """The answer's head to the client."""
         exchange.status = answer.status
         exchange.cached_tokens = report.cached_tokens if report else None
+        if (past := exchange.past) is not None:
+            past.status = answer.status
+            if report is not None:
+                past.cached_tokens, past.prompt_tokens = report.cached_tokens, report.prompt_tokens
         exchange.ttfb_s = exchange.elapsed_s
         self._metrics.ttfb.labels(route.pool).observe(exchange.ttfb_s)
         headers = answer.headers()

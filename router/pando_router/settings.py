@@ -51,6 +51,17 @@ class RouterSettings(BaseSettings):
         str, Field(min_length=1, description="the header that names a session, for policy session")
     ] = "x-session-id"
 
+    shadow_policy: Annotated[
+        PolicyName | None,
+        Field(description="chooses for some requests, too, and is only measured; see the metrics"),
+    ] = None
+    shadow_per_second: Annotated[
+        float, Field(gt=0, le=1000, description="requests that the shadow policy looks at")
+    ] = 50.0
+    explain_last: Annotated[
+        int, Field(ge=0, le=100_000, description="placed requests that can be explained afterwards")
+    ] = 1000
+
     expected_pools: Annotated[
         Pairs[str],
         Field(
@@ -185,6 +196,15 @@ class RouterSettings(BaseSettings):
         int, Field(ge=0, description="memory for the hottest prompts; 0: replicas are not warmed")
     ] = 64 * 1024 * 1024
 
+    processes: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=256,
+            description="that share the port; bounds, queues, breakers, hot prefixes and the"
+            " answers of /fleet and /route/explain are each process's own, /metrics is all theirs",
+        ),
+    ] = 1
     drain_seconds: Annotated[
         float, Field(ge=0, description="time for running requests after SIGTERM, in seconds")
     ] = 30.0

@@ -276,8 +276,16 @@ async def test_explain_shows_every_candidate_and_places_nothing(valkey_url: str)
         await router.ready("a", "b")
         home = (await router.post("/v1/completions", completion(LONG))).replica
         before = len(a.received) + len(b.received)
-        answer = await router.post("/route/explain?path=/v1/completions", completion(LONG))
-        explained = answer.json
+
+        async def explain() -> Any:
+            path = "/route/explain?path=/v1/completions"
+            return (await router.post(path, completion(LONG))).json
+
+        async def released() -> bool:
+            return all(c["outstanding"] == 0 for c in (await explain())["candidates"])
+
+        await until(released, "the lease released")
+        explained = await explain()
         assert explained["chosen"] == home
         assert home in explained["reason"]
         best, other = explained["candidates"]

@@ -20,7 +20,7 @@ from pando_router.route import Prompt, resolve
 from pando_router.settings import PolicyName, RouterSettings
 from pando_router.steering import Steering
 from tests.router import world
-from tests.router.world import Stream, completion, serving, until
+from tests.router.world import Stream, chat, completion, serving, until
 
 NAMES = [f"r{i}" for i in range(8)]
 
@@ -148,9 +148,8 @@ async def test_session_goes_by_header_or_user_to_one_replica(valkey_url: str) ->
             by_user = [
                 await router.post("/v1/completions", completion(text, user=name)) for text in texts
             ]
-            by_metadata = await router.post(
-                "/v1/completions", completion(metadata={"user_id": name})
-            )
+            message = {**chat("hi"), "metadata": {"user_id": name}}
+            by_metadata = await router.post("/v1/messages", message)
             return {answer.replica for answer in (*by_header, *by_user, by_metadata)}
 
         found = [await homes(number) for number in range(12)]
@@ -160,7 +159,7 @@ async def test_session_goes_by_header_or_user_to_one_replica(valkey_url: str) ->
         text = "no session " * 100
         first = await router.post("/v1/completions", completion(text))
         for _ in range(3):
-            again = await router.post("/v1/completions", completion(text, metadata=["odd"]))
+            again = await router.post("/v1/completions", completion(text))
             assert again.replica == first.replica
 
 

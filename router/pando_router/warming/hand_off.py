@@ -72,7 +72,7 @@ async def _move(
     try:
         return await prefiller(chosen.url, hot, bytes_per_token)
     except PrefillError:
-        await placer.cut(placement, hot.keys, chosen.matched_chunks)
+        placer.cut(placement, hot.keys, chosen.matched_chunks)
         raise
     finally:
-        await placer.release(placement)
+        placer.release(placement)
