@@ -136,6 +136,7 @@ class Metrics:
         if not self._followed:
             asyncio.get_running_loop().call_later(REFRESH_S, self._keep_fresh)
         self._followed.append((gauge, value))
+        gauge.set(value())
 
     def _keep_fresh(self) -> None:
         asyncio.get_running_loop().call_later(REFRESH_S, self._keep_fresh)

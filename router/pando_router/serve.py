@@ -1,14 +1,18 @@
-"""Runs a router as a process: a server on uvloop, and an orderly end."""
+"""Runs a router as a process, or several: a server on uvloop, and an orderly end."""
 
 import asyncio
 import logging
+import multiprocessing
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import uvloop
 
 from pando_router.app import Router, limits, running_router
 from pando_router.http.server import Server
+from pando_router.processes import supervise
 from pando_router.settings import RouterSettings
 
 CUT_S = 1.0  # for what drain_seconds left over
@@ -20,19 +24,32 @@ def run(settings: RouterSettings, configure_logging: Callable[[], None]) -> int:
     """Serves until SIGTERM or SIGINT: not ready from then on, running requests may finish within
     `drain_seconds`. Returns the exit code: 1 where a second signal ended it at once, or where it
     cannot listen."""
+    if settings.processes > 1:
+        return supervise(settings, configure_logging, _run_sibling)
     configure_logging()
+    return _run(_serve(settings))
+
+
+def _run_sibling(
+    settings: RouterSettings, configure_logging: Callable[[], None], number: int
+) -> None:
+    """One of several processes on one port, in that process."""
+    configure_logging()
+    sys.exit(_run(_serve(settings, share_port=True)))
+
+
+def _run(serving: Coroutine[Any, Any, bool]) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        finished = runner.run(_serve(settings))
-    return 0 if finished else 1
+        return 0 if runner.run(serving) else 1
 
 
-async def _serve(settings: RouterSettings) -> bool:
+async def _serve(settings: RouterSettings, *, share_port: bool = False) -> bool:
     """Whether the router ended in order."""
     signals = _Signals()
     async with running_router(settings) as router:
         server = Server(router, limits(settings))
         try:
-            port = await server.listen(settings.host, settings.port)
+            port = await server.listen(settings.host, settings.port, share_port=share_port)
         except OSError as error:
             logger.error("cannot listen", extra={"error": str(error)})
             return False
@@ -66,7 +83,7 @@ async def _drain(
 
 
 class _Signals:
-    """SIGTERM and SIGINT, counted."""
+    """SIGTERM and SIGINT, counted; the end of a parent process counts as one."""
 
     def __init__(self) -> None:
         self.first = asyncio.Event()
@@ -74,6 +91,12 @@ class _Signals:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._came)
+        if (parent := multiprocessing.parent_process()) is not None:
+            loop.add_reader(parent.sentinel, self._orphaned, parent.sentinel)
+
+    def _orphaned(self, sentinel: int) -> None:
+        asyncio.get_running_loop().remove_reader(sentinel)
+        self._came()
 
     def _came(self) -> None:
         (self.second if self.first.is_set() else self.first).set()

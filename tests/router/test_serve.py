@@ -1,66 +1,22 @@
 """The router as a process of its own: start, drain, end, and what it imports."""
 
 import asyncio
-import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 
-import aiohttp
 import pytest
 from pydantic import ValidationError
 
 from pando_router.settings import RouterSettings
-from tests.fleet.redis_server import free_port
-from tests.router.world import Replica, RouterClient, Stream, chat, completion, until
+from tests.router.http_world import Raw
+from tests.router.router_process import ENVIRONMENT, router_process
+from tests.router.world import Replica, Stream, chat, completion, until
 
 pytestmark = pytest.mark.e2e
 
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("fleet", "router")),
-}
-SERVE = """
-import logging, sys
-from pando_router.serve import run
-from pando_router.settings import RouterSettings
-redis, port, drain_seconds = sys.argv[1:]
-settings = RouterSettings(redis=redis, port=port, drain_seconds=drain_seconds)
-sys.exit(run(settings, logging.basicConfig))
-"""
-
-
-@asynccontextmanager
-async def process(
-    redis_url: str, drain_seconds: float
-) -> AsyncIterator[tuple[asyncio.subprocess.Process, RouterClient]]:
-    port = free_port()
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", SERVE, redis_url, str(port), str(drain_seconds)), env=ENVIRONMENT
-    )
-    try:
-        async with aiohttp.ClientSession() as session:
-            router = RouterClient(port, session)
-
-            async def ready() -> bool:
-                try:
-                    return (await router.get("/readyz")).status == 200
-                except aiohttp.ClientConnectionError:
-                    return False
-
-            await until(ready, "the router's process being ready")
-            yield child, router
-    finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
-
 
 async def test_sigterm_finishes_what_runs_and_exits_with_0(valkey_url: str) -> None:
-    async with Replica(valkey_url, "a") as a, process(valkey_url, 30.0) as (child, router):
+    async with Replica(valkey_url, "a") as a, router_process(valkey_url) as (child, router):
         a.answer = stream = Stream()
         stream.put(b"data: 1\n\n")
         async with router.session.post(
@@ -82,7 +38,10 @@ async def test_sigterm_finishes_what_runs_and_exits_with_0(valkey_url: str) -> N
 
 
 async def test_stream_that_outlasts_the_drain_is_cut(valkey_url: str) -> None:
-    async with Replica(valkey_url, "a") as a, process(valkey_url, 0.1) as (child, router):
+    async with (
+        Replica(valkey_url, "a") as a,
+        router_process(valkey_url, drain_seconds=0.1) as (child, router),
+    ):
         a.answer = stream = Stream()
         stream.put(b"data: 1\n\n")
         async with router.session.post(
@@ -94,8 +53,35 @@ async def test_stream_that_outlasts_the_drain_is_cut(valkey_url: str) -> None:
         await until(lambda: a.cancelled == 1, "the replica's request cancelled")
 
 
+async def test_draining_router_sends_its_clients_to_others(valkey_url: str) -> None:
+    ask = b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n"
+    async with Replica(valkey_url, "a") as a, router_process(valkey_url) as (child, router):
+        a.answer = stream = Stream()
+        stream.put(b"data: 1\n\n")
+        async with (
+            Raw(router.port) as client,
+            router.session.post(
+                router.url + "/v1/chat/completions", json=chat("hi", stream=True)
+            ) as response,
+        ):
+            await response.content.readany()
+            client.send(ask % b"/healthz")
+            assert "connection" not in (await client.answer()).headers
+            child.terminate()
+
+            async def not_ready() -> bool:
+                return (await router.get("/readyz")).status == 503
+
+            await until(not_ready, "the router being unready")
+            client.send(ask % b"/healthz")
+            assert (await client.answer()).headers["connection"] == "close"
+            assert await client.closed()
+            stream.end()
+        assert await child.wait() == 0
+
+
 async def test_second_signal_ends_at_once(valkey_url: str) -> None:
-    async with Replica(valkey_url, "a") as a, process(valkey_url, 30.0) as (child, router):
+    async with Replica(valkey_url, "a") as a, router_process(valkey_url) as (child, router):
         a.answer = stream = Stream()
         stream.put(b"data: 1\n\n")
         async with router.session.post(

@@ -39,6 +39,7 @@ class TenantMetrics:
             "pando_router_api_keys_valid",
             "0 while the API keys are older than their file, which is not right",
             registry=registry,
+            multiprocess_mode="livemin",
         )
         self._counts: dict[str, TenantCounts] = {}
 

@@ -1,0 +1,57 @@
+"""A router as a process, for tests of its start, its end, and what it has in common with others."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.fleet.redis_server import free_port
+from tests.router.world import RouterClient, until
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("fleet", "router")),
+}
+_SERVE = """
+import json, logging, sys
+from pando_router.serve import run
+from pando_router.settings import RouterSettings
+if __name__ == "__main__":
+    sys.exit(run(RouterSettings(**json.loads(sys.argv[1])), logging.basicConfig))
+"""
+
+
+@asynccontextmanager
+async def router_process(
+    redis_url: str, **settings: Any
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, RouterClient]]:
+    """Its process, and a client that opens a connection for each request."""
+    port = free_port()
+    given = json.dumps({"redis": redis_url, "port": port, **settings})
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _SERVE, given), env=ENVIRONMENT
+    )
+    try:
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            router = RouterClient(port, session)
+            await until(lambda: is_ready(router), "the router's process being ready")
+            yield child, router
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+
+
+async def is_ready(router: RouterClient) -> bool:
+    try:
+        return (await router.get("/readyz")).status == 200
+    except aiohttp.ClientConnectionError:
+        return False

@@ -1,0 +1,101 @@
+"""Several router processes on one port."""
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from tests.router.router_process import is_ready, router_process
+from tests.router.world import Replica, Stream, chat, completion, until
+
+pytestmark = pytest.mark.e2e
+
+ANSWERED = 'pando_router_requests_total{path="/v1/completions",status="200"}'
+
+
+def siblings(parent: int) -> set[int]:
+    """Process ids of the routers under this parent."""
+    pids = set()
+    for child in psutil.Process(parent).children():
+        with suppress(psutil.NoSuchProcess):  # or a zombie
+            if "spawn_main" in " ".join(child.cmdline()):
+                pids.add(child.pid)
+    return pids
+
+
+def listens(pid: int) -> bool:
+    connections = psutil.Process(pid).net_connections("tcp")
+    return any(connection.status == psutil.CONN_LISTEN for connection in connections)
+
+
+async def test_requests_reach_all_processes_and_metrics_are_the_sum(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a"),
+        router_process(valkey_url, processes=2) as (parent, router),
+    ):
+        pids = siblings(parent.pid)
+        assert len(pids) == 2
+        await until(lambda: all(map(listens, pids)), "both listening")
+        for _ in range(20):
+            assert (await router.post("/v1/completions", completion())).status == 200
+
+        async def redis_is_up() -> bool:  # for both: it is the least of what they say
+            return await router.metric("pando_router_redis_up") == 1
+
+        await until(redis_is_up, "both seeing Redis")
+        for _ in range(4):  # whoever answers
+            assert await router.metric(ANSWERED) == 20
+            assert await router.metric("pando_router_requests_in_flight") == 0
+        parent.terminate()
+        assert await parent.wait() == 0
+
+
+async def test_process_that_dies_is_replaced_and_its_counts_stay(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a"),
+        router_process(valkey_url, processes=2) as (parent, router),
+    ):
+        for _ in range(10):
+            await router.post("/v1/completions", completion())
+        before = siblings(parent.pid)
+        os.kill(min(before), signal.SIGKILL)
+
+        def replaced() -> bool:
+            now = siblings(parent.pid)
+            return len(now) == 2 and now != before
+
+        await until(replaced, "another process")
+        await until(lambda: is_ready(router), "an answer")
+        assert await router.metric(ANSWERED) == 10
+        parent.terminate()
+        assert await parent.wait() == 0
+
+
+async def test_all_processes_drain_and_a_second_signal_ends_them_at_once(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a") as a,
+        router_process(valkey_url, processes=2) as (parent, router),
+    ):
+        a.answer = stream = Stream()
+        stream.put(b"data: 1\n\n")
+        async with router.session.post(
+            router.url + "/v1/chat/completions", json=chat("hi", stream=True)
+        ) as response:
+            await response.content.readany()
+            parent.send_signal(signal.SIGINT)
+            await until(lambda: len(siblings(parent.pid)) == 1, "the idle process ending")
+            parent.send_signal(signal.SIGINT)
+            assert await asyncio.wait_for(parent.wait(), 5.0) == 1
+
+
+async def test_processes_end_with_a_parent_that_is_killed(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a"),
+        router_process(valkey_url, processes=2) as (parent, _),
+    ):
+        pids = siblings(parent.pid)
+        parent.kill()
+        await until(lambda: not any(map(psutil.pid_exists, pids)), "the processes ending")
