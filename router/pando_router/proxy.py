@@ -192,6 +192,7 @@ class Proxy:
                 exchange.past = self._recent.placed(exchange.request_id, prompt, route)
                 exchange.tries += 1
                 if reason:
+                    self._budget.retry()
                     self._metrics.retries.labels(route.pool, reason).inc()
                 if busy is not None:
                     busy.answer.close()
@@ -262,7 +263,7 @@ class Proxy:
             return await admission.wait(exchange.incoming, prompt, len(body), found)
 
     def _may_retry(self, route: Route) -> bool:
-        if self._budget.retry():
+        if self._budget.allows():
             return True
         self._metrics.retries_refused.labels(route.pool).inc()
         return False

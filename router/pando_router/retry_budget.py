@@ -27,14 +27,15 @@ class RetryBudget:
         """A request came."""
         self._requests[self._slot()] += 1
 
-    def retry(self) -> bool:
-        """Whether one more retry is allowed; it counts as made then."""
-        slot = self._slot()
+    def allows(self) -> bool:
+        """Whether one more retry is within the budget."""
+        self._slot()
         allowed = self._share * sum(self._requests) + MIN_PER_S * WINDOW_S
-        if sum(self._retries) + 1 > allowed:
-            return False
-        self._retries[slot] += 1
-        return True
+        return sum(self._retries) + 1 <= allowed
+
+    def retry(self) -> None:
+        """A request is tried again."""
+        self._retries[self._slot()] += 1
 
     def _slot(self) -> int:
         second = int(self._clock())
