@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pando_fleet.client import connect
 from pando_fleet.expected import ExpectedPools
 from pando_fleet.homes import Homes
+from pando_fleet.queues import Queues
 from pando_fleet.rate_limits import RateLimits
 from pando_fleet.registry import Registry
 from pando_fleet.wire import Wire
 from pando_router.admission.admission import Admission
+from pando_router.admission.reports import QueueReports
 from pando_router.breaker import Breaker
 from pando_router.control import create_control
 from pando_router.dispatch import Dispatcher
@@ -122,6 +124,7 @@ async def running_router(
     refreshing = asyncio.create_task(view.run(refreshed))
     watching = asyncio.create_task(tenants.watch())
     answering_marks = asyncio.create_task(warming.run())
+    reporting = asyncio.create_task(QueueReports(Queues(redis), admission).run())
     try:
         yield Router(
             Proxy(
@@ -166,7 +169,8 @@ async def running_router(
         refreshing.cancel()
         watching.cancel()
         answering_marks.cancel()
-        await asyncio.wait([refreshing, watching, answering_marks])
+        reporting.cancel()
+        await asyncio.wait([refreshing, watching, answering_marks, reporting])
         admission.close()
         await checks.close()
         await leases.settle(SETTLE_S)

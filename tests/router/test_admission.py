@@ -10,7 +10,9 @@ from aiohttp import web
 
 from pando_fleet.client import connect
 from pando_fleet.expected import ExpectedPools
+from pando_fleet.queues import Queues
 from pando_fleet.replica import ReplicaState
+from pando_router.admission import pool_queue, reports
 from tests.fleet.redis_server import RedisServer, free_port
 from tests.router.world import Answer, Replica, RouterClient, completion, serving, until
 
@@ -47,7 +49,8 @@ def ask(router: RouterClient, prompt: str, body: Any = None, **headers: str) -> 
 
 async def queued(router: RouterClient, count: int) -> None:
     async def seen() -> bool:
-        return sum((await router.get("/fleet")).json["queues"].values()) == count
+        lengths: dict[str, int] = (await router.get("/fleet")).json["queues"]
+        return sum(lengths.values()) == count
 
     await until(seen, f"{count} requests in the queue")
 
@@ -140,7 +143,7 @@ async def test_higher_priority_goes_first_by_body_and_where_allowed_by_header(
             await router.ready("a")
             a.answer = gate = Gate()
             tasks = [ask(router, "first")]
-            await until(lambda gate=gate: gate.inside, "the first at the replica")
+            await until(lambda: len(a.received) == 1, "the first at the replica")
             for number, (name, body, headers) in enumerate(
                 (
                     ("none", {}, {}),
@@ -225,7 +228,9 @@ async def test_a_client_that_leaves_the_queue_frees_its_place_there(valkey_url: 
 @pytest.mark.parametrize("known_by", ["redis", "settings", "a starting replica"])
 async def test_requests_wait_for_a_pool_that_wakes(valkey_url: str, known_by: str) -> None:
     redis = connect(valkey_url)
-    settings = {"expected_pools": {"default": "m"}} if known_by == "settings" else {}
+    settings: dict[str, Any] = (
+        {"expected_pools": {"default": "m"}} if known_by == "settings" else {}
+    )
     if known_by == "redis":
         await ExpectedPools(redis).put("default", ["m"])
     async with serving(valkey_url, **settings) as router:
@@ -252,7 +257,7 @@ async def test_requests_wait_for_a_pool_that_wakes(valkey_url: str, known_by: st
 
 
 async def test_what_sleeps_too_long_and_what_does_not_exist_is_told_apart(valkey_url: str) -> None:
-    settings = {"expected_pools": {"default": "m"}, "queue_timeout": 0.1}
+    settings: dict[str, Any] = {"expected_pools": {"default": "m"}, "queue_timeout": 0.1}
     async with serving(valkey_url, **settings) as router:
         answer = await router.post("/v1/completions", completion())
         assert error(answer) == (503, "queue_timeout")
@@ -301,3 +306,65 @@ async def test_what_computes_nothing_does_not_wait(valkey_url: str) -> None:
         assert answer.status == 200
         gate.let("0", "1")
         await asyncio.gather(*tasks)
+
+
+async def test_the_queues_length_is_in_redis_while_requests_wait(valkey_url: str) -> None:
+    redis = connect(valkey_url)
+    queues = Queues(redis)
+    await ExpectedPools(redis).put("default", ["m"])
+    async with serving(valkey_url) as one, serving(valkey_url) as two:
+        tasks = []
+        for router in (one, two):
+
+            async def known(router: RouterClient = router) -> bool:
+                return (await router.get("/readyz")).status == 200
+
+            await until(known, "the sleeping pool being known")
+            tasks += [ask(router, "0"), ask(router, "1")]
+
+        async def told(count: int) -> bool:
+            return (await queues.read("default")).requests == count
+
+        await until(lambda: told(4), "both routers' queues in Redis")
+        assert (await queues.read("default")).waited_ms > 0
+        async with Replica(valkey_url, "a"):
+            assert {(await task).status for task in tasks} == {200}
+            await until(lambda: told(0), "empty queues in Redis")
+    await redis.aclose()
+
+
+async def test_routers_leave_each_other_places(valkey_url: str, monkeypatch: Any) -> None:
+    """One has all places and a queue that would take every one that is given back."""
+    monkeypatch.setattr(pool_queue, "PACE_S", 0.005)
+    async with (
+        Replica(valkey_url, "a") as a,
+        serving(valkey_url, max_replica_requests=1) as one,
+        serving(valkey_url, max_replica_requests=1) as two,
+    ):
+        await one.ready("a")
+        await two.ready("a")
+        a.answer = gate = Gate()
+        tasks = [ask(one, "first")]
+        await until(lambda: gate.inside, "the first at the replica")
+        names = [f"{router} {number}" for number in range(40) for router in ("one", "two")]
+        tasks += [ask(one if name.startswith("one") else two, name) for name in names]
+        await queued(one, 40)
+        await queued(two, 40)
+        redis = connect(valkey_url)
+
+        async def told() -> bool:
+            return (await Queues(redis).read("default")).requests == 80
+
+        await until(told, "both lengths in Redis")
+        waited_ms = (await Queues(redis).read("default")).waited_ms
+
+        async def told_again() -> bool:
+            now_ms = (await Queues(redis).read("default")).waited_ms
+            return now_ms > waited_ms + 2000 * reports.EVERY_S
+
+        await until(told_again, "both routers having read the other's length")
+        gate.let("first", *names)
+        assert {(await task).status for task in tasks} == {200}
+        first_half = gate.order[1:41]
+        assert min(sum(n.startswith(who) for n in first_half) for who in ("one", "two")) >= 5
+        await redis.aclose()

@@ -4,6 +4,7 @@ A request that finds a place while nobody waits touches none of this but `waitin
 Requests that may go to the same replicas share a queue.
 """
 
+import asyncio
 import random
 from dataclasses import dataclass, replace
 from functools import partial
@@ -67,6 +68,8 @@ class Admission:
         self._metrics = metrics
         self._rng = rng
         self._queues: dict[Reach, PoolQueue[Asked, Placed]] = {}
+        self._everywhere: dict[str, int] = {}  # by pool, requests waiting at all routers
+        self._arrival = asyncio.Event()
         self.waiting = 0  # requests, in all queues
 
     def queued(self, prompt: Prompt) -> bool:
@@ -81,13 +84,36 @@ class Admission:
                 lengths[pool] = lengths.get(pool, 0) + len(queue)
         return lengths
 
+    def longest_wait_s(self, pool: str) -> float:
+        """By the request that waits longest for `pool`; 0.0 where none does."""
+        queues = (queue for reach, queue in self._queues.items() if pool in reach.pools)
+        return max((queue.longest_wait_s for queue in queues), default=0.0)
+
+    async def somebody_waits(self) -> None:
+        """Returns at once where requests wait, else when the first one does."""
+        if not self.waiting:
+            self._arrival.clear()
+            await self._arrival.wait()
+
+    def learn(self, everywhere: dict[str, int]) -> None:
+        """How many requests wait for each pool at all routers; nothing where that is not known."""
+        self._everywhere = everywhere
+
     def released(self, pool: str) -> None:
-        """A request at a replica of `pool` has ended."""
+        """A request at a replica of `pool` has ended.
+
+        Its place is for the next one here with the chance that the next one of all who wait is
+        here; else it is left to whichever router looks first. Without that, a router whose requests
+        have all places would keep them as long as it has a queue.
+        """
         if not self.waiting:
             return
-        for reach, queue in self._queues.items():
-            if queue and pool in reach.pools:
-                queue.wake()
+        queues = [queue for reach, queue in self._queues.items() if queue and pool in reach.pools]
+        here = sum(map(len, queues))
+        if self._rng.random() * self._everywhere.get(pool, 0) >= here:
+            return
+        for queue in queues:
+            queue.wake()
 
     async def wait(
         self, incoming: Incoming, prompt: Prompt, body_bytes: int, shortage: Shortage
@@ -115,6 +141,7 @@ class Admission:
         )
         started = perf_counter()
         self.waiting += 1
+        self._arrival.set()
         try:
             placed = await self._queue(prompt).wait(entry, shortage, timeout_s, late)
             return placed.route

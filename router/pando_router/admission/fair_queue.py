@@ -111,8 +111,12 @@ class FairQueue(Generic[T]):
         if not self._arrivals:
             return None
         if (self._taken + 1) % OLDEST_TURN == 0:
-            return next(iter(self._arrivals.values()))
+            return self.oldest()
         return self._ranks[0].ordered[0].entries[0]
+
+    def oldest(self) -> Entry[T] | None:
+        """Who has waited longest."""
+        return next(iter(self._arrivals.values()), None)
 
     def take(self, entry: Entry[T]) -> None:
         """The entry leaves with a place, which its tenant is charged for."""

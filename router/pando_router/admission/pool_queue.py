@@ -17,6 +17,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from pando_router.admission.drain_rate import DrainRate
@@ -62,6 +63,7 @@ class Waiting(Generic[AskT, PlaceT]):
     ask: AskT
     body_bytes: int
     found: "asyncio.Future[PlaceT]" = field(default_factory=_future)
+    since: float = field(default_factory=monotonic)
 
 
 class PoolQueue(Generic[AskT, PlaceT]):
@@ -92,6 +94,11 @@ class PoolQueue(Generic[AskT, PlaceT]):
 
     def __len__(self) -> int:
         return len(self._queue)
+
+    @property
+    def longest_wait_s(self) -> float:
+        oldest = self._queue.oldest()
+        return monotonic() - oldest.what.since if oldest else 0.0
 
     def wake(self) -> None:
         """A place may be free."""

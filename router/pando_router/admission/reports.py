@@ -1,0 +1,57 @@
+"""Tells Redis how many requests wait here for each pool, and learns how many wait everywhere.
+
+The operator wakes a sleeping pool by it; routers leave each other places by it. While nobody waits
+nothing is sent.
+"""
+
+import asyncio
+import logging
+import uuid
+
+from pando_fleet.client import FleetError
+from pando_fleet.queues import Queues
+from pando_router.admission.admission import Admission
+
+EVERY_S = 0.25  # while somebody waits; the first one is told at once
+TIMEOUT_S = 1.0
+
+logger = logging.getLogger("pando.router")
+
+
+class QueueReports:
+    def __init__(self, queues: Queues, admission: Admission) -> None:
+        self._queues = queues
+        self._admission = admission
+        self._router = uuid.uuid4().hex
+        self._told: set[str] = set()  # pools that Redis has a length above 0 of
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        task = asyncio.current_task()
+        assert task is not None
+        while not task.cancelling():  # redis-py may lose a cancellation
+            if not self._told:
+                await self._admission.somebody_waits()
+            try:
+                async with asyncio.timeout(TIMEOUT_S):
+                    await self._exchange()
+            except (FleetError, TimeoutError) as error:
+                self._admission.learn({})
+                logger.debug("queue lengths were not told", extra={"error": str(error)})
+            await asyncio.sleep(EVERY_S)
+
+    async def _exchange(self) -> None:
+        lengths = self._admission.lengths()
+        everywhere: dict[str, int] = {}
+        for pool in sorted(lengths.keys() | self._told):
+            length = lengths.get(pool, 0)
+            if not length and pool not in self._told:
+                continue
+            waited_ms = int(1000 * self._admission.longest_wait_s(pool))
+            await self._queues.tell(pool, self._router, length, waited_ms)
+            if not length:
+                self._told.discard(pool)
+                continue
+            self._told.add(pool)
+            everywhere[pool] = (await self._queues.read(pool)).requests
+        self._admission.learn(everywhere)
