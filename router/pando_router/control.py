@@ -99,7 +99,7 @@ def create_control(
             raise unavailable(str(error), "redis_away") from error
 
     @app.get("/route/explain")
-    async def route_explain_past(request_id: str) -> dict[str, Any]:
+    async def route_explain_past(request_id: str = "") -> dict[str, Any]:
         tries = [explain_past(past, policies) for past in recent.of(request_id)]
         if not tries:
             raise ApiError(

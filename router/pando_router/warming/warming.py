@@ -59,6 +59,8 @@ class Warming:
         now = monotonic()
         if now < self._next_at or path not in replay.PATHS:
             return
+        if prompt.request.earlier is not None:  # another replica knows nothing of what came before
+            return
         self._next_at = now + OBSERVE_EVERY_S
         target = prompt.targets[0]
         source = Source(path, body, target.adapter or target.model, prompt.tenant)
@@ -81,13 +83,13 @@ class Warming:
     async def _look(self, pool: str) -> None:
         marks = Marks(self._redis, pool)
         try:
-            for mark in await marks.all():
+            found = await marks.all()
+            self._forget_seen(pool, found)
+            for mark in found:
                 key = (pool, mark.kind, mark.replica)
                 if mark.kind is MarkKind.DRAIN or key in self._at_work:
                     continue
-                if mark.is_over:
-                    self._first_seen.pop(key, None)
-                elif (member := self._performable(pool, mark)) is not None:
+                if not mark.is_over and (member := self._performable(pool, mark)) is not None:
                     claimed = await marks.claim(mark, self._router)
                     if claimed is not None:
                         task = asyncio.create_task(self._perform(pool, marks, claimed, member))
@@ -95,6 +97,11 @@ class Warming:
                         task.add_done_callback(partial(self._ended, key))
         except FleetError as error:
             logger.warning("marks could not be read", extra={"pool": pool, "error": str(error)})
+
+    def _forget_seen(self, pool: str, found: list[Mark]) -> None:
+        open_now = {(pool, mark.kind, mark.replica) for mark in found if not mark.is_over}
+        for key in [key for key in self._first_seen if key[0] == pool and key not in open_now]:
+            del self._first_seen[key]
 
     def _ended(self, key: tuple[str, MarkKind, str], task: asyncio.Task[None]) -> None:
         del self._at_work[key]
