@@ -187,6 +187,8 @@ class Dispatcher:
             only=only,
             every=every,
             max_outstanding=settings.max_replica_requests,
+            tenant=prompt.tenant.name,
+            tenant_share=prompt.tenant.share,
         )
 
     async def _lease(

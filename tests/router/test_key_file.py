@@ -78,6 +78,8 @@ def test_files_of_a_mounted_secret_are_read_as_one(tmp_path: Path) -> None:
         ("tenants: {a: [sk-pando-secret", "not YAML"),
         ("sk-pando-secret", "object"),
         ("", "object"),
+        (f"tenants: {{a: {{keys: {KEYS}, share: 0.5}}}}", "isolate: true makes"),
+        (f"tenants: {{a: {{keys: {KEYS}, isolate: true, share: 0}}}}", "0.001"),
         ("? {a: 1}\n: 2", "not YAML"),
         ("[" * 5000, "nested too deeply"),
         (f"tenants: {{a: {{keys: [{{sha256: {DIGEST}, expires: 2030-13-01}}]}}}}", "month"),

@@ -301,6 +301,31 @@ async def test_the_replica_is_told_whose_name_space_it_is_and_a_client_cannot_sa
         assert "x-pando-cache-salt" not in replica.received[0].headers
 
 
+async def test_a_tenant_with_a_share_of_the_tree_drives_out_nobody_else(
+    valkey_url: str, tmp_path: Path
+) -> None:
+    file = key_file(tmp_path, a={"isolate": True, "share": 0.25}, c={})
+    tree: dict[str, Any] = {"capacity_tokens": 4096, "bytes_per_token": 4.0}  # 64 chunks
+    async with (
+        Replica(valkey_url, "r", **tree) as replica,
+        guarded(valkey_url, file, replica) as router,
+    ):
+
+        async def matched(key: str, letter: str) -> int:
+            body = completion(letter * 4096)  # 16 chunks
+            answer = await router.post("/v1/completions", body, **bearer(key))
+            return int(answer.headers["x-pando-matched-tokens"])
+
+        async def known(key: str, letter: str) -> bool:
+            return await matched(key, letter) > 500
+
+        await until(lambda: known("c", "c"), "the prompt of c is in the tree")
+        for letter in "defghijk":  # twice the tree
+            await until(lambda: known("a", letter), "the prompt of a is in the tree")  # noqa: B023
+        assert await matched("c", "c") > 500
+        assert await matched("a", "d") == 0
+
+
 # Rate limits
 
 

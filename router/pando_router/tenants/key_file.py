@@ -59,6 +59,7 @@ class _Tenant(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     weight: Annotated[float, msgspec.Meta(ge=0.001, le=1000)] = 1.0
     priority: Annotated[int, msgspec.Meta(ge=-1000, le=1000)] = 0
     isolate: bool = False
+    share: Annotated[float, msgspec.Meta(ge=0.001, le=1)] = 1.0
     admin: bool = False
 
 
@@ -107,6 +108,11 @@ def _tenant(name: str, given: _Tenant) -> Tenant:
         raise KeyFileError(
             f"tenant {name!r}: a name has at most 64 letters, digits, dots, hyphens and underscores"
         )
+    if given.share < 1 and not given.isolate:
+        raise KeyFileError(
+            f"tenant {name!r}: share is {given.share:g}, but prefixes that others have too have no"
+            " owner; isolate: true makes them the tenant's own"
+        )
     return Tenant(
         name=name,
         models=frozenset(given.models),
@@ -114,6 +120,7 @@ def _tenant(name: str, given: _Tenant) -> Tenant:
         weight=given.weight,
         priority=given.priority,
         isolate=given.isolate,
+        share=given.share,
         admin=given.admin,
     )
 

@@ -16,6 +16,7 @@ class Tenant:
     weight: float = 1.0  # of the tenant's turns in the queue
     priority: int = 0  # of the tenant's requests among all tenants', higher first
     isolate: bool = False  # shares no cached prefix with anybody else
+    share: float = 1.0  # of each replica's tree, at most; below 1 only where `isolate`
     admin: bool = False  # may see what concerns all tenants
 
     def may_use(self, model: str) -> bool:
