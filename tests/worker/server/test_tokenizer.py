@@ -64,6 +64,19 @@ async def test_chat_ids_equal_those_of_auto_tokenizer() -> None:
     assert prompt.num_bytes == len(rendered.encode())
 
 
+async def test_a_continued_answer_stands_as_it_is_whatever_the_template_strips(
+    tmp_path: Path,
+) -> None:
+    template = (
+        "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}{{ '</s>' }}{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    ours = Tokenizer(save(byte_level(), tmp_path, chat_template=template))
+    begun = " It  ends with blanks \n "
+    prompt = await ours.encode_chat(CHAT[:1], answer=begun)
+    assert ours.decode(prompt.token_ids) == f"[system]Be brief.</s>[assistant]{begun}"
+
+
 async def test_a_truncating_tokenizer_file_does_not_cut_prompts(tmp_path: Path) -> None:
     tokenizer = byte_level()
     tokenizer.enable_truncation(4)
