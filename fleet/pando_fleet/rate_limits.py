@@ -10,8 +10,8 @@ the call and its answer: the bucket then lacks what was taken twice until it has
 
 from dataclasses import dataclass
 
-from pando_fleet.client import RedisClient
-from pando_fleet.scripts import Clock, Script, time_arg
+from pando_fleet.scripts import Clock, time_arg
+from pando_fleet.wire import Wire, WireScript
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class Taken:
 
 
 class RateLimits:
-    def __init__(self, redis: RedisClient, clock: Clock | None = None) -> None:
+    def __init__(self, wire: Wire, clock: Clock | None = None) -> None:
         self._clock = clock
-        self._take = Script(redis, "clock", "limit_ops", "limit_take")
-        self._settle = Script(redis, "clock", "limit_ops", "limit_settle")
+        self._take = WireScript(wire, "clock", "limit_ops", "limit_take")
+        self._settle = WireScript(wire, "clock", "limit_ops", "limit_settle")
 
     async def take(self, tenant: str, limits: Limits, tokens: int) -> Taken:
         """One request and `tokens`, both or neither; more tokens than `limits` has in a minute ask

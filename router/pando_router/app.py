@@ -107,7 +107,7 @@ async def running_router(
     admission = Admission(settings, view, dispatcher, flights, metrics, random.Random())
     gauges = ReplicaMetrics(view, breaker, checks.unhealthy, admission.lengths)
     metrics.add(gauges)
-    rates = RateLimits(redis)
+    rates = RateLimits(wire)
     settlements = Settlements(rates, metrics.tenants)
     limiter = Limiter(rates, settlements, metrics.tenants, settings.placement_timeout)
     tenants = Tenants(settings.api_keys, metrics.tenants)

@@ -1,13 +1,16 @@
 """Rate limits do what a bucket in exact fractions does, whatever is asked of them and when."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from fractions import Fraction
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pando_fleet.client import connect
 from pando_fleet.rate_limits import Level, Limits, RateLimits
+from pando_fleet.wire import Wire
 from tests.fleet.redis_server import RedisServer
 from tests.fleet.world import World
 
@@ -57,7 +60,8 @@ async def compare(url: str, limits: Limits, steps: list[tuple[str, int, int]]) -
     redis = connect(url)
     await redis.flushall()
     now = NOW
-    rates = RateLimits(redis, lambda: now)
+    wire = Wire(redis)
+    rates = RateLimits(wire, lambda: now)
     requests = Bucket(limits.requests) if limits.requests else None
     tokens = Bucket(limits.tokens) if limits.tokens else None
     for what, passes_ms, count in steps:
@@ -85,6 +89,7 @@ async def compare(url: str, limits: Limits, steps: list[tuple[str, int, int]]) -
             check(requests, taken.requests)
         if tokens:
             check(tokens, taken.tokens)
+    await wire.aclose()
     await redis.aclose()
 
 
@@ -95,8 +100,17 @@ def check(bucket: Bucket, level: Level) -> None:
     assert abs(level.full_ms - full_ms) <= 1 + DOUBT
 
 
-async def test_a_minutes_worth_may_come_at_once_and_then_one_at_a_time(world: World) -> None:
-    rates, limits = RateLimits(world.redis, world.clock), Limits(requests=7)
+@pytest.fixture
+async def wire(world: World) -> AsyncIterator[Wire]:
+    wire = Wire(world.redis)
+    yield wire
+    await wire.aclose()
+
+
+async def test_a_minutes_worth_may_come_at_once_and_then_one_at_a_time(
+    world: World, wire: Wire
+) -> None:
+    rates, limits = RateLimits(wire, world.clock), Limits(requests=7)
     waits = [(await rates.take("t", limits, 0)).wait_ms for _ in range(8)]
     assert waits == [0] * 7 + [8572]  # a seventh of a minute, rounded up
     world.now_ms += 8572
@@ -104,8 +118,8 @@ async def test_a_minutes_worth_may_come_at_once_and_then_one_at_a_time(world: Wo
     assert waits == [0, 8571]
 
 
-async def test_a_wait_is_exact(world: World) -> None:
-    rates, limits = RateLimits(world.redis, world.clock), Limits(tokens=6_000)
+async def test_a_wait_is_exact(world: World, wire: Wire) -> None:
+    rates, limits = RateLimits(wire, world.clock), Limits(tokens=6_000)
     await rates.take("t", limits, 5_500)
     wait_ms = (await rates.take("t", limits, 1_000)).wait_ms
     assert wait_ms == 5_000
@@ -115,8 +129,8 @@ async def test_a_wait_is_exact(world: World) -> None:
     assert (await rates.take("t", limits, 1_000)).wait_ms == 0
 
 
-async def test_what_is_refused_takes_from_neither_bucket(world: World) -> None:
-    rates = RateLimits(world.redis, world.clock)
+async def test_what_is_refused_takes_from_neither_bucket(world: World, wire: Wire) -> None:
+    rates = RateLimits(wire, world.clock)
     await rates.take("t", Limits(requests=2, tokens=100), 100)
     refused = await rates.take("t", Limits(requests=2, tokens=100), 1)
     assert (refused.requests.wait_ms, refused.tokens.wait_ms) == (0, 600)
@@ -125,44 +139,45 @@ async def test_what_is_refused_takes_from_neither_bucket(world: World) -> None:
 
 async def test_two_routers_at_once_give_out_no_more_than_the_limit(redis_url: str) -> None:
     clients = [connect(redis_url) for _ in range(2)]
-    rates = [RateLimits(client, lambda: NOW) for client in clients]
+    wires = [Wire(client) for client in clients]
+    rates = [RateLimits(wire, lambda: NOW) for wire in wires]
     limits = Limits(requests=50)
     taken = await asyncio.gather(*(rates[i % 2].take("t", limits, 0) for i in range(120)))
     assert sum(each.wait_ms == 0 for each in taken) == 50
-    for client in clients:
-        await client.aclose()
+    for each in (*wires, *clients):
+        await each.aclose()
 
 
-async def test_each_tenant_has_buckets_of_its_own(world: World) -> None:
-    rates, limits = RateLimits(world.redis, world.clock), Limits(requests=1)
+async def test_each_tenant_has_buckets_of_its_own(world: World, wire: Wire) -> None:
+    rates, limits = RateLimits(wire, world.clock), Limits(requests=1)
     taken = [await rates.take(tenant, limits, 0) for tenant in ("a", "b", "a")]
     assert [each.wait_ms for each in taken] == [0, 0, 60_000]
 
 
-async def test_a_bucket_takes_memory_only_until_it_is_full_again(world: World) -> None:
-    rates = RateLimits(world.redis)
+async def test_a_bucket_takes_memory_only_until_it_is_full_again(world: World, wire: Wire) -> None:
+    rates = RateLimits(wire)
     await rates.take("t", Limits(requests=60), 0)
     (key,) = await world.redis.keys("*")
     assert 0 < await world.redis.pttl(key) <= 1_000
 
 
-async def test_tokens_that_were_not_needed_can_be_taken_again(world: World) -> None:
-    rates, limits = RateLimits(world.redis, world.clock), Limits(tokens=10)
+async def test_tokens_that_were_not_needed_can_be_taken_again(world: World, wire: Wire) -> None:
+    rates, limits = RateLimits(wire, world.clock), Limits(tokens=10)
     await rates.take("t", limits, 10)
     await rates.settle("t", limits, -4)
     assert (await rates.take("t", limits, 4)).wait_ms == 0
     assert (await rates.take("t", limits, 4)).wait_ms == 24_000
 
 
-async def test_tokens_beyond_the_limit_are_owed(world: World) -> None:
-    rates, limits = RateLimits(world.redis, world.clock), Limits(tokens=10)
+async def test_tokens_beyond_the_limit_are_owed(world: World, wire: Wire) -> None:
+    rates, limits = RateLimits(wire, world.clock), Limits(tokens=10)
     assert (await rates.take("t", limits, 1_000)).wait_ms == 0
     await rates.settle("t", limits, 20)
     assert (await rates.take("t", limits, 1)).wait_ms == 60_000 * 2 + 6_000
 
 
-async def test_a_limit_that_changes_counts_at_once(world: World) -> None:
-    rates = RateLimits(world.redis, world.clock)
+async def test_a_limit_that_changes_counts_at_once(world: World, wire: Wire) -> None:
+    rates = RateLimits(wire, world.clock)
     await rates.take("t", Limits(tokens=100), 50)
     assert (await rates.take("t", Limits(tokens=1_000), 500)).wait_ms == 0
     assert (await rates.take("t", Limits(tokens=1_000), 1)).wait_ms == 60
