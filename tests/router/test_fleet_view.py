@@ -83,3 +83,17 @@ def test_a_pool_is_coming_while_a_replica_starts_and_not_while_the_last_drains()
     for state, coming in ((ReplicaState.STARTING, True), (ReplicaState.DRAINING, False)):
         (target,) = advance(Fleet(), {"p": [replica("a", state=state)]}, 0.0).models["m"]
         assert target.is_coming is coming
+
+
+def test_marked_replica_is_not_trusted_however_ready_it_says_that_it_is() -> None:
+    heard = [
+        Replica(replica("a").beat, 0, "drain"),
+        Replica(replica("b").beat, 0, "warm"),
+        replica("c"),
+    ]
+    fleet = advance(Fleet(), {"p": heard}, 0.0)
+    assert trusted(fleet) == ["c"]
+    states = [member.state.value for member in fleet.pools["p"]]
+    assert states == ["draining", "warming", "ready"]
+    gone = advance(fleet, {"p": [replica("c")]}, 0.1)  # what drains and leaves is gone at once
+    assert [member.beat.replica for member in gone.pools["p"]] == ["c"]
