@@ -54,7 +54,9 @@ class Settling:
         self._under_way = 0  # operations of the call under way
         self._timer: asyncio.Handle | None = None
         self._sent_at = 0.0
-        self._drained: asyncio.Future[None] | None = None  # while somebody flushes
+        self._put = 0  # operations, ever
+        self._settled = 0  # of them, written or lost
+        self._answered: asyncio.Future[None] | None = None  # of a call, while somebody flushes
 
     def put(self, *operation: str | bytes | int, weight: int = 0) -> None:
         """Queues an operation that holds `weight` bytes of paths."""
@@ -62,17 +64,21 @@ class Settling:
             self._lost("too many writes are waiting", 1)
             return
         self._queue.append((operation, weight))
+        self._put += 1
         self._queued_bytes += weight
         if self._timer is None and not self._under_way and self._every_s is not None:
             self._schedule(self._every_s)
 
     async def flush(self) -> None:
-        while self._queue or self._under_way:
-            if self._drained is None:
-                self._drained = asyncio.get_running_loop().create_future()
+        """Returns when all that is queued now is written or lost; what comes later is not waited
+        for, as under steady traffic there is always something."""
+        goal = self._put
+        while self._settled < goal:
+            if self._answered is None:
+                self._answered = asyncio.get_running_loop().create_future()
             if not self._under_way:
                 self._send()
-            await asyncio.shield(self._drained)
+            await asyncio.shield(self._answered)
 
     async def settle(self, timeout_s: float) -> None:
         try:
@@ -80,6 +86,7 @@ class Settling:
                 await self.flush()
         except TimeoutError:
             self._lost("the time to settle is over", len(self._queue) + self._under_way)
+            self._settled += len(self._queue)
             self._queue.clear()
             self._queued_bytes = 0
 
@@ -122,12 +129,12 @@ class Settling:
         count, self._under_way = self._under_way, 0
         if isinstance(reply, FleetError):
             self._lost(str(reply), count)
-        if self._drained is not None:
+        self._settled += count
+        if self._answered is not None:
+            answered, self._answered = self._answered, None
+            answered.set_result(None)
             if self._queue:
                 self._send()
-            else:
-                drained, self._drained = self._drained, None
-                drained.set_result(None)
         elif self._queue and self._every_s is not None:
             # A full call's worth waits for nothing.
             full = len(self._queue) >= MAX_OPERATIONS or self._queued_bytes >= MAX_WEIGHT

@@ -25,7 +25,7 @@ from pando_router.route import Lease, Prompt, Route
 from pando_router.settings import PolicyName, RouterSettings
 from pando_router.shadow import Shadow
 
-SETTLED_S = 0.005
+SETTLED_S = 0.1
 
 logger = logging.getLogger("pando.router")
 
@@ -152,10 +152,8 @@ class Dispatcher:
         await asyncio.gather(*(placer.settle(timeout_s) for placer in self._placers.values()))
 
     async def settled(self, prompt: Prompt) -> None:
-        """Returns when what this router wrote of the prompt's pools is in Redis.
-
-        After SETTLED_S at the latest: under steady traffic there is always something on its way.
-        """
+        """Returns when what this router wrote of the prompt's pools until now is in Redis, or after
+        SETTLED_S."""
         placers = (self._placers.get(target.pool) for target in prompt.targets)
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLED_S):
@@ -268,7 +266,7 @@ class Dispatcher:
         return Route(target.pool, beat.replica, beat.incarnation, beat.url)
 
     def _count(self, policy: PolicyName, outcome: str) -> None:
-        self._metrics.placements.labels(policy, outcome).inc()
+        self._metrics.placements[policy, outcome].inc()
 
 
 def _by_affinity(prompt: Prompt) -> tuple[Target, ...]:

@@ -108,28 +108,32 @@ async def test_the_bound_is_that_of_all_routers_together(valkey_url: str) -> Non
         assert gate.most == 1
 
 
-async def test_newcomers_do_not_overtake_those_who_wait(valkey_url: str) -> None:
+async def test_newcomers_do_not_overtake_those_who_wait(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though there is room, which the queue has not noticed: another router gave it back."""
+    monkeypatch.setattr(pool_queue, "PACE_S", 3600.0)
     async with (
         Replica(valkey_url, "a") as a,
-        serving(valkey_url, max_replica_requests=1) as router,
+        serving(valkey_url, max_replica_requests=1) as one,
+        serving(valkey_url, max_replica_requests=1) as two,
     ):
-        await router.ready("a")
-        a.answer = gate = Gate()
-        names = [str(number) for number in range(6)]
-        tasks = []
-        for number, name in enumerate(names):
-            tasks.append(ask(router, name))
-            if number == 0:
-                await until(lambda: gate.inside, "the first at the replica")
-            else:
-                await queued(router, number)
-        late: list[Any] = []
-        for name in names:
-            late.append(ask(router, "late " + name))
-            gate.let(name, "late " + name)
-            await tasks[int(name)]
-        await asyncio.gather(*late)
-        assert gate.order[: len(names)] == names
+        await one.ready("a")
+        await two.ready("a")
+        a.answer = held = Gate()
+        first = ask(two, "held")
+        await until(lambda: held.inside, "the first at the replica")
+        early = ask(one, "early")
+        await queued(one, 1)
+        held.let("held")
+        assert (await first).status == 200
+        await no_lease_is_left(valkey_url)
+        late = ask(one, "late")
+        await queued(one, 2)
+        assert held.order == ["held"]
+        for task in (early, late):
+            task.cancel()
+        await queued(one, 0)
 
 
 async def test_higher_priority_goes_first_by_body_and_where_allowed_by_header(
@@ -308,6 +312,22 @@ async def test_what_computes_nothing_does_not_wait(valkey_url: str) -> None:
         await asyncio.gather(*tasks)
 
 
+async def test_the_end_of_an_own_request_wakes_the_queue(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_queue, "PACE_S", 3600.0)
+    async with (
+        Replica(valkey_url, "a") as a,
+        serving(valkey_url, max_replica_requests=1) as router,
+    ):
+        await router.ready("a")
+        a.answer = gate = Gate()
+        tasks = [ask(router, str(number)) for number in range(6)]
+        await queued(router, 5)
+        gate.let(*map(str, range(6)))
+        assert {(await task).status for task in tasks} == {200}
+
+
 async def test_the_queues_length_is_in_redis_while_requests_wait(valkey_url: str) -> None:
     redis = connect(valkey_url)
     queues = Queues(redis)
@@ -335,7 +355,7 @@ async def test_the_queues_length_is_in_redis_while_requests_wait(valkey_url: str
 
 async def test_routers_leave_each_other_places(valkey_url: str, monkeypatch: Any) -> None:
     """One has all places and a queue that would take every one that is given back."""
-    monkeypatch.setattr(pool_queue, "PACE_S", 0.005)
+    monkeypatch.setattr(pool_queue, "PACE_S", 0.2)
     async with (
         Replica(valkey_url, "a") as a,
         serving(valkey_url, max_replica_requests=1) as one,
@@ -366,5 +386,5 @@ async def test_routers_leave_each_other_places(valkey_url: str, monkeypatch: Any
         gate.let("first", *names)
         assert {(await task).status for task in tasks} == {200}
         first_half = gate.order[1:41]
-        assert min(sum(n.startswith(who) for n in first_half) for who in ("one", "two")) >= 5
+        assert min(sum(n.startswith(who) for n in first_half) for who in ("one", "two")) >= 2
         await redis.aclose()

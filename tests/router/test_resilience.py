@@ -1,6 +1,8 @@
 """Retries and the breaker under faults: what a bad replica costs, and whom."""
 
 import asyncio
+import contextlib
+import socket
 
 import pytest
 
@@ -175,3 +177,24 @@ async def test_the_leases_of_streams_end_with_their_replica(valkey_url: str) -> 
         answers = await asyncio.gather(*tasks)
         assert {answer.status for answer in answers} == {503}
         await no_lease_is_left(valkey_url)
+
+
+async def test_a_replica_that_cannot_be_connected_to_costs_the_connect_timeout(
+    valkey_url: str,
+) -> None:
+    with socket.socket() as deaf, contextlib.ExitStack() as fillers:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        for _ in range(4):  # its backlog is full: further ones get no answer at all
+            filler = fillers.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(deaf.getsockname())
+        async with (
+            Replica(valkey_url, "a") as a,
+            serving(valkey_url, connect_timeout=0.2) as router,
+        ):
+            await a.say(url=f"http://127.0.0.1:{deaf.getsockname()[1]}")
+            await router.ready("a")
+            answer = await router.post("/v1/completions", completion())
+            assert answer.status == 503
+            assert answer.json["error"]["code"] == "replicas_failed"

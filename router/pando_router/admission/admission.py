@@ -68,7 +68,7 @@ class Admission:
         self._metrics = metrics
         self._rng = rng
         self._queues: dict[Reach, PoolQueue[Asked, Placed]] = {}
-        self._everywhere: dict[str, int] = {}  # by pool, requests waiting at all routers
+        self._elsewhere: dict[str, int] = {}  # by pool, requests waiting at other routers
         self._arrival = asyncio.Event()
         self.waiting = 0  # requests, in all queues
 
@@ -95,9 +95,9 @@ class Admission:
             self._arrival.clear()
             await self._arrival.wait()
 
-    def learn(self, everywhere: dict[str, int]) -> None:
-        """How many requests wait for each pool at all routers; nothing where that is not known."""
-        self._everywhere = everywhere
+    def learn(self, elsewhere: dict[str, int]) -> None:
+        """How many requests wait for each pool at other routers; none where that is not known."""
+        self._elsewhere = elsewhere
 
     def released(self, pool: str) -> None:
         """A request at a replica of `pool` has ended.
@@ -110,7 +110,7 @@ class Admission:
             return
         queues = [queue for reach, queue in self._queues.items() if queue and pool in reach.pools]
         here = sum(map(len, queues))
-        if self._rng.random() * self._everywhere.get(pool, 0) >= here:
+        if self._rng.random() * (here + self._elsewhere.get(pool, 0)) >= here:
             return
         for queue in queues:
             queue.wake()

@@ -1,4 +1,4 @@
-"""Tells Redis how many requests wait here for each pool, and learns how many wait everywhere.
+"""Tells Redis how many requests wait here for each pool, and learns how many wait elsewhere.
 
 The operator wakes a sleeping pool by it; routers leave each other places by it. While nobody waits
 nothing is sent.
@@ -42,7 +42,7 @@ class QueueReports:
 
     async def _exchange(self) -> None:
         lengths = self._admission.lengths()
-        everywhere: dict[str, int] = {}
+        elsewhere: dict[str, int] = {}
         for pool in sorted(lengths.keys() | self._told):
             length = lengths.get(pool, 0)
             if not length and pool not in self._told:
@@ -53,5 +53,5 @@ class QueueReports:
                 self._told.discard(pool)
                 continue
             self._told.add(pool)
-            everywhere[pool] = (await self._queues.read(pool)).requests
-        self._admission.learn(everywhere)
+            elsewhere[pool] = max(0, (await self._queues.read(pool)).requests - length)
+        self._admission.learn(elsewhere)
