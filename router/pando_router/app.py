@@ -13,6 +13,7 @@ from pando_fleet.queues import Queues
 from pando_fleet.rate_limits import RateLimits
 from pando_fleet.registry import Registry
 from pando_fleet.wire import Wire
+from pando_router.access_log import AccessLog
 from pando_router.admission.admission import Admission
 from pando_router.admission.reports import QueueReports
 from pando_router.breaker import Breaker
@@ -44,6 +45,7 @@ from pando_router.tenants.guard import Guard
 from pando_router.tenants.limiter import Limiter
 from pando_router.tenants.settlements import Settlements
 from pando_router.tenants.tenants import Tenants
+from pando_router.tracing import Tracing
 from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.warming import Warming
 
@@ -113,6 +115,7 @@ async def running_router(
     tenants = Tenants(settings.api_keys, metrics.tenants)
     prefiller = Prefiller(upstream, Forwarding.of(settings))
     warming = Warming(settings.hot_prefix_bytes, redis, view, dispatcher, prefiller, metrics)
+    tracing = Tracing.of(settings)
     metrics.follow(metrics.redis_up, lambda: view.redis_up)
     metrics.follow(metrics.requests_in_flight, lambda: lifecycle.requests)
 
@@ -141,6 +144,8 @@ async def running_router(
                 recent,
                 Earlier(Homes(redis), view, leases, settings.placement_timeout),
                 admission,
+                AccessLog(settings, random.Random()),
+                tracing,
             ),
             AsgiHandler(
                 Guard(
@@ -177,6 +182,8 @@ async def running_router(
         await dispatcher.settle(SETTLE_S)
         await settlements.settle(SETTLE_S)
         await upstream.close()
+        if tracing is not None:
+            await tracing.close()
         await wire.aclose()
         await redis.aclose()
 

@@ -93,9 +93,9 @@ class Flight:
 
     def _count(self, report: CacheReport) -> None:
         metrics, pool = self._flights.metrics, self._route.pool
-        metrics.prompt_tokens.labels(pool).inc(report.prompt_tokens)
-        metrics.predicted_tokens.labels(pool).inc(self._route.matched_tokens)
-        metrics.delivered_tokens.labels(pool).inc(report.cached_tokens)
+        metrics.prompt_tokens[pool].inc(report.prompt_tokens)
+        metrics.predicted_tokens[pool].inc(self._route.matched_tokens)
+        metrics.delivered_tokens[pool].inc(report.cached_tokens)
 
     def _correct(self, report: CacheReport) -> None:
         """Cuts the path where the replica had clearly less of it than the tree said."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.registry import Collector
@@ -18,6 +18,24 @@ REFRESH_S = 1.0  # how old a gauge of another process may be
 
 # What becomes of a gauge that several processes have: only of living ones.
 SharedAs = Literal["livesum", "livemin"]
+
+
+Labelled = TypeVar("Labelled", Counter, Histogram)
+
+
+class Children(Generic[Labelled], dict[object, Labelled]):
+    """A metric by its labels, `children[pool]` or `children[path, status]`, each looked up once:
+    `labels` costs more than counting does."""
+
+    def __init__(self, metric: Labelled) -> None:
+        super().__init__()
+        self.metric: Labelled = metric
+
+    def __missing__(self, labels: object) -> Labelled:
+        values = labels if isinstance(labels, tuple) else (labels,)
+        child: Labelled = self.metric.labels(*values)
+        self[labels] = child
+        return child
 
 
 class Metrics:
@@ -43,16 +61,23 @@ class Metrics:
                 f"pando_router_{name}", text, labels, registry=self.registry, buckets=buckets
             )
 
-        self.requests = counter("requests_total", "Answered requests", "path", "status")
+        self.requests = Children(counter("requests_total", "Answered requests", "path", "status"))
         self.requests_in_flight = gauge("requests_in_flight", "Requests being served")
-        self.ttfb = histogram(
-            "time_to_first_byte_seconds", "From request to first answer byte", _TTFB, "pool"
+        self.ttfb = Children(
+            histogram(
+                "time_to_first_byte_seconds",
+                "From request to first answer byte, which for streams is the first token's",
+                _TTFB,
+                *("pool", "kind"),
+            )
         )
-        self.duration = histogram(
-            "request_duration_seconds", "From request to last answer byte", _DURATION, "pool"
+        self.duration = Children(
+            histogram(
+                "request_duration_seconds", "From request to last answer byte", _DURATION, "pool"
+            )
         )
-        self.placements = counter(
-            "placements_total", "Tries by how their replica was found", "policy", "outcome"
+        self.placements = Children(
+            counter("placements_total", "Tries by how their replica was found", "policy", "outcome")
         )
         self.placement_seconds = histogram(
             "placement_duration_seconds",
@@ -78,14 +103,20 @@ class Metrics:
             "migrations_total", "Streams whose replica was lost, by what became of them", "outcome"
         )
         self.disconnects = counter("client_disconnects_total", "Clients that left before the end")
-        self.prompt_tokens = counter(
-            "prompt_tokens_total", "Prompt tokens by the replicas' count", "pool"
+        self.prompt_tokens = Children(
+            counter("prompt_tokens_total", "Prompt tokens by the replicas' count", "pool")
         )
-        self.predicted_tokens = counter(
-            "predicted_cached_tokens_total", "Prompt tokens that placement expected cached", "pool"
+        self.predicted_tokens = Children(
+            counter(
+                "predicted_cached_tokens_total",
+                "Prompt tokens that placement expected cached",
+                "pool",
+            )
         )
-        self.delivered_tokens = counter(
-            "delivered_cached_tokens_total", "Prompt tokens that replicas had cached", "pool"
+        self.delivered_tokens = Children(
+            counter(
+                "delivered_cached_tokens_total", "Prompt tokens that replicas had cached", "pool"
+            )
         )
         self.cuts = counter("path_cuts_total", "Paths cut for fewer cached tokens", "pool")
         self.tenants = TenantMetrics(self.registry)

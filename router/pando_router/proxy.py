@@ -7,9 +7,11 @@ can go on with (`migration`).
 
 import logging
 from collections.abc import Awaitable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from time import perf_counter
+from time import perf_counter, time_ns
 
+from pando_router.access_log import AccessLog
 from pando_router.admission.admission import Admission
 from pando_router.admission.shortage import Shortage
 from pando_router.dispatch import Dispatcher
@@ -45,6 +47,7 @@ from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.limiter import Limiter, Ticket
 from pando_router.tenants.tenant import OPEN, Tenant
 from pando_router.tenants.tenants import Tenants
+from pando_router.tracing import RequestTrace, Tracing
 from pando_router.warming.warming import Warming
 
 CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; only in logs and metrics
@@ -69,6 +72,7 @@ class Exchange:
     ticket: Ticket | None = None  # of the tenant's rate limits
     stream: Stream | None = None  # what is out of an answer that can be migrated
     lost: str = ""  # how its last replica was lost
+    trace: RequestTrace | None = None  # where traces are wanted
 
     @property
     def elapsed_s(self) -> float:
@@ -102,6 +106,8 @@ class Proxy:
         recent: Recent,
         earlier: Earlier,
         admission: Admission,
+        access_log: AccessLog,
+        tracing: Tracing | None,
     ) -> None:
         self._settings = settings
         self._steer = Steerer(settings)
@@ -117,6 +123,8 @@ class Proxy:
         self._recent = recent
         self._earlier = earlier
         self._admission = admission
+        self._access_log = access_log
+        self._tracing = tracing
         self._budget = RetryBudget(settings.retry_share)
         self._forwarding = Forwarding.of(settings)
         self._migrator = Migrator(settings, metrics)
@@ -124,6 +132,8 @@ class Proxy:
     async def __call__(self, incoming: Incoming) -> None:
         headers = incoming.headers
         exchange = Exchange(incoming, request_id_of(headers))
+        if self._tracing is not None:
+            exchange.trace = self._tracing.request(incoming.path, headers, exchange.request_id)
         try:
             self._admit(incoming.method)
             exchange.tenant = tenant = self._tenants.of(headers)
@@ -250,16 +260,19 @@ class Proxy:
         A request that has to wait for room forgets where it failed: until then that replica may be
         well again, and the breaker knows where it is not.
         """
-        admission = self._admission
+        admission, trace = self._admission, exchange.trace
+        begun_ns = 0 if trace is None else time_ns()
         if not tried and admission.waiting and admission.queued(prompt):
             found: Route | Shortage = Shortage.FULL
         else:
             found = await self._dispatcher.place(prompt, tried)
+        if trace is not None:
+            trace.placed(begun_ns, found if isinstance(found, Route) else None)
         if isinstance(found, Route):
             return found
         if found is Shortage.NONE or not wait:
             return None
-        with exchange.incoming.until_gone():
+        with exchange.incoming.until_gone(), trace.part("queue") if trace else nullcontext():
             return await admission.wait(exchange.incoming, prompt, len(body), found)
 
     def _may_retry(self, route: Route) -> bool:
@@ -273,6 +286,9 @@ class Proxy:
         headers = forwarded(incoming.headers, exchange.request_id)
         headers = self._forwarding(headers, exchange.tenant)
         self._migrator.asked(incoming.path, headers)
+        trace = exchange.trace
+        if trace is not None:
+            headers = trace.asks(route, headers)
         try:
             if exchange.stream is not None:
 
@@ -280,7 +296,10 @@ class Proxy:
                     return self._upstream.post(route.url, path, headers, body)
 
                 body = await self._migrator.request(exchange.stream, post)
-            return await self._upstream.post(route.url, incoming.target, headers, body)
+            answer = await self._upstream.post(route.url, incoming.target, headers, body)
+            if trace is not None:
+                trace.answered(answer.status)
+            return answer
         except ReplicaSilentError as error:
             # It has the request and may be at work on it: asking another would do the work twice.
             raise ApiError(
@@ -354,7 +373,8 @@ class Proxy:
             if report is not None:
                 past.cached_tokens, past.prompt_tokens = report.cached_tokens, report.prompt_tokens
         exchange.ttfb_s = exchange.elapsed_s
-        self._metrics.ttfb.labels(route.pool).observe(exchange.ttfb_s)
+        kind = "stream" if answer.is_event_stream else "whole"
+        self._metrics.ttfb[route.pool, kind].observe(exchange.ttfb_s)
         headers = answer.headers()
         headers += (
             (b"x-request-id", exchange.request_id.encode()),
@@ -375,6 +395,8 @@ class Proxy:
         incoming.end(stream_error_of(incoming.path, message, exchange.request_id))
 
     def _log_failure(self, exchange: Exchange, route: Route, error: Exception) -> None:
+        if exchange.trace is not None:
+            exchange.trace.failed(str(error))
         logger.warning(
             "replica failed",
             extra={
@@ -387,7 +409,7 @@ class Proxy:
         )
 
     def _finish(self, exchange: Exchange) -> None:
-        self._metrics.requests.labels(exchange.incoming.path, str(exchange.status)).inc()
+        self._metrics.requests[exchange.incoming.path, exchange.status].inc()
         if exchange.ticket:
             exchange.ticket.close()
         if exchange.stream is not None:
@@ -395,25 +417,37 @@ class Proxy:
         route = exchange.route
         duration_s = exchange.elapsed_s
         if route is not None:
-            self._metrics.duration.labels(route.pool).observe(duration_s)
-        if logger.isEnabledFor(logging.INFO):
-            logger.info(
-                "request",
-                extra={
-                    "request_id": exchange.request_id,
-                    "path": exchange.incoming.path,
-                    "status": exchange.status,
-                    "tenant": exchange.tenant.name,
-                    "pool": route and route.pool,
-                    "replica": route and route.replica,
-                    "matched_tokens": route and route.matched_tokens,
-                    "cached_tokens": exchange.cached_tokens,
-                    "tries": exchange.tries,
-                    "migrations": exchange.stream.migrations if exchange.stream else 0,
-                    "ttfb_s": exchange.ttfb_s,
-                    "duration_s": duration_s,
-                },
+            self._metrics.duration[route.pool].observe(duration_s)
+        if exchange.trace is not None:
+            self._end_trace(exchange, exchange.trace)
+        if self._access_log.wants(exchange, duration_s):
+            self._access_log.write(
+                request_id=exchange.request_id,
+                path=exchange.incoming.path,
+                status=exchange.status,
+                tenant=exchange.tenant.name,
+                pool=route and route.pool,
+                replica=route and route.replica,
+                matched_tokens=route and route.matched_tokens,
+                cached_tokens=exchange.cached_tokens,
+                tries=exchange.tries,
+                migrations=exchange.stream.migrations if exchange.stream else 0,
+                ttfb_s=exchange.ttfb_s,
+                duration_s=duration_s,
             )
+
+    def _end_trace(self, exchange: Exchange, trace: RequestTrace) -> None:
+        route = exchange.route
+        trace.finish(
+            exchange.status,
+            tenant=exchange.tenant.name or None,
+            pool=route.pool if route else None,
+            replica=route.replica if route else None,
+            matched_tokens=route.matched_tokens if route else None,
+            cached_tokens=exchange.cached_tokens,
+            tries=exchange.tries,
+            migrations=exchange.stream.migrations if exchange.stream else 0,
+        )
 
 
 def _cache_report(answer: Answer) -> CacheReport | None:

@@ -7,6 +7,7 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pando_fleet.client import FleetError, connect
+from pando_fleet.traces import check_installed
 from pando_router.setting_types import Pairs
 from pando_router.tenants.key_file import read_keys
 
@@ -196,6 +197,32 @@ class RouterSettings(BaseSettings):
         int, Field(ge=0, description="memory for the hottest prompts; 0: replicas are not warmed")
     ] = 64 * 1024 * 1024
 
+    access_log_sample: Annotated[
+        float,
+        Field(ge=0, le=1, description="share of requests that get a log line, besides those below"),
+    ] = 0.01
+    access_log_slow_seconds: Annotated[
+        float,
+        Field(gt=0, description="a request that took so long gets a log line, as failed ones do"),
+    ] = 30.0
+    otlp_endpoint: Annotated[
+        str | None,
+        Field(
+            pattern=r"^https?://\S+$",
+            description="OpenTelemetry collector for traces, such as http://collector:4318 (OTLP"
+            " over HTTP; needs the extra otel); none: no traces",
+        ),
+    ] = None
+    trace_sample: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="share of traces kept of those that begin here; a client's"
+            " traceparent decides of its own",
+        ),
+    ] = 1.0
+
     processes: Annotated[
         int,
         Field(
@@ -216,6 +243,13 @@ class RouterSettings(BaseSettings):
             if real in aliases:
                 raise ValueError(f"{name} stands for {real}, which is an alias itself")
         return aliases
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _otlp_is_installed(cls, endpoint: str | None) -> str | None:
+        if endpoint is not None:
+            check_installed()  # raises a ValueError
+        return endpoint
 
     @field_validator("api_keys")
     @classmethod

@@ -1,0 +1,48 @@
+"""The access log: a line for a sample of the requests, and for each that failed or was slow.
+
+A line costs more than the request itself (docs/observability.md has the numbers), so a busy router
+writes few: what all requests have in common is in the metrics.
+"""
+
+import logging
+import random
+from typing import Any, Protocol
+
+from pando_router.settings import RouterSettings
+
+logger = logging.getLogger("pando.router")
+
+CUT = 500
+"""Statuses from here on are the servers' failures. Those below it are the clients' own, which
+anyone can cause at will: they are sampled."""
+
+
+class Line(Protocol):
+    """What the log wants to know of a request that is over."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def lost(self) -> str:
+        """How a replica was lost amid its answer; empty where none was."""
+
+
+class AccessLog:
+    """`wants` first: the fields are only to be gathered for a line that will be written."""
+
+    def __init__(self, settings: RouterSettings, rng: random.Random) -> None:
+        self._sample = settings.access_log_sample
+        self._slow_s = settings.access_log_slow_seconds
+        self._random = rng.random
+
+    def wants(self, line: Line, duration_s: float) -> bool:
+        return (
+            line.status >= CUT
+            or duration_s >= self._slow_s
+            or self._random() < self._sample
+            or bool(line.lost)
+        ) and logger.isEnabledFor(logging.INFO)
+
+    def write(self, **fields: Any) -> None:
+        logger.info("request", extra=fields)
