@@ -107,6 +107,7 @@ async def test_429_is_passed_on_where_the_others_are_full(valkey_url: str) -> No
         answer = await router.post("/v1/completions", completion("other " * 100))
         assert (answer.status, answer.replica) == (429, "a")
         assert answer.headers["retry-after"] == "7"
+        assert len(a.received) == 1  # and it did not wait for room
         gate.let("held " * 100)
         assert (await held).status == 200
         await no_lease_is_left(valkey_url)
