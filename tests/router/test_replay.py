@@ -117,3 +117,9 @@ def test_every_api_is_asked_for_one_token(path: str, body: Any, limit: tuple[str
         sent = sent[name]
     assert sent == 1
     assert len(parse(path, prefill(whole, 2)).prefix) < 550
+
+
+def test_message_that_cannot_be_cut_is_sent_whole() -> None:
+    # What comes behind a content stands in front of its missing end when it is cut.
+    chat = [{"role": "user", "content": "a" * 600, "name": "b" * 100}]
+    assert cut(source(CHAT, messages=chat), 2)["messages"] == chat
