@@ -40,6 +40,8 @@ class Heartbeat:
     bytes_per_token: float = 4.0  # prompt bytes per prompt token, smoothed
     prompt_tokens_total: int = 0
     cached_prompt_tokens_total: int = 0
+    inter_token_seconds_total: float = 0.0  # between two tokens of a request, of all requests
+    inter_tokens_total: int = 0  # how many such gaps that were
 
     def serves(self, path: str) -> bool:
         return not self.endpoints or path in self.endpoints

@@ -4,7 +4,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -233,6 +233,32 @@ class WorkerSettings(BaseSettings):
     compat_metrics: Annotated[
         bool, Field(description="export vLLM's names of the main gauges as well")
     ] = False
+    otlp_endpoint: Annotated[
+        str | None,
+        Field(
+            pattern=r"^https?://\S+$",
+            description="OpenTelemetry collector for traces, such as http://collector:4318 (OTLP"
+            " over HTTP; needs the extra otel); none: no traces",
+        ),
+    ] = None
+    trace_sample: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="share of traces kept of those that begin here; a router's"
+            " traceparent decides of its own",
+        ),
+    ] = 1.0
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _otlp_is_installed(cls, endpoint: str | None) -> str | None:
+        if endpoint is not None:
+            from pando_fleet.traces import check_installed
+
+            check_installed()  # raises a ValueError
+        return endpoint
 
     @model_validator(mode="after")
     def _flashinfer_has_a_gpu(self) -> "WorkerSettings":

@@ -42,7 +42,9 @@ def make_app(service: Service) -> Edge:
     app.exception_handler(HTTPException)(_http_error)
     app.exception_handler(RecursionError)(_nested_too_deep)
     app.exception_handler(Exception)(_failure)
-    return Edge(app, service.gate, service.metrics, service.settings.max_body_bytes)
+    return Edge(
+        app, service.gate, service.metrics, service.settings.max_body_bytes, service.tracing
+    )
 
 
 async def _api_error(_: Request, error: ApiError) -> Response:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pando_worker.server.errors import ApiError, error_response
 from pando_worker.server.gate import Gate
 from pando_worker.server.metrics import Metrics
+from pando_worker.server.tracing import Tracing
 
 log = logging.getLogger("pando.worker")
 
@@ -25,7 +26,15 @@ _UNGATED = frozenset(["/abort_request"])  # what makes room must not need room
 
 
 class Edge:
-    def __init__(self, app: ASGIApp, gate: Gate, metrics: Metrics, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        gate: Gate,
+        metrics: Metrics,
+        max_body_bytes: int,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._tracing = tracing
         self._app = app
         self._gate = gate
         self._metrics = metrics
@@ -34,7 +43,10 @@ class Edge:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.monotonic()
         request_id = _request_id(scope)
-        scope["state"] |= {"request_id": request_id, "received": started}
+        trace = None
+        if self._tracing is not None and scope["method"] == "POST":
+            trace = self._tracing.request(scope["headers"], request_id)
+        scope["state"] |= {"request_id": request_id, "received": started, "trace": trace}
         reply = _Reply(send, request_id, self._gate)
         body = _Body(scope, receive, self._max_body_bytes)
         try:
@@ -52,6 +64,8 @@ class Edge:
         finally:
             path = getattr(scope.get("route"), "path", "other")
             self._metrics.http_requests.labels(path, reply.status or "gone").inc()
+            if trace is not None:
+                trace.finish(path, reply.status)
             log.log(
                 logging.DEBUG if scope["method"] == "GET" else logging.INFO,
                 "%s %s",

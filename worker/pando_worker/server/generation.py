@@ -16,6 +16,7 @@ from pando_worker.server.detokenizer import Vocabulary
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.metrics import Metrics
 from pando_worker.server.reader import Delta, Finish, OutputReader, TextOptions
+from pando_worker.server.tracing import ChoiceTrace, RequestTrace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class Job:
     resumed: list[int] = field(default_factory=list)  # tokens that the only choice begins with
     prompt_only: bool = False  # the one token that the scheduler has to make is not wanted
     received: float  # time.monotonic() when the request came in
+    trace: RequestTrace | None = None
 
 
 async def generate(
@@ -40,7 +42,9 @@ async def generate(
     Raises ApiError when the scheduler gives any of them up.
     """
     readers = [OutputReader(i, vocabulary, job.text) for i in range(len(job.orders))]
-    latencies = [_Latency(metrics, job) for _ in job.orders]
+    latencies = [
+        _Latency(metrics, job, job.trace.choice() if job.trace else None) for _ in job.orders
+    ]
     resumed = job.resumed
     with engine.call(job.orders) as call:
         async with aclosing(call.outputs()) as outputs:
@@ -66,8 +70,10 @@ class _Latency:
 
     metrics: Metrics
     job: Job
+    trace: ChoiceTrace | None
     last: float | None = None  # when the token before came
     tokens: int = 0
+    queue_s: float | None = None
 
     def observe(self, output: Output, delta: Delta) -> None:
         now = time.monotonic()
@@ -75,16 +81,28 @@ class _Latency:
         self.tokens += len(delta.token_ids)
         if output.queue_s is not None:
             metrics.queue_time.observe(output.queue_s)
+            self.queue_s = output.queue_s
         if delta.finish:
             metrics.request_duration.observe(now - received)
             metrics.request_output_tokens.observe(self.tokens)
+            if self.trace is not None:
+                self._trace_end(self.trace, delta, delta.finish)
         if not delta.token_ids:
             return
         if self.last is None:
             metrics.time_to_first_token.observe(now - received)
+            if self.trace is not None and not delta.finish:
+                self._trace_first(self.trace, delta)
         else:
             # Tokens that a slow reader gets together share their time.
-            each = (now - self.last) / len(delta.token_ids)
-            for _ in delta.token_ids:
-                metrics.inter_token_latency.observe(each)
+            metrics.observe_gaps(now - self.last, len(delta.token_ids))
         self.last = now
+
+    def _trace_first(self, trace: ChoiceTrace, delta: Delta) -> None:
+        prompt_tokens = len(self.job.prompts[delta.index // self.job.samples])
+        trace.first_token(self.queue_s, prompt_tokens, delta.cached_tokens)
+
+    def _trace_end(self, trace: ChoiceTrace, delta: Delta, finish: Finish) -> None:
+        if self.last is None and delta.token_ids:  # all its tokens came at once
+            self._trace_first(trace, delta)
+        trace.finish(self.tokens, finish.reason.value)

@@ -79,6 +79,8 @@ class Heart:
             state=self._state(),
             endpoints=self._endpoints,
             bytes_per_token=self._service.prompt_meter.bytes_per_token,
+            inter_token_seconds_total=self._service.metrics.gaps_s,
+            inter_tokens_total=self._service.metrics.gaps,
         )
         if ready := engine.ready:
             beat = replace(

@@ -90,6 +90,7 @@ async def make_job(service: Service, request: Request, fields: SamplingFields, a
         resumed=asked.resumed,
         prompt_only=asked.max_tokens == 0,
         received=request.state.received,
+        trace=request.state.trace,
     )
 
 

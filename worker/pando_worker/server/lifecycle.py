@@ -29,6 +29,7 @@ from pando_worker.server.scheduler_process import SchedulerProcess
 from pando_worker.server.service import ServedModel, Service
 from pando_worker.server.startup import Address, CannotStartError
 from pando_worker.server.tokenizer import Tokenizer
+from pando_worker.server.tracing import Tracing
 from pando_worker.server.watchdog import silence
 from pando_worker.settings import WorkerSettings
 
@@ -82,6 +83,7 @@ async def _serve(
             vllm_model_name=model.name if settings.compat_metrics else None,
         ),
         prompt_meter=PromptMeter(),
+        tracing=Tracing.of(settings, address.replica),
     )
     heart = _heart(settings, service, address)
     server = _Server(
@@ -112,6 +114,8 @@ async def _serve(
             await heart.leave()
         server.should_exit = True
     engine.close()
+    if service.tracing:
+        await service.tracing.close()
     if heart:
         await heart.close()
     return code

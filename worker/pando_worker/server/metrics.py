@@ -30,6 +30,8 @@ class Metrics:
     ) -> None:
         """With `vllm_model_name`, some gauges are also there as vLLM names them, so labelled."""
         self.registry = CollectorRegistry()
+        self.gaps_s = 0.0  # between two tokens of a request, summed; heartbeats tell it
+        self.gaps = 0
         self.registry.register(_SchedulerCollector(stats))
         if vllm_model_name is not None:
             self.registry.register(_VllmCollector(stats, vllm_model_name))
@@ -63,6 +65,13 @@ class Metrics:
         self.client_disconnects = counter(
             "client_disconnects_total", "Clients that went away before their answer was complete"
         )
+
+    def observe_gaps(self, elapsed_s: float, tokens: int) -> None:
+        """`tokens` of a request came so long after the one before them; they share the time."""
+        for _ in range(tokens):
+            self.inter_token_latency.observe(elapsed_s / tokens)
+        self.gaps_s += elapsed_s
+        self.gaps += tokens
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

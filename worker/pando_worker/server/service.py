@@ -20,6 +20,7 @@ from pando_worker.server.pooling import NoEmbeddings
 from pando_worker.server.prompt_meter import PromptMeter
 from pando_worker.server.protocol.chat import ChatRequest, messages_of
 from pando_worker.server.tokenizer import Prompt, Tokenizer
+from pando_worker.server.tracing import Tracing
 from pando_worker.settings import WorkerSettings
 
 
@@ -55,6 +56,7 @@ class Service:
     gate: Gate
     metrics: Metrics
     prompt_meter: PromptMeter
+    tracing: Tracing | None = None
 
     @property
     def ready(self) -> Ready:
