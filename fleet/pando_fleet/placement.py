@@ -88,7 +88,7 @@ class Candidate:
     wait_s: float
     kv_wait_s: float
     work_s: float
-    queue: float  # requests of the pool waiting for their first token, per ready replica
+    queue: float  # requests that wait there for their first token
     cost_s: float
 
 

@@ -139,6 +139,8 @@ class Settling:
             # A full call's worth waits for nothing.
             full = len(self._queue) >= MAX_OPERATIONS or self._queued_bytes >= MAX_WEIGHT
             self._schedule(0.0 if full else self._every_s)
+        if isinstance(reply, FleetError):
+            self._lost(str(reply), count)
 
     def _lost(self, reason: str, count: int) -> None:
         if self._failed is not None:

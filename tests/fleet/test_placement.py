@@ -46,32 +46,33 @@ async def test_recomputing_on_a_faster_replica_wins_where_the_prefix_saves_littl
 async def test_the_holder_loses_once_its_backlog_costs_more_than_recomputing(world: World) -> None:
     await world.beat("holder", "other")
     await _tree_of(world, "holder", LONG)
-    # One request waits for two replicas: recomputing costs 6.4 s for itself, 3.2 s for the others.
-    long = await world.place(prompt_tokens=9_500, only="holder")
+    # One request waits at the holder: a token more costs it as much as this one.
+    long = await world.place(prompt_tokens=6_300, only="holder")
     terms = await world.terms(LONG, 6_400)
-    assert terms["holder"].cost_s == pytest.approx(9.5 + 0.001 * 1.5)
-    assert terms["other"].cost_s == pytest.approx(9.6)
+    assert terms["holder"].cost_s == pytest.approx(6.3 + 0.001 * 2)
+    assert terms["other"].cost_s == pytest.approx(6.4)
     await world.release(long)
-    await world.place(prompt_tokens=9_700, only="holder")
+    await world.place(prompt_tokens=6_500, only="holder")
     assert (await world.place(LONG, 6_400)).chosen.replica == "other"
 
 
-async def test_waiting_requests_anywhere_make_recomputing_dearer(world: World) -> None:
-    """The same prompt, the same backlog at the holder: only who else waits in the pool differs."""
+async def test_requests_that_wait_at_a_replica_make_recomputing_there_dearer(world: World) -> None:
+    """The same prompt, the same backlog at the holder: only who waits at the other one differs."""
     await world.beat("holder", "other")
     await _tree_of(world, "holder", LONG)
     await world.place(prompt_tokens=7_000, only="holder")  # costs more than recomputing 6.4 s
     calm = await world.terms(LONG, 6_400)
-    assert calm["other"].queue == 0.5
+    assert (calm["other"].queue, calm["holder"].queue) == (0, 1)
     await world.prefilled(await world.place(prompt_tokens=10_000, only="other"))
     assert (await world.terms(LONG, 6_400))["other"].cost_s == calm["other"].cost_s
     for _ in range(3):
         await world.place(prompt_tokens=1, only="other")
     busy = await world.terms(LONG, 6_400)
-    assert busy["other"].queue == 2.0
+    assert (busy["other"].queue, busy["holder"].queue) == (3, 1)
     for terms in (calm, busy):
         other = terms["other"]
         assert other.cost_s == pytest.approx(other.wait_s + 6.4 * (1 + other.queue))
+    assert busy["holder"].cost_s < busy["other"].cost_s
 
 
 async def test_a_full_replica_costs_the_time_until_it_has_released_enough(world: World) -> None:

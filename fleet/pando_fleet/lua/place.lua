@@ -23,7 +23,7 @@ end_expired_leases(book, now)
 local ready = read_fleet(book, KEYS[1], KEYS[2], now - tonumber(ARGV[3]))
 
 -- What placing the prompt on `r` costs everybody, in seconds; README.md explains each term.
-local function estimate(r, ask, queue, guess)
+local function estimate(r, ask, guess)
   local load = r.load
   local chunks = search(tree_prefix .. r.owner, ask.path, EVER, guess)
   -- The last prompt token is always computed: its logits are the first answer.
@@ -38,18 +38,15 @@ local function estimate(r, ask, queue, guess)
   end
   return {
     replica = r, chunks = chunks, matched = matched, uncached = uncached,
-    wait = wait, kv_wait = kv_wait, work = work, queue = queue,
-    cost = wait + kv_wait + work * (1 + queue),
+    wait = wait, kv_wait = kv_wait, work = work,
+    cost = wait + kv_wait + work * (1 + load.waiting),
   }
 end
 
--- Requests of the pool that wait for their first token, per ready replica.
-local function queue_now()
-  local waiting = 0
-  for _, r in ipairs(ready) do
-    waiting = waiting + r.load.waiting
-  end
-  return waiting / #ready
+-- Whether `r` has all the requests that it may have: by the ask, and by its own word.
+local function has_most(r, ask)
+  local requests = r.load.requests
+  return (ask.most > 0 and requests >= ask.most) or (r.most > 0 and requests >= r.most)
 end
 
 local function better(a, b)
@@ -60,15 +57,15 @@ end
 -- Every candidate's terms, the best of them, and whether some were left out for being full. Starts
 -- at a replica that differs by request, so that equals share.
 local function candidates_of(ask)
-  local found, best, full, guess, queue = {}, nil, false, nil, queue_now()
+  local found, best, full, guess = {}, nil, false, nil
   for i = 1, #ready do
     local r = ready[(ask.tie + i) % #ready + 1]
     local allowed = ask.only == '' or ask.only == r.name
     if not ask.excluded[r.name] and (allowed or ask.every) then
-      if ask.most > 0 and r.load.requests >= ask.most then
+      if has_most(r, ask) then
         full = full or allowed
       else
-        local terms = estimate(r, ask, queue, guess)
+        local terms = estimate(r, ask, guess)
         guess = terms.chunks
         found[#found + 1] = terms
         if allowed and (not best or better(terms, best)) then
@@ -92,7 +89,7 @@ local function packed(terms, most)
   local r = terms.replica
   return struct.pack('>dddddddddddddssss',
     terms.chunks, terms.matched, r.load.prefill, r.load.requests, capacity_chunks(r),
-    r.capacity, r.pinned, terms.wait, terms.kv_wait, terms.work, terms.queue, terms.cost,
+    r.capacity, r.pinned, terms.wait, terms.kv_wait, terms.work, r.load.waiting, terms.cost,
     most.chunks, r.name, r.url, r.incarnation, most.replica.name)
 end
 

@@ -1,0 +1,196 @@
+"""A fleet in virtual time: the real placement scripts in a real Redis, and workers that only count.
+
+A worker is one prefill queue of a given rate and a cache of whole chunks, evicted by age; requests
+decode side by side at a fixed pace. Routers are Placers over one Redis, taken in turn. Everything
+that happens stands in one heap, so the same requests give the same run.
+"""
+
+import heapq
+import itertools
+import struct
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from pando_fleet import Ask, Heartbeat, Placement, Placer, RedisClient, Registry, ReplicaState, Wire
+from pando_fleet.prefix import CHUNK_BYTES
+
+POOL = "light"
+BEAT_MS = 500.0
+FLUSH_MS = 2.0  # as long as a router keeps its writes back, in virtual time
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    at_ms: float
+    chunks: tuple[int, ...]  # ids, each of a chunk and all before it
+    tokens: int
+    output_tokens: int
+
+
+@dataclass(slots=True)
+class Worker:
+    capacity_chunks: int
+    prefill_per_s: float  # tokens
+    cache: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    free_at_ms: float = 0.0
+    pinned_tokens: int = 0
+
+    def hold(self, chunks: tuple[int, ...]) -> int:
+        """Caches the path; returns how many chunks of it were cached already."""
+        held = len(list(itertools.takewhile(self.cache.__contains__, chunks)))
+        for chunk in reversed(chunks):  # the root last, so that leaves are older
+            self.cache[chunk] = None
+            self.cache.move_to_end(chunk)
+        while len(self.cache) > self.capacity_chunks:
+            self.cache.popitem(last=False)
+        return held
+
+
+@dataclass(slots=True)
+class Outcome:
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    prefilled: Counter[str] = field(default_factory=Counter)  # tokens computed, by replica
+    requests: Counter[str] = field(default_factory=Counter)
+    served: list[tuple[float, str, Request, float]] = field(default_factory=list)
+    """When placed, where, what, and the time to first token in ms."""
+
+    @property
+    def hit_rate(self) -> float:
+        return self.cached_tokens / self.prompt_tokens
+
+    def ttft_ms(self, share: float) -> float:
+        times = sorted(ttft for *_, ttft in self.served)
+        return times[int(share * (len(times) - 1))]
+
+
+class LightFleet:
+    """`await LightFleet(...).run(requests)`."""
+
+    def __init__(
+        self,
+        redis: RedisClient,
+        *,
+        replicas: int = 8,
+        routers: int = 1,
+        capacity_chunks: int = 4_000,
+        prefill_per_s: float = 10_000.0,
+        decode_ms: float = 20.0,  # a token
+        chunk_tokens: int = 64,
+    ) -> None:
+        self.now_ms = 1_000_000.0
+        self.workers = {f"r{n}": Worker(capacity_chunks, prefill_per_s) for n in range(replicas)}
+        self.outcome = Outcome()
+        self._decode_ms = decode_ms
+        self._chunk_tokens = chunk_tokens
+        self._wires = [Wire(redis) for _ in range(routers)]
+        self._placers = [Placer(wire, POOL, self._clock, every_s=None) for wire in self._wires]
+        self._registry = Registry(redis, self._clock)
+        self._events: list[tuple[float, int, Callable[[], Awaitable[None]]]] = []
+        self._numbers = itertools.count()
+
+    async def run(self, requests: Iterable[Request]) -> Outcome:
+        coming = iter(requests)
+        self._at(self.now_ms, self._beat)
+        self._next_arrival(coming, self.now_ms)
+        arrivals_left = True
+        try:
+            while self._events and (arrivals_left or len(self._events) > 1):
+                self.now_ms, _, act = heapq.heappop(self._events)
+                await act()
+                arrivals_left = self._arriving
+        finally:
+            for placer in self._placers:
+                await placer.flush()
+            for wire in self._wires:
+                await wire.aclose()
+        return self.outcome
+
+    def _clock(self) -> int:
+        return int(self.now_ms)
+
+    def _at(self, when_ms: float, act: Callable[[], Awaitable[None]]) -> None:
+        heapq.heappush(self._events, (when_ms, next(self._numbers), act))
+
+    def _next_arrival(self, coming: Iterable[Request], start_ms: float) -> None:
+        request = next(iter(coming), None)
+        self._arriving = request is not None
+        if request is not None:
+            act = partial(self._arrive, request, coming, start_ms)
+            self._at(start_ms + request.at_ms, act)
+
+    async def _arrive(self, request: Request, coming: Iterable[Request], start_ms: float) -> None:
+        self._next_arrival(coming, start_ms)
+        number = next(self._numbers)
+        placer = self._placers[number % len(self._placers)]
+        placed = await placer.place(
+            Ask(
+                keys=struct.pack(f">{len(request.chunks)}Q", *request.chunks),
+                prompt_tokens=request.tokens,
+                output_tokens=request.output_tokens,
+                lease=str(number),
+                lease_ms=3_600_000,
+            )
+        )
+        self._at(self.now_ms + FLUSH_MS, placer.flush)
+        name = placed.chosen.replica
+        worker = self.workers[name]
+        # What is cached is known when the prefill begins.
+        begin_ms = max(self.now_ms, worker.free_at_ms)
+        expected = max(1, request.tokens - placed.chosen.matched_tokens)
+        worker.free_at_ms = begin_ms + 1000 * expected / worker.prefill_per_s
+        self._at(begin_ms, partial(self._prefill, request, placed, placer, self.now_ms, expected))
+
+    async def _prefill(
+        self, request: Request, placed: Placement, placer: Placer, asked_ms: float, expected: int
+    ) -> None:
+        name, outcome = placed.chosen.replica, self.outcome
+        worker = self.workers[name]
+        cached = min(request.tokens - 1, worker.hold(request.chunks) * self._chunk_tokens)
+        computed = request.tokens - cached
+        # The queue was kept by what the tree promised; the difference moves those behind.
+        worker.free_at_ms += 1000 * (computed - expected) / worker.prefill_per_s
+        worker.pinned_tokens += request.tokens
+        outcome.prompt_tokens += request.tokens
+        outcome.cached_tokens += cached
+        outcome.prefilled[name] += computed
+        outcome.requests[name] += 1
+        first_ms = self.now_ms + 1000 * computed / worker.prefill_per_s
+        outcome.served.append((asked_ms, name, request, first_ms - asked_ms))
+        self._at(first_ms, partial(self._first_token, request, placed, placer, cached))
+        end_ms = first_ms + self._decode_ms * request.output_tokens
+        self._at(end_ms, partial(self._end, request, placed, placer))
+
+    async def _first_token(
+        self, request: Request, placed: Placement, placer: Placer, cached: int
+    ) -> None:
+        placer.prefilled(placed)
+        if cached < placed.chosen.matched_tokens - self._chunk_tokens:
+            keys = struct.pack(f">{len(request.chunks)}Q", *request.chunks)
+            placer.cut(placed, keys, cached // self._chunk_tokens)
+        await placer.flush()
+
+    async def _end(self, request: Request, placed: Placement, placer: Placer) -> None:
+        self.workers[placed.chosen.replica].pinned_tokens -= request.tokens
+        placer.release(placed)
+        await placer.flush()
+
+    async def _beat(self) -> None:
+        for name, worker in self.workers.items():
+            beat = Heartbeat(
+                replica=name,
+                incarnation="1",
+                url=f"http://{name}",
+                model=POOL,
+                state=ReplicaState.READY,
+                capacity_tokens=worker.capacity_chunks * self._chunk_tokens,
+                pinned_tokens=worker.pinned_tokens,
+                prefill_tokens_per_s=worker.prefill_per_s,
+                decode_tokens_per_s=1_000.0,
+                release_tokens_per_s=worker.prefill_per_s,
+                bytes_per_token=CHUNK_BYTES / self._chunk_tokens,
+            )
+            await self._registry.beat(POOL, beat)
+        self._at(self.now_ms + BEAT_MS, self._beat)
