@@ -1,13 +1,15 @@
 """Everything but the data path: health, metrics, the fleet, models and explanations, by FastAPI."""
 
 from collections.abc import Callable, Set
+from importlib.metadata import version
 from time import time
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from pando_fleet.client import FleetError
 from pando_router.breaker import Breaker
@@ -19,6 +21,7 @@ from pando_router.in_flight import InFlight
 from pando_router.lifecycle import Lifecycle
 from pando_router.metrics import Metrics
 from pando_router.models import Card, Models
+from pando_router.openapi import describe
 from pando_router.policies import Policies
 from pando_router.recent import Recent
 from pando_router.requests import PARSERS, parse
@@ -43,21 +46,21 @@ def create_control(
     alive: Callable[[], bool],
 ) -> FastAPI:
     """`alive` says whether the router's background work goes on; without it a restart is due."""
-    app = FastAPI(title="Pando router", openapi_url=None)
+    app = FastAPI(title="Pando router", version=version("pando"), openapi_url=None)
     started = int(time())
     steer = Steerer(settings)
 
     def names(request: Request) -> Models:
         return Models(view.fleet, settings.aliases, tenant_of(request.scope))
 
-    @app.get("/healthz")
+    @app.get("/healthz", responses={500: {"description": "restart this router"}})
     async def healthz() -> JSONResponse:
         redis = "up" if view.redis_up else "away"
         if not alive():
             return JSONResponse({"status": "the fleet view has stopped", "redis": redis}, 500)
         return JSONResponse({"status": "ok", "redis": redis})
 
-    @app.get("/readyz")
+    @app.get("/readyz", responses={503: {"description": "send new requests elsewhere"}})
     async def readyz() -> JSONResponse:
         if lifecycle.draining:
             return JSONResponse({"status": "draining"}, 503)
@@ -65,7 +68,7 @@ def create_control(
             return JSONResponse({"status": "no replica is ready"}, 503)
         return JSONResponse({"status": "ready"})
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def prometheus() -> Response:
         return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
@@ -120,6 +123,10 @@ def create_control(
     async def model(request: Request, name: str) -> dict[str, Any]:
         return _model(names(request).card(name), started)
 
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> dict[str, Any]:
+        return description
+
     @app.exception_handler(ApiError)
     async def api_error(_: Request, error: ApiError) -> JSONResponse:
         return JSONResponse(error.body, error.status, error.headers)
@@ -128,9 +135,19 @@ def create_control(
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
         message = f"{error.detail}: {request.method} {request.url.path}"
         body = error_body(message, "invalid_request_error")
-        return JSONResponse(body, error.status_code, error.headers)
+        headers = error.headers
+        if error.status_code == 405:  # Starlette names the methods of one route only
+            headers = {"allow": ", ".join(_methods(app, request))}
+        return JSONResponse(body, error.status_code, headers)
 
+    description = describe(app, settings)
     return app
+
+
+def _methods(app: FastAPI, request: Request) -> list[str]:
+    """Those of all routes that have the request's path."""
+    here = (r for r in app.routes if isinstance(r, Route) and r.matches(request.scope)[0].value)
+    return sorted({method for route in here for method in route.methods or ()})
 
 
 def _model(card: Card, created: int) -> dict[str, Any]:

@@ -10,17 +10,17 @@ from collections.abc import Callable
 import msgspec
 
 from pando_router.errors import bad_request
-from pando_router.requests.chat import chat
-from pando_router.requests.completion import completion
-from pando_router.requests.embeddings import classify, embeddings
-from pando_router.requests.generate import generate
-from pando_router.requests.messages import count_tokens, messages
-from pando_router.requests.pairs import rerank, score
+from pando_router.requests.chat import ChatBody, chat
+from pando_router.requests.completion import CompletionBody, completion
+from pando_router.requests.embeddings import InputsBody, classify, embeddings
+from pando_router.requests.generate import GenerateBody, generate
+from pando_router.requests.messages import CountedBody, MessagesBody, count_tokens, messages
+from pando_router.requests.pairs import RerankBody, ScoreBody, rerank, score
 from pando_router.requests.request import Request
-from pando_router.requests.responses import responses
-from pando_router.requests.tokenization import tokenization
+from pando_router.requests.responses import ResponsesBody, responses
+from pando_router.requests.tokenization import TokenizationBody, tokenization
 
-__all__ = ["PARSERS", "Request", "parse"]
+__all__ = ["BODIES", "PARSERS", "Request", "parse"]
 
 PARSERS: dict[str, Callable[[bytes], Request]] = {
     "/v1/chat/completions": chat,
@@ -38,6 +38,25 @@ PARSERS: dict[str, Callable[[bytes], Request]] = {
     "/generate": generate,
     "/tokenize": tokenization,
     "/detokenize": tokenization,
+}
+
+# What each parser decodes: the fields that the router reads; the others are the replica's.
+BODIES: dict[str, type[msgspec.Struct]] = {
+    "/v1/chat/completions": ChatBody,
+    "/v1/completions": CompletionBody,
+    "/v1/responses": ResponsesBody,
+    "/v1/messages": MessagesBody,
+    "/v1/messages/count_tokens": CountedBody,
+    "/v1/embeddings": InputsBody,
+    "/v1/rerank": RerankBody,
+    "/rerank": RerankBody,
+    "/v1/score": ScoreBody,
+    "/score": ScoreBody,
+    "/v1/classify": InputsBody,
+    "/classify": InputsBody,
+    "/generate": GenerateBody,
+    "/tokenize": TokenizationBody,
+    "/detokenize": TokenizationBody,
 }
 
 

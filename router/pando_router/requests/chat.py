@@ -10,7 +10,7 @@ from pando_router.requests.request import Request
 from pando_router.requests.tools import NO_TOOLS, read_tools
 
 
-class _Chat(msgspec.Struct, gc=False):
+class ChatBody(msgspec.Struct, gc=False):
     model: str
     messages: list[Any]
     tools: msgspec.Raw = NO_TOOLS
@@ -27,7 +27,7 @@ class _Chat(msgspec.Struct, gc=False):
     cache_salt: Any = None
 
 
-_decode = msgspec.json.Decoder(_Chat).decode
+_decode = msgspec.json.Decoder(ChatBody).decode
 
 
 def chat(body: bytes) -> Request:

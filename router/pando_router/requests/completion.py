@@ -9,7 +9,7 @@ from pando_router.requests.plain import prompted
 from pando_router.requests.request import Request
 
 
-class _Completion(msgspec.Struct, gc=False):
+class CompletionBody(msgspec.Struct, gc=False):
     model: str
     prompt: Any
     max_tokens: Any = None
@@ -24,7 +24,7 @@ class _Completion(msgspec.Struct, gc=False):
     cache_salt: Any = None
 
 
-_decode = msgspec.json.Decoder(_Completion).decode
+_decode = msgspec.json.Decoder(CompletionBody).decode
 
 
 def completion(body: bytes) -> Request:

@@ -14,7 +14,7 @@ from pando_router.requests.plain import prompted
 from pando_router.requests.request import Request
 
 
-class _Inputs(msgspec.Struct, gc=False):
+class InputsBody(msgspec.Struct, gc=False):
     model: str | None = None
     input: Any = None
     text: Any = None  # SGLang's, of /classify
@@ -25,7 +25,7 @@ class _Inputs(msgspec.Struct, gc=False):
     cache_salt: Any = None
 
 
-_decode = msgspec.json.Decoder(_Inputs).decode
+_decode = msgspec.json.Decoder(InputsBody).decode
 
 
 def embeddings(body: bytes) -> Request:
@@ -39,7 +39,7 @@ def classify(body: bytes) -> Request:
     return _read(_decode(body), ("input", "text", "input_ids"))
 
 
-def _read(fields: _Inputs, names: tuple[str, ...]) -> Request:
+def _read(fields: InputsBody, names: tuple[str, ...]) -> Request:
     request = Request(
         model=fields.model,
         max_tokens=0,  # nothing is generated

@@ -10,7 +10,7 @@ from pando_router.requests.plain import prompted
 from pando_router.requests.request import Request
 
 
-class _Generate(msgspec.Struct, gc=False):
+class GenerateBody(msgspec.Struct, gc=False):
     model: str | None = None
     text: Any = None
     input_ids: Any = None
@@ -22,7 +22,7 @@ class _Generate(msgspec.Struct, gc=False):
     cache_salt: Any = None
 
 
-_decode = msgspec.json.Decoder(_Generate).decode
+_decode = msgspec.json.Decoder(GenerateBody).decode
 
 
 def generate(body: bytes) -> Request:

@@ -10,7 +10,7 @@ from pando_router.requests.request import Request
 from pando_router.requests.tools import NO_TOOLS, read_tools
 
 
-class _Messages(msgspec.Struct, gc=False):
+class MessagesBody(msgspec.Struct, gc=False):
     model: str
     messages: list[Any]
     system: Any = None
@@ -24,12 +24,12 @@ class _Messages(msgspec.Struct, gc=False):
     cache_salt: Any = None
 
 
-class _Counted(msgspec.Struct, gc=False):
+class CountedBody(msgspec.Struct, gc=False):
     model: str
 
 
-_decode = msgspec.json.Decoder(_Messages).decode
-_decode_counted = msgspec.json.Decoder(_Counted).decode
+_decode = msgspec.json.Decoder(MessagesBody).decode
+_decode_counted = msgspec.json.Decoder(CountedBody).decode
 
 
 def messages(body: bytes) -> Request:

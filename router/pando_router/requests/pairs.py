@@ -14,7 +14,7 @@ from pando_router.requests.fields import priority, text
 from pando_router.requests.request import Request
 
 
-class _Rerank(msgspec.Struct, gc=False):
+class RerankBody(msgspec.Struct, gc=False):
     query: Any
     documents: list[Any]
     model: str | None = None
@@ -23,7 +23,7 @@ class _Rerank(msgspec.Struct, gc=False):
     cache_salt: Any = None
 
 
-class _Score(msgspec.Struct, gc=False):
+class ScoreBody(msgspec.Struct, gc=False):
     model: str | None = None
     text_1: Any = None
     text_2: Any = None
@@ -36,8 +36,8 @@ class _Score(msgspec.Struct, gc=False):
     cache_salt: Any = None
 
 
-_decode_rerank = msgspec.json.Decoder(_Rerank).decode
-_decode_score = msgspec.json.Decoder(_Score).decode
+_decode_rerank = msgspec.json.Decoder(RerankBody).decode
+_decode_score = msgspec.json.Decoder(ScoreBody).decode
 
 _SCORED = (("text_1", "text_2"), ("query", "items"), ("queries", "documents"))
 
@@ -56,7 +56,7 @@ def score(body: bytes) -> Request:
     raise bad_request("give 'text_1' and 'text_2', or 'query' and 'items'", "text_1")
 
 
-def _paired(fields: _Rerank | _Score, first: Any, second: Any, param: str) -> Request:
+def _paired(fields: RerankBody | ScoreBody, first: Any, second: Any, param: str) -> Request:
     """One with each of many, or the n-th with the n-th."""
     firsts, seconds = _texts(first), _texts(second)
     if not firsts or not seconds:

@@ -10,7 +10,7 @@ from pando_router.requests.request import Request
 from pando_router.requests.tools import NO_TOOLS, read_tools
 
 
-class _Responses(msgspec.Struct, gc=False):
+class ResponsesBody(msgspec.Struct, gc=False):
     model: str
     input: Any = None
     instructions: Any = None
@@ -27,7 +27,7 @@ class _Responses(msgspec.Struct, gc=False):
     cache_salt: Any = None
 
 
-_decode = msgspec.json.Decoder(_Responses).decode
+_decode = msgspec.json.Decoder(ResponsesBody).decode
 
 
 def responses(body: bytes) -> Request:

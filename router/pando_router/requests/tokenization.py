@@ -5,11 +5,11 @@ import msgspec
 from pando_router.requests.request import Request
 
 
-class _Tokenization(msgspec.Struct, gc=False):
+class TokenizationBody(msgspec.Struct, gc=False):
     model: str | None = None
 
 
-_decode = msgspec.json.Decoder(_Tokenization).decode
+_decode = msgspec.json.Decoder(TokenizationBody).decode
 
 
 def tokenization(body: bytes) -> Request:

@@ -12,7 +12,7 @@ from pando_router.tenants.tenants import Tenants
 
 SCOPE_KEY = "pando.tenant"
 
-_OPEN = frozenset(("/healthz", "/readyz"))
+OPEN_PATHS = frozenset(("/healthz", "/readyz", "/openapi.json"))
 _MODELS = "/v1/models"  # every tenant sees its own
 
 
@@ -31,7 +31,7 @@ class Guard:
     def __init__(self, app: ASGIApp, tenants: Tenants, also_open: Collection[str] = ()) -> None:
         self._app = app
         self._tenants = tenants
-        self._open = _OPEN.union(also_open)
+        self._open = OPEN_PATHS.union(also_open)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in self._open:
