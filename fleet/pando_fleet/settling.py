@@ -127,8 +127,6 @@ class Settling:
 
     def _sent(self, reply: object) -> None:
         count, self._under_way = self._under_way, 0
-        if isinstance(reply, FleetError):
-            self._lost(str(reply), count)
         self._settled += count
         if self._answered is not None:
             answered, self._answered = self._answered, None

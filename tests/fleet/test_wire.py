@@ -173,7 +173,8 @@ async def test_after_a_failover_the_new_master_is_found_through_the_sentinel(
     )
     async with _wire(f"redis+sentinel://127.0.0.1:{sentinel.port}/prod") as wire:
         assert await wire.call("k", "SET", "k", "old") == b"OK"
-        with old.admin() as was, sentinel.admin() as watch:
+        watch: Any = sentinel.admin()
+        with old.admin() as was, watch:
             was.replicaof("127.0.0.1", str(new.port))
             watch.execute_command("SENTINEL", "REMOVE", "prod")
             watch.execute_command("SENTINEL", "MONITOR", "prod", "127.0.0.1", new.port, 1)
@@ -187,7 +188,8 @@ async def test_a_slot_that_moved_to_another_node_is_followed(start_valkey: Start
         start_valkey("--cluster-enabled", "yes", port=free_port(), config=f"cluster-port {bus}")
         for bus in (free_port(), free_port())
     ]
-    first, second = (node.admin() for node in nodes)
+    first: Any = nodes[0].admin()
+    second: Any = nodes[1].admin()
     with first, second:
         first.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         bus = second.execute_command("CONFIG", "GET", "cluster-port")[b"cluster-port"]
