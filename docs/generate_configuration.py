@@ -34,7 +34,8 @@ code 2.
 
 A Redis URL with a password is better given as a variable than as a flag: flags are visible to every
 user of the machine. `pando up` hands it to its workers and router as a variable, and passwords in
-URLs are replaced by `***` in all logs.
+URLs are replaced by `***` in all logs. A key that is nothing but secret has no flag: its row below
+names its variable.
 
 In Kubernetes, a Service named `pando-router` makes the cluster set variables such as
 `PANDO_ROUTER_PORT=tcp://…` in every pod of its namespace: set `enableServiceLinks: false` there.
@@ -57,7 +58,8 @@ def render() -> str:
 def _section(title: str, flag_prefix: str, settings_class: type[BaseSettings]) -> str:
     prefix = settings_class.model_config.get("env_prefix", "")
     rows = [
-        f"| `{field.flag}` | {_type(field.type)} | {field.default and f'`{field.default}`'}"
+        f"| `{field.variable if field.is_secret else field.flag}` | {_type(field.type)}"
+        f" | {field.default and f'`{field.default}`'}"
         f"{'required' if field.required else ''} | {field.limits} | {field.description} |"
         for field in fields(settings_class, flag_prefix)
     ]

@@ -15,7 +15,7 @@ def _up() -> click.Command:
     from pando.up.command import run
     from pando.up.settings import UpSettings
 
-    return settings_command("up", UpSettings, run)
+    return settings_command("up", UpSettings, lambda settings, log, _: run(settings, log))
 
 
 def _demo() -> click.Command:
@@ -23,15 +23,16 @@ def _demo() -> click.Command:
     from pando.demo.settings import DemoSettings
     from pando.settings.options import settings_command
 
-    return settings_command("demo", DemoSettings, run)
+    return settings_command("demo", DemoSettings, lambda settings, log, _: run(settings, log))
 
 
 def _worker() -> click.Command:
     from pando.logs import LogSettings, configure
+    from pando.settings.load import Sources
     from pando.settings.options import settings_command
     from pando_worker.settings import WorkerSettings
 
-    def run(settings: WorkerSettings, log_settings: LogSettings) -> int:
+    def run(settings: WorkerSettings, log_settings: LogSettings, _: Sources[WorkerSettings]) -> int:
         from pando_worker.serve import run
 
         return run(settings, partial(configure, log_settings))
@@ -41,13 +42,18 @@ def _worker() -> click.Command:
 
 def _router() -> click.Command:
     from pando.logs import LogSettings, configure
+    from pando.settings.load import Sources
     from pando.settings.options import settings_command
     from pando_router.settings import RouterSettings
 
-    def run(settings: RouterSettings, log_settings: LogSettings) -> int:
+    def run(
+        settings: RouterSettings, log_settings: LogSettings, sources: Sources[RouterSettings]
+    ) -> int:
+        from pando_router.reload.reloader import Source
         from pando_router.serve import run
 
-        return run(settings, partial(configure, log_settings))
+        source = Source(sources.config, sources.load) if sources.config else None
+        return run(settings, partial(configure, log_settings), source)
 
     return settings_command("router", RouterSettings, run)
 

@@ -65,5 +65,8 @@ class PoolKeys:
     def queues(self) -> str:
         return self._name("queues")
 
+    def upstream(self, replica: str) -> str:
+        return self._name(f"upstream:{replica}")
+
     def tree(self, replica: str, incarnation: str) -> str:
         return f"{self.tree_prefix}{incarnation}:{replica}"

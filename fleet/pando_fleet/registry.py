@@ -104,13 +104,14 @@ def _encode(beat: Heartbeat) -> tuple[str, bytes]:
     if beat.state is not ReplicaState.READY:
         return encoded, b""
     numbers = struct.pack(
-        ">6d",
+        ">7d",
         beat.capacity_tokens,
         beat.pinned_tokens,
         beat.prefill_tokens_per_s,
         beat.decode_tokens_per_s,
         beat.release_tokens_per_s,
         beat.bytes_per_token,
+        beat.max_requests,
     )
     return encoded, b"%b%b\0%b\0" % (numbers, beat.incarnation.encode(), beat.url.encode())
 

@@ -28,6 +28,7 @@ class Heartbeat:
     endpoints: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()  # names of LoRA adapters of `model` that it serves, too
     capacity_tokens: int = 0
+    max_requests: int = 0  # that it takes at once, beyond which routers keep them; 0: any number
     max_request_tokens: int = 0  # prompt and output of one request together
     pinned_tokens: int = 0
     cached_tokens: int = 0

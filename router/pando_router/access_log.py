@@ -32,9 +32,13 @@ class AccessLog:
     """`wants` first: the fields are only to be gathered for a line that will be written."""
 
     def __init__(self, settings: RouterSettings, rng: random.Random) -> None:
+        self._random = rng.random
+        self.adopt(settings)
+
+    def adopt(self, settings: RouterSettings) -> None:
+        """Other settings hold from now on."""
         self._sample = settings.access_log_sample
         self._slow_s = settings.access_log_slow_seconds
-        self._random = rng.random
 
     def wants(self, line: Line, duration_s: float) -> bool:
         return (

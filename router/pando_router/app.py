@@ -12,6 +12,7 @@ from pando_fleet.homes import Homes
 from pando_fleet.queues import Queues
 from pando_fleet.rate_limits import RateLimits
 from pando_fleet.registry import Registry
+from pando_fleet.upstreams import UpstreamRecords
 from pando_fleet.wire import Wire
 from pando_router.access_log import AccessLog
 from pando_router.admission.admission import Admission
@@ -36,6 +37,7 @@ from pando_router.policies import Policies
 from pando_router.policies.loads import Loads
 from pando_router.proxy import Proxy
 from pando_router.recent import Recent
+from pando_router.reload.live import Live
 from pando_router.replica_metrics import ReplicaMetrics
 from pando_router.requests import PARSERS
 from pando_router.settings import RouterSettings
@@ -46,6 +48,7 @@ from pando_router.tenants.limiter import Limiter
 from pando_router.tenants.settlements import Settlements
 from pando_router.tenants.tenants import Tenants
 from pando_router.tracing import Tracing
+from pando_router.upstreams.upstreams import Upstreams
 from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.warming import Warming
 
@@ -59,6 +62,7 @@ class Router:
     proxy: Proxy
     control: Handler
     lifecycle: Lifecycle
+    live: Live
 
     async def __call__(self, incoming: Incoming) -> None:
         if incoming.path in PARSERS:
@@ -84,14 +88,22 @@ async def running_router(
     leases = LeaseWriter(view, metrics)
     loads = Loads(in_flight, view)
     policies = Policies(settings, loads, random.Random())
-    shadow = None
-    if settings.shadow_policy is not None:
-        apart = Policies(settings, loads, random.Random())
-        shadow = Shadow(settings.shadow_policy, apart, settings.shadow_per_second, metrics)
     recent = Recent(settings.explain_last, policies)
     wire = Wire(redis)
     upstream = Upstream(settings.max_replica_connections, timeouts(settings), sweep_s=sweep_s)
-    checks = HealthChecks(upstream, HealthOptions.of(settings), random.Random())
+    forwarding = Forwarding(settings)
+    checks = HealthChecks(
+        upstream, HealthOptions.of(settings), random.Random(), lambda url: upstreams.is_probed(url)
+    )
+    upstreams = Upstreams(
+        upstream,
+        forwarding,
+        Registry(redis),
+        UpstreamRecords(redis),
+        checks.unhealthy,
+        metrics,
+        random.Random(),
+    )
     dispatcher = Dispatcher(
         wire,
         view,
@@ -103,17 +115,19 @@ async def running_router(
         metrics,
         settings,
         leases.failed,
-        shadow,
+        shadow_of(settings, loads, metrics),
     )
-    flights = Flights(in_flight, breaker, metrics, lambda pool: admission.released(pool))
+    flights = Flights(
+        in_flight, breaker, metrics, lambda pool: admission.released(pool), upstreams.observe
+    )
     admission = Admission(settings, view, dispatcher, flights, metrics, random.Random())
     gauges = ReplicaMetrics(view, breaker, checks.unhealthy, admission.lengths)
     metrics.add(gauges)
     rates = RateLimits(wire)
     settlements = Settlements(rates, metrics.tenants)
-    limiter = Limiter(rates, settlements, metrics.tenants, settings.placement_timeout)
+    limiter = Limiter(rates, settlements, metrics.tenants, settings)
     tenants = Tenants(settings.api_keys, metrics.tenants)
-    prefiller = Prefiller(upstream, Forwarding.of(settings))
+    prefiller = Prefiller(upstream, forwarding)
     warming = Warming(settings.hot_prefix_bytes, redis, view, dispatcher, prefiller, metrics)
     tracing = Tracing.of(settings)
     metrics.follow(metrics.redis_up, lambda: view.redis_up)
@@ -123,30 +137,48 @@ async def running_router(
         breaker.keep_only(incarnations)
         checks.watch(view.fleet)
 
+    access_log = AccessLog(settings, random.Random())
+    proxy = Proxy(
+        settings,
+        view,
+        dispatcher,
+        flights,
+        upstream,
+        metrics,
+        lifecycle,
+        tenants,
+        limiter,
+        warming,
+        recent,
+        Earlier(Homes(redis), view, leases, settings),
+        admission,
+        forwarding,
+        access_log,
+        tracing,
+    )
+    live = Live(settings, metrics)
+    for adopt in (
+        forwarding.adopt,
+        proxy.adopt,
+        access_log.adopt,
+        admission.adopt,
+        lambda new: upstream.adopt(new.max_replica_connections, timeouts(new)),
+        lambda new: checks.adopt(HealthOptions.of(new)),
+        lambda new: view.expect(new.expected_pools),
+        lambda new: dispatcher.use_shadow(shadow_of(new, loads, metrics)),
+        upstreams.adopt,
+    ):
+        live.follow(adopt)
+
     await view.refresh()
+    upstreams.adopt(settings)
     refreshing = asyncio.create_task(view.run(refreshed))
     watching = asyncio.create_task(tenants.watch())
     answering_marks = asyncio.create_task(warming.run())
     reporting = asyncio.create_task(QueueReports(Queues(redis), admission).run())
     try:
         yield Router(
-            Proxy(
-                settings,
-                view,
-                dispatcher,
-                flights,
-                upstream,
-                metrics,
-                lifecycle,
-                tenants,
-                limiter,
-                warming,
-                recent,
-                Earlier(Homes(redis), view, leases, settings.placement_timeout),
-                admission,
-                AccessLog(settings, random.Random()),
-                tracing,
-            ),
+            proxy,
             AsgiHandler(
                 Guard(
                     create_control(
@@ -169,6 +201,7 @@ async def running_router(
                 settings.max_body_bytes,
             ),
             lifecycle,
+            live,
         )
     finally:
         refreshing.cancel()
@@ -177,6 +210,7 @@ async def running_router(
         reporting.cancel()
         await asyncio.wait([refreshing, watching, answering_marks, reporting])
         admission.close()
+        await upstreams.close()
         await checks.close()
         await leases.settle(SETTLE_S)
         await dispatcher.settle(SETTLE_S)
@@ -186,6 +220,14 @@ async def running_router(
             await tracing.close()
         await wire.aclose()
         await redis.aclose()
+
+
+def shadow_of(settings: RouterSettings, loads: Loads, metrics: Metrics) -> Shadow | None:
+    """Its policies are its own: it takes no turns from those that act."""
+    if settings.shadow_policy is None:
+        return None
+    apart = Policies(settings, loads, random.Random())
+    return Shadow(settings.shadow_policy, apart, settings.shadow_per_second, metrics)
 
 
 def timeouts(settings: RouterSettings) -> Timeouts:

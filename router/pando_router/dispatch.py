@@ -110,7 +110,10 @@ class Dispatcher:
 
     def _has_room(self, member: Member) -> bool:
         """By this router's own count, which is all there is without Redis."""
-        return self._in_flight[member.beat.incarnation] < self._settings.max_replica_requests
+        most = self._settings.max_replica_requests
+        if member.beat.max_requests:
+            most = min(most, member.beat.max_requests)
+        return self._in_flight[member.beat.incarnation] < most
 
     def choices(
         self, prompt: Prompt, tried: Collection[str] = ()
@@ -141,6 +144,10 @@ class Dispatcher:
         return (
             incarnation in self._unhealthy or self._breaker.state(incarnation) is BreakerState.OPEN
         )
+
+    def use_shadow(self, shadow: Shadow | None) -> None:
+        """Another one looks at placements from now on, or none."""
+        self._shadow = shadow
 
     def placer(self, pool: str) -> Placer:
         if pool not in self._placers:

@@ -15,6 +15,7 @@ from pando_router.fleet_view import FleetView, Target
 from pando_router.leases import LeaseWriter
 from pando_router.requests import Request
 from pando_router.route import Route
+from pando_router.settings import RouterSettings
 
 _NAMED = re.compile(rb'"id"\s*:\s*"(resp_[\w-]+)"')
 _FIRST_BYTES = 4096
@@ -23,12 +24,12 @@ _PATH = "/v1/responses"
 
 class Earlier:
     def __init__(
-        self, homes: Homes, view: FleetView, writer: LeaseWriter, timeout_s: float
+        self, homes: Homes, view: FleetView, writer: LeaseWriter, settings: RouterSettings
     ) -> None:
         self._homes = homes
         self._view = view
         self._writer = writer
-        self._timeout_s = timeout_s
+        self._settings = settings
 
     async def at_home(self, request: Request, targets: tuple[Target, ...]) -> tuple[Target, ...]:
         """The one replica that remembers what the request goes on from; `targets` where it goes on
@@ -38,7 +39,7 @@ class Earlier:
         if name is None or not self._view.redis_up:
             return targets
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._settings.placement_timeout):
                 for target in targets:
                     home = await self._homes.find(target.pool, name)
                     if home and (only := _only(target, home)):

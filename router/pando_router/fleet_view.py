@@ -227,11 +227,15 @@ class FleetView:
         """`settled` are pools with their model that the settings expect, besides Redis."""
         self._registry = registry
         self._expected = expected
-        self._settled: dict[str, tuple[str, ...]] = {p: (model,) for p, model in settled.items()}
+        self.expect(settled)
         self._read_at = 0.0  # monotonic, of the last answer
         self._warned = False
         self.fleet = Fleet()
         self.redis_up = False  # until it answered once
+
+    def expect(self, settled: Mapping[str, str]) -> None:
+        """Other pools are expected by the settings, from the next refresh on."""
+        self._settled: dict[str, tuple[str, ...]] = {p: (model,) for p, model in settled.items()}
 
     async def run(self, refreshed: Callable[[set[str]], None]) -> None:
         """Refreshes until cancelled; tells `refreshed` the incarnations known each time."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_router.breaker import Breaker
@@ -18,6 +19,18 @@ class CacheReport:
     prompt_tokens: int
 
 
+class Observation(Protocol):
+    """Somebody who learns from an answer, as `upstreams.learning` does from foreign engines'."""
+
+    def first_byte(self) -> None: ...
+
+    def add(self, chunk: bytes) -> None: ...
+
+    def done(self) -> CacheReport | None:
+        """What the whole answer says of the cache."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Flights:
     """What every flight is written down in."""
@@ -26,6 +39,7 @@ class Flights:
     breaker: Breaker
     metrics: Metrics
     released: Callable[[str], None]  # told the pool where a replica has room again
+    observe: Callable[[Prompt, Route], Observation | None]  # where an answer is to be learned from
 
     def open(self, prompt: Prompt, route: Route) -> "Flight":
         return Flight(self, prompt, route)
@@ -44,8 +58,10 @@ class Flight:
         self._flights = flights
         self._prompt = prompt
         self._route = route
+        self.observation: Observation | None = None
 
     def __enter__(self) -> "Flight":
+        self.observation = self._flights.observe(self._prompt, self._route)
         self._flights.in_flight.started(self._route.incarnation)
         self._flights.breaker.trying(self._route.incarnation)
         return self
@@ -67,9 +83,19 @@ class Flight:
         self._flights.breaker.succeeded(self._route.incarnation)
         if (lease := self._route.lease) and not complete:
             lease.placer.prefilled(lease.placement)
+        if self.observation is not None:
+            self.observation.first_byte()
         if report is not None:
             self._count(report)
             self._correct(report)
+
+    def done(self) -> CacheReport | None:
+        """The answer is all there; of an observed one, what it says of the cache."""
+        if self.observation is None or (report := self.observation.done()) is None:
+            return None
+        self._count(report)
+        self._correct(report)
+        return report
 
     def refused(self) -> None:
         """The replica answers with an error: it is well, but has computed nothing."""

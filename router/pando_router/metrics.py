@@ -144,6 +144,19 @@ class Metrics:
         self.marks = counter(
             "marks_total", "Marks that this router performed or skipped", "pool", "kind", "state"
         )
+        self.upstream_probes = counter(
+            "upstream_probes_total",
+            "Probes of static upstreams by what was found",
+            *("pool", "upstream", "outcome"),
+        )
+        self.reload_failures = counter(
+            "settings_reload_failures_total", "Settings files that were not taken over"
+        )
+        self.settings_loaded = gauge(
+            "settings_loaded_timestamp_seconds",
+            "When the settings in effect were loaded, Unix time; the oldest of all processes",
+            shared="livemin",
+        )
         self.redis_up = gauge("redis_up", "1 while Redis answers", shared="livemin")
         self.lease_write_failures = counter(
             "lease_write_failures_total", "Lease updates that Redis never saw; leases expire"

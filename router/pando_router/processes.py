@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -24,6 +24,7 @@ from pando_router.settings import RouterSettings
 BACKOFF_S = 0.5  # before a process that died is started again; doubled each time, up to
 MAX_BACKOFF_S = 30.0
 STEADY_S = 60.0  # who lived so long starts from BACKOFF_S again
+STARTING_S = 10.0  # in which a process may not have come to listen to signals
 TURN_S = 0.25  # how long a signal may wait while no process runs
 
 Child = Callable[[RouterSettings, Callable[[], None], int], None]
@@ -82,6 +83,7 @@ class _Supervisor:
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signalled)
+        signal.signal(signal.SIGHUP, self._reload)
         try:
             while True:
                 if not self._ending:
@@ -128,6 +130,16 @@ class _Supervisor:
             extra={"number": place.number, "pid": pid, "code": code, "in_s": place.backoff_s},
         )
         place.backoff_s = min(2 * place.backoff_s, MAX_BACKOFF_S)
+
+    def _reload(self, number: int, frame: FrameType | None) -> None:
+        """Settings are for the processes to read; those that are just starting will anyway, and
+        do not listen to signals yet."""
+        now = monotonic()
+        for place in self._places:
+            process = place.process
+            if process is not None and process.pid and now - place.started >= STARTING_S:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGHUP)
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         """The first one lets them finish what runs, the second ends them at once."""

@@ -106,6 +106,7 @@ class Proxy:
         recent: Recent,
         earlier: Earlier,
         admission: Admission,
+        forwarding: Forwarding,
         access_log: AccessLog,
         tracing: Tracing | None,
     ) -> None:
@@ -126,8 +127,13 @@ class Proxy:
         self._access_log = access_log
         self._tracing = tracing
         self._budget = RetryBudget(settings.retry_share)
-        self._forwarding = Forwarding.of(settings)
+        self._forwarding = forwarding
         self._migrator = Migrator(settings, metrics)
+
+    def adopt(self, settings: RouterSettings) -> None:
+        """Other settings hold for new requests."""
+        self._steer = Steerer(settings)
+        self._budget.share = settings.retry_share
 
     async def __call__(self, incoming: Incoming) -> None:
         headers = incoming.headers
@@ -284,7 +290,7 @@ class Proxy:
     async def _ask(self, exchange: Exchange, route: Route, body: bytes) -> Answer:
         incoming = exchange.incoming
         headers = forwarded(incoming.headers, exchange.request_id)
-        headers = self._forwarding(headers, exchange.tenant)
+        headers = self._forwarding(headers, exchange.tenant, route.url)
         self._migrator.asked(incoming.path, headers)
         trace = exchange.trace
         if trace is not None:
@@ -324,11 +330,15 @@ class Proxy:
         if exchange.stream is None:
             self._begin(exchange, answer, route, report, body)
         else:
+            flight.observation = None  # what follows is no answer to the prompt alone
             self._migrator.goes_on(exchange.stream, answer, exchange.request_id, route.replica)
         incoming, stream, ticket = exchange.incoming, exchange.stream, exchange.ticket
+        observation = flight.observation
         chunk = answer.first_chunk
         try:
             while True:
+                if observation is not None:
+                    observation.add(chunk)
                 if stream is not None:
                     chunk = stream.pass_on(chunk)
                 if ticket:
@@ -338,6 +348,8 @@ class Proxy:
                     raise ReplicaFailedError("it can serve no more")
                 if answer.complete:
                     incoming.end(chunk if stream is None else chunk + stream.end())
+                    if observation is not None:
+                        self._reported(exchange, flight.done())
                     return None
                 if chunk or stream is None:
                     await incoming.write(chunk)
@@ -367,11 +379,10 @@ class Proxy:
     ) -> None:
         """The answer's head to the client."""
         exchange.status = answer.status
-        exchange.cached_tokens = report.cached_tokens if report else None
-        if (past := exchange.past) is not None:
-            past.status = answer.status
-            if report is not None:
-                past.cached_tokens, past.prompt_tokens = report.cached_tokens, report.prompt_tokens
+        exchange.cached_tokens = None
+        if exchange.past is not None:
+            exchange.past.status = answer.status
+        self._reported(exchange, report)
         exchange.ttfb_s = exchange.elapsed_s
         kind = "stream" if answer.is_event_stream else "whole"
         self._metrics.ttfb[route.pool, kind].observe(exchange.ttfb_s)
@@ -385,6 +396,14 @@ class Proxy:
             headers = ticket.answered(answer.status, headers)
         exchange.stream = self._migrator.stream(exchange.incoming.path, body, answer)
         exchange.incoming.start(answer.status, headers)
+
+    def _reported(self, exchange: Exchange, report: CacheReport | None) -> None:
+        """What the replica said of its cache, with the first byte or at the end."""
+        if report is None:
+            return
+        exchange.cached_tokens = report.cached_tokens
+        if (past := exchange.past) is not None:
+            past.cached_tokens, past.prompt_tokens = report.cached_tokens, report.prompt_tokens
 
     def _break(self, exchange: Exchange, why: str = "") -> None:
         """Ends a stream that has begun with an error event."""

@@ -6,6 +6,7 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -13,6 +14,7 @@ import uvloop
 from pando_router.app import Router, limits, running_router
 from pando_router.http.server import Server
 from pando_router.processes import supervise
+from pando_router.reload.reloader import Reloader, Source
 from pando_router.settings import RouterSettings
 
 CUT_S = 1.0  # for what drain_seconds left over
@@ -20,22 +22,27 @@ CUT_S = 1.0  # for what drain_seconds left over
 logger = logging.getLogger("pando.router")
 
 
-def run(settings: RouterSettings, configure_logging: Callable[[], None]) -> int:
+def run(
+    settings: RouterSettings, configure_logging: Callable[[], None], source: Source | None = None
+) -> int:
     """Serves until SIGTERM or SIGINT: not ready from then on, running requests may finish within
     `drain_seconds`. Returns the exit code: 1 where a second signal ended it at once, or where it
-    cannot listen."""
+    cannot listen. The `source` of the settings is read anew on SIGHUP and when its file changes."""
     if settings.processes > 1:
-        return supervise(settings, configure_logging, _run_sibling)
+        return supervise(settings, configure_logging, partial(_run_sibling, source))
     configure_logging()
-    return _run(_serve(settings))
+    return _run(_serve(settings, source))
 
 
 def _run_sibling(
-    settings: RouterSettings, configure_logging: Callable[[], None], number: int
+    source: Source | None,
+    settings: RouterSettings,
+    configure_logging: Callable[[], None],
+    number: int,
 ) -> None:
     """One of several processes on one port, in that process."""
     configure_logging()
-    sys.exit(_run(_serve(settings, share_port=True)))
+    sys.exit(_run(_serve(settings, source, share_port=True)))
 
 
 def _run(serving: Coroutine[Any, Any, bool]) -> int:
@@ -43,18 +50,25 @@ def _run(serving: Coroutine[Any, Any, bool]) -> int:
         return 0 if runner.run(serving) else 1
 
 
-async def _serve(settings: RouterSettings, *, share_port: bool = False) -> bool:
+async def _serve(
+    settings: RouterSettings, source: Source | None, *, share_port: bool = False
+) -> bool:
     """Whether the router ended in order."""
     signals = _Signals()
     async with running_router(settings) as router:
         server = Server(router, limits(settings))
+        router.live.follow(lambda new: server.adopt(limits(new)))
         try:
             port = await server.listen(settings.host, settings.port, share_port=share_port)
         except OSError as error:
             logger.error("cannot listen", extra={"error": str(error)})
             return False
         logger.info("listening", extra={"host": settings.host, "port": port})
+        reloader = Reloader(source, router.live)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.now)
+        reloading = asyncio.create_task(reloader.run())
         await signals.first.wait()
+        reloading.cancel()
         finished = await _drain(router, server, settings.drain_seconds, signals.second)
         await server.close(CUT_S if finished else 0.0)
         return finished

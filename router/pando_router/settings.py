@@ -10,6 +10,7 @@ from pando_fleet.client import FleetError, connect
 from pando_fleet.traces import check_installed
 from pando_router.setting_types import Pairs
 from pando_router.tenants.key_file import read_keys
+from pando_router.upstreams.spec import Upstreams, UpstreamSpec, check_distinct
 
 PolicyName = Literal[
     "cache_aware",
@@ -70,6 +71,17 @@ class RouterSettings(BaseSettings):
             " one to come; beside those that the operator names in Redis"
         ),
     ] = {}
+
+    upstream: Annotated[
+        Upstreams,
+        Field(
+            description="URL of an engine that sends no heartbeats, such as vLLM; again for each"
+            " further one. In the file also url, name, pool, api_key_file, endpoints, max_requests"
+        ),
+    ] = ()
+    upstream_interval: Annotated[
+        float, Field(gt=0, description="between two probes of an upstream, in seconds")
+    ] = 1.0
 
     max_body_bytes: Annotated[
         int, Field(ge=1, description="longest request body; longer ones get 413")
@@ -187,7 +199,11 @@ class RouterSettings(BaseSettings):
         ),
     ] = None
     upstream_api_key: Annotated[
-        SecretStr | None, Field(description="API key for the replicas, in place of the clients'")
+        SecretStr | None,
+        Field(
+            description="API key for the replicas, in place of the clients'; an upstream may have a"
+            " file with its own"
+        ),
     ] = None
     metrics_need_key: Annotated[
         bool, Field(description="/metrics wants an admin's API key, where there are keys")
@@ -250,6 +266,12 @@ class RouterSettings(BaseSettings):
         if endpoint is not None:
             check_installed()  # raises a ValueError
         return endpoint
+
+    @field_validator("upstream")
+    @classmethod
+    def _upstreams_are_distinct(cls, upstream: tuple[UpstreamSpec, ...]) -> Upstreams:
+        check_distinct(upstream)
+        return upstream
 
     @field_validator("api_keys")
     @classmethod

@@ -32,8 +32,13 @@ def events(*bodies: dict[str, Any]) -> bytes:
         (events({"type": "message_delta", "usage": {"output_tokens": 9}}), Usage(None, 9)),
         (
             json.dumps({"text": "", "meta_info": {"id": "", **USAGE, "cached_tokens": 0}}).encode(),
-            Usage(17, 5),
+            Usage(17, 5, 0),
         ),
+        (
+            events({"usage": USAGE | {"prompt_tokens_details": {"cached_tokens": 16}}}),
+            Usage(17, 5, 16),
+        ),
+        (events({"usage": USAGE | {"prompt_tokens_details": None}}), Usage(17, 5)),
         (json.dumps({"data": [], "usage": {"prompt_tokens": 8}}).encode(), Usage(8, None)),
         (json.dumps({"choices": [{"text": TRICK}]}).encode(), None),
         (json.dumps({"usage": USAGE, "text": TRICK}).encode(), Usage(17, 5)),

@@ -8,12 +8,14 @@ from pydantic_settings import BaseSettings
 
 from pando.settings.load import flag_of
 
+REPEATED = ", …"  # of the type of a flag that may be given several times
 _TYPES = {
     "integer": "INTEGER",
     "number": "NUMBER",
     "string": "TEXT",
     "boolean": "BOOLEAN",
     "object": "NAME=VALUE,…",
+    "array": "TEXT" + REPEATED,
 }
 _LIMITS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
@@ -30,6 +32,8 @@ class Field:
     required: bool
     default: str  # empty where there is none, or where the description says it in words
     limits: str  # such as "> 0, < 1"
+
+    is_secret: bool  # and thus no flag: everybody on the machine can read those
 
     @property
     def is_switch(self) -> bool:
@@ -50,6 +54,7 @@ def fields(settings_class: type[BaseSettings], flag_prefix: str = "") -> Iterato
             description=field["description"],
             required=name in schema.get("required", ()),
             default=_default(field.get("default")),
+            is_secret=value.get("format") == "password",
             limits=", ".join(f"{s} {value[key]:g}" for key, s in _LIMITS.items() if key in value),
         )
 
@@ -71,6 +76,8 @@ def _default(value: object) -> str:
             return ""
         case bool():
             return "on" if value else "off"
+        case [*items]:
+            return ",".join(map(str, items))
         case dict():
             return ",".join(f"{name}={one}" for name, one in value.items())
         case _:

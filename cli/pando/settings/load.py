@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -53,6 +53,19 @@ def load(
     except ValidationError as error:
         messages = [_explain(settings_class, detail, given) for detail in error.errors()]
         raise SettingsError("; ".join(messages)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Sources(Generic[Settings]):
+    """Where settings come from, to load them as often as wanted; can be sent to a child process."""
+
+    settings_class: type[Settings]
+    flags: Mapping[str, Given]
+    config: Path | None
+
+    def load(self) -> Settings:
+        """As they are now. Raises SettingsError."""
+        return load(self.settings_class, self.flags, config=self.config)
 
 
 def flag_of(name: str) -> str:

@@ -9,8 +9,8 @@ import click
 from pydantic_settings import BaseSettings
 
 from pando import logs
-from pando.settings.fields import Field, fields
-from pando.settings.load import Given, SettingsError, flag_of, load
+from pando.settings.fields import REPEATED, Field, fields
+from pando.settings.load import Given, SettingsError, Sources, flag_of, load
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 
@@ -20,21 +20,24 @@ LOG_FLAGS = "log_"  # the prefix that makes LogSettings.level the flag --log-lev
 def settings_command(
     name: str,
     settings_class: type[Settings],
-    run: Callable[[Settings, logs.LogSettings], int],
+    run: Callable[[Settings, logs.LogSettings, Sources[Settings]], int],
 ) -> click.Command:
     """A command that loads the settings, configures logging and exits with what `run` returns.
 
-    `run` may raise SettingsError too. The class's docstring is the help text.
+    `run` may raise SettingsError too; the sources are for who wants to load the settings again.
+    The class's docstring is the help text.
     """
 
     def callback(config: Path | None, **values: object) -> None:
-        flags = {n: Given(value, flag_of(n)) for n, value in values.items() if value is not None}
+        given = ((n, value) for n, value in values.items() if value not in (None, ()))
+        flags = {n: Given(value, flag_of(n)) for n, value in given}
         log_flags = {n.removeprefix(LOG_FLAGS): flags.pop(n) for n in log_names if n in flags}
         try:
             log_settings = load(logs.LogSettings, log_flags)
-            settings = load(settings_class, flags, config=config)
+            sources = Sources(settings_class, flags, config)
+            settings = sources.load()
             logs.configure(log_settings)
-            sys.exit(run(settings, log_settings))
+            sys.exit(run(settings, log_settings, sources))
         except SettingsError as error:
             raise click.UsageError(str(error)) from None
 
@@ -50,7 +53,11 @@ def settings_command(
     return click.Command(
         name,
         callback=callback,
-        params=[config_option, *(_option(f, f.name) for f in fields(settings_class)), *log_options],
+        params=[
+            config_option,
+            *(_option(f, f.name) for f in fields(settings_class) if not f.is_secret),
+            *log_options,
+        ],
         help=settings_class.__doc__,
         epilog=f"Every option is also a variable ({prefix}<OPTION>, PANDO_LOG_<OPTION>)."
         " Flags come first, then variables, then the file.",
@@ -66,4 +73,10 @@ def _option(field: Field, parameter: str) -> click.Option:
     if field.is_switch:
         both = f"{field.flag}/--no-{field.flag.removeprefix('--')}"
         return click.Option([both, parameter], is_flag=True, default=None, help=text)
-    return click.Option([field.flag, parameter], type=str, metavar=field.type, help=text)
+    return click.Option(
+        [field.flag, parameter],
+        type=str,
+        metavar=field.type.removesuffix(REPEATED),
+        multiple=field.type.endswith(REPEATED),
+        help=text,
+    )

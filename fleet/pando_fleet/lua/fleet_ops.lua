@@ -26,13 +26,13 @@ local function read_fleet(book, replicas_key, terms_key, since)
   local ready = {}
   for i, row in ipairs(redis.call('HMGET', terms_key, unpack(names))) do
     if row then -- no terms: it starts or drains
-      local capacity, pinned, prefill, decode, release, bytes_per_token, incarnation, url =
-        struct.unpack('>ddddddss', row)
+      local capacity, pinned, prefill, decode, release, bytes_per_token, most, incarnation, url =
+        struct.unpack('>dddddddss', row)
       local owner = incarnation .. ':' .. names[i]
       ready[#ready + 1] = {
         name = names[i], url = url, incarnation = incarnation, owner = owner,
         capacity = capacity, pinned = pinned, bytes_per_token = bytes_per_token,
-        prefill = prefill,
+        prefill = prefill, most = most,
         -- In a steady state what ends is what was decoded, and the prompts come on top.
         release = release > 0 and release or decode,
         load = load_of(book, owner),

@@ -155,6 +155,11 @@ class Admission:
         for queue in self._queues.values():
             queue.close()
 
+    def adopt(self, settings: RouterSettings) -> None:
+        """Other bounds hold for who comes from now on."""
+        for queue in self._queues.values():
+            queue.limits = Limits(settings.queue_requests, settings.queue_bytes)
+
     def _queue(self, prompt: Prompt) -> PoolQueue[Asked, Placed]:
         reach = _reach(prompt)
         queue = self._queues.get(reach)

@@ -80,7 +80,7 @@ class PoolQueue(Generic[AskT, PlaceT]):
     ) -> None:
         """`left` is told the end of each wait."""
         self._name = name
-        self._limits = limits
+        self.limits = limits
         self._place = place
         self._give_back = give_back
         self._left = left
@@ -144,9 +144,9 @@ class PoolQueue(Generic[AskT, PlaceT]):
         return self._rate.retry_after_s(len(self._queue) + 1)
 
     def _enter(self, mine: Entry[Waiting[AskT, PlaceT]]) -> None:
-        if self._body_bytes + mine.what.body_bytes > self._limits.body_bytes:
+        if self._body_bytes + mine.what.body_bytes > self.limits.body_bytes:
             raise self._full(f"{self._body_bytes} bytes of requests wait already")
-        if len(self._queue) >= self._limits.requests:
+        if len(self._queue) >= self.limits.requests:
             gone = self._queue.gives_way(mine)
             if gone is None:
                 raise self._full(f"{len(self._queue)} requests wait already")

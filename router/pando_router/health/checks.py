@@ -9,6 +9,7 @@ One task a replica, which ends when the fleet no longer has the replica.
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pando_fleet.replica import ReplicaState
@@ -51,12 +52,31 @@ class _Watched:
 class HealthChecks:
     """`watch` each new snapshot of the fleet; `unhealthy` are the incarnations to be left out."""
 
-    def __init__(self, upstream: Upstream, options: HealthOptions, rng: random.Random) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        options: HealthOptions,
+        rng: random.Random,
+        is_probed: Callable[[str], bool] = lambda url: False,
+    ) -> None:
+        """`is_probed` says by URL whom somebody else looks after, who then keeps its place in
+        `unhealthy`, too."""
         self._upstream = upstream
         self._options = options
         self._rng = rng
+        self._is_probed = is_probed
         self._watched: dict[str, _Watched] = {}
         self.unhealthy: set[str] = set()
+
+    def adopt(self, options: HealthOptions) -> None:
+        """Other options hold from the next `watch` on, for which all replicas are new."""
+        if options == self._options:
+            return
+        self._options = options
+        for incarnation, watched in self._watched.items():
+            watched.task.cancel()
+            self.unhealthy.discard(incarnation)
+        self._watched.clear()
 
     def watch(self, fleet: Fleet) -> None:
         """Begins with replicas that have become ready, and ends with those that are gone."""
@@ -66,7 +86,7 @@ class HealthChecks:
             member.beat.incarnation: member
             for members in fleet.pools.values()
             for member in members
-            if member.beat.state is ReplicaState.READY
+            if member.beat.state is ReplicaState.READY and not self._is_probed(member.beat.url)
         }
         for gone in self._watched.keys() - ready.keys():
             self._watched.pop(gone).task.cancel()

@@ -39,6 +39,10 @@ class Server:
         )
         return int(self._listener.sockets[0].getsockname()[1])
 
+    def adopt(self, limits: Limits) -> None:
+        """Other limits hold for new connections."""
+        self.limits = limits
+
     async def close(self, grace_s: float) -> None:
         """Listens no more, closes what is idle, and cuts after `grace_s` what is not done."""
         self.draining = True

@@ -31,6 +31,12 @@ class Upstream:
         self._sweeper = Sweeper(sweep_s)
         self._pools: dict[str, Pool] = {}
 
+    def adopt(self, max_connections: int, timeouts: Timeouts) -> None:
+        """Other limits hold for new connections and requests."""
+        self._max_connections, self._timeouts = max_connections, timeouts
+        for pool in self._pools.values():
+            pool.max_connections, pool.timeouts = max_connections, timeouts
+
     async def close(self) -> None:
         """Cuts what is under way."""
         for pool in self._pools.values():
@@ -58,7 +64,10 @@ class Upstream:
         pool = self._pools.get(url) or self._pool(url)
         origin = pool.origin
         first = b"%b %b%b HTTP/1.1\r\nhost: %b\r\n" % (
-            *(method, origin.path, target, origin.authority),
+            method,
+            origin.path,
+            target,
+            origin.authority,
         )
         if body is not None:
             first += b"content-length: %d\r\n" % len(body)

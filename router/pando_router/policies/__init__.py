@@ -49,15 +49,15 @@ class Policies:
     """The policies of all pools. Each pool has its own of a kind, as some count turns."""
 
     def __init__(self, settings: RouterSettings, loads: Loads, rng: random.Random) -> None:
-        self._default: PolicyName = settings.policy
-        self._by_pool = settings.pool_policies
+        self._settings = settings
         self._loads = loads
         self._rng = rng
         self._made: dict[tuple[str, PolicyName], Policy] = {}
 
     def name(self, pool: str, wanted: PolicyName | None = None) -> PolicyName:
         """The policy of a pool, unless a request wants another."""
-        return wanted or self._by_pool.get(pool, self._default)
+        settings = self._settings
+        return wanted or settings.pool_policies.get(pool, settings.policy)
 
     def of(self, pool: str, name: PolicyName) -> Policy:
         policy = self._made.get((pool, name))

@@ -9,6 +9,8 @@ TAIL_BYTES = 4096
 _NAMES = (b'"usage"', b'"meta_info"')  # the latter in /generate
 _PROMPT = ("prompt_tokens", "input_tokens")
 _OUTPUT = ("completion_tokens", "output_tokens")
+_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+_CACHED = ("cached_tokens",)
 _decoder = json.JSONDecoder()
 
 
@@ -19,6 +21,7 @@ class Usage:
 
     prompt: int | None
     output: int | None
+    cached: int | None = None  # of the prompt; engines tell it only where they are set to
 
 
 def find_usage(tail: bytes) -> Usage | None:
@@ -61,8 +64,18 @@ def _read(text: bytes) -> Usage | None:
         found, _ = _decoder.raw_decode(text.decode("utf-8", "replace"))
     except ValueError:  # cut off, or no JSON
         return None
-    usage = Usage(_count(found, _PROMPT), _count(found, _OUTPUT))
-    return usage if usage != Usage(None, None) else None
+    prompt, output = _count(found, _PROMPT), _count(found, _OUTPUT)
+    if prompt is None and output is None:
+        return None
+    return Usage(prompt, output, _cached(found))
+
+
+def _cached(found: dict[str, object]) -> int | None:
+    for name in _DETAILS:
+        details = found.get(name)
+        if isinstance(details, dict):
+            return _count(details, _CACHED)
+    return _count(found, _CACHED)
 
 
 def _count(found: dict[str, object], names: tuple[str, ...]) -> int | None:

@@ -33,7 +33,7 @@ class Prefiller:
         source = hot.source
         request_id = f"prefill-{uuid4().hex}".encode()
         headers = [(b"content-type", b"application/json"), (b"x-request-id", request_id)]
-        headers = self.forwarding(headers, source.tenant)
+        headers = self.forwarding(headers, source.tenant, url)
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 target = source.path.encode()

@@ -1,0 +1,73 @@
+"""Foreign engines that send no heartbeats: what the routers that probe them have to agree on.
+
+Each router probes and sends heartbeats in the engine's place. Its incarnation must be the same in
+all of them, or each router's heartbeat would throw away the tree of the others; and each sees only
+its own share of the answers from which rates are learned. Both are kept here, in one small record.
+"""
+
+from dataclasses import dataclass
+from typing import cast
+
+from pando_fleet.client import RedisClient
+from pando_fleet.keys import PoolKeys
+from pando_fleet.scripts import Script
+
+KEEP_MS = 600_000
+"""As long as a tree: who comes back later finds nothing that an incarnation would be good for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What was found in so many new samples."""
+
+    value: float = 0.0
+    samples: int = 0
+
+
+NOTHING = Sampled()
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """Rates in tokens/s, bytes of prompt a prompt token; 0.0 until anyone has measured."""
+
+    incarnation: str
+    prefill_tokens_per_s: float
+    decode_tokens_per_s: float
+    bytes_per_token: float
+
+
+class UpstreamRecords:
+    """Every method raises FleetUnavailable where Redis is away."""
+
+    def __init__(self, redis: RedisClient) -> None:
+        self._agree = Script(redis, "upstream_agree")
+        self._ended = Script(redis, "upstream_ended")
+
+    async def agree(
+        self,
+        pool: str,
+        replica: str,
+        identity: str,
+        proposed: str,
+        *,
+        prefill: Sampled = NOTHING,
+        decode: Sampled = NOTHING,
+        bytes_per_token: Sampled = NOTHING,
+    ) -> Agreed:
+        """Adds what this router found, and says what holds for all of them.
+
+        `identity` names what is served there, with other models it is another; `proposed` becomes
+        the incarnation where there is none.
+        """
+        found = (prefill, decode, bytes_per_token)
+        numbers = [number for one in found for number in (one.value, one.samples)]
+        answer = await self._agree(
+            [PoolKeys(pool).upstream(replica)], identity, proposed, KEEP_MS, *numbers
+        )
+        incarnation, *rates = cast(list[bytes], answer)
+        return Agreed(incarnation.decode(), *map(float, rates))
+
+    async def ended(self, pool: str, replica: str, incarnation: str) -> None:
+        """Its process is gone, and its cache with it; the rates stay."""
+        await self._ended([PoolKeys(pool).upstream(replica)], incarnation)

@@ -1,0 +1,1 @@
+"""The settings file is read anew while the router runs, see `reloader` and `live`."""

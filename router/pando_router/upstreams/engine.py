@@ -1,0 +1,138 @@
+"""What engines say of themselves, read from their answers; of each only what it documents.
+
+- everybody: the OpenAI model list; `max_model_len` in it (vLLM, SGLang), LoRA adapters by `parent`
+- vLLM: `/metrics`, `vllm:cache_config_info` and `vllm:kv_cache_usage_perc`, its KV pool and what of
+  it running requests hold; `vllm:num_requests_running` and `…_waiting`
+- SGLang: `/get_server_info`, `max_total_num_tokens` and `max_running_requests`
+- llama.cpp: `/props`, `total_slots` and a slot's context (whether slots share their memory it does
+  not say, so its whole KV memory stays unknown)
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+MAX_NAMES = 1000
+_SAMPLE = re.compile(rb"^([A-Za-z_:]+)(?:\{([^\n]*)\})? ([0-9.eE+-]+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+class UnreadableError(ValueError):
+    """An answer that is not what its path promises; the message says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Zero where nothing is said."""
+
+    model: str
+    adapters: tuple[str, ...]
+    kind: str  # who the model list says it is from, such as "vllm"; empty
+    max_request_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Zero where nothing is said."""
+
+    capacity_tokens: int = 0
+    pinned_tokens: int = 0
+    max_requests: int = 0
+    max_request_tokens: int = 0
+    running: int = 0
+    waiting: int = 0
+
+
+def read_models(body: bytes) -> Engine:
+    """The answer of /v1/models. The first model without a parent is the replica's own; all other
+    names are served under it as adapters are, which keeps their prefixes apart.
+
+    Raises UnreadableError.
+    """
+    listed = _json(body).get("data")
+    if not isinstance(listed, list) or not listed:
+        raise UnreadableError("its model list is empty")
+    cards = [card for card in listed if isinstance(card, dict) and _name(card)]
+    own = next((card for card in cards if not card.get("parent")), None)
+    if own is None:
+        raise UnreadableError("its model list names no model")
+    names = dict.fromkeys(card["id"] for card in cards[:MAX_NAMES] if card is not own)
+    names.pop(own["id"], None)
+    kind = own.get("owned_by")
+    return Engine(
+        model=own["id"],
+        adapters=tuple(sorted(names)),
+        kind=kind if isinstance(kind, str) else "",
+        max_request_tokens=_count(own, "max_model_len"),
+    )
+
+
+def read_vllm_metrics(body: bytes) -> Capacity:
+    """The answer of /metrics; engines of one server that share its port are added up."""
+    capacity = pinned = 0
+    usage = {
+        labels.get("engine", ""): value
+        for name in (b"vllm:kv_cache_usage_perc", b"vllm:gpu_cache_usage_perc")
+        for labels, value in _samples(body, name)
+    }
+    for labels, _ in _samples(body, b"vllm:cache_config_info"):
+        blocks, size = labels.get("num_gpu_blocks", ""), labels.get("block_size", "")
+        if blocks.isdigit() and size.isdigit():
+            tokens = int(blocks) * int(size)
+            capacity += tokens
+            pinned += int(tokens * usage.get(labels.get("engine", ""), 0.0))
+    running = sum(int(value) for _, value in _samples(body, b"vllm:num_requests_running"))
+    waiting = sum(int(value) for _, value in _samples(body, b"vllm:num_requests_waiting"))
+    return Capacity(capacity, min(pinned, capacity), running=running, waiting=waiting)
+
+
+def read_sglang_info(body: bytes) -> Capacity:
+    """The answer of /get_server_info. Raises UnreadableError."""
+    info = _json(body)
+    return Capacity(
+        capacity_tokens=_count(info, "max_total_num_tokens"),
+        max_requests=_count(info, "max_running_requests"),
+    )
+
+
+def read_llamacpp_props(body: bytes) -> Capacity:
+    """The answer of /props. Raises UnreadableError."""
+    props = _json(body)
+    slots = _count(props, "total_slots")
+    settings = props.get("default_generation_settings")
+    context = _count(settings, "n_ctx") if isinstance(settings, dict) else 0
+    return Capacity(max_requests=slots, max_request_tokens=context)
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except ValueError as error:
+        raise UnreadableError(f"it answered no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise UnreadableError("it answered no JSON object")
+    return found
+
+
+def _name(card: dict[str, Any]) -> bool:
+    return isinstance(card.get("id"), str) and bool(card["id"])
+
+
+def _count(found: dict[str, Any], name: str) -> int:
+    value = found.get(name)
+    return value if type(value) is int and value > 0 else 0
+
+
+def _samples(body: bytes, name: bytes) -> Iterator[tuple[dict[str, str], float]]:
+    """Of one metric in Prometheus's text format; looked for by name, the rest is not read."""
+    start = body.find(name)
+    while start >= 0:
+        end = body.find(b"\n", start)
+        line = body[start : end if end >= 0 else len(body)].rstrip()
+        begins = start == 0 or body[start - 1 : start] == b"\n"
+        if begins and (match := _SAMPLE.match(line)) and match[1] == name:
+            labels = _LABEL.findall((match[2] or b"").decode("utf-8", "replace"))
+            yield dict(labels), float(match[3])
+        start = body.find(name, start + len(name))

@@ -1,0 +1,133 @@
+"""How fast an upstream is, learned from its answers as they pass.
+
+A time to first token is the time in which the engine computed this prompt's uncached tokens and
+those of the prompts before it, which the leases of all routers know. So tokens over time is a
+sample of its prefill rate even under queueing. What else delays a first token (other clients, a
+batch that is full) makes a sample too low, never too high, so a high quantile is taken, in which
+long prompts count for more: in short ones, what is not prefill weighs most.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from time import perf_counter
+
+from pando_fleet.upstreams import NOTHING, Sampled
+from pando_router.flight import CacheReport
+from pando_router.route import Prompt, Route
+from pando_router.tenants.usage import Tail
+
+SAMPLES = 64  # the latest
+PREFILL_QUANTILE = 0.7
+DECODE_QUANTILE = 0.5
+LEAST_PREFILL = 64  # tokens of a sample: in less, what is not prefill is most of the time
+LEAST_DECODE = 8  # tokens
+
+
+class Rate:
+    """The latest samples of a rate in tokens/s, each with its weight in tokens."""
+
+    def __init__(self, quantile: float) -> None:
+        self._quantile = quantile
+        self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES)
+        self._new = 0
+
+    def add(self, tokens: float, seconds: float) -> None:
+        if seconds > 0:
+            self._samples.append((tokens / seconds, tokens))
+            self._new += 1
+
+    def take(self) -> Sampled:
+        """The rate now, and how many samples are new since it was taken last."""
+        new, self._new = self._new, 0
+        return Sampled(weighted_quantile(self._samples, self._quantile), new) if new else NOTHING
+
+
+def weighted_quantile(samples: Iterable[tuple[float, float]], quantile: float) -> float:
+    """The least value up to which `quantile` of the weight lies; `samples` are value and weight."""
+    ordered = sorted(samples)
+    goal = quantile * sum(weight for _, weight in ordered)
+    reached = 0.0
+    for value, weight in ordered:
+        reached += weight
+        if reached >= goal:
+            return value
+    raise ValueError("a quantile needs at least one sample")
+
+
+class Learner:
+    """What is known of one upstream, for the next heartbeat to tell."""
+
+    def __init__(self) -> None:
+        self.prefill = Rate(PREFILL_QUANTILE)
+        self.decode = Rate(DECODE_QUANTILE)
+        self._bytes = 0
+        self._tokens = 0
+        self._answers = 0
+
+    def prompt(self, size: int, tokens: int) -> None:
+        """A prompt of `size` bytes had so many tokens."""
+        self._bytes += size
+        self._tokens += tokens
+        self._answers += 1
+
+    def take_bytes_per_token(self) -> Sampled:
+        if not self._tokens or not self._bytes:
+            return NOTHING
+        found = Sampled(self._bytes / self._tokens, self._answers)
+        self._bytes = self._tokens = self._answers = 0
+        return found
+
+
+class Observation:
+    """One answer from the request on: `first_byte`, `add` for each chunk, `done` at its end."""
+
+    __slots__ = ("_first_at", "_learner", "_prompt", "_route", "_sent_at", "_tail")
+
+    def __init__(self, learner: Learner, prompt: Prompt, route: Route) -> None:
+        self._learner = learner
+        self._prompt = prompt
+        self._route = route
+        self._sent_at = perf_counter()
+        self._first_at = 0.0
+        self._tail = Tail()
+
+    def first_byte(self) -> None:
+        self._first_at = perf_counter()
+
+    def add(self, chunk: bytes) -> None:
+        self._tail.add(chunk)
+
+    def done(self) -> CacheReport | None:
+        """The answer is all there; what it says of the cache, where it does."""
+        request, learner = self._prompt.request, self._learner
+        if not self._first_at or not request.computes:
+            return None
+        usage = self._tail.usage()
+        told = usage.prompt if usage else None
+        cached = usage.cached if usage else None
+        output = usage.output if usage and usage.output is not None else self._tail.events
+        if told and not request.extra_bytes:
+            learner.prompt(len(request.prefix), told)
+        self._learn(told, cached, output)
+        if told is None or cached is None:
+            return None
+        return CacheReport(cached, told)
+
+    def _learn(self, told: int | None, cached: int | None, output: int) -> None:
+        """Rates. A whole answer's first byte comes with its last token: only one that has no more
+        tells how long the prompt took."""
+        if (lease := self._route.lease) is None:
+            return
+        chosen, learner = lease.placement.chosen, self._learner
+        streams = self._tail.events > 1
+        if streams or output <= 1:
+            target = self._prompt.targets[0]
+            prompt = told or self._prompt.request.prompt_tokens(target.bytes_per_token)
+            held = chosen.matched_tokens if cached is None else cached
+            tokens = max(0, prompt - held) + chosen.backlog_tokens
+            if tokens >= LEAST_PREFILL:
+                learner.prefill.add(tokens, self._first_at - self._sent_at)
+        if streams and output > LEAST_DECODE:
+            # All that ran there shared its steps: its rate is the sum of theirs.
+            together = chosen.outstanding + 1
+            learner.decode.add((output - 1) * together, perf_counter() - self._first_at)

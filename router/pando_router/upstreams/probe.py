@@ -1,0 +1,101 @@
+"""Asks one upstream how it is and what it serves, as often as the prober wants."""
+
+import asyncio
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pando_router.http.headers import Headers
+from pando_router.http.upstream import ReplicaFailedError, ReplicaSilentError, Upstream
+from pando_router.upstreams.engine import (
+    Capacity,
+    Engine,
+    UnreadableError,
+    read_llamacpp_props,
+    read_models,
+    read_sglang_info,
+    read_vllm_metrics,
+)
+
+MAX_ANSWER_BYTES = 8 << 20
+_AGENT = (b"user-agent", b"pando-router-probe")
+_TELL = {
+    "vllm": (b"/metrics", read_vllm_metrics),
+    "sglang": (b"/get_server_info", read_sglang_info),
+    "llamacpp": (b"/props", read_llamacpp_props),
+}
+
+
+class Outcome(StrEnum):
+    READY = "ready"
+    STARTING = "starting"  # it says so itself: 503 to /health
+    FAILED = "failed"  # it answers that it is not well, or not what was asked
+    GONE = "gone"  # nobody listens
+    SILENT = "silent"  # it does not answer in time
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    outcome: Outcome
+    why: str = ""  # where it is neither ready nor starting
+    engine: Engine | None = None  # as it serves now; None where it does not say
+
+
+class Probe:
+    def __init__(self, http: Upstream, url: str) -> None:
+        self._http = http
+        self._url = url
+
+    async def __call__(self, headers: Headers, timeout_s: float) -> Probed:
+        """`headers` bring its API key. An answer takes `timeout_s` at most."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._ask(headers)
+        except TimeoutError:
+            return Probed(Outcome.SILENT, f"no answer within {timeout_s:g} s")
+        except ReplicaSilentError as error:
+            return Probed(Outcome.SILENT, str(error))
+        except ReplicaFailedError as error:
+            return Probed(Outcome.GONE, str(error))
+        except UnreadableError as error:
+            return Probed(Outcome.FAILED, str(error))
+
+    async def capacity(self, kind: str, headers: Headers, timeout_s: float) -> Capacity | None:
+        """None where engines of this kind do not tell it, or this one does not."""
+        if (tell := _TELL.get(kind)) is None:
+            return None
+        path, read = tell
+        try:
+            async with asyncio.timeout(timeout_s):
+                status, body = await self._get(path, headers)
+                return read(body) if status == 200 else None
+        except (TimeoutError, ReplicaSilentError, ReplicaFailedError, UnreadableError):
+            return None  # how it is, is for the probe to say
+
+    async def _ask(self, headers: Headers) -> Probed:
+        status, _ = await self._get(b"/health", headers)
+        if status >= 500 and status != 503:  # one that does not know the path is well all the same
+            return Probed(Outcome.FAILED, f"answered {status} to /health")
+        is_starting = status == 503
+        status, body = await self._get(b"/v1/models", headers)
+        if status == 200:
+            return Probed(
+                Outcome.STARTING if is_starting else Outcome.READY, engine=read_models(body)
+            )
+        if is_starting:
+            return Probed(Outcome.STARTING)
+        hint = "; its API key is wrong or missing" if status in (401, 403) else ""
+        return Probed(Outcome.FAILED, f"answered {status} to /v1/models{hint}")
+
+    async def _get(self, path: bytes, headers: Headers) -> tuple[int, bytes]:
+        answer = await self._http.request(b"GET", self._url, path, [_AGENT, *headers])
+        try:
+            parts = [answer.first_chunk]
+            size = len(answer.first_chunk)
+            while not answer.complete:
+                parts.append(await answer.read())
+                size += len(parts[-1])
+                if size > MAX_ANSWER_BYTES:
+                    raise UnreadableError(f"{path.decode()} answers too much")
+            return answer.status, b"".join(parts)
+        finally:
+            answer.close()

@@ -1,0 +1,93 @@
+"""All static upstreams of this router, as the settings name them now."""
+
+import asyncio
+import random
+
+from pando_fleet.registry import Registry
+from pando_fleet.upstreams import UpstreamRecords
+from pando_router.http.upstream import Upstream
+from pando_router.metrics import Metrics
+from pando_router.route import Prompt, Route
+from pando_router.settings import RouterSettings
+from pando_router.tenants.forwarding import Forwarding
+from pando_router.upstreams.learning import Observation
+from pando_router.upstreams.probe import Probe
+from pando_router.upstreams.watched import Watched
+
+LEAVE_S = 1.0  # for last heartbeats
+
+
+class Upstreams:
+    """`adopt` begins with what is new in the settings and ends with what is no more; `close` ends
+    all. Must be made in the event loop."""
+
+    def __init__(
+        self,
+        http: Upstream,
+        forwarding: Forwarding,
+        registry: Registry,
+        records: UpstreamRecords,
+        unhealthy: set[str],
+        metrics: Metrics,
+        rng: random.Random,
+    ) -> None:
+        """Keeps in `unhealthy` the incarnations of those that do not answer."""
+        self._http = http
+        self._forwarding = forwarding
+        self._registry = registry
+        self._records = records
+        self._unhealthy = unhealthy
+        self._metrics = metrics
+        self._rng = rng
+        self._watched: dict[str, tuple[Watched, asyncio.Task[None]]] = {}  # by URL
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    def adopt(self, settings: RouterSettings) -> None:
+        wanted = {spec.url: spec for spec in settings.upstream}
+        for url, (watched, task) in list(self._watched.items()):
+            if wanted.get(url) != watched.spec:
+                del self._watched[url]
+                stays = url in wanted and wanted[url].pool == watched.spec.pool
+                stays = stays and wanted[url].replica == watched.spec.replica
+                self._end(watched, task, leave=not stays)
+        for url in wanted.keys() - self._watched.keys():
+            watched = Watched(
+                wanted[url],
+                Probe(self._http, url),
+                self._forwarding.key,
+                self._registry,
+                self._records,
+                self._unhealthy,
+                self._metrics,
+                settings,
+                self._rng,
+            )
+            self._watched[url] = watched, asyncio.create_task(watched.run())
+
+    def is_probed(self, url: str) -> bool:
+        return url in self._watched
+
+    def observe(self, prompt: Prompt, route: Route) -> Observation | None:
+        """Whoever learns from the answer to this try, where it goes to an upstream."""
+        if not self._watched or (found := self._watched.get(route.url)) is None:
+            return None
+        return Observation(found[0].learner, prompt, route)
+
+    async def close(self) -> None:
+        """Ends without a last word: other routers, or this one in a moment, go on with them."""
+        for watched, task in self._watched.values():
+            self._end(watched, task, leave=False)
+        self._watched.clear()
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=LEAVE_S)
+
+    def _end(self, watched: Watched, task: asyncio.Task[None], *, leave: bool) -> None:
+        async def end() -> None:
+            task.cancel()
+            await asyncio.wait([task])
+            if leave:
+                await watched.leave()
+
+        ending = asyncio.create_task(end())
+        self._leaving.add(ending)
+        ending.add_done_callback(self._leaving.discard)

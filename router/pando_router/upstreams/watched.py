@@ -1,0 +1,206 @@
+"""One upstream: probed in turns, and given a heartbeat while it is well."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from time import monotonic
+from uuid import uuid4
+
+from xxhash import xxh3_64_hexdigest
+
+from pando_fleet.client import FleetError
+from pando_fleet.registry import Registry
+from pando_fleet.replica import Heartbeat, ReplicaState
+from pando_fleet.upstreams import Agreed, UpstreamRecords
+from pando_router.fleet_view import BYTES_PER_TOKEN
+from pando_router.health.verdict import Verdict
+from pando_router.http.headers import Headers
+from pando_router.metrics import Metrics
+from pando_router.settings import RouterSettings
+from pando_router.upstreams.engine import Capacity, Engine
+from pando_router.upstreams.learning import Learner
+from pando_router.upstreams.probe import Outcome, Probe, Probed
+from pando_router.upstreams.spec import UpstreamSpec
+
+BEAT_S = 0.5
+CAPACITY_S = 5.0  # between two looks at what an engine tells beyond its health
+JITTER = 0.1  # of the interval, either way: routers shall not ask together
+
+logger = logging.getLogger("pando.router")
+
+
+class Watched:
+    """`run` it, and `leave` at the end. `unhealthy` has its incarnation while it is not well."""
+
+    def __init__(
+        self,
+        spec: UpstreamSpec,
+        probe: Probe,
+        key: Callable[[str], Headers],
+        registry: Registry,
+        records: UpstreamRecords,
+        unhealthy: set[str],
+        metrics: Metrics,
+        settings: RouterSettings,
+        rng: random.Random,
+    ) -> None:
+        self.spec = spec
+        self.learner = Learner()
+        self._probe = probe
+        self._key = key
+        self._registry = registry
+        self._records = records
+        self._unhealthy = unhealthy
+        self._probes = metrics.upstream_probes
+        self._settings = settings
+        self._rng = rng
+        self._engine: Engine | None = None  # until it said what it serves
+        self._capacity = Capacity()
+        self._told_at = -CAPACITY_S
+        self._state: ReplicaState | None = None  # None: no heartbeat is due
+        self._verdict = Verdict(settings.unhealthy_after, 1)
+        self._last: Outcome | None = None
+        self._agreed: Agreed | None = None
+        self._sent: Heartbeat | None = None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._probe_on())
+            group.create_task(self._beat_on())
+
+    async def leave(self) -> None:
+        """This router probes it no more; others may. Nobody is placed there on its word."""
+        if self._sent is not None and self._state is not None:
+            gone = replace(self._sent, state=ReplicaState.DRAINING)
+            with suppress(FleetError):
+                await self._registry.beat(self.spec.pool, gone)
+        if self._agreed is not None:
+            self._unhealthy.discard(self._agreed.incarnation)
+
+    async def _probe_on(self) -> None:
+        task = asyncio.current_task()
+        while task and not task.cancelling():
+            started = monotonic()
+            headers = self._key(self.spec.url)
+            probed = await self._probe(headers, self._settings.health_timeout)
+            self._probes.labels(self.spec.pool, self.spec.replica, probed.outcome.value).inc()
+            if probed.engine is not None:
+                await self._look(probed.engine, headers)
+            await self._judge(probed)
+            every_s = self._settings.upstream_interval * self._rng.uniform(1 - JITTER, 1 + JITTER)
+            await asyncio.sleep(max(0.0, started + every_s - monotonic()))
+
+    async def _look(self, engine: Engine, headers: Headers) -> None:
+        """Keeps what it serves, and from time to time what it has room for."""
+        changed, self._engine = engine != self._engine, engine
+        if changed or monotonic() - self._told_at >= CAPACITY_S:
+            self._told_at = monotonic()
+            timeout_s = self._settings.health_timeout
+            told = await self._probe.capacity(engine.kind, headers, timeout_s)
+            if told is not None or changed:
+                self._capacity = told or Capacity()
+
+    async def _judge(self, probed: Probed) -> None:
+        outcome = probed.outcome
+        if outcome is Outcome.READY:
+            self._verdict.count(passed=True)
+        elif outcome in (Outcome.GONE, Outcome.STARTING):
+            self._verdict.healthy = False  # by its own word, which needs no second one
+        else:
+            self._verdict.count(passed=False)
+        if not self._verdict.healthy and self._state is ReplicaState.READY:
+            if outcome in (Outcome.GONE, Outcome.STARTING):
+                await self._ended()
+            elif self._agreed is not None:
+                self._unhealthy.add(self._agreed.incarnation)
+        before = self._state
+        if self._verdict.healthy:
+            self._state = ReplicaState.READY if self._engine is not None else None
+        else:
+            self._state = ReplicaState.STARTING if outcome is Outcome.STARTING else None
+        if self._state is ReplicaState.READY and self._agreed is not None:
+            self._unhealthy.discard(self._agreed.incarnation)
+        if self._state is not before or outcome is not self._last:
+            self._log(probed, self._state is ReplicaState.READY)
+            self._last = outcome
+        if self._state is not before:
+            await self._beat()
+
+    async def _ended(self) -> None:
+        """Whoever answers there next has an empty cache."""
+        if self._agreed is not None:
+            pool, replica, ended = self.spec.pool, self.spec.replica, self._agreed.incarnation
+            self._unhealthy.add(ended)
+            with suppress(FleetError):
+                await self._records.ended(pool, replica, ended)
+
+    async def _beat_on(self) -> None:
+        task = asyncio.current_task()
+        while task and not task.cancelling():  # redis-py may lose a cancellation
+            await self._beat()
+            await asyncio.sleep(BEAT_S)
+
+    async def _beat(self) -> None:
+        if self._state is None or self._engine is None:
+            return
+        try:
+            agreed = await self._agree(self._engine)
+            beat = self._heartbeat(self._engine, self._state, agreed.incarnation)
+            await self._registry.beat(self.spec.pool, beat)
+        except FleetError:
+            return  # that Redis is away, the fleet view says
+        self._sent = beat
+
+    async def _agree(self, engine: Engine) -> Agreed:
+        identity = "\0".join((self.spec.url, engine.model, *engine.adapters))
+        agreed = await self._records.agree(
+            self.spec.pool,
+            self.spec.replica,
+            xxh3_64_hexdigest(identity.encode()),
+            uuid4().hex,
+            prefill=self.learner.prefill.take(),
+            decode=self.learner.decode.take(),
+            bytes_per_token=self.learner.take_bytes_per_token(),
+        )
+        if self._agreed is not None and self._agreed.incarnation != agreed.incarnation:
+            self._unhealthy.discard(self._agreed.incarnation)
+            logger.info("upstream is a new one", extra=self._names())
+        self._agreed = agreed
+        return agreed
+
+    def _heartbeat(self, engine: Engine, state: ReplicaState, incarnation: str) -> Heartbeat:
+        spec, told, agreed = self.spec, self._capacity, self._agreed
+        assert agreed is not None
+        return Heartbeat(
+            replica=spec.replica,
+            incarnation=incarnation,
+            url=spec.url,
+            model=engine.model,
+            state=state,
+            endpoints=spec.endpoints,
+            adapters=engine.adapters,
+            capacity_tokens=told.capacity_tokens,
+            max_requests=spec.max_requests or told.max_requests,
+            max_request_tokens=engine.max_request_tokens or told.max_request_tokens,
+            pinned_tokens=told.pinned_tokens,
+            running=told.running,
+            waiting=told.waiting,
+            prefill_tokens_per_s=agreed.prefill_tokens_per_s,
+            decode_tokens_per_s=agreed.decode_tokens_per_s,
+            bytes_per_token=agreed.bytes_per_token or BYTES_PER_TOKEN,
+        )
+
+    def _log(self, probed: Probed, is_ready: bool) -> None:
+        if is_ready and probed.outcome is Outcome.READY:
+            served = probed.engine and [probed.engine.model, *probed.engine.adapters]
+            logger.info("upstream is ready", extra=self._names() | {"models": served})
+        else:
+            extra = self._names() | {"outcome": probed.outcome.value, "error": probed.why}
+            logger.warning("upstream is not well", extra=extra)
+
+    def _names(self) -> dict[str, str]:
+        return {"pool": self.spec.pool, "replica": self.spec.replica, "url": self.spec.url}
