@@ -27,6 +27,8 @@ _NOT_FORWARDED = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"x-reque
 # Added to every answer, or made anew for the client.
 _NOT_RETURNED = _HOP_BY_HOP | {b"x-request-id", b"x-pando-replica", b"x-pando-matched-tokens"}
 
+_NAMES_NOTHING = frozenset((b"keep-alive", b"close"))  # what `connection` mostly says
+
 
 def forwarded(headers: Headers, request_id: str) -> Headers:
     """A client's headers as the replica gets them."""
@@ -43,7 +45,7 @@ def returned(headers: Headers) -> Headers:
 def _without(headers: Headers, left_out: frozenset[bytes]) -> Headers:
     """Without `left_out` and without those that a `connection` header names."""
     for name, value in headers:
-        if name == b"connection":
+        if name == b"connection" and value.lower() not in _NAMES_NOTHING:
             left_out = left_out.union(token.strip().lower() for token in value.split(b","))
     return [header for header in headers if header[0] not in left_out]
 
@@ -59,4 +61,6 @@ def status_line(status: int) -> bytes:
 
 def head(first_line: bytes, headers: Iterable[Header]) -> bytes:
     """The first line, which ends with CRLF, the headers, and the blank line."""
-    return b"%b%b\r\n" % (first_line, b"".join([b"%b: %b\r\n" % header for header in headers]))
+    lines = [b": ".join(header) for header in headers]
+    lines += (b"", b"")
+    return first_line + b"\r\n".join(lines)

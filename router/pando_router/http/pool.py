@@ -62,7 +62,7 @@ class Pool:
         self.loop = asyncio.get_running_loop()
         self.sweeper = sweeper
         self.timeouts = timeouts
-        self._max_connections = max_connections
+        self.max_connections = max_connections
         self._tls = ssl.create_default_context() if origin.tls else None
         self._idle: dict[ReplicaConnection, None] = {}  # in the order of their last use
         self._open: set[ReplicaConnection] = set()
@@ -82,13 +82,13 @@ class Pool:
 
     def put(self, connection: ReplicaConnection) -> None:
         """Takes back a connection whose answer is done."""
-        connection.deadline = self.sweeper.deadline(KEEP_ALIVE_S)
+        connection.deadline = self.sweeper.soon + KEEP_ALIVE_S
         self._idle[connection] = None
 
     async def connect(self) -> ReplicaConnection:
         """A new connection. Raises ReplicaFailedError."""
-        if len(self._open) + self._connecting >= self._max_connections:
-            raise ReplicaFailedError(f"has all {self._max_connections} connections in use")
+        if len(self._open) + self._connecting >= self.max_connections:
+            raise ReplicaFailedError(f"has all {self.max_connections} connections in use")
         origin, within = self.origin, self.timeouts.connect
         self._connecting += 1
         try:

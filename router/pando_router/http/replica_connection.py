@@ -28,6 +28,10 @@ class Progress(Enum):
     DONE = auto()
 
 
+# Members of an enum by plain names: reading them from the class costs five times as much.
+_NOTHING, _HEAD, _OPEN, _BODY, _DONE = Progress
+
+
 class ReplicaConnection(asyncio.Protocol):
     """Belongs to a request from `send` until its answer is done; idle in the pool otherwise."""
 
@@ -52,7 +56,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._loop = pool.loop
         self._parser = httptools.HttpResponseParser(self)
         self._answer: Answer | None = None
-        self.progress = Progress.NOTHING
+        self.progress = _NOTHING
         self._head_bytes = 0
         self._keeps_alive = False
         self._until_close = False  # the body ends with the connection
@@ -66,12 +70,12 @@ class ReplicaConnection(asyncio.Protocol):
 
     def send(self, request_head: bytes, body: bytes) -> Answer:
         self._answer = answer = Answer(self, self._loop)
-        self.progress = Progress.NOTHING
+        self.progress = _NOTHING
         self._head_bytes = 0
         self._until_close = False
-        timeouts, deadline = self._pool.timeouts, self._pool.sweeper.deadline
-        self._cut_at = deadline(timeouts.request)
-        self.deadline = min(self._cut_at, deadline(timeouts.first_byte))
+        timeouts, soon = self._pool.timeouts, self._pool.sweeper.soon
+        self._cut_at = soon + timeouts.request
+        self.deadline = min(self._cut_at, soon + timeouts.first_byte)
         if len(body) < _JOIN_BELOW:
             self._transport.write(request_head + body)
         else:
@@ -101,8 +105,8 @@ class ReplicaConnection(asyncio.Protocol):
         if answer is None:  # nobody has asked
             self._transport.abort()
             return
-        if self.progress is Progress.NOTHING:
-            self.progress = Progress.HEAD
+        if self.progress is _NOTHING:
+            self.progress = _HEAD
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -111,7 +115,7 @@ class ReplicaConnection(asyncio.Protocol):
             self._fail(ReplicaFailedError(f"answered with something else than HTTP/1.1: {error}"))
         if self._answer is not answer:
             return  # it has failed
-        if self.progress is Progress.DONE:
+        if self.progress is _DONE:
             self._done(answer)
         else:
             self._bound(answer, len(data))
@@ -124,7 +128,7 @@ class ReplicaConnection(asyncio.Protocol):
             return
         if self._until_close and error is None:
             answer.complete_on_wire = True
-        elif self.progress is Progress.NOTHING:
+        elif self.progress is _NOTHING:
             answer.error = ReplicaFailedError(f"closed the connection{_because(error)}")
         else:
             answer.error = ReplicaFailedError(
@@ -137,42 +141,42 @@ class ReplicaConnection(asyncio.Protocol):
     # -- httptools' callbacks ------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if self.progress is Progress.DONE:
+        if self.progress is _DONE:
             self._keeps_alive = False  # a second answer to one request: no more is trusted
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.progress is Progress.HEAD and self._answer is not None:  # no trailer
+        if self.progress is _HEAD and self._answer is not None:  # no trailer
             self._answer.raw_headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         answer = self._answer
-        if answer is None or self.progress is not Progress.HEAD:
+        if answer is None or self.progress is not _HEAD:
             return
         status = self._parser.get_status_code()
         if status < 200:
             return
         answer.status = status
-        self.progress = Progress.OPEN
+        self.progress = _OPEN
         self._keeps_alive = self._parser.should_keep_alive()
         self._until_close = not self._keeps_alive and not any(
             name in _FRAMING for name, _ in answer.raw_headers
         )
 
     def on_body(self, chunk: bytes) -> None:
-        if self._answer is not None and self.progress is not Progress.DONE:
-            self.progress = Progress.BODY
+        if self._answer is not None and self.progress is not _DONE:
+            self.progress = _BODY
             self._answer.feed(chunk)
 
     def on_message_complete(self) -> None:
-        if self.progress is not Progress.HEAD:
-            self.progress = Progress.DONE
+        if self.progress is not _HEAD:
+            self.progress = _DONE
         elif self._answer is not None:  # "100 Continue" and the like: the answer follows
             self._answer.raw_headers.clear()
 
     # -- what follows from them ----------------------------------------------------------------
 
     def _bound(self, answer: Answer, size: int) -> None:
-        if self.progress is Progress.HEAD:
+        if self.progress is _HEAD:
             self._head_bytes += size
             if self._head_bytes > MAX_HEAD_BYTES or len(answer.raw_headers) > MAX_HEADERS:
                 self._fail(ReplicaFailedError("answered with a head that does not end"))
@@ -186,9 +190,9 @@ class ReplicaConnection(asyncio.Protocol):
             self._bytes_are_due()
 
     def _bytes_are_due(self) -> None:
-        timeouts, deadline = self._pool.timeouts, self._pool.sweeper.deadline
-        within = timeouts.idle if self.progress is Progress.BODY else timeouts.first_byte
-        self.deadline = min(self._cut_at, deadline(within))
+        timeouts = self._pool.timeouts
+        within = timeouts.idle if self.progress is _BODY else timeouts.first_byte
+        self.deadline = min(self._cut_at, self._pool.sweeper.soon + within)
 
     def _done(self, answer: Answer) -> None:
         """The whole answer has come: the next request may have the connection."""
@@ -203,7 +207,7 @@ class ReplicaConnection(asyncio.Protocol):
 
     def _fail(self, error: Exception) -> None:
         answer, self._answer = self._answer, None
-        self.progress = Progress.DONE
+        self.progress = _DONE
         self._transport.abort()
         if answer is not None:
             answer.error = error
@@ -216,7 +220,7 @@ class ReplicaConnection(asyncio.Protocol):
             self._transport.abort()
         elif self._cut_at <= self.deadline:
             self._fail(ReplicaSilentError(f"was not done after {timeouts.request:g} s"))
-        elif self.progress is Progress.BODY:
+        elif self.progress is _BODY:
             self._fail(ReplicaFailedError(f"sent nothing for {timeouts.idle:g} s"))
         else:
             self._fail(ReplicaSilentError(f"sent nothing for {timeouts.first_byte:g} s"))

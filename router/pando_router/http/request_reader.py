@@ -53,11 +53,6 @@ class RequestReader:
         self._headers: Headers = []
         self._body_wire_bytes = 0
 
-    @property
-    def is_done(self) -> bool:
-        """Whether what comes is of no interest any more."""
-        return self.last_taken and self.arriving is None
-
     def feed(self, data: bytes) -> None:
         if self.arriving is None:
             self.head_bytes += len(data)

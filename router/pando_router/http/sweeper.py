@@ -22,7 +22,9 @@ class Sweeper:
     def __init__(self, every_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._every_s = every_s
-        self._now = self._loop.time()
+        # `soon + limit` is a deadline `limit` from now or up to a turn later: nothing is cut before
+        # its time. An attribute, not a method, because every request asks for several.
+        self.soon = self._loop.time() + every_s
         self._members: set[Limited] = set()
         self._timer = self._loop.call_later(every_s, self._sweep)
 
@@ -32,15 +34,12 @@ class Sweeper:
     def discard(self, member: Limited) -> None:
         self._members.discard(member)
 
-    def deadline(self, limit_s: float) -> float:
-        """`limit_s` from now, or up to a turn later: nothing is cut before its time."""
-        return self._now + limit_s + self._every_s
-
     def stop(self) -> None:
         self._timer.cancel()
 
     def _sweep(self) -> None:
         self._timer = self._loop.call_later(self._every_s, self._sweep)
-        self._now = now = self._loop.time()
+        now = self._loop.time()
+        self.soon = now + self._every_s
         for member in [member for member in self._members if member.deadline <= now]:
             member.expire()

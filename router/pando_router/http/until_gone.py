@@ -9,14 +9,15 @@ from pando_router.errors import ClientDisconnectedError
 
 class Watched(Protocol):
     gone: bool
+    task: asyncio.Task[None] | None
     watcher: "UntilGone | None"
 
 
 class UntilGone:
     """`with UntilGone(connection):` raises ClientDisconnectedError out of the block.
 
-    Works as `asyncio.timeout` does, by cancelling the task that is in the block; a cancellation
-    from elsewhere passes through as it is.
+    For the task that serves the connection's request. Works as `asyncio.timeout` does, by
+    cancelling that task; a cancellation from elsewhere passes through as it is.
     """
 
     __slots__ = ("_cancelling", "_connection", "_interrupted", "_task")
@@ -27,7 +28,7 @@ class UntilGone:
     def __enter__(self) -> None:
         if self._connection.gone:
             raise ClientDisconnectedError
-        task = asyncio.current_task()
+        task = self._connection.task
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
