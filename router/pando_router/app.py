@@ -19,6 +19,8 @@ from pando_router.admission.admission import Admission
 from pando_router.admission.reports import QueueReports
 from pando_router.breaker import Breaker
 from pando_router.control import create_control
+from pando_router.dashboard.routes import PAGE_PATH, dashboard_routes
+from pando_router.dashboard.sampler import Sampler
 from pando_router.dispatch import Dispatcher
 from pando_router.earlier import Earlier
 from pando_router.fleet_view import FleetView
@@ -33,12 +35,15 @@ from pando_router.in_flight import InFlight
 from pando_router.leases import LeaseWriter
 from pando_router.lifecycle import Lifecycle
 from pando_router.metrics import Metrics
+from pando_router.migration.migrator import Migrator
 from pando_router.policies import Policies
 from pando_router.policies.loads import Loads
 from pando_router.proxy import Proxy
 from pando_router.recent import Recent
+from pando_router.relay import Relay
 from pando_router.reload.live import Live
 from pando_router.replica_metrics import ReplicaMetrics
+from pando_router.replica_row import ReplicaRow
 from pando_router.requests import PARSERS
 from pando_router.settings import RouterSettings
 from pando_router.shadow import Shadow
@@ -48,6 +53,7 @@ from pando_router.tenants.limiter import Limiter
 from pando_router.tenants.settlements import Settlements
 from pando_router.tenants.tenants import Tenants
 from pando_router.tracing import Tracing
+from pando_router.tries import Tries
 from pando_router.upstreams.upstreams import Upstreams
 from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.warming import Warming
@@ -130,6 +136,11 @@ async def running_router(
     prefiller = Prefiller(upstream, forwarding)
     warming = Warming(settings.hot_prefix_bytes, redis, view, dispatcher, prefiller, metrics)
     tracing = Tracing.of(settings)
+    replica_row = ReplicaRow(breaker, checks.unhealthy, in_flight)
+    sampler = Sampler(metrics, view, lifecycle, admission.lengths)
+    dashboard = dashboard_routes(
+        settings, view, lifecycle, sampler.history, admission.lengths, replica_row
+    )
     metrics.follow(metrics.redis_up, lambda: view.redis_up)
     metrics.follow(metrics.requests_in_flight, lambda: lifecycle.requests)
 
@@ -138,28 +149,40 @@ async def running_router(
         checks.watch(view.fleet)
 
     access_log = AccessLog(settings, random.Random())
+    migrator = Migrator(settings, metrics)
+    earlier = Earlier(Homes(redis), view, leases, settings)
+    tries = Tries(
+        settings,
+        dispatcher,
+        admission,
+        flights,
+        upstream,
+        forwarding,
+        migrator,
+        Relay(migrator, metrics),
+        recent,
+        earlier,
+        warming,
+        metrics,
+    )
     proxy = Proxy(
         settings,
         view,
-        dispatcher,
-        flights,
-        upstream,
-        metrics,
         lifecycle,
         tenants,
         limiter,
-        warming,
-        recent,
-        Earlier(Homes(redis), view, leases, settings),
-        admission,
-        forwarding,
+        earlier,
+        tries,
+        migrator,
         access_log,
         tracing,
+        metrics,
     )
     live = Live(settings, metrics)
     for adopt in (
         forwarding.adopt,
         proxy.adopt,
+        tries.adopt,
         access_log.adopt,
         admission.adopt,
         lambda new: upstream.adopt(new.max_replica_connections, timeouts(new)),
@@ -175,6 +198,7 @@ async def running_router(
     refreshing = asyncio.create_task(view.run(refreshed))
     watching = asyncio.create_task(tenants.watch())
     answering_marks = asyncio.create_task(warming.run())
+    sampling = asyncio.create_task(sampler.run())
     reporting = asyncio.create_task(QueueReports(Queues(redis), admission).run())
     try:
         yield Router(
@@ -187,16 +211,15 @@ async def running_router(
                         dispatcher,
                         policies,
                         recent,
-                        breaker,
-                        checks.unhealthy,
-                        in_flight,
+                        replica_row,
                         lifecycle,
                         metrics,
                         admission.lengths,
+                        dashboard,
                         alive=lambda: not refreshing.done(),
                     ),
                     tenants,
-                    () if settings.metrics_need_key else ("/metrics",),
+                    (PAGE_PATH,) if settings.metrics_need_key else (PAGE_PATH, "/metrics"),
                 ),
                 settings.max_body_bytes,
             ),
@@ -207,8 +230,9 @@ async def running_router(
         refreshing.cancel()
         watching.cancel()
         answering_marks.cancel()
+        sampling.cancel()
         reporting.cancel()
-        await asyncio.wait([refreshing, watching, answering_marks, reporting])
+        await asyncio.wait([refreshing, watching, answering_marks, sampling, reporting])
         admission.close()
         await upstreams.close()
         await checks.close()

@@ -1,0 +1,62 @@
+"""One request on its way through the data path: what every part of it reads and writes down."""
+
+import logging
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from pando_router.flight import CacheReport
+from pando_router.http.incoming import Incoming
+from pando_router.migration.stream import Stream
+from pando_router.past import Past
+from pando_router.route import Route
+from pando_router.tenants.limiter import Ticket
+from pando_router.tenants.tenant import OPEN, Tenant
+from pando_router.tracing import RequestTrace
+
+logger = logging.getLogger("pando.router")
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and what becomes of it; what the access log says."""
+
+    incoming: Incoming
+    request_id: str
+    started: float = field(default_factory=perf_counter)
+    status: int = 0
+    route: Route | None = None
+    tries: int = 0
+    ttfb_s: float | None = None
+    cached_tokens: int | None = None
+    tenant: Tenant = OPEN
+    past: Past | None = None  # its last try, to be explained later
+    ticket: Ticket | None = None  # of the tenant's rate limits
+    stream: Stream | None = None  # what is out of an answer that can be migrated
+    lost: str = ""  # how its last replica was lost
+    trace: RequestTrace | None = None  # where traces are wanted
+
+    @property
+    def elapsed_s(self) -> float:
+        return perf_counter() - self.started
+
+    def reported(self, report: CacheReport | None) -> None:
+        """What the replica said of its cache, with the first byte or at the end."""
+        if report is None:
+            return
+        self.cached_tokens = report.cached_tokens
+        if (past := self.past) is not None:
+            past.cached_tokens, past.prompt_tokens = report.cached_tokens, report.prompt_tokens
+
+    def log_failure(self, route: Route, error: Exception) -> None:
+        if self.trace is not None:
+            self.trace.failed(str(error))
+        logger.warning(
+            "replica failed",
+            extra={
+                "request_id": self.request_id,
+                "pool": route.pool,
+                "replica": route.replica,
+                "error": str(error),
+                "answered": self.ttfb_s is not None,
+            },
+        )

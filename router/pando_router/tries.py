@@ -1,0 +1,229 @@
+"""A request at one replica after the other, until one answers.
+
+A try that failed before its first byte is repeated elsewhere, within `max_tries` and the budget of
+all retries. A stream that is lost later goes on at another replica where that can be right
+(`migration`), found as the first one was.
+"""
+
+from collections.abc import Awaitable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from time import time_ns
+
+from pando_router.admission.admission import Admission
+from pando_router.admission.shortage import Shortage
+from pando_router.dispatch import Dispatcher
+from pando_router.earlier import Earlier
+from pando_router.errors import ApiError, unavailable
+from pando_router.exchange import Exchange
+from pando_router.flight import Flight, Flights
+from pando_router.http.headers import forwarded
+from pando_router.http.upstream import (
+    Answer,
+    ReplicaFailedError,
+    ReplicaSilentError,
+    Upstream,
+)
+from pando_router.metrics import Metrics
+from pando_router.migration.migrator import Migrator
+from pando_router.recent import Recent
+from pando_router.relay import Relay
+from pando_router.retry_budget import RetryBudget
+from pando_router.route import Prompt, Route
+from pando_router.settings import RouterSettings
+from pando_router.tenants.forwarding import Forwarding
+from pando_router.warming.warming import Warming
+
+MID_STREAM = "mid_stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """A replica's 429: passed on where no other replica takes the request."""
+
+    answer: Answer
+    route: Route
+    flight: Flight
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What became of a try that another may follow."""
+
+    reason: str  # "connection", the answer's status, or MID_STREAM
+    message: str
+    busy: Busy | None = None
+
+
+class Tries:
+    """Finds replicas, asks them, and has the first good answer relayed."""
+
+    def __init__(
+        self,
+        settings: RouterSettings,
+        dispatcher: Dispatcher,
+        admission: Admission,
+        flights: Flights,
+        upstream: Upstream,
+        forwarding: Forwarding,
+        migrator: Migrator,
+        relay: Relay,
+        recent: Recent,
+        earlier: Earlier,
+        warming: Warming,
+        metrics: Metrics,
+    ) -> None:
+        self._settings = settings
+        self._dispatcher = dispatcher
+        self._admission = admission
+        self._flights = flights
+        self._upstream = upstream
+        self._forwarding = forwarding
+        self._migrator = migrator
+        self._relay = relay
+        self._recent = recent
+        self._earlier = earlier
+        self._warming = warming
+        self._metrics = metrics
+        self._budget = RetryBudget(settings.retry_share)
+
+    def adopt(self, settings: RouterSettings) -> None:
+        """Other settings hold for new requests."""
+        self._budget.share = settings.retry_share
+
+    async def serve(self, exchange: Exchange, prompt: Prompt, body: bytes) -> None:
+        """Raises ApiError where no replica answers, MigrationError where a stream cannot go on."""
+        self._budget.request()
+        failures: dict[str, str] = {}  # by incarnation, what happened
+        failure: Failure | None = None  # of the last try
+        allowed = self._settings.max_tries
+        try:
+            while len(failures) < allowed:
+                is_held = failure is not None and failure.busy is not None
+                route = await self._find(exchange, prompt, body, failures, wait=not is_held)
+                if route is None:
+                    break
+                if failure is not None:
+                    self._retries(route, failure)
+                failure = await self._try(
+                    exchange, prompt, body, route, is_last=len(failures) + 1 >= allowed
+                )
+                if failure is None:
+                    return
+                failures[route.incarnation] = failure.message
+                if failure.reason == MID_STREAM:
+                    allowed = len(failures) + self._settings.max_tries
+                elif not self._may_retry(route):
+                    break
+            if failure is not None and (busy := failure.busy) is not None:
+                with exchange.incoming.until_gone():
+                    await self._relay(exchange, busy.answer, busy.route, busy.flight, body)
+                return
+        finally:
+            if failure is not None and failure.busy is not None:
+                failure.busy.answer.close()
+        raise _no_replica(prompt, failures)
+
+    async def _try(
+        self, exchange: Exchange, prompt: Prompt, body: bytes, route: Route, *, is_last: bool
+    ) -> Failure | None:
+        """None where that was the end of the request."""
+        exchange.route = route
+        exchange.past = self._recent.placed(exchange.request_id, prompt, route)
+        exchange.tries += 1
+        # A placement is not interrupted, or its lease would stay; what follows is.
+        with self._flights.open(prompt, route) as flight, exchange.incoming.until_gone():
+            try:
+                answer = await self._ask(exchange, route, body)
+            except ReplicaFailedError as error:
+                flight.failed_before_first_byte()
+                exchange.log_failure(route, error)
+                return Failure(str(error.status or "connection"), f"{route.replica}: {error}")
+            if answer.status == 429 and not is_last:
+                busy = Busy(answer, route, flight)
+                return Failure("429", f"{route.replica}: answered 429", busy)
+            if answer.status < 400:
+                path = exchange.incoming.path
+                self._earlier.remember(path, prompt.request, route, answer.first_chunk)
+                self._warming.seen(route.pool, path, body, prompt)
+            try:
+                lost = await self._relay(exchange, answer, route, flight, body)
+            finally:
+                answer.close()
+        return None if lost is None else Failure(MID_STREAM, lost)
+
+    async def _find(
+        self, exchange: Exchange, prompt: Prompt, body: bytes, tried: dict[str, str], *, wait: bool
+    ) -> Route | None:
+        """A replica outside `tried`, in the request's turn; None where there is none.
+
+        A request that has to wait for room forgets where it failed: until then that replica may be
+        well again, and the breaker knows where it is not.
+        """
+        admission, trace = self._admission, exchange.trace
+        begun_ns = 0 if trace is None else time_ns()
+        if not tried and admission.waiting and admission.queued(prompt):
+            found: Route | Shortage = Shortage.FULL
+        else:
+            found = await self._dispatcher.place(prompt, tried)
+        if trace is not None:
+            trace.placed(begun_ns, found if isinstance(found, Route) else None)
+        if isinstance(found, Route):
+            return found
+        if found is Shortage.NONE or not wait:
+            return None
+        with exchange.incoming.until_gone(), trace.part("queue") if trace else nullcontext():
+            return await admission.wait(exchange.incoming, prompt, len(body), found)
+
+    async def _ask(self, exchange: Exchange, route: Route, body: bytes) -> Answer:
+        incoming = exchange.incoming
+        headers = forwarded(incoming.headers, exchange.request_id)
+        headers = self._forwarding(headers, exchange.tenant, route.url)
+        self._migrator.asked(incoming.path, headers)
+        trace = exchange.trace
+        if trace is not None:
+            headers = trace.asks(route, headers)
+        try:
+            if exchange.stream is not None:
+
+                def post(path: bytes, body: bytes) -> Awaitable[Answer]:
+                    return self._upstream.post(route.url, path, headers, body)
+
+                body = await self._migrator.request(exchange.stream, post)
+            answer = await self._upstream.post(route.url, incoming.target, headers, body)
+            if trace is not None:
+                trace.answered(answer.status)
+            return answer
+        except ReplicaSilentError as error:
+            # It has the request and may be at work on it: asking another would do the work twice.
+            raise ApiError(
+                504,
+                f"replica {route.replica!r} {error}",
+                kind="upstream_error",
+                code="replica_silent",
+            ) from error
+
+    def _may_retry(self, route: Route) -> bool:
+        if self._budget.allows():
+            return True
+        self._metrics.retries_refused.labels(route.pool).inc()
+        return False
+
+    def _retries(self, route: Route, failure: Failure) -> None:
+        self._budget.retry()
+        self._metrics.retries.labels(route.pool, failure.reason).inc()
+        if failure.busy is not None:
+            failure.busy.answer.close()
+
+
+def _no_replica(prompt: Prompt, failures: dict[str, str]) -> ApiError:
+    model = prompt.targets[0].model
+    if failures:
+        happened = "; ".join(failures.values())
+        return unavailable(f"no replica could take the request ({happened})", "replicas_failed")
+    states = ", ".join(
+        f"{member.beat.replica} is {member.state.value}"
+        for target in prompt.targets
+        for member in target.members
+    )
+    return unavailable(f"no replica of model {model!r} is ready: {states}", "no_ready_replica")
