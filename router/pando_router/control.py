@@ -1,23 +1,21 @@
 """Everything but the data path: health, metrics, the fleet, models and explanations, by FastAPI."""
 
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from importlib.metadata import version
 from time import time
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from pando_fleet.client import FleetError
-from pando_router.breaker import Breaker
 from pando_router.dispatch import Dispatcher
 from pando_router.errors import ApiError, error_body, unavailable
 from pando_router.explain import Explanation, explain, explain_past
 from pando_router.fleet_view import FleetView, Member
-from pando_router.in_flight import InFlight
 from pando_router.lifecycle import Lifecycle
 from pando_router.metrics import Metrics
 from pando_router.models import Card, Models
@@ -37,16 +35,16 @@ def create_control(
     dispatcher: Dispatcher,
     policies: Policies,
     recent: Recent,
-    breaker: Breaker,
-    unhealthy: Set[str],
-    in_flight: InFlight,
+    replica_row: Callable[[Member], dict[str, Any]],
     lifecycle: Lifecycle,
     metrics: Metrics,
     queue_lengths: Callable[[], dict[str, int]],
+    dashboard: APIRouter,
     alive: Callable[[], bool],
 ) -> FastAPI:
     """`alive` says whether the router's background work goes on; without it a restart is due."""
     app = FastAPI(title="Pando router", version=version("pando"), openapi_url=None)
+    app.include_router(dashboard)
     started = int(time())
     steer = Steerer(settings)
 
@@ -75,7 +73,7 @@ def create_control(
     @app.get("/fleet")
     async def fleet() -> dict[str, Any]:
         pools = {
-            pool: [_replica(member, breaker, unhealthy, in_flight) for member in members]
+            pool: [replica_row(member) for member in members]
             for pool, members in view.fleet.pools.items()
         }
         return {
@@ -159,33 +157,4 @@ def _model(card: Card, created: int) -> dict[str, Any]:
         "root": card.root,
         "parent": card.parent,
         "max_model_len": card.max_tokens or None,
-    }
-
-
-def _replica(
-    member: Member, breaker: Breaker, unhealthy: Set[str], in_flight: InFlight
-) -> dict[str, Any]:
-    beat = member.beat
-    prompt_tokens = beat.prompt_tokens_total
-    return {
-        "replica": beat.replica,
-        "incarnation": beat.incarnation,
-        "url": beat.url,
-        "model": beat.model,
-        "adapters": beat.adapters,
-        "endpoints": beat.endpoints,
-        "state": member.state.value,
-        "age_ms": member.age_ms,
-        "running": beat.running,
-        "waiting": beat.waiting,
-        "capacity_tokens": beat.capacity_tokens,
-        "pinned_tokens": beat.pinned_tokens,
-        "cached_tokens": beat.cached_tokens,
-        "free_tokens": beat.free_tokens,
-        "prefill_tokens_per_s": beat.prefill_tokens_per_s,
-        "decode_tokens_per_s": beat.decode_tokens_per_s,
-        "hit_rate": beat.cached_prompt_tokens_total / prompt_tokens if prompt_tokens else None,
-        "in_flight": in_flight[beat.incarnation],  # of this router
-        "breaker": breaker.state(beat.incarnation).value,
-        "healthy": beat.incarnation not in unhealthy,  # by this router's checks
     }

@@ -11,7 +11,7 @@ from pando_router import shared_metrics
 from pando_router.tenants.tenant_metrics import TenantMetrics
 
 # Seconds; a cached prompt answers in milliseconds, a long queue takes minutes.
-_TTFB = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+FIRST_BYTE_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _DURATION = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 REFRESH_S = 1.0  # how old a gauge of another process may be
@@ -67,7 +67,7 @@ class Metrics:
             histogram(
                 "time_to_first_byte_seconds",
                 "From request to first answer byte, which for streams is the first token's",
-                _TTFB,
+                FIRST_BYTE_BOUNDS,
                 *("pool", "kind"),
             )
         )

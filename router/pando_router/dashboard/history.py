@@ -1,0 +1,116 @@
+"""The last ten minutes as one point a second, made of the differences between counters. Pure."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from typing import Any
+
+INTERVAL_S = 1.0
+POINTS = 600
+WINDOW = 10
+"""Intervals that rates, shares and quantiles are of: single seconds of little traffic jump."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What had been counted at one moment. Only the first and the last two may ever fall."""
+
+    at: float  # Unix time, seconds
+    requests: float
+    failed: float  # answered with 500 and above
+    prompt_tokens: float
+    predicted_tokens: float
+    delivered_tokens: float
+    first_tokens: tuple[float, ...]  # cumulative, by the upper bounds of the histogram's buckets
+    gap_s: float  # between two tokens of a request, summed
+    gaps: float
+    in_flight: int
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """None where nothing happened to measure."""
+
+    at: float
+    requests_per_s: float
+    failed_per_s: float
+    in_flight: int
+    queued: int
+    predicted: float | None  # share of prompt tokens expected to be cached
+    delivered: float | None  # share that was
+    ttft_p50_s: float | None
+    ttft_p95_s: float | None
+    inter_token_s: float | None  # mean
+
+
+def quantile(bounds: Sequence[float], cumulative: Sequence[float], q: float) -> float | None:
+    """As PromQL's `histogram_quantile`: linear within its bucket; the last finite bound at most.
+
+    `cumulative[i]` counts what is at most `bounds[i]`, of which the last is infinite.
+    """
+    total = cumulative[-1] if cumulative else 0
+    if total <= 0:
+        return None
+    wanted = q * total
+    below, lower = 0.0, 0.0
+    for bound, count in zip(bounds, cumulative, strict=True):
+        if count >= wanted and count > below:
+            if bound == float("inf"):
+                return lower
+            return lower + (bound - lower) * (wanted - below) / (count - below)
+        below, lower = count, bound
+    return lower
+
+
+def difference(before: Totals, now: Totals, bounds: Sequence[float]) -> Point:
+    elapsed_s = max(now.at - before.at, 1e-9)
+    prompt_tokens = now.prompt_tokens - before.prompt_tokens
+    gaps = now.gaps - before.gaps
+    earlier = before.first_tokens or (0.0,) * len(now.first_tokens)
+    counts = [b - a for a, b in zip(earlier, now.first_tokens, strict=True)]
+    return Point(
+        at=now.at,
+        requests_per_s=(now.requests - before.requests) / elapsed_s,
+        failed_per_s=(now.failed - before.failed) / elapsed_s,
+        in_flight=now.in_flight,
+        queued=now.queued,
+        predicted=_share(now.predicted_tokens - before.predicted_tokens, prompt_tokens),
+        delivered=_share(now.delivered_tokens - before.delivered_tokens, prompt_tokens),
+        ttft_p50_s=quantile(bounds, counts, 0.5),
+        ttft_p95_s=quantile(bounds, counts, 0.95),
+        inter_token_s=_share(now.gap_s - before.gap_s, gaps),
+    )
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None
+
+
+class History:
+    """Points are numbered from 1 on; the last POINTS are kept."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """`bounds` of the histogram's buckets, the last one infinite."""
+        self._bounds = bounds
+        self._totals: deque[Totals] = deque(maxlen=WINDOW + 1)
+        self._points: deque[Point] = deque(maxlen=POINTS)
+        self.last = 0  # the newest point's number
+
+    def add(self, totals: Totals) -> None:
+        self._totals.append(totals)
+        if len(self._totals) > 1:
+            self._points.append(difference(self._totals[0], totals, self._bounds))
+            self.last += 1
+
+    def after(self, number: int) -> dict[str, list[Any]]:
+        """The points with higher numbers, as columns by field.
+
+        All that are kept where there is no such number yet: it is another router's, or that of one
+        before a restart.
+        """
+        first = self.last - len(self._points)  # the number before the oldest one
+        skipped = max(0, number - first) if number <= self.last else 0
+        points = list(islice(self._points, skipped, None))
+        return {field.name: [getattr(p, field.name) for p in points] for field in fields(Point)}

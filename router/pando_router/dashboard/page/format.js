@@ -1,0 +1,36 @@
+// Numbers and elements.
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+const format = {
+  count: (n) => (n === null ? "–" : n < 10 && n % 1 ? n.toFixed(1) : short.format(n)),
+  whole: (n) => (n === null ? "–" : whole.format(n)),
+  share: (n) => (n === null ? "–" : `${(100 * n).toFixed(n > 0 && n < 0.1 ? 1 : 0)} %`),
+  seconds(n) {
+    if (n === null) return "–";
+    if (n === 0) return "0 s";
+    return n < 1 ? `${Number((1000 * n).toPrecision(3))} ms` : `${Number(n.toPrecision(3))} s`;
+  },
+  ago: (s) => (s < 1 ? "now" : s < 90 ? `${Math.round(s)} s ago` : `${(s / 60).toFixed(1)} min ago`),
+};
+
+/** An element with attributes and children; SVG's where `space` says so. */
+function make(name, attributes = {}, children = [], space = null) {
+  const node = space ? document.createElementNS(space, name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...[children].flat());
+  return node;
+}
+
+const svg = (name, attributes, children) =>
+  make(name, attributes, children, "http://www.w3.org/2000/svg");
+
+function table(caption, head, rows) {
+  const cells = (kind, row, scope) => row.map((text) => make(kind, scope ? { scope } : {}, text));
+  return make("table", {}, [
+    make("caption", {}, caption),
+    make("thead", {}, make("tr", {}, cells("th", head, "col"))),
+    make("tbody", {}, rows.map((row) => make("tr", {}, cells("td", row)))),
+  ]);
+}

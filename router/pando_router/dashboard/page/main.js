@@ -1,0 +1,101 @@
+// Asks for what is new each second while the page is seen, and draws it.
+
+const byId = (id) => document.getElementById(id);
+
+const charts = [
+  new LineChart("Prompt tokens found in caches", [["delivered", "delivered"], ["predicted", "predicted"]], format.share, { least: 1, most: 1 }),
+  new LineChart("Requests per second", [["requests_per_s", "answered"], ["failed_per_s", "failed"]], format.count, { least: 1 }),
+  new LineChart("Requests now", [["in_flight", "in flight"], ["queued", "waiting for a replica"]], format.count, { least: 1 }),
+  new LineChart("Time to first token of streams", [["ttft_p50_s", "half within"], ["ttft_p95_s", "95 % within"]], format.seconds),
+  new LineChart("Time between tokens", [["inter_token_s", "mean of all replicas"]], format.seconds),
+];
+byId("figures").append(...charts.map((chart) => chart.figure));
+
+const replicas = new ReplicaCards(byId("replicas"));
+const explain = new ExplainForms(byId, wantKey);
+let points = null; // of the router's process `source`, up to number `last`
+let source = null;
+let last = 0;
+let timer = null;
+
+function wantKey(error) {
+  const wrong = sessionStorage.getItem(KEY) !== null;
+  sessionStorage.removeItem(KEY);
+  clearTimeout(timer);
+  timer = null;
+  byId("main").hidden = true;
+  byId("key-form").hidden = false;
+  notice(wrong ? error.message : "");
+  byId("about").textContent = "";
+  byId("key").focus();
+}
+
+function notice(text) {
+  const line = byId("notice");
+  if (line.textContent !== text) line.textContent = text;
+  line.hidden = !text;
+}
+
+byId("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem(KEY, byId("key").value.trim());
+  byId("key").value = "";
+  byId("key-form").hidden = true;
+  notice("");
+  poll();
+});
+
+function take(data) {
+  const most = data.kept_s / data.interval_s;
+  for (const field of Object.keys(data.points)) {
+    data.points[field] = [...(points?.[field] ?? []), ...data.points[field]].slice(-most);
+  }
+  ({ points, last } = data);
+}
+
+function show(data) {
+  const { router, pools, queues } = data;
+  const rows = Object.values(pools).flat();
+  const views = router.processes > 1 ? `one of ${router.processes} processes of this router` : "this router";
+  byId("about").textContent =
+    `Traffic as seen by ${views} (${router.host}, process ${router.process}), which is up for ${Math.round(router.up_s / 60)} min; replicas as ` +
+    `the whole fleet. Policy ${router.policy}. Rates and shares are over ${data.window_s} s.`;
+  const troubles = [];
+  if (router.redis !== "up") troubles.push("Redis is away: this router places by what it knows itself.");
+  if (router.draining) troubles.push("This router is shutting down.");
+  notice(troubles.join(" "));
+  const now = (field) => points[field].at(-1) ?? null;
+  byId("tile-requests").textContent = format.count(now("requests_per_s"));
+  byId("tile-in-flight").textContent = format.whole(now("in_flight"));
+  byId("tile-queued").textContent = format.whole(Object.values(queues).reduce((a, b) => a + b, 0));
+  byId("tile-ready").textContent = `${rows.filter((row) => row.state === "ready").length} of ${rows.length}`;
+  byId("tile-hits").textContent = format.share(now("delivered"));
+  explain.begin(data.paths, rows[0]?.model ?? "model");
+  byId("key-form").hidden = true;
+  byId("main").hidden = false;
+  replicas.update(pools);
+  charts.forEach((chart) => chart.update(points, data.kept_s));
+}
+
+async function poll() {
+  clearTimeout(timer);
+  timer = null;
+  try {
+    let data = await ask(`/dashboard/data?after=${last}`);
+    if (data.router.id !== source) {
+      if (last) data = await ask("/dashboard/data");
+      [points, source] = [null, data.router.id];
+    }
+    take(data);
+    show(data);
+  } catch (error) {
+    if (error instanceof WantsKeyError) return wantKey(error);
+    notice(`No data: ${error.message}`);
+  }
+  if (!document.hidden) timer = setTimeout(poll, 1000);
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden && byId("key-form").hidden && timer === null) poll();
+});
+poll();

@@ -1,0 +1,74 @@
+"""The dashboard's two paths: the page, which tells nothing, and the data, for admins."""
+
+import os
+import socket
+from collections.abc import Callable
+from time import time
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, Response
+
+from pando_router.dashboard.assets import read_page
+from pando_router.dashboard.history import INTERVAL_S, POINTS, WINDOW, History
+from pando_router.fleet_view import FleetView, Member
+from pando_router.lifecycle import Lifecycle
+from pando_router.requests import PARSERS
+from pando_router.settings import RouterSettings
+
+PAGE_PATH = "/dashboard"
+"""Open where there are API keys: a browser cannot send one before the page has asked for it."""
+
+DATA_PATH = "/dashboard/data"
+
+
+def dashboard_routes(
+    settings: RouterSettings,
+    view: FleetView,
+    lifecycle: Lifecycle,
+    history: History,
+    queue_lengths: Callable[[], dict[str, int]],
+    replica_row: Callable[[Member], dict[str, Any]],
+) -> APIRouter:
+    """Raises OSError where the package lacks the page's files."""
+    router = APIRouter(include_in_schema=False)
+    page = read_page()
+    started = time()
+    identity = uuid4().hex  # numbers of points are this process's own
+
+    @router.get(PAGE_PATH)
+    async def dashboard() -> HTMLResponse:
+        return HTMLResponse(page.html, headers=page.headers)
+
+    @router.get(DATA_PATH)
+    async def data(after: int = 0) -> Response:
+        """`after` is the `last` of the caller's newest answer: older points are left out."""
+        answer = {
+            "router": {
+                "id": identity,
+                "host": socket.gethostname(),
+                "process": os.getpid(),
+                "processes": settings.processes,
+                "policy": settings.policy,
+                "redis": "up" if view.redis_up else "away",
+                "draining": lifecycle.draining,
+                "up_s": time() - started,
+            },
+            "paths": list(PARSERS),
+            "interval_s": INTERVAL_S,
+            "window_s": INTERVAL_S * WINDOW,
+            "kept_s": INTERVAL_S * POINTS,
+            "last": history.last,
+            "points": history.after(after),
+            "pools": {
+                pool: [replica_row(member) for member in members]
+                for pool, members in view.fleet.pools.items()
+            },
+            "queues": queue_lengths(),
+        }
+        headers = {"cache-control": "no-store"}
+        return Response(msgspec.json.encode(answer), 200, headers, "application/json")
+
+    return router

@@ -1,0 +1,101 @@
+"""Reads what the router counts, once a second, for the dashboard's history."""
+
+import asyncio
+from collections.abc import Callable
+from time import time
+
+from prometheus_client.metrics import MetricWrapperBase
+
+from pando_router.dashboard.history import INTERVAL_S, History, Totals
+from pando_router.fleet_view import FleetView
+from pando_router.lifecycle import Lifecycle
+from pando_router.metrics import FIRST_BYTE_BOUNDS, Metrics
+
+
+class Sampler:
+    """`run` it; `history` has what was read."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        view: FleetView,
+        lifecycle: Lifecycle,
+        queue_lengths: Callable[[], dict[str, int]],
+        clock: Callable[[], float] = time,
+    ) -> None:
+        self._metrics = metrics
+        self._view = view
+        self._lifecycle = lifecycle
+        self._queue_lengths = queue_lengths
+        self._clock = clock
+        self._gaps: dict[str, tuple[float, int]] = {}  # by incarnation, as it last said
+        self._gap_s = 0.0
+        self._gap_count = 0
+        self.history = History((*FIRST_BYTE_BOUNDS, float("inf")))
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self.sample()
+            await asyncio.sleep(INTERVAL_S)
+
+    def sample(self) -> None:
+        self._follow_gaps()
+        requests, failed = self._requests()
+        metrics = self._metrics
+        self.history.add(
+            Totals(
+                at=self._clock(),
+                requests=requests,
+                failed=failed,
+                prompt_tokens=_sum(metrics.prompt_tokens.metric),
+                predicted_tokens=_sum(metrics.predicted_tokens.metric),
+                delivered_tokens=_sum(metrics.delivered_tokens.metric),
+                first_tokens=self._first_tokens(),
+                gap_s=self._gap_s,
+                gaps=self._gap_count,
+                in_flight=self._lifecycle.requests,
+                queued=sum(self._queue_lengths().values()),
+            )
+        )
+
+    def _requests(self) -> tuple[float, float]:
+        """All, and those that failed."""
+        requests = failed = 0.0
+        for family in self._metrics.requests.metric.collect():
+            for sample in family.samples:
+                if sample.name.endswith("_total"):
+                    requests += sample.value
+                    failed += sample.value if sample.labels["status"] >= "500" else 0.0
+        return requests, failed
+
+    def _first_tokens(self) -> tuple[float, ...]:
+        """Streams of all pools by their time to first byte, cumulative."""
+        counts = dict.fromkeys((*FIRST_BYTE_BOUNDS, float("inf")), 0.0)
+        for family in self._metrics.ttfb.metric.collect():
+            for sample in family.samples:
+                if sample.name.endswith("_bucket") and sample.labels["kind"] == "stream":
+                    counts[float(sample.labels["le"])] += sample.value
+        return tuple(counts.values())
+
+    def _follow_gaps(self) -> None:
+        """Adds what the replicas measured since they were last read; a new one starts at zero."""
+        known = self._gaps
+        self._gaps = {}
+        for members in self._view.fleet.pools.values():
+            for beat in (member.beat for member in members):
+                now = (beat.inter_token_seconds_total, beat.inter_tokens_total)
+                before = known.get(beat.incarnation, now)
+                self._gaps[beat.incarnation] = now
+                self._gap_s += max(0.0, now[0] - before[0])
+                self._gap_count += max(0, now[1] - before[1])
+
+
+def _sum(metric: MetricWrapperBase) -> float:
+    """Of all labels of a counter."""
+    return sum(
+        sample.value
+        for family in metric.collect()
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    )

@@ -1,0 +1,44 @@
+"""A replica as people see it: its heartbeat, and what this router thinks of it."""
+
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Any
+
+from pando_router.breaker import Breaker
+from pando_router.fleet_view import Member
+from pando_router.in_flight import InFlight
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRow:
+    """`row(member)` for /fleet and the dashboard."""
+
+    breaker: Breaker
+    unhealthy: Set[str]  # incarnations that fail this router's checks
+    in_flight: InFlight
+
+    def __call__(self, member: Member) -> dict[str, Any]:
+        beat = member.beat
+        prompt_tokens = beat.prompt_tokens_total
+        return {
+            "replica": beat.replica,
+            "incarnation": beat.incarnation,
+            "url": beat.url,
+            "model": beat.model,
+            "adapters": beat.adapters,
+            "endpoints": beat.endpoints,
+            "state": member.state.value,
+            "age_ms": member.age_ms,
+            "running": beat.running,
+            "waiting": beat.waiting,
+            "capacity_tokens": beat.capacity_tokens,
+            "pinned_tokens": beat.pinned_tokens,
+            "cached_tokens": beat.cached_tokens,
+            "free_tokens": beat.free_tokens,
+            "prefill_tokens_per_s": beat.prefill_tokens_per_s,
+            "decode_tokens_per_s": beat.decode_tokens_per_s,
+            "hit_rate": beat.cached_prompt_tokens_total / prompt_tokens if prompt_tokens else None,
+            "in_flight": self.in_flight[beat.incarnation],  # of this router
+            "breaker": self.breaker.state(beat.incarnation).value,
+            "healthy": beat.incarnation not in self.unhealthy,  # by this router's checks
+        }
