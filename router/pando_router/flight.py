@@ -22,12 +22,12 @@ class CacheReport:
 class Observation(Protocol):
     """Somebody who learns from an answer, as `upstreams.learning` does from foreign engines'."""
 
-    def first_byte(self) -> None: ...
+    def first_byte(self, report: CacheReport | None) -> None: ...
 
     def add(self, chunk: bytes) -> None: ...
 
     def done(self) -> CacheReport | None:
-        """What the whole answer says of the cache."""
+        """What the whole answer says of the cache, where its first byte did not."""
         ...
 
 
@@ -84,7 +84,7 @@ class Flight:
         if (lease := self._route.lease) and not complete:
             lease.placer.prefilled(lease.placement)
         if self.observation is not None:
-            self.observation.first_byte()
+            self.observation.first_byte(report)
         if report is not None:
             self._count(report)
             self._correct(report)

@@ -81,7 +81,7 @@ class Learner:
 class Observation:
     """One answer from the request on: `first_byte`, `add` for each chunk, `done` at its end."""
 
-    __slots__ = ("_first_at", "_learner", "_prompt", "_route", "_sent_at", "_tail")
+    __slots__ = ("_first_at", "_learner", "_prompt", "_report", "_route", "_sent_at", "_tail")
 
     def __init__(self, learner: Learner, prompt: Prompt, route: Route) -> None:
         self._learner = learner
@@ -89,27 +89,33 @@ class Observation:
         self._route = route
         self._sent_at = perf_counter()
         self._first_at = 0.0
+        self._report: CacheReport | None = None
         self._tail = Tail()
 
-    def first_byte(self) -> None:
+    def first_byte(self, report: CacheReport | None) -> None:
         self._first_at = perf_counter()
+        self._report = report
 
     def add(self, chunk: bytes) -> None:
         self._tail.add(chunk)
 
     def done(self) -> CacheReport | None:
-        """The answer is all there; what it says of the cache, where it does."""
+        """The answer is all there; what its end says of the cache, where its head did not."""
         request, learner = self._prompt.request, self._learner
         if not self._first_at or not request.computes:
             return None
-        usage = self._tail.usage()
-        told = usage.prompt if usage else None
-        cached = usage.cached if usage else None
+        usage, report = self._tail.usage(), self._report
+        if report is not None:
+            told: int | None = report.prompt_tokens
+            cached: int | None = report.cached_tokens
+        else:
+            told = usage.prompt if usage else None
+            cached = usage.cached if usage else None
         output = usage.output if usage and usage.output is not None else self._tail.events
         if told and not request.extra_bytes:
             learner.prompt(len(request.prefix), told)
         self._learn(told, cached, output)
-        if told is None or cached is None:
+        if report is not None or told is None or cached is None:
             return None
         return CacheReport(cached, told)
 
