@@ -8,9 +8,9 @@ as one. What no answer waits for is queued and written in batches (`settling.py`
 
 import asyncio
 import struct
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from pando_fleet.client import FleetError
@@ -36,8 +36,7 @@ class PoolFull(NoReplica):
     """Each replica that this request may use holds `Ask.max_outstanding` requests already."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """What a request needs. `lease` is its id: asking again under it replaces the first lease."""
 
     keys: bytes  # packed chunk keys of the prompt, root first
@@ -71,8 +70,7 @@ class Ask:
             raise FleetError(f"a tenant_share needs a tenant: {self.tenant_share=}")
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen: that costs a microsecond a placement
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One replica's terms: `cost_s` is `wait_s + kv_wait_s + work_s * (1 + queue)`."""
 
     replica: str
@@ -92,8 +90,7 @@ class Candidate:
     cost_s: float
 
 
-@dataclass(slots=True)
-class Placement:
+class Placement(msgspec.Struct):
     """A request's place, and the lease that holds it."""
 
     lease: str

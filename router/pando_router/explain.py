@@ -1,8 +1,10 @@
 """Why a request would go where it would go, without placing it; and why a past one went there."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import asdict
 
 from pando_fleet.placement import Candidate
 from pando_fleet.prefix import KEY_BYTES

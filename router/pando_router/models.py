@@ -7,6 +7,8 @@ or a LoRA adapter of one. `Models` reads one snapshot of the fleet.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from pando_router.errors import ApiError, bad_request, unavailable
 from pando_router.fleet_view import Fleet, Target
 from pando_router.tenants.tenant import OPEN, Tenant
@@ -15,8 +17,7 @@ SHOWN = 50  # names in an error at most
 SHOWN_LETTERS = 200  # of a name that a client made up
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(msgspec.Struct, frozen=True):
     """What a request's model came to."""
 
     targets: tuple[Target, ...]  # at least one; each has members, not all of which are ready

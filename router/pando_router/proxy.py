@@ -3,7 +3,7 @@
 A request is read and parsed once, here; nothing of an answer is parsed.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from pando_router.access_log import AccessLog
 from pando_router.earlier import Earlier

@@ -6,8 +6,9 @@ lines, the reason of each choice is one of them.
 
 import logging
 from collections import deque
-from dataclasses import asdict
 from time import time
+
+from msgspec.structs import asdict
 
 from pando_fleet.prefix import KEY_BYTES
 from pando_router import reasons

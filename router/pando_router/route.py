@@ -1,6 +1,6 @@
 """A request with a model that exists, and a place for it."""
 
-from dataclasses import dataclass
+import msgspec
 
 from pando_fleet.placement import Placement, Placer
 from pando_fleet.prefix import CHUNK_BYTES
@@ -11,8 +11,7 @@ from pando_router.steering import UNSTEERED, Steering
 from pando_router.tenants.tenant import OPEN, Tenant
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True):
     """What every try to place a request needs."""
 
     request: Request
@@ -28,16 +27,14 @@ class Prompt:
         return self.request.prefix[:CHUNK_BYTES]
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """The shared placement's word on a route, and who can take it back."""
 
     placer: Placer
     placement: Placement
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """A replica for one try; without a lease where Redis had no part in it."""
 
     pool: str

@@ -6,10 +6,12 @@ Requests that may go to the same replicas share a queue.
 
 import asyncio
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from pando_router.admission.claims import claims
 from pando_router.admission.fair_queue import Entry
