@@ -178,6 +178,26 @@ async def running_router(
         tracing,
         metrics,
     )
+    control = AsgiHandler(
+        Guard(
+            create_control(
+                settings,
+                view,
+                dispatcher,
+                policies,
+                recent,
+                replica_row,
+                lifecycle,
+                metrics,
+                admission.lengths,
+                dashboard,
+                alive=lambda: not refreshing.done(),
+            ),
+            tenants,
+            (PAGE_PATH,) if settings.metrics_need_key else (PAGE_PATH, "/metrics"),
+        ),
+        settings.max_body_bytes,
+    )
     live = Live(settings, metrics)
     for adopt in (
         forwarding.adopt,
@@ -189,6 +209,7 @@ async def running_router(
         lambda new: checks.adopt(HealthOptions.of(new)),
         lambda new: view.expect(new.expected_pools),
         lambda new: dispatcher.use_shadow(shadow_of(new, loads, metrics)),
+        lambda new: control.adopt(new.max_body_bytes),
         upstreams.adopt,
     ):
         live.follow(adopt)
@@ -199,30 +220,12 @@ async def running_router(
     watching = asyncio.create_task(tenants.watch())
     answering_marks = asyncio.create_task(warming.run())
     sampling = asyncio.create_task(sampler.run())
+    renewing = asyncio.create_task(renew_leases(flights, settings))
     reporting = asyncio.create_task(QueueReports(Queues(redis), admission).run())
     try:
         yield Router(
             proxy,
-            AsgiHandler(
-                Guard(
-                    create_control(
-                        settings,
-                        view,
-                        dispatcher,
-                        policies,
-                        recent,
-                        replica_row,
-                        lifecycle,
-                        metrics,
-                        admission.lengths,
-                        dashboard,
-                        alive=lambda: not refreshing.done(),
-                    ),
-                    tenants,
-                    (PAGE_PATH,) if settings.metrics_need_key else (PAGE_PATH, "/metrics"),
-                ),
-                settings.max_body_bytes,
-            ),
+            control,
             lifecycle,
             live,
         )
@@ -231,8 +234,9 @@ async def running_router(
         watching.cancel()
         answering_marks.cancel()
         sampling.cancel()
+        renewing.cancel()
         reporting.cancel()
-        await asyncio.wait([refreshing, watching, answering_marks, sampling, reporting])
+        await asyncio.wait([refreshing, watching, answering_marks, sampling, renewing, reporting])
         admission.close()
         await upstreams.close()
         await checks.close()
@@ -244,6 +248,13 @@ async def running_router(
             await tracing.close()
         await wire.aclose()
         await redis.aclose()
+
+
+async def renew_leases(flights: Flights, settings: RouterSettings) -> None:
+    """Keeps the leases of requests that take longer than `lease_seconds`."""
+    while True:
+        await asyncio.sleep(settings.lease_seconds / 3)
+        flights.renew(int(settings.lease_seconds * 1000))
 
 
 def shadow_of(settings: RouterSettings, loads: Loads, metrics: Metrics) -> Shadow | None:

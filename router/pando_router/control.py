@@ -46,7 +46,6 @@ def create_control(
     app = FastAPI(title="Pando router", version=version("pando"), openapi_url=None)
     app.include_router(dashboard)
     started = int(time())
-    steer = Steerer(settings)
 
     def names(request: Request) -> Models:
         return Models(view.fleet, settings.aliases, tenant_of(request.scope))
@@ -91,7 +90,7 @@ def create_control(
             parse(path, body),
             names(request),
             path,
-            steer(request.headers.raw),
+            Steerer(settings)(request.headers.raw),
             tenant_of(request.scope),
         )
         try:

@@ -19,6 +19,10 @@ class AsgiHandler:
         self._app = app
         self._max_body_bytes = max_body_bytes
 
+    def adopt(self, max_body_bytes: int) -> None:
+        """Another bound holds for new requests."""
+        self._max_body_bytes = max_body_bytes
+
     async def __call__(self, incoming: Incoming) -> None:
         body = await incoming.body(self._max_body_bytes)
         await self._app(_scope(incoming), _Receive(incoming, body), _Send(incoming))

@@ -1,0 +1,46 @@
+"""A real engine that sends no heartbeats: Pando's own worker without Redis, behind a router."""
+
+import pytest
+
+from pando_fleet.client import connect
+from pando_fleet.registry import Registry
+from tests.router.world import serving, until
+from tests.worker.server.worker_process import MODEL_NAME, WorkerProcess
+
+pytestmark = pytest.mark.e2e
+
+AS_JSON = {"content-type": "application/json"}
+
+
+async def test_a_worker_without_redis_is_probed_placed_on_and_learned_from(
+    valkey_url: str,
+) -> None:
+    with WorkerProcess.start(stand_in=False) as worker:
+        async with serving(valkey_url, upstream=worker.url, upstream_interval=0.1) as router:
+            name = worker.url.removeprefix("http://")
+            await router.ready(name)
+            asked = {
+                "model": MODEL_NAME,
+                "prompt": "def add(a, b): return a + b. " * 20,
+                "max_tokens": 12,
+                "stream": True,
+            }
+            for _ in range(2):
+                answer = await router.post("/v1/completions", asked, **AS_JSON)
+                assert (answer.status, answer.replica) == (200, name), answer.body
+            matched = int(answer.headers["x-pando-matched-tokens"])
+            cached = int(answer.headers["x-pando-cached-tokens"])
+            assert matched > 0
+            assert cached >= matched - 64  # a chunk
+            delivered = 'pando_router_delivered_cached_tokens_total{pool="default"}'
+            assert await router.metric(delivered) == cached, "counted once, though told twice"
+            redis = connect(valkey_url)
+            try:
+
+                async def is_learned() -> bool:
+                    (replica,) = await Registry(redis).replicas("default")
+                    return replica.beat.prefill_tokens_per_s > 0
+
+                await until(is_learned, "a prefill rate")
+            finally:
+                await redis.aclose()
