@@ -105,10 +105,10 @@ class Placement(msgspec.Struct):
 class Placer:
     """Places requests of one pool.
 
-    `prefilled`, `release` and `cut` return at once; what they say is in Redis a few milliseconds
-    later, in the order of the calls. Where it cannot be written `failed` is told, and the lease
-    ends by itself. With `every_s=None` nothing is written before `flush`, so that a simulation
-    knows when.
+    `prefilled`, `renew`, `release` and `cut` return at once; what they say is in Redis a few
+    milliseconds later, in the order of the calls. Where it cannot be written `failed` is told, and
+    the lease ends by itself. With `every_s=None` nothing is written before `flush`, so that a
+    simulation knows when.
     """
 
     def __init__(
@@ -151,6 +151,10 @@ class Placer:
         """The first byte is here: the prefill part of the lease is released. Idempotent."""
         self._settling.put("prefilled", placement.lease)
 
+    def renew(self, placement: Placement, lease_ms: int) -> None:
+        """The request goes on: its lease, if it has not ended, lasts so long from now."""
+        self._settling.put("renew", placement.lease, lease_ms)
+
     def release(self, placement: Placement) -> None:
         """The request ended, failed or was cancelled: the rest of the lease goes. Idempotent."""
         self._settling.put("release", placement.lease)
@@ -174,6 +178,7 @@ class Placer:
     def _send_asks(self) -> None:
         asked = [item for item in self._asked if not item[1].done()]  # some were cancelled
         self._asked = []
+        self._settling.hurry()
         for first in range(0, len(asked), MAX_ASKS):
             batch = asked[first : first + MAX_ASKS]
             args: list[Any] = [*self._head("place")]

@@ -69,6 +69,12 @@ class Settling:
         if self._timer is None and not self._under_way and self._every_s is not None:
             self._schedule(self._every_s)
 
+    def hurry(self) -> None:
+        """Sends what is queued ahead of the caller's next call on this wire, which then sees it;
+        not where a call is under way, as under load the batches are worth more."""
+        if self._queue and not self._under_way and self._every_s is not None:
+            self._send()
+
     async def flush(self) -> None:
         """Returns when all that is queued now is written or lost; what comes later is not waited
         for, as under steady traffic there is always something."""

@@ -1,7 +1,7 @@
 """A request's stay at one replica: its in-flight count, its lease, its word on the cache."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
@@ -40,9 +40,15 @@ class Flights:
     metrics: Metrics
     released: Callable[[str], None]  # told the pool where a replica has room again
     observe: Callable[[Prompt, Route], Observation | None]  # where an answer is to be learned from
+    leased: set["Flight"] = field(default_factory=set)
 
     def open(self, prompt: Prompt, route: Route) -> "Flight":
         return Flight(self, prompt, route)
+
+    def renew(self, lease_ms: int) -> None:
+        """Leases last so long from now: to be called more often than they would end."""
+        for flight in self.leased:
+            flight.renew(lease_ms)
 
     def abandon(self, prompt: Prompt, route: Route) -> None:
         """The route is not taken after all: its lease goes, and what placing it wrote down."""
@@ -64,12 +70,19 @@ class Flight:
         self.observation = self._flights.observe(self._prompt, self._route)
         self._flights.in_flight.started(self._route.incarnation)
         self._flights.breaker.trying(self._route.incarnation)
+        if self._route.lease:
+            self._flights.leased.add(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._flights.in_flight.ended(self._route.incarnation)
+        self._flights.leased.discard(self)
         self.release()
         self._flights.released(self._route.pool)
+
+    def renew(self, lease_ms: int) -> None:
+        if lease := self._route.lease:
+            lease.placer.renew(lease.placement, lease_ms)
 
     def release(self) -> None:
         if lease := self._route.lease:

@@ -29,6 +29,7 @@ _STEP = st.one_of(
     st.tuples(st.just("place"), st.integers(1, 5_000), st.integers(0, 900), st.integers(1, 5_000)),
     st.tuples(st.just("prefilled"), st.integers(0, 30)),
     st.tuples(st.just("release"), st.integers(0, 30)),
+    st.tuples(st.just("renew"), st.integers(0, 30), st.integers(1, 5_000)),
     st.tuples(st.just("wait"), st.integers(0, 3_000)),
     st.tuples(st.just("restart"), st.sampled_from(_REPLICAS)),
 )
@@ -55,6 +56,8 @@ class _Model:
             world.now_ms += int(values[0])
             self._ended += [h.placement for h in self._held if h.ends_ms <= world.now_ms]
             self._held = [h for h in self._held if h.ends_ms > world.now_ms]
+        elif kind == "renew":
+            await self._renew(int(values[0]), int(values[1]))
         elif kind == "restart":
             self._incarnation[str(values[0])] += 1
         else:
@@ -74,6 +77,16 @@ class _Model:
         if kind == "release":
             self._held.remove(held)
             self._ended.append(held.placement)
+
+    async def _renew(self, number: int, lease_ms: int) -> None:
+        """Of a live lease, or of one that has ended already and stays so."""
+        world = self._world
+        if number < len(self._held):
+            held = self._held[number]
+            held.ends_ms = world.now_ms + lease_ms
+            await world.renew(held.placement, lease_ms)
+        elif self._ended:
+            await world.renew(self._ended[number % len(self._ended)], lease_ms)
 
     async def beat(self) -> None:
         for replica, incarnation in self._incarnation.items():
@@ -121,6 +134,18 @@ async def test_a_dead_routers_lease_ends_by_itself(world: World) -> None:
     assert (await world.terms())["a"].backlog_tokens == 1_000
     world.now_ms += 1
     assert (await world.terms())["a"].backlog_tokens == 0
+    assert (await world.terms())["a"].outstanding == 0
+
+
+async def test_a_renewed_lease_outlasts_its_time(world: World) -> None:
+    await world.beat("a")
+    placed = await world.place(lease_ms=2_000)
+    for _ in range(100):  # long past its first end
+        world.now_ms += 1_500
+        await world.beat("a")
+        await world.renew(placed, 2_000)
+        assert (await world.terms())["a"].outstanding == 1
+    world.now_ms += 2_000
     assert (await world.terms())["a"].outstanding == 0
 
 

@@ -94,6 +94,10 @@ class World:
         self.placer.prefilled(placement)
         await self.placer.flush()
 
+    async def renew(self, placement: Placement, lease_ms: int) -> None:
+        self.placer.renew(placement, lease_ms)
+        await self.placer.flush()
+
     async def release(self, placement: Placement) -> None:
         self.placer.release(placement)
         await self.placer.flush()

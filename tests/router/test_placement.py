@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from pando_fleet.client import connect
 from pando_fleet.prefix import CHUNK_BYTES, chunk_keys, completion_bytes, seed
@@ -138,6 +139,33 @@ async def test_first_byte_releases_the_prefill_and_the_end_the_rest(valkey_url: 
             return await terms() == (0, 0)
 
         await until(released, "all of the lease released")
+
+
+async def test_a_request_that_outlasts_its_lease_keeps_its_place(valkey_url: str) -> None:
+    stream = Stream()
+    async with (
+        Replica(valkey_url, "a") as a,
+        serving(valkey_url, lease_seconds=0.6) as router,
+        Redis.from_url(valkey_url) as redis,
+    ):
+        await router.ready("a")
+        a.answer = stream
+        asking = asyncio.create_task(router.post("/v1/completions", completion(stream=True)))
+        await stream.started.wait()
+
+        async def ends_ms() -> float:
+            ends: Any = await redis.zrange("pando:{default}:leases", 0, -1, withscores=True)
+            ((_, end),) = ends  # at no moment is it gone
+            return float(end)
+
+        first_end_ms = await ends_ms()
+
+        async def was_renewed_twice() -> bool:
+            return await ends_ms() > first_end_ms + 300
+
+        await until(was_renewed_twice, "the lease being renewed")
+        stream.end()
+        assert (await asking).status == 200
 
 
 async def test_round_robin_takes_turns(valkey_url: str) -> None:

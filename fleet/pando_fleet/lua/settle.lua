@@ -4,9 +4,11 @@
 --   touch, owner, path, chunks held when placed, capacity in chunks, tenant or '', its share in chunks
 --   cut, owner, path, depth in chunks, tenant or ''
 --   prefilled, lease
+--   renew, lease, ms that it lasts from now
 --   release, lease
 local now, tree_prefix, ledger_prefix = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local book = open_book(1)
+local renewed_ms = 0
 
 local function ledger_of(tenant, owner)
   return tenant ~= '' and ledger_prefix .. tenant .. ':' .. owner or nil
@@ -30,9 +32,17 @@ while i <= #ARGV do
   elseif kind == 'prefilled' then
     end_prefill(book, name)
     i = i + 2
+  elseif kind == 'renew' then
+    local lasts_ms = tonumber(ARGV[i + 2])
+    redis.call('ZADD', book.leases, 'XX', now + lasts_ms, name)
+    renewed_ms = math.max(renewed_ms, lasts_ms)
+    i = i + 3
   else
     end_lease(book, name)
     i = i + 2
   end
 end
 close_book(book)
+if renewed_ms > 0 then
+  keep_book(book, renewed_ms)
+end
