@@ -4,6 +4,7 @@ tests/cli/test_docs.py fails when the page is not what this would write.
 """
 
 from pathlib import Path
+from textwrap import fill
 
 from pydantic_settings import BaseSettings
 
@@ -11,12 +12,26 @@ from pando.demo.settings import DemoSettings
 from pando.logs import LogSettings
 from pando.settings.fields import fields
 from pando.up.settings import UpSettings
+from pando_router.reload.live import FIXED
 from pando_router.settings import RouterSettings
 from pando_worker.settings import WorkerSettings
 
 PAGE = Path(__file__).with_name("configuration.md")
 
-INTRODUCTION = """\
+_FAILURES = "pando_router_settings_reload_failures_total"
+
+
+def _fixed() -> str:
+    """Names of settings that need a restart, and what is said of them."""
+    names = ", ".join(f"`{name}`" for name in sorted(FIXED))
+    return fill(
+        f"in the log says why and `{_FAILURES}` counts it. So does one that changes"
+        f" {names}, which need a restart.",
+        100,
+    )
+
+
+INTRODUCTION = f"""\
 # Configuration
 
 <!-- Written by generate_configuration.py from the settings classes; do not edit by hand. -->
@@ -36,6 +51,11 @@ A Redis URL with a password is better given as a variable than as a flag: flags 
 user of the machine. `pando up` hands it to its workers and router as a variable, and passwords in
 URLs are replaced by `***` in all logs. A key that is nothing but secret has no flag: its row below
 names its variable.
+
+A router reads its file anew when it changes, within a second (also when Kubernetes swaps a
+ConfigMap), and on SIGHUP. The new settings hold for new requests and connections; flags and
+variables still go before the file. A file that is not right in any part changes nothing: one line
+{_fixed()}
 
 In Kubernetes, a Service named `pando-router` makes the cluster set variables such as
 `PANDO_ROUTER_PORT=tcp://…` in every pod of its namespace: set `enableServiceLinks: false` there.
