@@ -78,6 +78,9 @@ class Raw:
     def stop_reading(self) -> None:
         cast(asyncio.Transport, self.writer.transport).pause_reading()
 
+    def resume_reading(self) -> None:
+        cast(asyncio.Transport, self.writer.transport).resume_reading()
+
     async def head(self) -> tuple[int, dict[str, str]]:
         async with asyncio.timeout(PATIENCE_S):
             lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")

@@ -230,18 +230,20 @@ async def test_idle_connections_are_closed_in_time_and_by_the_replica() -> None:
 async def test_early_answer_to_a_large_body_is_read() -> None:
     """The replica refuses by the head alone, and never reads the rest."""
     size = 32 * 1024 * 1024
+    done = asyncio.Event()
 
     async def refuses(reader: Reader, writer: Writer) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
         await writer.drain()
-        await reader.read(1)
+        await done.wait()
 
     async with Worker(refuses) as worker, upstream_() as client:
         for number in range(1, 3):
             answer = await post(client, worker, b"x" * size)
             assert (answer.status, await whole(answer)) == (413, b"big")
             assert worker.connections == number  # the rest of the body is still in the first
+        done.set()
 
 
 async def test_large_body_arrives_whole() -> None:
