@@ -147,3 +147,26 @@ def test_help_shows_defaults_ranges_units_and_choices(capsys: Capture) -> None:
     assert "[default: 30000; >= 0, <= 65535]" in text
     assert "[decode-first|prefill-first]" in text
     assert "[required]" in text
+
+
+def test_a_flag_may_be_given_several_times() -> None:
+    urls = ("http://a:1", "http://b:2")
+    given = load(RouterSettings, {"upstream": Given(urls, "--upstream")}, {})
+    assert tuple(one.url for one in given.upstream) == urls
+    listed = load(RouterSettings, {}, {"PANDO_ROUTER_UPSTREAM": "http://a:1, http://b:2"})
+    assert listed.upstream == given.upstream
+
+
+def test_a_secret_has_no_flag_and_is_in_no_error(capsys: Capture, tmp_path: Path) -> None:
+    assert_refused(capsys, ["router", "--upstream-api-key=x"], "No such option")
+    file = tmp_path / "router.yaml"
+    for text in (
+        "upstream_api_key: [sk-1]",
+        "upstream: [{url: 'http://a', api_key: sk-1}]",
+        "upstream: ['http://user:sk-1@a']",
+    ):
+        file.write_text(text)
+        with pytest.raises(SettingsError) as refused:
+            load(RouterSettings, {}, {}, file)
+        assert "upstream" in str(refused.value)
+        assert "sk-1" not in str(refused.value)

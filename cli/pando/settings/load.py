@@ -119,8 +119,12 @@ def _explain(
         variable = settings_class.model_config.get("env_prefix", "") + name.upper()
         return f"{flag_of(name)} is required (or {variable}, or {name} in the --config file)"
     setting = given[name]
-    value = redact(str(setting.value))
-    return f"{setting.origin} is {value!r}: {message[0].lower()}{message[1:]}"
+    said = f"{message[0].lower()}{message[1:]}"
+    if len(detail["loc"]) > 1:  # the whole may hold what is nobody else's business
+        return f"{setting.origin}, at {'.'.join(map(str, detail['loc'][1:]))}: {said}"
+    if "Secret" in str(settings_class.model_fields[name].annotation):
+        return f"{setting.origin}: {said}"
+    return f"{setting.origin} is {redact(str(setting.value))!r}: {said}"
 
 
 def _did_you_mean(
