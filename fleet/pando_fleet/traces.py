@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span
 
 TRACES_PATH = "/v1/traces"
 SEND_S = 5.0
@@ -71,9 +72,8 @@ def parent_of(headers: Iterable[tuple[bytes, bytes]]) -> "Context":
     return TraceContextTextMapPropagator().extract(carrier, Context())
 
 
-def traceparent(context: "Context") -> bytes:
-    """The header's value for a request whose parent is the context's span."""
-    from opentelemetry.trace import get_current_span
-
-    span = get_current_span(context).get_span_context()
-    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}".encode()
+def traceparent(span: "Span") -> bytes:
+    """The header's value for a request whose parent is this span."""
+    context = span.get_span_context()
+    numbers = context.trace_id, context.span_id, context.trace_flags
+    return b"00-%032x-%016x-%02x" % numbers

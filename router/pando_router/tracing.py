@@ -60,7 +60,7 @@ class Tracing:
 
 
 class RequestTrace:
-    """One request's span and those of its parts. Every method is cheap where it is not sampled."""
+    """One request's span and those of its parts, which are not made where it is not kept."""
 
     def __init__(self, tracer: "Tracer", span: "Span") -> None:
         from opentelemetry.trace import set_span_in_context
@@ -69,10 +69,14 @@ class RequestTrace:
         self._span = span
         self._context: Context = set_span_in_context(span)
         self._try: Span | None = None
+        self._kept = span.is_recording()
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         """A child span around the block; an exception that leaves it is named."""
+        if not self._kept:
+            yield
+            return
         span = self._tracer.start_span(name, self._context)
         try:
             yield
@@ -84,6 +88,8 @@ class RequestTrace:
 
     def placed(self, begun_ns: int, route: Route | None) -> None:
         """A placement that began then and is over; None where no replica had room."""
+        if not self._kept:
+            return
         span = self._tracer.start_span("placement", self._context, start_time=begun_ns)
         if route is not None:
             span.set_attributes(
@@ -98,18 +104,20 @@ class RequestTrace:
 
     def asks(self, route: Route, headers: Headers) -> Headers:
         """A try begins: the headers that the replica gets. A try before it ends."""
-        from opentelemetry.trace import SpanKind, set_span_in_context
+        from opentelemetry.trace import SpanKind
 
         self._end_try()
-        self._try = span = self._tracer.start_span(
-            "replica",
-            self._context,
-            kind=SpanKind.CLIENT,
-            attributes={"pando.replica": route.replica, "server.address": route.url},
-        )
-        kept = [header for header in headers if header[0] not in _REPLACED]
-        kept.append((b"traceparent", traceparent(set_span_in_context(span))))
-        return kept
+        parent = self._span
+        if self._kept:
+            self._try = parent = self._tracer.start_span(
+                "replica",
+                self._context,
+                kind=SpanKind.CLIENT,
+                attributes={"pando.replica": route.replica},
+            )
+        passed_on = [header for header in headers if header[0] not in _REPLACED]
+        passed_on.append((b"traceparent", traceparent(parent)))
+        return passed_on
 
     def answered(self, status: int) -> None:
         """The first byte of the try's answer has come."""
@@ -127,7 +135,7 @@ class RequestTrace:
         """The request is over. Attributes that are None are left out."""
         self._end_try()
         span = self._span
-        if span.is_recording():
+        if self._kept:
             span.set_attribute("http.response.status_code", status)
             for name, value in attributes.items():
                 if value is not None:

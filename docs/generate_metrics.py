@@ -1,0 +1,115 @@
+"""Writes metrics.md from the metrics that router and worker have: python docs/generate_metrics.py.
+
+tests/router/test_metrics.py fails when the page is not what this would write.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from pando_router.breaker import Breaker
+from pando_router.fleet_view import Fleet, FleetView
+from pando_router.metrics import Metrics as RouterMetrics
+from pando_router.replica_metrics import ReplicaMetrics
+from pando_worker.messages import Stats
+from pando_worker.server.metrics import Metrics as WorkerMetrics
+
+PAGE = Path(__file__).with_name("metrics.md")
+
+INTRODUCTION = """\
+# Metrics
+
+<!-- Written by generate_metrics.py from the metrics themselves; do not edit by hand. -->
+
+Router and worker answer `/metrics` in Prometheus's text format. Names and labels are kept from
+version to version; units are in the names. A histogram `x` has the series `x_bucket` (label `le`),
+`x_count` and `x_sum`.
+
+Labels have few values: pools and replicas of the fleet, tenants of the key file, paths of the API
+(`/v1/completions`; a worker's also `other`), statuses, and words of the code. Nothing of a
+request's text or ids is a label.
+
+Of several router processes on one port `/metrics` is the sum, except for the gauges of replicas and
+queues, which are those of the process that answers. [grafana/pando.json](grafana/pando.json) is a
+dashboard over these names; [observability.md](observability.md) has what else can be seen.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    name: str  # as its samples are called, without a histogram's endings
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+
+
+def router_metrics() -> list[Described]:
+    metrics = RouterMetrics()
+
+    class Nowhere:
+        fleet = Fleet()
+
+    metrics.add(
+        ReplicaMetrics(cast(FleetView, Nowhere()), Breaker(), frozenset(), lambda: {"none": 0})
+    )
+    return _described(metrics.registry)
+
+
+def worker_metrics() -> list[Described]:
+    numbers = {field.name: 1 for field in msgspec.structs.fields(Stats)}
+    stats = msgspec.convert(numbers | {"batch_sizes": [1] * 11}, Stats)
+    return _described(WorkerMetrics(lambda: stats).registry)
+
+
+def _described(registry: CollectorRegistry) -> list[Described]:
+    """Every metric, whether it has samples yet or not."""
+    found: dict[str, Described] = {}
+    for collector in list(registry._collector_to_names):
+        for family in collector.collect():
+            # The labels of a family without samples are known to whoever made it.
+            labels = (
+                getattr(collector, "_labelnames", None)
+                or getattr(family, "_labelnames", None)
+                or ()
+            )
+            name = family.name + ("_total" if family.type == "counter" else "")
+            found[name] = Described(name, family.type, tuple(labels), family.documentation)
+    return sorted(found.values(), key=lambda one: one.name)
+
+
+def render() -> str:
+    """The whole page."""
+    return "\n".join(
+        [
+            INTRODUCTION,
+            *_section("Router", router_metrics()),
+            *_section("Worker", worker_metrics()),
+            "With `--compat-metrics` a worker also has vLLM's `vllm:num_requests_running`,",
+            "`vllm:num_requests_waiting` and `vllm:kv_cache_usage_perc`, labelled `model_name`.",
+            "",
+        ]
+    )
+
+
+def _section(title: str, metrics: Iterable[Described]) -> list[str]:
+    rows = [
+        f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} |"
+        f" {one.text} |"
+        for one in metrics
+    ]
+    return [
+        f"## {title}",
+        "",
+        "| name | type | labels | what it is |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+    ]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")

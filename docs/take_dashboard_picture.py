@@ -1,0 +1,66 @@
+"""Takes images/dashboard.png: python -m docs.take_dashboard_picture [seconds].
+
+Starts `pando up` with two workers on a free port, holds conversations with it for so long (150 s by
+default), and photographs the dashboard in the Chromium of this machine while they go on.
+"""
+
+import asyncio
+import random
+import signal
+import sys
+from pathlib import Path
+
+import aiohttp
+
+from tests.e2e.conftest import MODEL
+from tests.e2e.up_process import UpProcess
+from tests.router.browser import chromium
+
+PICTURE = Path(__file__).parent / "images" / "dashboard.png"
+USERS = 6
+SUBJECTS = ("files", "dates", "threads", "sockets", "regular expressions", "numbers")
+
+
+async def converse(session: aiohttp.ClientSession, url: str, rng: random.Random) -> None:
+    """Conversations of a few turns, one after the other, about one of few subjects."""
+    while True:
+        subject = rng.choice(SUBJECTS)
+        messages = [{"role": "system", "content": f"You teach Python's {subject}. " * 30}]
+        for turn in range(rng.randint(2, 5)):
+            messages.append({"role": "user", "content": f"Question {turn} about {subject}?"})
+            body = {"model": MODEL, "messages": messages, "max_tokens": 48, "stream": True}
+            async with session.post(f"{url}/v1/chat/completions", json=body) as answer:
+                await answer.read()
+            messages.append({"role": "assistant", "content": "It depends on what you want."})
+            await asyncio.sleep(rng.expovariate(2.0))
+
+
+async def photograph(url: str, seconds: float) -> None:
+    async with aiohttp.ClientSession() as session, chromium() as browser:
+        users = [
+            asyncio.create_task(converse(session, url, random.Random(number)))
+            for number in range(USERS)
+        ]
+        page = await browser.new_page(viewport={"width": 1280, "height": 900})
+        await page.goto(f"{url}/dashboard")
+        await asyncio.sleep(seconds)
+        await page.click("#explain-form button")
+        await page.wait_for_selector("#explanation table")
+        await page.evaluate("scrollTo(0, 0)")
+        await page.screenshot(path=PICTURE, full_page=True)
+        for user in users:
+            user.cancel()
+        await asyncio.wait(users)
+
+
+def main() -> None:
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 150.0
+    with UpProcess("--workers", "2", environment={"PANDO_WORKER_MAX_TOTAL_TOKENS": "20000"}) as up:
+        up.wait_ready()
+        asyncio.run(photograph(up.url, seconds))
+        up.send(signal.SIGINT)
+        up.wait_end()
+
+
+if __name__ == "__main__":
+    main()
