@@ -54,8 +54,7 @@ class LineChart {
       parts.push(svg("line", { class: "rule", x1: LEFT, x2: this.width - 4, y1: at, y2: at }));
       parts.push(svg("text", { x: LEFT - 6, y: at + 4, "text-anchor": "end" }, this.show(top * part)));
     }
-    const minutes = Math.round(this.span / 60);
-    parts.push(svg("text", { x: LEFT, y: HEIGHT - 3 }, `${minutes} min ago`));
+    parts.push(svg("text", { x: LEFT, y: HEIGHT - 3 }, format.ago(this.span)));
     parts.push(svg("text", { x: this.width - 4, y: HEIGHT - 3, "text-anchor": "end" }, "now"));
     this.lines.forEach(([field], i) =>
       parts.push(svg("path", { class: ["one", "two"][i], d: this.path(this.points[field], y) })));

@@ -1,18 +1,16 @@
 // Numbers and elements.
 
-const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 const format = {
   count: (n) => (n === null ? "–" : n < 10 && n % 1 ? n.toFixed(1) : short.format(n)),
-  whole: (n) => (n === null ? "–" : whole.format(n)),
+  whole: (n) => (n === null ? "–" : n.toLocaleString("en")),
   share: (n) => (n === null ? "–" : `${(100 * n).toFixed(n > 0 && n < 0.1 ? 1 : 0)} %`),
   seconds(n) {
     if (n === null) return "–";
-    if (n === 0) return "0 s";
-    return n < 1 ? `${Number((1000 * n).toPrecision(3))} ms` : `${Number(n.toPrecision(3))} s`;
+    return n && n < 1 ? `${+(1000 * n).toPrecision(3)} ms` : `${+n.toPrecision(3)} s`;
   },
-  ago: (s) => (s < 1 ? "now" : s < 90 ? `${Math.round(s)} s ago` : `${(s / 60).toFixed(1)} min ago`),
+  ago: (s) => (s < 1 ? "now" : s < 90 ? `${Math.round(s)} s ago` : `${+(s / 60).toFixed(1)} min ago`),
 };
 
 /** An element with attributes and children; SVG's where `space` says so. */

@@ -74,7 +74,8 @@ function show(data) {
   byId("key-form").hidden = true;
   byId("main").hidden = false;
   replicas.update(pools);
-  charts.forEach((chart) => chart.update(points, data.kept_s));
+  const span = Math.max(60, points.at.length * data.interval_s);
+  charts.forEach((chart) => chart.update(points, span));
 }
 
 async function poll() {

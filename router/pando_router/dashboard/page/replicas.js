@@ -18,19 +18,13 @@ class ReplicaCards {
   update(pools) {
     const rows = Object.entries(pools).flatMap(([pool, replicas]) =>
       replicas.map((row) => ({ ...row, pool, id: `${pool}/${row.replica}` })));
-    const known = new Set(rows.map((row) => row.id));
-    for (const [id, card] of this.cards) {
-      if (!known.has(id)) {
-        card.node.remove();
-        this.cards.delete(id);
-      }
+    const known = this.cards;
+    this.cards = new Map(rows.map((row) => [row.id, known.get(row.id) ?? new ReplicaCard(row)]));
+    const nodes = [...this.cards.values()].map((card) => card.node);
+    if (nodes.some((node, i) => node !== this.list.children[i]) || nodes.length !== this.list.children.length) {
+      this.list.replaceChildren(...nodes);
     }
-    rows.forEach((row, i) => {
-      let card = this.cards.get(row.id);
-      if (!card) this.cards.set(row.id, (card = new ReplicaCard(row)));
-      if (this.list.children[i] !== card.node) this.list.insertBefore(card.node, this.list.children[i] ?? null);
-      card.update(row);
-    });
+    rows.forEach((row) => this.cards.get(row.id).update(row));
   }
 }
 
