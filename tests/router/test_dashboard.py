@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pando_router.dashboard.assets import read_page
 from pando_router.dashboard.history import POINTS, WINDOW, History, Totals, difference, quantile
+from tests.router.router_process import router_process
 from tests.router.test_tenants import ADMIN, key_file
 from tests.router.world import Replica, RouterClient, Stream, cached, completion, serving, until
 
@@ -177,3 +178,25 @@ def test_page_has_names_for_everything_that_is_operated() -> None:
     assert wanted <= set(ids)
     assert '<html lang="en">' in html
     assert re.findall(r"<h(\d)", html)[0] == "1"
+
+
+@pytest.mark.e2e
+async def test_each_of_several_processes_shows_what_it_served(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a"),
+        router_process(valkey_url, processes=2) as (parent, router),
+    ):
+        shown: dict[str, list[float]] = {}
+
+        async def both() -> bool:
+            await router.post("/v1/completions", completion())
+            found = await data(router)
+            about = found["router"]
+            assert isinstance(about, dict)
+            assert about["processes"] == 2
+            shown[about["id"]] = seen(found, "requests_per_s")
+            return len(shown) == 2 and all(shown.values())
+
+        await until(both, "requests at both")
+        parent.terminate()
+        assert await parent.wait() == 0
