@@ -59,7 +59,7 @@ def create_control(
 
     @app.get("/readyz", responses={503: {"description": "send new requests elsewhere"}})
     async def readyz() -> JSONResponse:
-        if lifecycle.draining:
+        if lifecycle.leaving:
             return JSONResponse({"status": "draining"}, 503)
         if not view.fleet.ready:
             return JSONResponse({"status": "no replica is ready"}, 503)

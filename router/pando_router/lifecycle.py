@@ -10,7 +10,8 @@ class Lifecycle:
 
     def __init__(self) -> None:
         self.requests = 0
-        self.draining = False
+        self.leaving = False  # not ready any more; what still comes is taken
+        self.draining = False  # nothing new is taken
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -28,6 +29,6 @@ class Lifecycle:
 
     async def drain(self, timeout_s: float) -> None:
         """Takes nothing new and waits until nothing runs; TimeoutError where that takes longer."""
-        self.draining = True
+        self.leaving = self.draining = True
         async with asyncio.timeout(timeout_s):
             await self._idle.wait()

@@ -25,9 +25,10 @@ logger = logging.getLogger("pando.router")
 def run(
     settings: RouterSettings, configure_logging: Callable[[], None], source: Source | None = None
 ) -> int:
-    """Serves until SIGTERM or SIGINT: not ready from then on, running requests may finish within
-    `drain_seconds`. Returns the exit code: 1 where a second signal ended it at once, or where it
-    cannot listen. The `source` of the settings is read anew on SIGHUP and when its file changes."""
+    """Serves until SIGTERM or SIGINT: not ready from then on, but taking requests for
+    `leave_seconds`; running ones may finish within `drain_seconds` after that. Returns the exit
+    code: 1 where a second signal ended it at once, or where it cannot listen. The `source` of the
+    settings is read anew on SIGHUP and when its file changes."""
     if settings.processes > 1:
         return supervise(settings, configure_logging, partial(_run_sibling, source))
     configure_logging()
@@ -69,20 +70,25 @@ async def _serve(
         reloading = asyncio.create_task(reloader.run())
         await signals.first.wait()
         reloading.cancel()
-        finished = await _drain(router, server, settings.drain_seconds, signals.second)
+        finished = await _drain(router, server, settings, signals.second)
         await server.close(CUT_S if finished else 0.0)
         return finished
 
 
 async def _drain(
-    router: Router, server: Server, drain_seconds: float, at_once: asyncio.Event
+    router: Router, server: Server, settings: RouterSettings, at_once: asyncio.Event
 ) -> bool:
     """Whether nobody said `at_once`. The listener stays open meanwhile, so that probes read "not
     ready", not a refused connection, and answers tell clients to move on."""
     lifecycle = router.lifecycle
     logger.info("draining", extra={"requests": lifecycle.requests})
-    server.draining = True
-    draining = asyncio.create_task(lifecycle.drain(drain_seconds))
+    server.draining = lifecycle.leaving = True
+
+    async def drain() -> None:
+        await asyncio.sleep(settings.leave_seconds)
+        await lifecycle.drain(settings.drain_seconds)
+
+    draining = asyncio.create_task(drain())
     hurry = asyncio.create_task(at_once.wait())
     await asyncio.wait((draining, hurry), return_when=asyncio.FIRST_COMPLETED)
     hurry.cancel()

@@ -248,6 +248,14 @@ class RouterSettings(BaseSettings):
             " answers of /fleet and /route/explain are each process's own, /metrics is all theirs",
         ),
     ] = 1
+    leave_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="after SIGTERM, while /readyz says 503 but requests are still taken: longer"
+            " than a load balancer takes to notice, in seconds",
+        ),
+    ] = 0.0
     drain_seconds: Annotated[
         float, Field(ge=0, description="time for running requests after SIGTERM, in seconds")
     ] = 30.0
