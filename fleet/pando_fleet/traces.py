@@ -4,7 +4,10 @@ OpenTelemetry is the extra `otel`, and imported only where traces are wanted. Sp
 thread in batches; where the collector is away they are dropped, and nothing waits for it.
 """
 
+import asyncio
+import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 TRACES_PATH = "/v1/traces"
 SEND_S = 5.0
-"""For a batch to reach the collector, also at the process's end."""
+"""For a batch to reach the collector, and for all that is left at the process's end."""
 
 
 def check_installed() -> None:
@@ -28,7 +31,7 @@ def check_installed() -> None:
 def provider(
     endpoint: str, sample: float, service: str, instance: str | None = None
 ) -> "TracerProvider":
-    """To be shut down at the end, which sends what is left.
+    """To be given to `close` at the end, which sends what is left.
 
     Args:
         endpoint: the collector's URL; `/v1/traces` is added where it has no path.
@@ -55,6 +58,22 @@ def provider(
     )
     made.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(url, timeout=SEND_S)))
     return made
+
+
+async def close(provider: "TracerProvider") -> None:
+    """Sends what is left, for SEND_S at most: a collector that hangs must not hold up the end."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def shut_down() -> None:
+        provider.shutdown()
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(done.set)
+
+    # A daemon, and none of the loop's own threads: the process ends without waiting for it.
+    threading.Thread(target=shut_down, daemon=True).start()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SEND_S):
+            await done.wait()
 
 
 def parent_of(headers: Iterable[tuple[bytes, bytes]]) -> "Context":

@@ -6,14 +6,13 @@ the request, never its text. Without `otlp_endpoint` there is no `Tracing`, and 
 `RequestTrace`: the data path then pays for a comparison with None.
 """
 
-import asyncio
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pando_fleet.traces import parent_of, provider, traceparent
+from pando_fleet.traces import close, parent_of, provider, traceparent
 from pando_router.http.headers import Headers
 from pando_router.route import Route
 from pando_router.settings import RouterSettings
@@ -56,7 +55,7 @@ class Tracing:
 
     async def close(self) -> None:
         """Sends what is left; the collector gets a few seconds for it."""
-        await asyncio.to_thread(self._provider.shutdown)
+        await close(self._provider)
 
 
 class RequestTrace:

@@ -1,8 +1,12 @@
 """Traces as a real collector receives them."""
 
+import socket
+from time import monotonic
+
 import pytest
 from pydantic import ValidationError
 
+from pando_fleet import traces
 from pando_router.settings import RouterSettings
 from tests.router.otlp_receiver import OtlpReceiver
 from tests.router.world import Replica, chat, completion, serving, status
@@ -78,6 +82,20 @@ async def test_requests_are_served_while_the_collector_is_away(valkey_url: str) 
     ):
         await router.ready("a")
         assert (await router.post("/v1/completions", completion())).status == 200
+
+
+async def test_a_collector_that_hangs_does_not_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(traces, "SEND_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, says nothing
+        provider = traces.provider(f"http://127.0.0.1:{silent.getsockname()[1]}", 1.0, "test")
+        tracer = provider.get_tracer("test")
+        for _ in range(2000):  # four batches, a second each
+            tracer.start_span("work").end()
+        started = monotonic()
+        await traces.close(provider)
+        assert 0.9 < monotonic() - started < 3
 
 
 async def test_without_traces_a_traceparent_goes_on_as_it_came(valkey_url: str) -> None:

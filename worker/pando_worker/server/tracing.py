@@ -5,7 +5,6 @@ request's id, never its text. Without `otlp_endpoint` there is no `Tracing`. The
 when they are over, from times that are measured anyway.
 """
 
-import asyncio
 from collections.abc import Iterable
 from time import time_ns
 from typing import TYPE_CHECKING
@@ -50,7 +49,9 @@ class Tracing:
 
     async def close(self) -> None:
         """Sends what is left; the collector gets a few seconds for it."""
-        await asyncio.to_thread(self._provider.shutdown)
+        from pando_fleet.traces import close
+
+        await close(self._provider)
 
 
 class RequestTrace:
