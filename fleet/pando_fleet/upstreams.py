@@ -69,5 +69,6 @@ class UpstreamRecords:
         return Agreed(incarnation.decode(), *map(float, rates))
 
     async def ended(self, pool: str, replica: str, incarnation: str) -> None:
-        """Its process is gone, and its cache with it; the rates stay."""
+        """Its process is gone, and its cache with it; the rates stay. No incarnation is whichever
+        it is, for who never met it."""
         await self._ended([PoolKeys(pool).upstream(replica)], incarnation)

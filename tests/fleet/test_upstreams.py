@@ -31,6 +31,8 @@ async def test_an_engine_that_ended_comes_back_anew_and_as_fast(redis_url: str) 
         assert (back.incarnation, back.prefill_tokens_per_s) == ("two", 500.0)
         await records.ended(POOL, "a", "one")  # a router that noticed later
         assert (await records.agree(POOL, "a", "model", "three")).incarnation == "two"
+        await records.ended(POOL, "a", "")  # one that started when it was gone
+        assert (await records.agree(POOL, "a", "model", "three")).incarnation == "three"
 
 
 async def test_an_engine_with_other_models_is_another_one(redis_url: str) -> None:

@@ -42,15 +42,16 @@ class Reloader:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            self.look(at_once=self._now.is_set())
+            at_once = self._now.is_set()
             self._now.clear()
+            await self.look(at_once=at_once)
             try:
                 async with asyncio.timeout(LOOK_S):
                     await self._now.wait()
             except TimeoutError:
                 pass
 
-    def look(self, *, at_once: bool = False) -> None:
+    async def look(self, *, at_once: bool = False) -> None:
         if (source := self._source) is None:
             if at_once:
                 logger.warning("there is no settings file to read anew; --config names one")
@@ -61,7 +62,8 @@ class Reloader:
             return
         self._stamp = stamp
         try:
-            changed = self._live.adopt(source.read())
+            # Elsewhere: it reads all API keys, too.
+            changed = self._live.adopt(await asyncio.to_thread(source.read))
         except Exception as error:  # whatever is wrong with the file, the router goes on
             self._live.refused()
             logger.error(

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_NAMES = 1000
-_SAMPLE = re.compile(rb"^([A-Za-z_:]+)(?:\{([^\n]*)\})? ([0-9.eE+-]+)$", re.MULTILINE)
+_SAMPLE = re.compile(
+    rb"^([A-Za-z_:]+)(?:\{([^\n]*)\})? (\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)$", re.MULTILINE
+)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -109,7 +111,7 @@ def read_llamacpp_props(body: bytes) -> Capacity:
 def _json(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableError(f"it answered no JSON: {error}") from None
     if not isinstance(found, dict):
         raise UnreadableError("it answered no JSON object")

@@ -2,9 +2,9 @@
 
 A time to first token is the time in which the engine computed this prompt's uncached tokens and
 those of the prompts before it, which the leases of all routers know. So tokens over time is a
-sample of its prefill rate even under queueing. What else delays a first token (other clients, a
-batch that is full) makes a sample too low, never too high, so a high quantile is taken, in which
-long prompts count for more: in short ones, what is not prefill weighs most.
+sample of its prefill rate even under queueing. Other clients and full batches make a sample too
+low, a prompt before it that was half computed already makes it too high: the median is taken, in
+which more tokens count for more, as both weigh least there.
 """
 
 from collections import deque
@@ -14,11 +14,10 @@ from time import perf_counter
 from pando_fleet.upstreams import NOTHING, Sampled
 from pando_router.flight import CacheReport
 from pando_router.route import Prompt, Route
-from pando_router.tenants.usage import Tail
+from pando_router.tenants.usage import Tail, Usage
 
 SAMPLES = 64  # the latest
-PREFILL_QUANTILE = 0.7
-DECODE_QUANTILE = 0.5
+MEDIAN = 0.5
 LEAST_PREFILL = 64  # tokens of a sample: in less, what is not prefill is most of the time
 LEAST_DECODE = 8  # tokens
 
@@ -26,8 +25,7 @@ LEAST_DECODE = 8  # tokens
 class Rate:
     """The latest samples of a rate in tokens/s, each with its weight in tokens."""
 
-    def __init__(self, quantile: float) -> None:
-        self._quantile = quantile
+    def __init__(self) -> None:
         self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES)
         self._new = 0
 
@@ -39,7 +37,7 @@ class Rate:
     def take(self) -> Sampled:
         """The rate now, and how many samples are new since it was taken last."""
         new, self._new = self._new, 0
-        return Sampled(weighted_quantile(self._samples, self._quantile), new) if new else NOTHING
+        return Sampled(weighted_quantile(self._samples, MEDIAN), new) if new else NOTHING
 
 
 def weighted_quantile(samples: Iterable[tuple[float, float]], quantile: float) -> float:
@@ -58,8 +56,8 @@ class Learner:
     """What is known of one upstream, for the next heartbeat to tell."""
 
     def __init__(self) -> None:
-        self.prefill = Rate(PREFILL_QUANTILE)
-        self.decode = Rate(DECODE_QUANTILE)
+        self.prefill = Rate()
+        self.decode = Rate()
         self._bytes = 0
         self._tokens = 0
         self._answers = 0
@@ -111,29 +109,28 @@ class Observation:
         else:
             told = usage.prompt if usage else None
             cached = usage.cached if usage else None
-        output = usage.output if usage and usage.output is not None else self._tail.events
         if told and not request.extra_bytes:
             learner.prompt(len(request.prefix), told)
-        self._learn(told, cached, output)
+        self._learn(told, cached, usage)
         if report is not None or told is None or cached is None:
             return None
         return CacheReport(cached, told)
 
-    def _learn(self, told: int | None, cached: int | None, output: int) -> None:
-        """Rates. A whole answer's first byte comes with its last token: only one that has no more
-        tells how long the prompt took."""
+    def _learn(self, told: int | None, cached: int | None, usage: Usage | None) -> None:
+        """Rates. A whole answer's first byte comes with its last token: only one that says that it
+        has no more than one tells how long the prompt took."""
         if (lease := self._route.lease) is None:
             return
-        chosen, learner = lease.placement.chosen, self._learner
-        streams = self._tail.events > 1
-        if streams or output <= 1:
+        chosen, learner, events = lease.placement.chosen, self._learner, self._tail.events
+        output = usage.output if usage is not None and usage.output is not None else events
+        if events > 1 or (usage is not None and output <= 1):
             target = self._prompt.targets[0]
             prompt = told or self._prompt.request.prompt_tokens(target.bytes_per_token)
             held = chosen.matched_tokens if cached is None else cached
             tokens = max(0, prompt - held) + chosen.backlog_tokens
             if tokens >= LEAST_PREFILL:
                 learner.prefill.add(tokens, self._first_at - self._sent_at)
-        if streams and output > LEAST_DECODE:
+        if events > 1 and output > LEAST_DECODE:
             # All that ran there shared its steps: its rate is the sum of theirs.
             together = chosen.outstanding + 1
             learner.decode.add((output - 1) * together, perf_counter() - self._first_at)

@@ -1,6 +1,7 @@
 """All static upstreams of this router, as the settings name them now."""
 
 import asyncio
+import logging
 import random
 
 from pando_fleet.registry import Registry
@@ -15,6 +16,8 @@ from pando_router.upstreams.probe import Probe
 from pando_router.upstreams.watched import Watched
 
 LEAVE_S = 1.0  # for last heartbeats
+
+logger = logging.getLogger("pando.router")
 
 
 class Upstreams:
@@ -62,7 +65,9 @@ class Upstreams:
                 settings,
                 self._rng,
             )
-            self._watched[url] = watched, asyncio.create_task(watched.run())
+            task = asyncio.create_task(watched.run())
+            task.add_done_callback(_log_failure)
+            self._watched[url] = watched, task
 
     def is_probed(self, url: str) -> bool:
         return url in self._watched
@@ -91,3 +96,9 @@ class Upstreams:
         ending = asyncio.create_task(end())
         self._leaving.add(ending)
         ending.add_done_callback(self._leaving.discard)
+
+
+def _log_failure(task: "asyncio.Task[None]") -> None:
+    """An error that nobody foresaw must not end an upstream in silence."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("an upstream is probed no more", exc_info=error)

@@ -63,6 +63,7 @@ class Watched:
         self._state: ReplicaState | None = None  # None: no heartbeat is due
         self._verdict = Verdict(settings.unhealthy_after, 1)
         self._last: Outcome | None = None
+        self._is_over = False  # what its cache held, since it was seen without a process
         self._agreed: Agreed | None = None
         self._sent: Heartbeat | None = None
 
@@ -106,17 +107,20 @@ class Watched:
 
     async def _judge(self, probed: Probed) -> None:
         outcome = probed.outcome
+        self._verdict.unhealthy_after = self._settings.unhealthy_after
         if outcome is Outcome.READY:
             self._verdict.count(passed=True)
         elif outcome in (Outcome.GONE, Outcome.STARTING):
             self._verdict.healthy = False  # by its own word, which needs no second one
         else:
             self._verdict.count(passed=False)
-        if not self._verdict.healthy and self._state is ReplicaState.READY:
-            if outcome in (Outcome.GONE, Outcome.STARTING):
-                await self._ended()
-            elif self._agreed is not None:
-                self._unhealthy.add(self._agreed.incarnation)
+        if not self._verdict.healthy and self._agreed is not None:
+            self._unhealthy.add(self._agreed.incarnation)
+        if outcome is Outcome.READY:
+            self._is_over = False
+        elif outcome in (Outcome.GONE, Outcome.STARTING) and not self._is_over:
+            self._is_over = True
+            await self._ended()
         before = self._state
         if self._verdict.healthy:
             self._state = ReplicaState.READY if self._engine is not None else None
@@ -131,12 +135,10 @@ class Watched:
             await self._beat()
 
     async def _ended(self) -> None:
-        """Whoever answers there next has an empty cache."""
-        if self._agreed is not None:
-            pool, replica, ended = self.spec.pool, self.spec.replica, self._agreed.incarnation
-            self._unhealthy.add(ended)
-            with suppress(FleetError):
-                await self._records.ended(pool, replica, ended)
+        """Whoever answers there next has an empty cache, also where this router has just begun."""
+        ended = self._agreed.incarnation if self._agreed is not None else ""
+        with suppress(FleetError):
+            await self._records.ended(self.spec.pool, self.spec.replica, ended)
 
     async def _beat_on(self) -> None:
         task = asyncio.current_task()
