@@ -1,13 +1,15 @@
 """Writes that no answer waits for: queued here, and sent many in one call to Redis.
 
 The first write after a pause leaves in the same turn of the event loop; what follows within
-`EVERY_S`, or while a call is under way, goes together in the next one. Calls follow one another, so
-operations reach Redis in the order in which they were queued.
+`EVERY_S`, or while a call is under way, goes together in the next one, or with the next placement,
+which so sees what this router wrote before it. All calls share one wire, so operations reach Redis
+in the order in which they were queued.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from pando_fleet.client import FleetError
 from pando_fleet.keys import PoolKeys
@@ -51,7 +53,7 @@ class Settling:
         self._script = WireScript(wire, "clock", "tree_ops", "lease_ops", "settle")
         self._queue: deque[tuple[Operation, int]] = deque()
         self._queued_bytes = 0
-        self._under_way = 0  # operations of the call under way
+        self._under_way = 0  # operations sent and not answered
         self._timer: asyncio.Handle | None = None
         self._sent_at = 0.0
         self._put = 0  # operations, ever
@@ -70,9 +72,8 @@ class Settling:
             self._schedule(self._every_s)
 
     def hurry(self) -> None:
-        """Sends what is queued ahead of the caller's next call on this wire, which then sees it;
-        not where a call is under way, as under load the batches are worth more."""
-        if self._queue and not self._under_way and self._every_s is not None:
+        """Sends what is queued, so that the caller's next call on this wire sees it."""
+        while self._queue and self._every_s is not None:
             self._send()
 
     async def flush(self) -> None:
@@ -124,22 +125,23 @@ class Settling:
             self._queued_bytes -= weight
             args += operation
             count, total = count + 1, total + weight
-        self._under_way = count
+        self._under_way += count
+        sent = partial(self._sent, count)
         self._sent_at = asyncio.get_running_loop().time()
         try:
-            self._script.send(self._keys.leases, args, self._sent)
+            self._script.send(self._keys.leases, args, sent)
         except FleetError as error:
-            asyncio.get_running_loop().call_soon(self._sent, error)
+            asyncio.get_running_loop().call_soon(sent, error)
 
-    def _sent(self, reply: object) -> None:
-        count, self._under_way = self._under_way, 0
+    def _sent(self, count: int, reply: object) -> None:
+        self._under_way -= count
         self._settled += count
         if self._answered is not None:
             answered, self._answered = self._answered, None
             answered.set_result(None)
             if self._queue:
                 self._send()
-        elif self._queue and self._every_s is not None:
+        elif self._queue and self._timer is None and self._every_s is not None:
             # A full call's worth waits for nothing.
             full = len(self._queue) >= MAX_OPERATIONS or self._queued_bytes >= MAX_WEIGHT
             self._schedule(0.0 if full else self._every_s)
