@@ -97,7 +97,12 @@ class LightWorker:
         port = runner.addresses[0][1]
         print(port, flush=True)
         left = asyncio.Event()
-        asyncio.get_running_loop().add_reader(0, lambda: os.read(0, 4096) or left.set())
+
+        def look() -> None:
+            if not os.read(0, 4096):
+                left.set()
+
+        asyncio.get_running_loop().add_reader(0, look)
         beating = asyncio.create_task(self._beat(f"http://127.0.0.1:{port}"))
         await left.wait()
         beating.cancel()
