@@ -43,6 +43,23 @@ async def test_what_follows_a_placement_is_written_without_being_asked_for(world
     assert not lost
 
 
+async def test_a_placement_sees_what_the_one_before_it_left_even_of_a_server_without_scripts(
+    world: World,
+) -> None:
+    lost: dict[str, int] = {}
+    for _ in range(5):
+        await world.redis.flushall()
+        await world.redis.script_flush()
+        await Registry(world.redis).beat(POOL, BEAT_A)
+        async with _placer(world.redis, lost) as placer:
+            first = await placer.place(world.ask(path("hello", 20)))
+            placer.release(first)
+            second = await placer.place(world.ask(path("hello", 20)))
+            assert (second.chosen.matched_chunks, second.chosen.outstanding) == (20, 0)
+            await placer.settle(PATIENCE_S)
+    assert not lost
+
+
 async def test_asks_of_one_turn_of_the_loop_are_one_call_and_so_is_what_follows(
     world: World,
 ) -> None:

@@ -54,6 +54,7 @@ class Connection(asyncio.Protocol):
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.is_open = False
         self.is_full = False
+        self.scripts: set[bytes] = set()  # packed SCRIPT LOADs that were sent here
 
     def send(self, call: Call) -> None:
         call.sent_at = self._loop.time()

@@ -76,7 +76,7 @@ class Wire:
             error = FleetUnavailable("Redis does not take what was sent to it")
             asyncio.get_running_loop().call_soon(self._finish, call, error)
         else:
-            connection.send(call)
+            _send_on(connection, call)
 
     def _open_connection(self, key: str) -> Connection | None:
         address = self._directory.lookup(key)
@@ -112,7 +112,7 @@ class Wire:
                 raise
             self._connections[address] = connection
         while self._waiting and self._directory.lookup(self._waiting[0].key) is address:
-            connection.send(self._waiting.popleft())
+            _send_on(connection, self._waiting.popleft())
 
     def _replied(self, connection: Connection, call: Call, reply: Reply) -> None:
         if not isinstance(reply, Refused):
@@ -157,6 +157,15 @@ class Wire:
         if call.key:
             self._under_way -= 1
         call.answer(reply)
+
+
+def _send_on(connection: Connection, call: Call) -> None:
+    """With its script in front, the first time: a call that had to be repeated for want of it would
+    run behind what was sent after it."""
+    if call.script and call.script not in connection.scripts:
+        connection.scripts.add(call.script)
+        connection.send(Call("", call.script, _ignore))
+    connection.send(call)
 
 
 def answer_to(future: asyncio.Future[Any]) -> Answer:
