@@ -16,7 +16,7 @@ from tests.router.world import RouterClient
 from tests.soak.relay import Relay
 
 REAL_MODEL = "pando-tiny"
-LEASE_S = 20.0
+LEASE_S = 10.0  # above what any request here takes
 ROUTER = {
     "max_body_bytes": 8 * 1024 * 1024,
     "max_replica_requests": 20,
