@@ -90,7 +90,7 @@ def create_control(
             parse(path, body),
             names(request),
             path,
-            Steerer(settings)(request.headers.raw),
+            Steerer(settings)(request.headers.raw, admin=True),
             tenant_of(request.scope),
         )
         try:

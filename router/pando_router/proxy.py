@@ -77,7 +77,7 @@ class Proxy:
             exchange.tenant = tenant = self._tenants.of(headers)
             with self._lifecycle.serving():
                 body = await incoming.body(self._settings.max_body_bytes)
-                steering = self._steer(headers)
+                steering = self._steer(headers, admin=tenant.admin)
                 models = Models(self._view.fleet, self._settings.aliases, tenant)
                 request = parse(incoming.path, body)
                 prompt = resolve(request, models, incoming.path, steering, tenant)

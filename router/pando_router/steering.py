@@ -32,10 +32,12 @@ class Steerer:
         self._allowed = settings.allow_policy_header
         self._session_header = settings.session_header.lower().encode()
 
-    def __call__(self, headers: Sequence[tuple[bytes, bytes]]) -> Steering:
-        """The request's steering; `headers` have lower-case names.
+    def __call__(self, headers: Sequence[tuple[bytes, bytes]], *, admin: bool) -> Steering:
+        """The request's steering; `headers` have lower-case names. `admin`: from one who may see
+        what concerns all tenants.
 
-        Raises ApiError: 400 for a policy that does not exist, 403 where choosing is not allowed.
+        Raises ApiError: 400 for a policy that does not exist, 403 where choosing is not allowed,
+        or having all candidates remembered: Redis tells them in the middle of placing.
         """
         policy, session, explain = None, b"", False
         for name, value in headers:
@@ -45,6 +47,10 @@ class Steerer:
                 session = value
             elif name == EXPLAIN_HEADER:
                 explain = value.strip().lower() in (b"1", b"true")
+                if explain and not admin:
+                    raise ApiError(
+                        403, "only admins may ask for all candidates", param="x-pando-explain"
+                    )
         if policy or session or explain:
             return Steering(policy, session, explain)
         return UNSTEERED

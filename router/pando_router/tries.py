@@ -136,10 +136,14 @@ class Tries:
             try:
                 answer = await self._ask(exchange, route, body)
             except ReplicaFailedError as error:
+                if exchange.ticket is not None:
+                    exchange.ticket.refused()
                 flight.failed_before_first_byte()
                 exchange.log_failure(route, error)
                 return Failure(str(error.status or "connection"), f"{route.replica}: {error}")
             if answer.status == 429 and not is_last:
+                if exchange.ticket is not None:
+                    exchange.ticket.refused()
                 busy = Busy(answer, route, flight)
                 return Failure("429", f"{route.replica}: answered 429", busy)
             if answer.status < 400:
@@ -190,6 +194,8 @@ class Tries:
                     return self._upstream.post(route.url, path, headers, body)
 
                 body = await self._migrator.request(exchange.stream, post)
+            if exchange.ticket is not None:
+                exchange.ticket.sent()
             answer = await self._upstream.post(route.url, incoming.target, headers, body)
             if trace is not None:
                 trace.answered(answer.status)

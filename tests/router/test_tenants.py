@@ -184,6 +184,21 @@ async def test_only_admins_see_what_concerns_all(valkey_url: str, tmp_path: Path
         }
 
 
+async def test_only_admins_have_all_candidates_remembered(valkey_url: str, tmp_path: Path) -> None:
+    async with (
+        Replica(valkey_url, "r") as replica,
+        guarded(valkey_url, key_file(tmp_path, a={}), replica) as router,
+    ):
+        for key, wish, expected in (
+            ("a", "true", 403),
+            ("a", "false", 200),
+            (ADMIN, "true", 200),
+        ):
+            headers = bearer(key) | {"x-pando-explain": wish}
+            answer = await router.post("/v1/completions", completion(), **headers)
+            assert answer.status == expected
+
+
 async def test_metrics_may_want_a_key(valkey_url: str, tmp_path: Path) -> None:
     async with serving(valkey_url, api_keys=key_file(tmp_path), metrics_need_key=True) as router:
         answers = [
@@ -446,6 +461,38 @@ async def test_a_request_that_got_no_answer_costs_no_tokens(redis_url: str, tmp_
         answer = await router.post("/v1/completions", completion("x" * 100_000), **bearer("a"))
         assert int(answer.headers["x-ratelimit-remaining-tokens"]) < LIMIT - 20_000
         await settles_at(redis_url, 0)
+
+
+async def test_a_prompt_that_a_replica_has_is_paid_for_by_a_client_that_leaves(
+    redis_url: str, tmp_path: Path
+) -> None:
+    file = key_file(tmp_path, a={"tokens_per_minute": LIMIT})
+    async with Replica(redis_url, "r") as replica, guarded(redis_url, file, replica) as router:
+        replica.answer = Stream()
+        body = completion("x" * 100_000, max_tokens=100)
+        asked = asyncio.create_task(router.post("/v1/completions", body, **bearer("a")))
+        await until(lambda: replica.received, "the replica has it")
+        asked.cancel()
+        await until(lambda: replica.cancelled, "the replica is told")
+        sample = 'pando_router_tenant_tokens_total{kind="prompt",tenant="a"}'
+
+        async def paid() -> float:
+            return await router.metric(sample)
+
+        await until(paid, "it is counted")
+        prompt = await paid()
+        assert prompt > 20_000
+        await settles_at(redis_url, int(prompt))
+
+
+async def test_a_prompt_that_no_replica_took_costs_nothing(redis_url: str, tmp_path: Path) -> None:
+    file = key_file(tmp_path, a={"tokens_per_minute": LIMIT})
+    async with Replica(redis_url, "r") as replica, guarded(redis_url, file, replica) as router:
+        for refusal in (status(503), status(429)):
+            replica.answer = refusal
+            answer = await router.post("/v1/completions", completion("x" * 100_000), **bearer("a"))
+            assert answer.status in (429, 503)
+            await settles_at(redis_url, 0)
 
 
 async def test_tokens_above_the_limit_get_429(redis_url: str, tmp_path: Path) -> None:

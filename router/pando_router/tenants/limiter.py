@@ -21,7 +21,8 @@ PROMPT_HEADER = b"x-pando-prompt-tokens"
 
 
 class Ticket:
-    """One request from its admission to its end: `answered`, `add` and `close` follow it."""
+    """One request from its admission to its end: `sent`, `answered`, `add` and `close` follow
+    it."""
 
     __slots__ = (
         "_answered",
@@ -29,6 +30,7 @@ class Ticket:
         "_metrics",
         "_prompt",
         "_reserved",
+        "_sent",
         "_settlements",
         "_tail",
         "_tenant",
@@ -48,13 +50,24 @@ class Ticket:
         self._reserved = reserved  # tokens; None where none were taken
         self._metrics = metrics
         self._settlements = settlements
+        self._sent = False  # a replica has it, and may be at work on it
         self._answered = False
         self._tail = Tail()
         self._headers = headers
 
+    def sent(self) -> None:
+        """A replica gets the request: its prompt is paid for from here on, whoever leaves."""
+        self._sent = True
+
+    def refused(self) -> None:
+        """That replica did nothing for it."""
+        self._sent = False
+
     def answered(self, status: int, headers: Headers) -> Headers:
         """A replica's answer begins; returns its headers with the tenant's rate limits."""
-        if status < 400:
+        if status >= 400:
+            self._sent = False
+        else:
             self._answered = True
             for name, value in headers:
                 if name == PROMPT_HEADER and value.isdigit():
@@ -71,9 +84,13 @@ class Ticket:
 
     def close(self) -> None:
         """The request has ended, one way or another. What it used is counted; what it had reserved
-        beyond that is given back, all of it where there was no answer."""
+        beyond that is given back, all of it where no replica did anything for it.
+
+        Where the client left before the answer, or the replica never began it, the prompt costs
+        what it was estimated at: else whoever always leaves would have a replica for nothing.
+        """
         prompt = output = 0
-        if self._answered:
+        if self._answered or self._sent:
             usage = self._tail.usage()
             prompt, output = self._prompt, self._tail.events
             if usage is not None:
