@@ -88,6 +88,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     work_s: float
     queue: float  # requests that wait there for their first token
     cost_s: float
+    full: bool  # it has all the requests that it may have, and is not chosen
 
 
 class Placement(msgspec.Struct):
@@ -97,8 +98,9 @@ class Placement(msgspec.Struct):
     chosen: Candidate
     most_chunks: int = 0  # that any candidate held of the prompt
     holder: str = ""  # who held them
+    holder_full: bool = False  # and had all the requests that it may have
     only: str | None = None  # as asked
-    candidates: tuple[Candidate, ...] = ()  # all, cheapest first, where `Ask.every`
+    candidates: tuple[Candidate, ...] = ()  # all, as `explain` gives them, where `Ask.every`
     ledger: str = ""  # the tenant's, where its share of the tree is bounded
 
 
@@ -141,7 +143,7 @@ class Placer:
         return await answer
 
     async def explain(self, ask: Ask) -> list[Candidate]:
-        """Every candidate's terms, cheapest first, without placing the request."""
+        """Every candidate's terms, without placing: cheapest first, then the full ones."""
         candidates: list[bytes] = await self._decide(
             self._place_keys, *self._head("explain"), *_encode(ask)
         )
@@ -260,25 +262,25 @@ def _encode(ask: Ask) -> tuple[str | bytes | int, ...]:
     )
 
 
-_NUMBERS = struct.Struct(">13d")
-_MOST_AT = 8 * 12  # the last of them
-_MOST = struct.Struct(">d")
+_NUMBERS = struct.Struct(">15d")
+_MOST_AT = 8 * 13  # the last two of them
+_MOST = struct.Struct(">dd")
 
 
 def _sorted(candidates: list[bytes]) -> list[Candidate]:
-    return sorted(map(_candidate, candidates), key=lambda c: (c.cost_s, c.outstanding))
+    return sorted(map(_candidate, candidates), key=lambda c: (c.full, c.cost_s, c.outstanding))
 
 
 def _placement(ask: Ask, packed: bytes) -> Placement:
-    (most,) = _MOST.unpack_from(packed, _MOST_AT)
+    most, is_full = _MOST.unpack_from(packed, _MOST_AT)
     holder = packed[packed.rindex(b"\0", 0, -1) + 1 : -1].decode()
-    return Placement(ask.lease, _candidate(packed), int(most), holder, ask.only)
+    return Placement(ask.lease, _candidate(packed), int(most), holder, is_full > 0, ask.only)
 
 
 def _candidate(packed: bytes) -> Candidate:
     numbers = _NUMBERS.unpack_from(packed)
     chunks, matched, backlog, outstanding, capacity, capacity_tokens, pinned = numbers[:7]
-    wait, kv_wait, work, queue, cost, _ = numbers[7:]
+    wait, kv_wait, work, queue, cost, full, *_ = numbers[7:]
     replica, url, incarnation, *_ = packed[_NUMBERS.size :].decode().split("\0")
     return Candidate(
         replica=replica,
@@ -296,4 +298,5 @@ def _candidate(packed: bytes) -> Candidate:
         work_s=work,
         queue=queue,
         cost_s=cost,
+        full=full > 0,
     )

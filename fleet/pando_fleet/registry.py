@@ -22,6 +22,9 @@ FRESH_MS = 3_000
 RETENTION_MS = 60_000
 """A replica that fell silent stays listed this long, so that people can see it as lost."""
 
+TERMS_VERSION = 1
+"""First byte of the packed terms, as `lua/fleet_ops.lua` reads them: one more at each change."""
+
 _FIELDS = frozenset(field.name for field in fields(Heartbeat))
 _LISTS = ("endpoints", "adapters")
 _log = logging.getLogger("pando.fleet")
@@ -104,7 +107,8 @@ def _encode(beat: Heartbeat) -> tuple[str, bytes]:
     if beat.state is not ReplicaState.READY:
         return encoded, b""
     numbers = struct.pack(
-        ">7d",
+        ">B7d",
+        TERMS_VERSION,
         beat.capacity_tokens,
         beat.pinned_tokens,
         beat.prefill_tokens_per_s,

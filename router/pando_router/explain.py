@@ -22,7 +22,8 @@ _TRACELESS: frozenset[PolicyName] = frozenset(("prefix_hash", "session"))
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Of a request that is not placed. Times are in seconds; `candidates` stand cheapest first."""
+    """Of a request that is not placed. Times are in seconds; `candidates` stand cheapest first,
+    after them those that are `full`: never chosen, whatever they hold."""
 
     model: str
     pool: str
@@ -76,7 +77,7 @@ async def explain(
         chosen: str | None = picked.beat.replica
         reason = f"policy {policy} gives it to {chosen}"
     elif policy in ("cache_aware", "session"):  # a request without a session
-        chosen = candidates[0].replica if candidates else None
+        chosen = candidates[0].replica if candidates and not candidates[0].full else None
         reason = reasons.choice(candidates)
     else:
         chosen, reason = None, f"policy {policy} does not look at cost"

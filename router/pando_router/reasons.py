@@ -26,8 +26,10 @@ def choice(candidates: Sequence[Candidate]) -> str:
     if not candidates:
         return "no candidate is fresh and ready by Redis's clock"
     best = candidates[0]
+    if best.full:
+        return "all candidates have all their requests: the request would wait in the queue"
     words = f"{best.replica} delays least, {best.cost_s:.4f} s: {terms(best)}"
-    if len(candidates) > 1:
+    if len(candidates) > 1 and not candidates[1].full:
         words += f"; next is {candidates[1].replica} with {candidates[1].cost_s:.4f} s"
     return words
 
@@ -69,6 +71,11 @@ def past_hit(past: Past) -> tuple[Hit, str]:
         return Hit.LOST, (
             f"{chosen.replica} was believed to hold {chosen.matched_tokens} tokens but had"
             f" {delivered}: it has evicted the rest, and its path was cut there"
+        )
+    if most > chosen.matched_chunks and placement.holder_full:
+        return Hit.ELSEWHERE, (
+            f"{placement.holder} held {most} chunks and {chosen.replica} {chosen.matched_chunks},"
+            " but the holder had all its requests"
         )
     if most > chosen.matched_chunks:
         return Hit.ELSEWHERE, (

@@ -83,9 +83,11 @@ class Sample:
     def _compare(self, placement: Placement) -> None:
         by_name = {candidate.replica: candidate for candidate in placement.candidates}
         if self._picked is None:
-            shadow = min(placement.candidates, key=lambda c: (c.cost_s, c.outstanding))
+            shadow = placement.candidates[0]
         elif self._picked in by_name:
             shadow = by_name[self._picked]
         else:  # not ready any more by Redis's word
+            return
+        if shadow.full:  # the request would have waited, nobody knows how long
             return
         self._shadow.count(self._pool, self._acting, placement.chosen, shadow)

@@ -43,8 +43,28 @@ async def test_placement_tells_who_holds_the_most_of_the_prompt(world: World) ->
         assert (placed.holder, placed.most_chunks) == ("a", 5)
 
 
-async def test_full_replica_is_no_candidate(world: World) -> None:
+async def test_a_full_replica_is_told_with_its_terms_and_never_chosen(world: World) -> None:
     await world.beat("a", "b")
-    await world.place(only="a")
-    placed = await world.place(every=True, max_outstanding=1)
-    assert [candidate.replica for candidate in placed.candidates] == ["b"]
+    keys = path("p", 4)
+    await world.place(keys, 256, only="a")
+    placed = await world.place(keys, 256, every=True, max_outstanding=1)
+    assert [(c.replica, c.matched_chunks, c.full) for c in placed.candidates] == [
+        ("b", 0, False),
+        ("a", 4, True),
+    ]
+    assert placed.chosen == placed.candidates[0]
+    assert (placed.holder, placed.most_chunks, placed.holder_full) == ("a", 4, True)
+    everybody = await world.placer.explain(world.ask(keys, 256, max_outstanding=1))
+    assert {(c.replica, c.full) for c in everybody} == {("a", True), ("b", True)}
+
+
+async def test_broken_terms_of_one_replica_leave_the_others_placed_on(world: World) -> None:
+    await world.beat("a", "b", "c", "d")
+    terms = "pando:{llama}:terms"
+    row = await world.redis.hget(terms, "b")
+    assert isinstance(row, bytes)
+    await world.redis.hset(terms, "b", row[:20])
+    await world.redis.hset(terms, "c", bytes((row[0] + 1,)) + row[1:])
+    await world.redis.hset(terms, "d", b"")
+    assert set(await world.terms()) == {"a"}
+    assert (await world.place()).chosen.replica == "a"

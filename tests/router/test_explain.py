@@ -1,5 +1,6 @@
 """Answers to: why did it go there, and why was so little of it cached?"""
 
+import asyncio
 import logging
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.router.world import (
     Answer,
     Replica,
     RouterClient,
+    Stream,
     cached,
     completion,
     serving,
@@ -90,6 +92,52 @@ async def test_prefix_left_with_a_busy_replica_is_named(valkey_url: str) -> None
         assert (best["replica"], other["replica"]) == (idle.name, busy.name)
         assert (other["unpinned_tokens"], best["unpinned_tokens"]) == (0, 1_000_000)
         assert other["kv_wait_s"] > best["work_s"] > other["work_s"]
+
+
+async def test_prefix_left_with_a_replica_that_has_all_its_requests_is_named(
+    valkey_url: str,
+) -> None:
+    async with (
+        Replica(valkey_url, "a", **RATES) as a,
+        Replica(valkey_url, "b", **RATES) as b,
+        serving(valkey_url, max_replica_requests=1) as router,
+    ):
+        await router.ready("a", "b")
+        home = (await ask(router, LONG)).replica
+        full, other = (a, b) if home == "a" else (b, a)
+        full.answer = stream = Stream()
+        running = asyncio.create_task(ask(router, LONG))
+        await stream.started.wait()
+        path = "/route/explain?path=/v1/completions"
+        would = (await router.post(path, completion(LONG))).json
+        assert would["chosen"] == other.name
+        said = [(c["replica"], c["full"], c["matched_chunks"]) for c in would["candidates"]]
+        assert said == [(other.name, False, 0), (full.name, True, 16)]
+        answer = await ask(router, LONG)
+        explained = await why(router, answer)
+        assert answer.replica == explained["chosen"] == other.name
+        assert explained["hit"] == "elsewhere"
+        assert f"{full.name} held 16 chunks" in explained["hit_reason"]
+        assert "the holder had all its requests" in explained["hit_reason"]
+        stream.end()
+        await running
+
+
+async def test_a_prompt_that_would_wait_is_said_to(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a", **RATES) as a,
+        serving(valkey_url, max_replica_requests=1) as router,
+    ):
+        await router.ready("a")
+        a.answer = stream = Stream()
+        running = asyncio.create_task(ask(router, LONG))
+        await stream.started.wait()
+        would = (await router.post("/route/explain?path=/v1/completions", completion(LONG))).json
+        assert would["chosen"] is None
+        assert [(c["replica"], c["full"]) for c in would["candidates"]] == [("a", True)]
+        assert "wait in the queue" in would["reason"]
+        stream.end()
+        await running
 
 
 async def test_every_try_of_a_request_is_explained(valkey_url: str) -> None:

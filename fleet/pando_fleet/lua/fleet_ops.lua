@@ -6,6 +6,28 @@
 local PRIOR_PREFILL = 1000 -- tokens/s
 local PRIOR_RELEASE = 100 -- tokens/s
 
+local TERMS_VERSION = 1 -- the first byte of a row; registry.py writes it
+
+-- What a replica said of itself. Nil for a row of another version, or a broken one: while releases
+-- are mixed, or whatever was written there, the others are placed on.
+local function read_terms(row)
+  if row:byte(1) ~= TERMS_VERSION then
+    return nil
+  end
+  local is_whole, capacity, pinned, prefill, decode, release, bytes_per_token, most, incarnation,
+    url = pcall(struct.unpack, '>dddddddss', row, 2)
+  if not is_whole then
+    return nil
+  end
+  return {
+    incarnation = incarnation, url = url,
+    capacity = capacity, pinned = pinned, bytes_per_token = bytes_per_token,
+    prefill = prefill, most = most,
+    -- In a steady state what ends is what was decoded, and the prompts come on top.
+    release = release > 0 and release or decode,
+  }
+end
+
 local function mean_of(ready, rate, prior)
   local sum, count = 0, 0
   for _, r in ipairs(ready) do
@@ -25,18 +47,11 @@ local function read_fleet(book, replicas_key, terms_key, since)
   read_all_loads(book)
   local ready = {}
   for i, row in ipairs(redis.call('HMGET', terms_key, unpack(names))) do
-    if row then -- no terms: it starts or drains
-      local capacity, pinned, prefill, decode, release, bytes_per_token, most, incarnation, url =
-        struct.unpack('>dddddddss', row)
-      local owner = incarnation .. ':' .. names[i]
-      ready[#ready + 1] = {
-        name = names[i], url = url, incarnation = incarnation, owner = owner,
-        capacity = capacity, pinned = pinned, bytes_per_token = bytes_per_token,
-        prefill = prefill, most = most,
-        -- In a steady state what ends is what was decoded, and the prompts come on top.
-        release = release > 0 and release or decode,
-        load = load_of(book, owner),
-      }
+    local r = row and read_terms(row) -- no terms: it starts or drains
+    if r then
+      r.name, r.owner = names[i], r.incarnation .. ':' .. names[i]
+      r.load = load_of(book, r.owner)
+      ready[#ready + 1] = r
     end
   end
   local usual_prefill = mean_of(ready, 'prefill', PRIOR_PREFILL)

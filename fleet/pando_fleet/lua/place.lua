@@ -9,8 +9,9 @@
 --      replicas, these...
 --
 -- Returns for each prompt the chosen candidate, packed (see `packed`), or a list of it and every
--- candidate; false where there is none; 'full' where all that are allowed have the most requests. To explain, one prompt is asked, and
--- each of its candidates is returned. A tree's key is made here, because which replicas live is
+-- candidate; false where there is none; 'full' where all that are allowed have the most requests.
+-- To explain, one prompt is asked, and each of its candidates is returned. Full replicas are among
+-- the candidates, marked: they are never chosen, but may hold the most. A tree's key is made here, because which replicas live is
 -- read here; it carries the pool's hash tag as every key in KEYS does, so in a cluster it lies in
 -- the slot that the script was sent to.
 
@@ -54,16 +55,17 @@ local function better(a, b)
     or (a.cost == b.cost and a.replica.load.requests < b.replica.load.requests)
 end
 
--- Every candidate's terms, the best of them, and whether some were left out for being full. Starts
--- at a replica that differs by request, so that equals share.
+-- The terms of those that may be chosen, then of those that are full; the best of them, nil where
+-- none may be chosen; and whether some were full. Starts at a replica that differs by request, so
+-- that equals share.
 local function candidates_of(ask)
-  local found, best, full, guess = {}, nil, false, nil
+  local found, best, full, is_full, guess = {}, nil, {}, false, nil
   for i = 1, #ready do
     local r = ready[(ask.tie + i) % #ready + 1]
     local allowed = ask.only == '' or ask.only == r.name
     if not ask.excluded[r.name] and (allowed or ask.every) then
       if has_most(r, ask) then
-        full = full or allowed
+        full[#full + 1], is_full = r, is_full or allowed
       else
         local terms = estimate(r, ask, guess)
         guess = terms.chunks
@@ -74,7 +76,14 @@ local function candidates_of(ask)
       end
     end
   end
-  return found, best, full
+  if best or explain then -- a prompt that waits asks again and again: nobody reads its terms
+    for _, r in ipairs(full) do
+      local terms = estimate(r, ask, guess)
+      guess, terms.full = terms.chunks, true
+      found[#found + 1] = terms
+    end
+  end
+  return found, best, is_full
 end
 
 local function capacity_chunks(r)
@@ -87,10 +96,10 @@ end
 -- Its terms, and those of `most`, the candidate that holds the most of the prompt.
 local function packed(terms, most)
   local r = terms.replica
-  return struct.pack('>dddddddddddddssss',
+  return struct.pack('>dddddddddddddddssss',
     terms.chunks, terms.matched, r.load.prefill, r.load.requests, capacity_chunks(r),
     r.capacity, r.pinned, terms.wait, terms.kv_wait, terms.work, r.load.waiting, terms.cost,
-    most.chunks, r.name, r.url, r.incarnation, most.replica.name)
+    terms.full and 1 or 0, most.chunks, most.full and 1 or 0, r.name, r.url, r.incarnation, most.replica.name)
 end
 
 local function all_packed(found, most)

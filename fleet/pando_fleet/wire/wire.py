@@ -44,14 +44,12 @@ class Wire:
         """Sends without waiting; `answer` gets the reply or a FleetError, never during this call.
 
         `script` is a packed SCRIPT LOAD for a server that does not know the script yet.
-        Raises FleetUnavailable where too much is under way.
+        Raises FleetError where too much is under way.
         """
-        if self._closed or self._under_way >= MAX_CALLS:
-            raise FleetUnavailable(
-                "the connection to Redis is closed"
-                if self._closed
-                else f"{MAX_CALLS} calls to Redis are under way"
-            )
+        if self._closed:
+            raise FleetUnavailable("the connection to Redis is closed")
+        if self._under_way >= MAX_CALLS:  # which says nothing of Redis
+            raise FleetError(f"{MAX_CALLS} calls to Redis are under way")
         self._under_way += 1
         self._send(Call(key, packed, answer, script))
 
