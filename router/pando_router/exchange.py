@@ -6,6 +6,7 @@ from time import perf_counter
 
 from pando_router.flight import CacheReport
 from pando_router.http.incoming import Incoming
+from pando_router.migration.plan import Plan
 from pando_router.migration.stream import Stream
 from pando_router.past import Past
 from pando_router.route import Route
@@ -31,6 +32,7 @@ class Exchange:
     tenant: Tenant = OPEN
     past: Past | None = None  # its last try, to be explained later
     ticket: Ticket | None = None  # of the tenant's rate limits
+    plan: Plan | None = None  # for the loss of its replica
     stream: Stream | None = None  # what is out of an answer that can be migrated
     lost: str = ""  # how its last replica was lost
     trace: RequestTrace | None = None  # where traces are wanted

@@ -81,6 +81,7 @@ class Proxy:
                 models = Models(self._view.fleet, self._settings.aliases, tenant)
                 request = parse(incoming.path, body)
                 prompt = resolve(request, models, incoming.path, steering, tenant)
+                exchange.plan = self._migrator.plan(incoming.path, request)
                 if request.earlier is not None:
                     home = await self._earlier.at_home(request, prompt.targets)
                     prompt = replace(prompt, targets=home)

@@ -71,8 +71,7 @@ class Relay:
                 if observation is not None:
                     exchange.reported(flight.done())
                 return
-            if chunk or stream is None:
-                await incoming.write(chunk)
+            await incoming.write(chunk)  # with nothing in it the head goes out at least
             chunk = await answer.read()
 
     def _begin(
@@ -100,7 +99,7 @@ class Relay:
         )
         if ticket := exchange.ticket:
             headers = ticket.answered(answer.status, headers)
-        exchange.stream = self._migrator.stream(exchange.incoming.path, body, answer)
+        exchange.stream = self._migrator.stream(exchange.plan, body, answer)
         exchange.incoming.start(answer.status, headers)
 
 

@@ -183,7 +183,7 @@ class Tries:
         incoming = exchange.incoming
         headers = forwarded(incoming.headers, exchange.request_id)
         headers = self._forwarding(headers, exchange.tenant, route.url)
-        self._migrator.asked(incoming.path, headers)
+        self._migrator.asked(exchange.plan, headers)
         trace = exchange.trace
         if trace is not None:
             headers = trace.asks(route, headers)

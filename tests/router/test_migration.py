@@ -9,14 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai._streaming import SSEDecoder
 
+from pando_router.byte_budget import ByteBudget
 from pando_router.migration.errors import DivergedError, RefusedError
-from pando_router.migration.recording import Memory, Recording
-from pando_router.migration.stream import Migrations, NeedsCountError, Stream
+from pando_router.migration.plan import plan
+from pando_router.migration.recording import Recording
+from pando_router.migration.stream import Count, Migrations, NeedsCountError, Stream
+from pando_router.requests import parse
 from pando_router.settings import RouterSettings
 from tests.router.scripted_engine import PROMPT_TOKENS, TEXT, Engine, Event, event
 
 CHAT, COMPLETION, NATIVE = "/v1/chat/completions", "/v1/completions", "/generate"
-USAGE = {"stream": True, "stream_options": {"include_usage": True}}
+USAGE = {"model": "m", "stream": True, "stream_options": {"include_usage": True}}
 REQUESTS: dict[str, Event] = {
     CHAT: {"messages": [{"role": "user", "content": "P"}], "temperature": 0, **USAGE},
     COMPLETION: {"prompt": "P", "temperature": 0, **USAGE},
@@ -27,14 +30,19 @@ REQUESTS: dict[str, Event] = {
 DEFAULTS = RouterSettings()
 
 
-def migrations(**settings: Any) -> Migrations:
-    return Migrations(RouterSettings(**settings) if settings else DEFAULTS)
+def stream_of(
+    path: str, body: Event, count: Count, settings: RouterSettings = DEFAULTS
+) -> Stream | None:
+    raw = json.dumps(body).encode()
+    planned = plan(settings, path, parse(path, raw))
+    return Migrations(settings).stream(planned, raw, count) if planned else None
 
 
 def begin(engine: Engine, body: Event, **settings: Any) -> tuple[Stream, bytes]:
     """A stream at its first replica, and all that this one would say."""
     whole = engine.answer(body)
-    stream = migrations(**settings).stream(engine.path, json.dumps(body).encode(), engine.count)
+    options = RouterSettings(**settings) if settings else DEFAULTS
+    stream = stream_of(engine.path, body, engine.count, options)
     assert stream is not None
     return stream, whole
 
@@ -140,9 +148,7 @@ def test_a_bound_on_tokens_is_what_is_left_for_another_engine() -> None:
 
 
 def test_tokens_that_nobody_told_are_to_be_counted() -> None:
-    stream = migrations().stream(
-        COMPLETION, b'{"prompt": "P", "temperature": 0, "max_tokens": 9}', lambda name: None
-    )
+    stream = stream_of(COMPLETION, REQUESTS[COMPLETION] | {"max_tokens": 9}, lambda name: None)
     assert stream is not None
     stream.pass_on(event({"id": "a", "choices": [{"index": 0, "text": "Hello"}]}))
     with pytest.raises(NeedsCountError) as needed:
@@ -162,7 +168,7 @@ def test_tokens_that_nobody_told_are_to_be_counted() -> None:
         ({"n": 2}, {}, "several choices"),
         ({"logprobs": 0}, {}, "log-probabilities"),
         ({}, {"migrate_stream_bytes": 64}, "longer than what is kept"),
-        ({}, {"migrate_memory_bytes": 64}, "longer than what is kept"),
+        ({}, {"migrate_memory_bytes": 64}, "no memory left"),
     ],
 )
 def test_what_may_not_go_on_is_refused(
@@ -196,7 +202,8 @@ def test_another_engine_is_not_asked_for_what_text_cannot_say(fields: Event, rea
 
 
 def test_nothing_is_migrated_where_that_is_off() -> None:
-    assert migrations(migrate="off").stream(CHAT, b"{}", lambda name: None) is None
+    off = RouterSettings(migrate="off")
+    assert stream_of(CHAT, REQUESTS[CHAT], lambda name: None, off) is None
 
 
 def test_a_stream_is_migrated_only_so_often() -> None:
@@ -240,14 +247,51 @@ def test_a_recording_loses_no_byte_and_gives_its_memory_back(
     chunks: list[bytes], limit: int
 ) -> None:
     chunks = [chunk.replace(b"0", b"\n\n") for chunk in chunks]
-    memory = Memory(40)
+    memory = ByteBudget(40)
     recording = Recording(limit, memory)
     out = b"".join(map(recording.whole_events, chunks))
     rest = recording.rest()
     assert out + rest == b"".join(chunks)
-    if recording.is_complete:
+    if not recording.forgotten:
         assert recording.events() == out
         assert b"\n\n" not in rest
     recording.close()
-    assert memory.take(40)
-    assert not memory.take(1)
+    assert memory.held == 0
+
+
+def test_an_event_that_does_not_end_counts_as_memory() -> None:
+    memory = ByteBudget(100)
+    recording = Recording(1_000, memory)
+    assert recording.whole_events(b"x" * 60) == b""
+    assert memory.held == 60
+    assert recording.whole_events(b"y" * 60) == b"x" * 60 + b"y" * 60
+    assert memory.held == 0
+    assert "no memory" in recording.forgotten
+
+
+@pytest.mark.parametrize("fields", [{"temperature": 1}, {"n": 2}])
+@pytest.mark.parametrize("step", [1, 97, 10_000])
+def test_of_a_stream_that_may_not_go_on_no_text_is_kept(fields: Event, step: int) -> None:
+    shared = Migrations(DEFAULTS)
+    engine = Engine(CHAT)
+    body = REQUESTS[CHAT] | fields
+    raw = json.dumps(body).encode()
+    planned = plan(DEFAULTS, CHAT, parse(CHAT, raw))
+    assert planned is not None
+    whole = engine.answer(body)
+    stream = shared.stream(planned, raw, engine.count)
+    out = b""
+    for start in range(0, len(whole), step):
+        out += stream.pass_on(whole[start : start + step])
+        if b"Hel" in out:
+            assert shared.memory.held == 0
+    assert out + stream.end() == whole
+    assert b"Hel" in out
+
+
+def test_any_stream_is_asked_for_again_before_it_has_text() -> None:
+    body = REQUESTS[CHAT] | {"temperature": 1}
+    whole = Engine(CHAT).answer(body)
+    first = whole.index(b"\n\n") + 2
+    assert b"Hel" not in whole[:first]
+    check(CHAT, broken(Engine(CHAT), body, first))

@@ -12,7 +12,17 @@ from aiohttp import web
 from redis.asyncio import Redis
 
 from tests.router.scripted_engine import PROMPT_TOKENS, TEXT, Engine, Event
-from tests.router.world import Handler, Replica, RouterClient, chat, reset, serving, status, until
+from tests.router.world import (
+    Handler,
+    Replica,
+    RouterClient,
+    Stream,
+    chat,
+    reset,
+    serving,
+    status,
+    until,
+)
 
 GREEDY: Event = {"temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
 CHAT = "/v1/chat/completions"
@@ -215,3 +225,50 @@ async def test_a_client_that_leaves_ends_the_continuation(valkey_url: str) -> No
             await until(lambda: len(a.received + b.received) == 2, "it goes on")
         await until(lambda: a.cancelled + b.cancelled, "the new replica is told")
         await until(lambda: nothing_leased(valkey_url), "leases are gone")
+
+
+async def test_the_head_of_an_answer_does_not_wait_for_its_first_event(valkey_url: str) -> None:
+    stream = Stream()
+    async with Replica(valkey_url, "a") as a, serving(valkey_url) as r:
+        a.answer = stream
+        asked = asyncio.create_task(r.session.post(r.url + CHAT, json=chat("P", **GREEDY)))
+        await stream.started.wait()
+        stream.put(b"data: {")
+        async with asyncio.timeout(10), await asked as answer:  # it has only half an event
+            assert answer.status == 200
+            stream.put(b'"choices": []}\n\n')
+            assert await answer.content.readany() == b'data: {"choices": []}\n\n'
+            stream.end()
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [({"temperature": 0}, True), ({"temperature": 1}, False), ({"stream": False}, False)],
+)
+async def test_token_ids_are_asked_for_where_a_stream_may_go_on(
+    valkey_url: str, fields: Event, asked: bool
+) -> None:
+    async with Replica(valkey_url, "a") as a, serving(valkey_url) as r:
+        body = {"temperature": 0, "stream": True} | fields
+        await r.post(CHAT, chat("P", **body))
+        assert ("x-pando-token-ids" in a.received[0].headers) == asked
+
+
+async def test_sampled_streams_use_up_nothing_that_a_greedy_one_needs(valkey_url: str) -> None:
+    engine, hold = Engine(CHAT), asyncio.Event()
+    said = engine_says()
+    async with (
+        Replica(valkey_url, "a") as a,
+        Replica(valkey_url, "b") as b,
+        serving(valkey_url, migrate_memory_bytes=2 * len(said)) as r,
+    ):
+        a.answer = b.answer = says(engine, cut=900, hold=hold)
+        bodies = [chat("P", **GREEDY) | {"temperature": 1}] * 4
+        clients = [await r.session.post(r.url + CHAT, json=body) for body in bodies]
+        for client in clients:
+            await client.content.readany()
+        both(engine, a, b, 700)
+        assert (await text_of(r))[0] == TEXT
+        hold.set()
+        for client in clients:
+            client.close()

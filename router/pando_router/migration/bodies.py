@@ -47,13 +47,6 @@ def sampling_of(body: Body) -> Body:
     return inner if isinstance(inner, dict) else body
 
 
-def is_deterministic(body: Body) -> bool:
-    """Greedy or seeded, as the request itself says; an engine's own defaults are not known here."""
-    sampling = sampling_of(body)
-    seeds = (sampling.get("seed"), sampling.get("sampling_seed"))
-    return sampling.get("temperature") == 0 or any(seed is not None for seed in seeds)
-
-
 def has_one_choice(body: Body) -> bool:
     sampling = sampling_of(body)
     given = (body.get("prompt"), body.get("text"), body.get("input_ids"))

@@ -9,7 +9,9 @@ from pando_router.errors import ApiError
 from pando_router.http.answer import Answer
 from pando_router.metrics import Metrics
 from pando_router.migration.errors import MigrationError, RefusedError
+from pando_router.migration.plan import Plan, plan
 from pando_router.migration.stream import ASK_TOKENS, Migrations, NeedsCountError, Stream
+from pando_router.requests.request import Request
 from pando_router.settings import RouterSettings
 
 Post = Callable[[bytes, bytes], Awaitable[Answer]]
@@ -26,23 +28,29 @@ class _Counted(msgspec.Struct):
 
 class Migrator:
     def __init__(self, settings: RouterSettings, metrics: Metrics) -> None:
+        self._settings = settings
         self._migrations = Migrations(settings)
         self._metrics = metrics
 
-    def asked(self, path: str, headers: list[tuple[bytes, bytes]]) -> None:
+    def plan(self, path: str, request: Request) -> Plan | None:
+        """Before a request is sent; None where its answer just passes through."""
+        return plan(self._settings, path, request)
+
+    def asked(self, plan: Plan | None, headers: list[tuple[bytes, bytes]]) -> None:
         """Has a request's answer tell what a migration needs."""
-        if self._migrations.asks_tokens(path):
+        if plan is not None and not plan.refusal:
             headers.append(ASK_TOKENS)
 
-    def stream(self, path: str, body: bytes, answer: Answer) -> Stream | None:
+    def stream(self, plan: Plan | None, body: bytes, answer: Answer) -> Stream | None:
         """For an answer that begins; None where it cannot be migrated."""
         if (
-            answer.status != 200
+            plan is None
+            or answer.status != 200
             or not answer.is_event_stream
             or answer.header(b"content-length")  # what goes on elsewhere has another length
         ):
             return None
-        return self._migrations.stream(path, body, answer.count)
+        return self._migrations.stream(plan, body, answer.count)
 
     def lost(self, stream: Stream, request_id: str) -> bool:
         """Whether to ask another replica. Raises RefusedError."""

@@ -1,51 +1,50 @@
 """A stream's bytes as the client got them, kept until the stream has ended well.
 
 Only whole events go to the client, so that a replica that dies within one leaves no half of it
-there. Finding their ends is one search a chunk; nothing is parsed.
+there. Finding their ends is one search a chunk.
 """
 
-
-class Memory:
-    """Bytes that all recordings of a router may hold together."""
-
-    def __init__(self, limit: int) -> None:
-        self._left = limit
-
-    def take(self, size: int) -> bool:
-        if size > self._left:
-            return False
-        self._left -= size
-        return True
-
-    def give_back(self, size: int) -> None:
-        self._left += size
+from pando_router.byte_budget import ByteBudget
 
 
 class Recording:
     """`whole_events` of each chunk, `rest` at the end, `close` in any case."""
 
-    def __init__(self, limit: int, memory: Memory) -> None:
-        """`limit` is in bytes; a longer stream passes through and is forgotten."""
+    def __init__(self, limit: int, memory: ByteBudget) -> None:
+        """`limit` is in bytes; a longer stream passes through and is forgotten, as is one for
+        which `memory`, that of all recordings, has no room."""
         self._limit = limit
         self._memory = memory
         self._events: list[bytes] = []
-        self._size = 0
+        self._size = 0  # of the events and the rest
         self._rest = b""
-        self.is_complete = True  # nothing was forgotten
+        self.forgotten = ""  # why; empty while everything is here
 
     def whole_events(self, chunk: bytes) -> bytes:
         """What may go to the client now: the chunk, without an event that it begins only."""
-        if not self.is_complete:
+        if self.forgotten:
             return chunk
+        size = len(chunk)
+        if self._size + size > self._limit:
+            return self.forget("the stream was longer than what is kept of one") + chunk
+        if not self._memory.take(size):
+            return self.forget("there was no memory left to keep the stream in") + chunk
+        self._size += size
         if self._rest:
             chunk = self._rest + chunk
         end = end_of_events(chunk)
         events = chunk if end == len(chunk) else chunk[:end]
-        if not self._keep(events, len(chunk)):
-            self._rest = b""
-            return chunk
+        if events:
+            self._events.append(events)
         self._rest = chunk[end:]
         return events
+
+    def forget(self, why: str) -> bytes:
+        """Keeps nothing more; returns what was held back of an event."""
+        rest = self.rest()
+        self.close()
+        self.forgotten = why
+        return rest
 
     def rest(self) -> bytes:
         """What the stream ended with after its last whole event."""
@@ -62,16 +61,7 @@ class Recording:
         self._memory.give_back(self._size)
         self._size = 0
         self._events.clear()
-        self.is_complete = False
-
-    def _keep(self, events: bytes, with_rest: int) -> bool:
-        if self._size + with_rest > self._limit or not self._memory.take(len(events)):
-            self.close()
-            return False
-        if events:
-            self._size += len(events)
-            self._events.append(events)
-        return True
+        self.forgotten = "it is over"
 
 
 def end_of_events(data: bytes) -> int:

@@ -1,6 +1,6 @@
 """One stream on its way from a replica, or from several one after the other, to its client.
 
-stream = migrations.stream(path, body, answer.count)       at the first replica's head
+stream = migrations.stream(plan, body, answer.count)       at the first replica's head
 to_client = stream.pass_on(chunk)                          for each chunk; then stream.end()
 request = stream.lost()                                    a replica is lost: ask another
 stream.goes_on(answer.count)                               it answers: pass_on its chunks
@@ -13,11 +13,13 @@ from typing import Any
 
 import msgspec
 
+from pando_router.byte_budget import ByteBudget
 from pando_router.migration import bodies
 from pando_router.migration.errors import DivergedError, RefusedError
 from pando_router.migration.events import DONE, DONE_EVENT, Event, encoded, events_of
-from pando_router.migration.forms import FORMS, Fit, Form
-from pando_router.migration.recording import Memory, Recording, end_of_events
+from pando_router.migration.forms import Fit, Form
+from pando_router.migration.plan import Plan
+from pando_router.migration.recording import Recording, end_of_events
 from pando_router.migration.sent import Owed, Sent
 from pando_router.settings import RouterSettings
 
@@ -42,22 +44,16 @@ class Migrations:
 
     def __init__(self, settings: RouterSettings) -> None:
         self._settings = settings
-        self._memory = Memory(settings.migrate_memory_bytes)
+        self.memory = ByteBudget(settings.migrate_memory_bytes)
 
-    def asks_tokens(self, path: str) -> bool:
-        """Whether a request to this path is to go with ASK_TOKENS."""
-        return self._settings.migrate != "off" and path in FORMS
-
-    def stream(self, path: str, body: bytes, count: Count) -> "Stream | None":
-        """For an event stream that begins with status 200; None where it just passes through."""
-        if self._settings.migrate == "off" or (form := FORMS.get(path)) is None:
-            return None
-        recording = Recording(self._settings.migrate_stream_bytes, self._memory)
+    def stream(self, plan: Plan, body: bytes, count: Count) -> "Stream":
+        """For an event stream that begins with status 200."""
+        recording = Recording(self._settings.migrate_stream_bytes, self.memory)
         return Stream(
-            form,
+            plan.form,
             body,
             recording,
-            only_deterministic=self._settings.migrate == "deterministic",
+            refusal=plan.refusal,
             max_migrations=self._settings.max_migrations,
             prompt_tokens=count(_PROMPT_TOKENS),
             cached_tokens=count(_CACHED_TOKENS),
@@ -79,7 +75,7 @@ class Stream:
     form: Form
     body: bytes
     recording: Recording
-    only_deterministic: bool
+    refusal: str  # why it cannot go on once there is text of it; empty where it can
     max_migrations: int
     prompt_tokens: int | None  # both as the first replica told; None by other engines
     cached_tokens: int | None
@@ -91,13 +87,16 @@ class Stream:
     def pass_on(self, chunk: bytes) -> bytes:
         """What of it goes to the client now. Raises DivergedError or RefusedError in a
         continuation."""
-        if self._continuation is None:
-            found = chunk.find(_ERROR_EVENT)
-            if found >= 0 and self.recording.is_complete and _GONE in chunk[found:]:
-                self.failed = True
-                chunk = chunk[:found]
-            return self.recording.whole_events(chunk)
-        return self._fitted(self._continuation, chunk)
+        if self._continuation is not None:
+            return self._fitted(self._continuation, chunk)
+        if self.recording.forgotten:
+            return chunk
+        found = chunk.find(_ERROR_EVENT)
+        if found >= 0 and _GONE in chunk[found:]:
+            self.failed = True
+            chunk = chunk[:found]
+        events = self.recording.whole_events(chunk)
+        return events + self._forget_with_text(events) if self.refusal else events
 
     def end(self) -> bytes:
         """The rest, where the stream ends well."""
@@ -113,9 +112,10 @@ class Stream:
         """
         self.failed = False
         if self._continuation is None:
-            if not self.recording.is_complete:
-                raise RefusedError("the stream was longer than what is kept of one")
-            self._read(self.recording.events())
+            if self.recording.forgotten:
+                raise RefusedError(self.recording.forgotten)
+            if not self.refusal:  # else it was read on the way
+                self._read(self.recording.events())
             self.recording.close()
         else:
             self._take_ids(self._continuation)
@@ -169,8 +169,8 @@ class Stream:
         if sent.is_empty:
             self._continuation = _Continuation(Fit(cached_tokens=cached), 0)
             return body
-        if self.only_deterministic and not bodies.is_deterministic(body):
-            raise RefusedError("it is neither greedy nor seeded")
+        if self.refusal:
+            raise RefusedError(self.refusal)
         if self.prompt_tokens is not None:
             ids = ids or []
             # Whatever was sent comes again, whether the ids reach as far or not.
@@ -190,6 +190,17 @@ class Stream:
         )
         self._continuation = _Continuation(fit, 0)
         return request
+
+    def _forget_with_text(self, events: bytes) -> bytes:
+        """Of a stream that cannot go on once there is text of it, nothing is kept from then on.
+        Returns what was held back of an event."""
+        if self.recording.forgotten:
+            return b""
+        try:
+            self._read(events)
+        except RefusedError as error:
+            return self.recording.forget(str(error))
+        return b"" if self.sent.is_empty else self.recording.forget(self.refusal)
 
     def _read(self, data: bytes) -> None:
         for event in events_of(data):

@@ -1,0 +1,17 @@
+"""Bytes that many may hold together: taken before they are held, given back at the end."""
+
+
+class ByteBudget:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit  # may change; what is held stays held
+        self.held = 0
+
+    def take(self, size: int) -> bool:
+        """False where there is no room for so many, and nothing is taken."""
+        if self.held + size > self.limit:
+            return False
+        self.held += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        self.held -= size
