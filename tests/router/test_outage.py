@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 from pando_fleet.replica import ReplicaState
 from tests.fleet.redis_server import RedisServer, free_port
+from tests.router.foreign_engines import Vllm
+from tests.router.test_upstreams import QUICK, beat_of, beats
 from tests.router.world import Replica, RouterClient, completion, serving, until
 
 Start = Callable[..., RedisServer]
@@ -153,3 +155,42 @@ async def test_draining_replica_gets_nothing_new(valkey_url: str) -> None:
             (await router.post("/v1/completions", completion(f"{i}"))).replica for i in range(8)
         }
         assert replicas == {"b"}
+
+
+async def test_an_upstream_that_restarts_while_redis_refuses_comes_back_with_an_empty_cache(
+    start_valkey: Start,
+) -> None:
+    server = start_valkey()
+    async with Vllm() as engine, serving(server.url, upstream=engine.url, **QUICK) as router:
+        await router.ready(engine.name)
+        before = await beat_of(server.url, engine)
+
+        async def probed(outcome: str) -> float:
+            labels = f'{{outcome="{outcome}",pool="default",upstream="{engine.name}"}}'
+            return await router.metric("pando_router_upstream_probes_total" + labels)
+
+        with server.admin() as admin:
+            admin.execute_command("ACL", "SETUSER", "default", "-evalsha", "-eval")
+        await redis_is(router, "away")
+        await engine.stop()
+
+        async def is_gone() -> bool:
+            return await probed("gone") > 0
+
+        await until(is_gone, "nobody listening")
+        ready_before = await probed("ready")
+        await engine.start()
+
+        async def is_back() -> bool:
+            return await probed("ready") > ready_before + 1
+
+        await until(is_back, "the engine answering again")
+        with server.admin() as admin:
+            admin.execute_command("ACL", "SETUSER", "default", "+evalsha", "+eval")
+        await redis_is(router, "up")
+
+        async def is_new() -> bool:
+            beat = (await beats(server.url)).get(engine.name)
+            return beat is not None and beat.incarnation != before.incarnation
+
+        await until(is_new, "another incarnation")

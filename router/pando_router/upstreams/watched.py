@@ -64,6 +64,7 @@ class Watched:
         self._verdict = Verdict(settings.unhealthy_after, 1)
         self._last: Outcome | None = None
         self._is_over = False  # what its cache held, since it was seen without a process
+        self._untold: str | None = None  # the incarnation of whose end Redis has yet to hear
         self._agreed: Agreed | None = None
         self._sent: Heartbeat | None = None
 
@@ -120,7 +121,9 @@ class Watched:
             self._is_over = False
         elif outcome in (Outcome.GONE, Outcome.STARTING) and not self._is_over:
             self._is_over = True
-            await self._ended()
+            self._untold = self._agreed.incarnation if self._agreed is not None else ""
+        with suppress(FleetError):  # or else before the next heartbeat
+            await self._tell_end()
         before = self._state
         if self._verdict.healthy:
             self._state = ReplicaState.READY if self._engine is not None else None
@@ -134,11 +137,14 @@ class Watched:
         if self._state is not before:
             await self._beat()
 
-    async def _ended(self) -> None:
-        """Whoever answers there next has an empty cache, also where this router has just begun."""
-        ended = self._agreed.incarnation if self._agreed is not None else ""
-        with suppress(FleetError):
-            await self._records.ended(self.spec.pool, self.spec.replica, ended)
+    async def _tell_end(self) -> None:
+        """Whoever answers there next has an empty cache, also where this router has just begun.
+
+        Tried until Redis has heard it: no heartbeat brings the old cache back before.
+        """
+        if self._untold is not None:
+            await self._records.ended(self.spec.pool, self.spec.replica, self._untold)
+            self._untold = None
 
     async def _beat_on(self) -> None:
         task = asyncio.current_task()
@@ -150,6 +156,7 @@ class Watched:
         if self._state is None or self._engine is None:
             return
         try:
+            await self._tell_end()
             agreed = await self._agree(self._engine)
             beat = self._heartbeat(self._engine, self._state, agreed.incarnation)
             await self._registry.beat(self.spec.pool, beat)
