@@ -120,6 +120,7 @@ async def running_router(
         checks.unhealthy,
         metrics,
         settings,
+        upstream.full,
         leases.failed,
         shadow_of(settings, loads, metrics),
     )

@@ -44,11 +44,13 @@ class Dispatcher:
         unhealthy: Set[str],
         metrics: Metrics,
         settings: RouterSettings,
+        full: Set[str],
         write_failed: Failed,
         shadow: Shadow | None = None,
     ) -> None:
         """`unhealthy` are incarnations that fail their checks, kept up to date by whoever checks;
-        `write_failed` is told what could not be written to Redis."""
+        `full` URLs of replicas that this router has no connection free to; `write_failed` is told
+        what could not be written to Redis."""
         self._wire = wire
         self._write_failed = write_failed
         self._shadow = shadow
@@ -58,6 +60,7 @@ class Dispatcher:
         self._in_flight = in_flight
         self._breaker = breaker
         self._unhealthy = unhealthy
+        self._full = full
         self._metrics = metrics
         self._settings = settings
         self._placers: dict[str, Placer] = {}
@@ -68,6 +71,11 @@ class Dispatcher:
         """A replica outside `tried` (incarnations), or why there is none."""
         shortage = Shortage.NONE
         for target, members in self.candidates(prompt, tried):
+            if self._full:
+                members = tuple(m for m in members if m.beat.url not in self._full)
+                if not members:
+                    shortage = Shortage.FULL
+                    continue
             policy = self._policies.name(target.pool, prompt.steering.policy)
             found = await self._place_in(target, members, policy, prompt)
             if isinstance(found, Route):

@@ -27,6 +27,7 @@ class Exchange:
     status: int = 0
     route: Route | None = None
     tries: int = 0
+    deadline: float | None = None  # of waits in queues, as `started`; from the first wait on
     ttfb_s: float | None = None
     cached_tokens: int | None = None
     tenant: Tenant = OPEN

@@ -10,6 +10,8 @@ from pando_router.in_flight import InFlight
 from pando_router.metrics import Metrics
 from pando_router.route import Prompt, Route
 
+_NOT_IMPLEMENTED = 501
+
 
 @dataclass(frozen=True, slots=True)
 class CacheReport:
@@ -110,12 +112,24 @@ class Flight:
         self._correct(report)
         return report
 
-    def refused(self) -> None:
-        """The replica answers with an error: it is well, but has computed nothing."""
-        self._flights.breaker.succeeded(self._route.incarnation)
+    def refused(self, status: int) -> None:
+        """The replica answers with an error, and has computed nothing that stays.
+
+        From 500 on it has failed, which costs it its traffic: it fails faster than others answer,
+        so its backlog would draw them all. 501 says that it is well and does not know the request.
+        """
+        if status >= 500 and status != _NOT_IMPLEMENTED:
+            self._failed("status")
+        else:
+            self._flights.breaker.succeeded(self._route.incarnation)
+        self.forget()
+
+    def not_sent(self) -> None:
+        """Nothing went to the replica, which says nothing of it."""
         self.forget()
 
     def failed_before_first_byte(self) -> None:
+        """Silence is a failure, too."""
         self._failed("before_first_byte")
         self.forget()
 

@@ -90,6 +90,11 @@ class Metrics:
         self.retries_refused = counter(
             "retries_refused_total", "Tries that the retry budget did not allow", "pool"
         )
+        self.no_connection = counter(
+            "no_connection_total",
+            "Tries that found all of the router's connections to their replica in use",
+            "pool",
+        )
         self.queue_seconds = histogram(
             "queue_duration_seconds", "Wait for a place at a replica", _DURATION, "pool"
         )

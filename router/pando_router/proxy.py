@@ -3,6 +3,8 @@
 A request is read and parsed once, here; nothing of an answer is parsed.
 """
 
+import logging
+
 from msgspec.structs import replace
 
 from pando_router.access_log import AccessLog
@@ -29,6 +31,8 @@ from pando_router.tenants.tenant import OPEN
 from pando_router.tenants.tenants import Tenants
 from pando_router.tracing import RequestTrace, Tracing
 from pando_router.tries import Tries
+
+logger = logging.getLogger("pando.router")
 
 CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; only in logs and metrics
 
@@ -103,6 +107,13 @@ class Proxy:
         except ClientDisconnectedError:
             exchange.status = CLIENT_CLOSED_REQUEST
             self._metrics.disconnects.inc()
+        except Exception:
+            exchange.status = 500
+            extra = {"request_id": exchange.request_id, "path": incoming.path}
+            logger.exception("a request failed", extra=extra)
+            if not incoming.started:  # else the server cuts what is left unfinished
+                error = ApiError(500, "internal error", kind="server_error")
+                await incoming.send(*error_of(incoming.path, error, exchange.request_id))
         finally:
             self._finish(exchange)
 

@@ -27,7 +27,7 @@ class Relay:
         if answer.status < 400:
             flight.first_byte(report, complete=answer.complete)
         else:
-            flight.refused()
+            flight.refused(answer.status)
         if exchange.stream is None:
             self._begin(exchange, answer, route, report, body)
         else:

@@ -106,7 +106,7 @@ class RouterSettings(BaseSettings):
         float, Field(gt=0, description="for a replica's whole answer, in seconds")
     ] = 3600.0
     max_replica_connections: Annotated[
-        int, Field(ge=1, description="open to one replica at once")
+        int, Field(ge=1, description="open to one replica at once; above it requests wait")
     ] = 1024
 
     header_timeout: Annotated[

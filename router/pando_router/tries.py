@@ -20,6 +20,7 @@ from pando_router.flight import Flight, Flights
 from pando_router.http.headers import forwarded
 from pando_router.http.upstream import (
     Answer,
+    NoConnectionError,
     ReplicaFailedError,
     ReplicaSilentError,
     Upstream,
@@ -35,6 +36,7 @@ from pando_router.tenants.forwarding import Forwarding
 from pando_router.warming.warming import Warming
 
 MID_STREAM = "mid_stream"
+NOT_SENT = "not_sent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,16 @@ class Busy:
     route: Route
     flight: Flight
 
+    @property
+    def retry_after_s(self) -> int:
+        return self.answer.count(b"retry-after") or 1
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What became of a try that another may follow."""
 
-    reason: str  # "connection", the answer's status, or MID_STREAM
+    reason: str  # "connection", the answer's status, MID_STREAM, or NOT_SENT
     message: str
     busy: Busy | None = None
 
@@ -96,9 +102,10 @@ class Tries:
         self._budget.request()
         failures: dict[str, str] = {}  # by incarnation, what happened
         failure: Failure | None = None  # of the last try
-        allowed = self._settings.max_tries
+        retry_after: int | None = None  # seconds, the longest that a 429 asked for
+        tries, allowed = 0, self._settings.max_tries
         try:
-            while len(failures) < allowed:
+            while tries < allowed:
                 is_held = failure is not None and failure.busy is not None
                 route = await self._find(exchange, prompt, body, failures, wait=not is_held)
                 if route is None:
@@ -106,13 +113,20 @@ class Tries:
                 if failure is not None:
                     self._retries(route, failure)
                 failure = await self._try(
-                    exchange, prompt, body, route, is_last=len(failures) + 1 >= allowed
+                    exchange, prompt, body, route, is_last=tries + 1 >= allowed
                 )
                 if failure is None:
                     return
+                if failure.reason == NOT_SENT:  # the dispatcher knows it as full
+                    failure = None
+                    continue
+                tries += 1
                 failures[route.incarnation] = failure.message
+                if failure.busy is not None:
+                    retry_after = max(retry_after or 1, failure.busy.retry_after_s)
                 if failure.reason == MID_STREAM:
-                    allowed = len(failures) + self._settings.max_tries
+                    allowed = tries + self._settings.max_tries
+                    exchange.deadline = None  # what it waits from here on is another wait
                 elif not self._may_retry(route):
                     break
             if failure is not None and (busy := failure.busy) is not None:
@@ -122,7 +136,7 @@ class Tries:
         finally:
             if failure is not None and failure.busy is not None:
                 failure.busy.answer.close()
-        raise _no_replica(prompt, failures)
+        raise _no_replica(prompt, failures, retry_after)
 
     async def _try(
         self, exchange: Exchange, prompt: Prompt, body: bytes, route: Route, *, is_last: bool
@@ -135,6 +149,22 @@ class Tries:
         with self._flights.open(prompt, route) as flight, exchange.incoming.until_gone():
             try:
                 answer = await self._ask(exchange, route, body)
+            except NoConnectionError as error:
+                if exchange.ticket is not None:
+                    exchange.ticket.refused()
+                flight.not_sent()
+                self._metrics.no_connection.labels(route.pool).inc()
+                return Failure(NOT_SENT, f"{route.replica}: {error}")
+            except ReplicaSilentError as error:
+                # It has the request and may be at work on it: another would do the work twice.
+                flight.failed_before_first_byte()
+                exchange.log_failure(route, error)
+                raise ApiError(
+                    504,
+                    f"replica {route.replica!r} {error}",
+                    kind="upstream_error",
+                    code="replica_silent",
+                ) from error
             except ReplicaFailedError as error:
                 if exchange.ticket is not None:
                     exchange.ticket.refused()
@@ -161,8 +191,8 @@ class Tries:
     ) -> Route | None:
         """A replica outside `tried`, in the request's turn; None where there is none.
 
-        A request that has to wait for room forgets where it failed: until then that replica may be
-        well again, and the breaker knows where it is not.
+        A request that has to wait for room may go again where it failed: until then that replica
+        may be well again, and the breaker knows where it is not.
         """
         admission, trace = self._admission, exchange.trace
         begun_ns = 0 if trace is None else time_ns()
@@ -177,7 +207,7 @@ class Tries:
         if found is Shortage.NONE or not wait:
             return None
         with exchange.incoming.until_gone(), trace.part("queue") if trace else nullcontext():
-            return await admission.wait(exchange.incoming, prompt, len(body), found)
+            return await admission.wait(exchange, prompt, len(body), found)
 
     async def _ask(self, exchange: Exchange, route: Route, body: bytes) -> Answer:
         incoming = exchange.incoming
@@ -187,27 +217,18 @@ class Tries:
         trace = exchange.trace
         if trace is not None:
             headers = trace.asks(route, headers)
-        try:
-            if exchange.stream is not None:
+        if exchange.stream is not None:
 
-                def post(path: bytes, body: bytes) -> Awaitable[Answer]:
-                    return self._upstream.post(route.url, path, headers, body)
+            def post(path: bytes, body: bytes) -> Awaitable[Answer]:
+                return self._upstream.post(route.url, path, headers, body)
 
-                body = await self._migrator.request(exchange.stream, post)
-            if exchange.ticket is not None:
-                exchange.ticket.sent()
-            answer = await self._upstream.post(route.url, incoming.target, headers, body)
-            if trace is not None:
-                trace.answered(answer.status)
-            return answer
-        except ReplicaSilentError as error:
-            # It has the request and may be at work on it: asking another would do the work twice.
-            raise ApiError(
-                504,
-                f"replica {route.replica!r} {error}",
-                kind="upstream_error",
-                code="replica_silent",
-            ) from error
+            body = await self._migrator.request(exchange.stream, post)
+        if exchange.ticket is not None:
+            exchange.ticket.sent()
+        answer = await self._upstream.post(route.url, incoming.target, headers, body)
+        if trace is not None:
+            trace.answered(answer.status)
+        return answer
 
     def _may_retry(self, route: Route) -> bool:
         if self._budget.allows():
@@ -222,11 +243,20 @@ class Tries:
             failure.busy.answer.close()
 
 
-def _no_replica(prompt: Prompt, failures: dict[str, str]) -> ApiError:
+def _no_replica(prompt: Prompt, failures: dict[str, str], retry_after: int | None) -> ApiError:
+    """429 where a replica was only busy, which had the seconds of `retry_after` to say."""
     model = prompt.targets[0].model
     if failures:
-        happened = "; ".join(failures.values())
-        return unavailable(f"no replica could take the request ({happened})", "replicas_failed")
+        message = f"no replica could take the request ({'; '.join(failures.values())})"
+        if retry_after is None:
+            return unavailable(message, "replicas_failed")
+        return ApiError(
+            429,
+            message,
+            kind="rate_limit_error",
+            code="replicas_failed",
+            headers={"retry-after": str(retry_after)},
+        )
     states = ", ".join(
         f"{member.beat.replica} is {member.state.value}"
         for target in prompt.targets

@@ -19,9 +19,9 @@ from pando_router.admission.pool_queue import LeaveReason, Limits, PoolQueue, Wa
 from pando_router.admission.shortage import Shortage
 from pando_router.dispatch import Dispatcher
 from pando_router.errors import ApiError, unavailable
+from pando_router.exchange import Exchange
 from pando_router.fleet_view import FleetView
 from pando_router.flight import Flights
-from pando_router.http.incoming import Incoming
 from pando_router.metrics import Metrics
 from pando_router.route import Prompt, Route
 from pando_router.settings import RouterSettings
@@ -118,14 +118,16 @@ class Admission:
             queue.wake()
 
     async def wait(
-        self, incoming: Incoming, prompt: Prompt, body_bytes: int, shortage: Shortage
+        self, exchange: Exchange, prompt: Prompt, body_bytes: int, shortage: Shortage
     ) -> Route:
         """The request's place, in its turn.
 
+        A request that comes again has what is left of the time that it had at first.
         Raises ApiError: 429 and 503 with Retry-After where the queue is full or the wait too long,
         504 where it was longer than the request's own x-request-timeout, 400.
         """
         request, tenant, settings = prompt.request, prompt.tenant, self._settings
+        incoming = exchange.incoming
         claimed = claims(
             incoming.headers, request.priority, header_counts=settings.allow_priority_header
         )
@@ -142,10 +144,16 @@ class Admission:
             cost=prompt_tokens + request.n * request.output_tokens(settings.expected_output_tokens),
         )
         started = perf_counter()
+        if exchange.deadline is None:
+            exchange.deadline = started + timeout_s
+        queue = self._queue(prompt)
+        left_s = exchange.deadline - started
+        if left_s <= 0:
+            raise late(queue.retry_after_s())
         self.waiting += 1
         self._arrival.set()
         try:
-            placed = await self._queue(prompt).wait(entry, shortage, timeout_s, late)
+            placed = await queue.wait(entry, shortage, left_s, late)
             return placed.route
         finally:
             self.waiting -= 1

@@ -26,6 +26,13 @@ class ReplicaSilentError(Exception):
     """The replica took the request and sent nothing for longer than it may."""
 
 
+class NoConnectionError(Exception):
+    """This router has as many connections to the replica as it may have, and all are in use.
+
+    That says nothing of the replica: it was not asked.
+    """
+
+
 class Answer:
     """An answer to be `read`. To be closed, whatever happens."""
 

@@ -5,7 +5,7 @@ import ssl
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from pando_router.http.answer import ReplicaFailedError
+from pando_router.http.answer import NoConnectionError, ReplicaFailedError
 from pando_router.http.replica_connection import ReplicaConnection
 from pando_router.http.sweeper import Sweeper
 
@@ -53,11 +53,19 @@ def origin_of(url: str) -> Origin:
 
 
 class Pool:
-    """At most `max_connections` to one origin."""
+    """The connections to one origin; `url` is in `full` while none is free for requests."""
 
     def __init__(
-        self, origin: Origin, sweeper: Sweeper, timeouts: Timeouts, max_connections: int
+        self,
+        url: str,
+        origin: Origin,
+        sweeper: Sweeper,
+        timeouts: Timeouts,
+        max_connections: int,
+        full: set[str],
     ) -> None:
+        self._url = url
+        self._full = full
         self.origin = origin
         self.loop = asyncio.get_running_loop()
         self.sweeper = sweeper
@@ -84,11 +92,14 @@ class Pool:
         """Takes back a connection whose answer is done."""
         connection.deadline = self.sweeper.soon + KEEP_ALIVE_S
         self._idle[connection] = None
+        self._full.discard(self._url)
 
-    async def connect(self) -> ReplicaConnection:
-        """A new connection. Raises ReplicaFailedError."""
-        if len(self._open) + self._connecting >= self.max_connections:
-            raise ReplicaFailedError(f"has all {self.max_connections} connections in use")
+    async def connect(self, *, bounded: bool) -> ReplicaConnection:
+        """A new connection. Raises ReplicaFailedError; where it is `bounded` and there are
+        `max_connections`, NoConnectionError."""
+        if bounded and len(self._open) + self._connecting >= self.max_connections:
+            self._full.add(self._url)
+            raise NoConnectionError(f"all {self.max_connections} connections to it are in use")
         origin, within = self.origin, self.timeouts.connect
         self._connecting += 1
         try:
@@ -106,6 +117,7 @@ class Pool:
             raise ReplicaFailedError(str(error) or type(error).__name__) from error
         finally:
             self._connecting -= 1
+            self._full.discard(self._url)
         return connection
 
     def drop_idle(self) -> None:
@@ -124,4 +136,5 @@ class Pool:
     def closed(self, connection: ReplicaConnection) -> None:
         self._idle.pop(connection, None)
         self._open.discard(connection)
+        self._full.discard(self._url)
         self.sweeper.discard(connection)

@@ -2,13 +2,25 @@
 
 import asyncio
 
-from pando_router.http.answer import Answer, ReplicaFailedError, ReplicaSilentError
+from pando_router.http.answer import (
+    Answer,
+    NoConnectionError,
+    ReplicaFailedError,
+    ReplicaSilentError,
+)
 from pando_router.http.headers import Headers, head
 from pando_router.http.pool import Pool, Timeouts, origin_of
 from pando_router.http.replica_connection import Progress
 from pando_router.http.sweeper import Sweeper
 
-__all__ = ["Answer", "ReplicaFailedError", "ReplicaSilentError", "Timeouts", "Upstream"]
+__all__ = [
+    "Answer",
+    "NoConnectionError",
+    "ReplicaFailedError",
+    "ReplicaSilentError",
+    "Timeouts",
+    "Upstream",
+]
 
 SWEEP_S = 1.0
 
@@ -25,7 +37,8 @@ class Upstream:
     def __init__(
         self, max_connections: int, timeouts: Timeouts, *, sweep_s: float = SWEEP_S
     ) -> None:
-        """At most `max_connections` to one replica."""
+        """At most `max_connections` to one replica are made for what is posted."""
+        self.full: set[str] = set()  # URLs of replicas whose connections were found all in use
         self._max_connections = max_connections
         self._timeouts = timeouts
         self._sweeper = Sweeper(sweep_s)
@@ -34,6 +47,7 @@ class Upstream:
     def adopt(self, max_connections: int, timeouts: Timeouts) -> None:
         """Other limits hold for new connections and requests."""
         self._max_connections, self._timeouts = max_connections, timeouts
+        self.full.clear()
         for pool in self._pools.values():
             pool.max_connections, pool.timeouts = max_connections, timeouts
 
@@ -49,9 +63,9 @@ class Upstream:
 
         `target` is path and query, as they go out. Raises ReplicaFailedError where another replica
         may do better (502 and 503 among its answers), ReplicaSilentError where it has the request
-        and may be at work on it.
+        and may be at work on it, NoConnectionError where it was not asked.
         """
-        answer = await self.request(b"POST", url, target, headers, body)
+        answer = await self._request(b"POST", url, target, headers, body, bounded=True)
         if answer.status in _ELSEWHERE:
             answer.close()
             raise ReplicaFailedError(f"answered {answer.status}", answer.status)
@@ -60,7 +74,22 @@ class Upstream:
     async def request(
         self, method: bytes, url: str, target: bytes, headers: Headers, body: bytes | None = None
     ) -> Answer:
-        """As `post` with any method but HEAD and CONNECT, and any answer."""
+        """As `post` with any method but HEAD and CONNECT, and any answer.
+
+        It finds a connection always: checks have to get through when a replica is busiest.
+        """
+        return await self._request(method, url, target, headers, body, bounded=False)
+
+    async def _request(
+        self,
+        method: bytes,
+        url: str,
+        target: bytes,
+        headers: Headers,
+        body: bytes | None,
+        *,
+        bounded: bool,
+    ) -> Answer:
         pool = self._pools.get(url) or self._pool(url)
         origin = pool.origin
         first = b"%b %b%b HTTP/1.1\r\nhost: %b\r\n" % (
@@ -76,7 +105,7 @@ class Upstream:
         is_reused = connection is not None
         while True:
             if connection is None:
-                connection = await pool.connect()
+                connection = await pool.connect(bounded=bounded)
             answer = connection.send(request_head, body or b"")
             try:
                 await answer.arrived()
@@ -102,5 +131,7 @@ class Upstream:
             raise ReplicaFailedError(f"its URL is {url!r}: {error}") from error
         if len(self._pools) >= _FORGET_ABOVE:
             self._pools = {url: pool for url, pool in self._pools.items() if not pool.is_unused}
-        self._pools[url] = pool = Pool(origin, self._sweeper, self._timeouts, self._max_connections)
+        self._pools[url] = pool = Pool(
+            url, origin, self._sweeper, self._timeouts, self._max_connections, self.full
+        )
         return pool

@@ -6,7 +6,13 @@ from uuid import uuid4
 
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_router.http.headers import Headers
-from pando_router.http.upstream import Answer, ReplicaFailedError, ReplicaSilentError, Upstream
+from pando_router.http.upstream import (
+    Answer,
+    NoConnectionError,
+    ReplicaFailedError,
+    ReplicaSilentError,
+    Upstream,
+)
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.warming.prefixes import HotPrefix
 from pando_router.warming.replay import prefill
@@ -50,7 +56,7 @@ class Prefiller:
                     answer.close()
         except TimeoutError:
             raise PrefillError(f"it took longer than {TIMEOUT_S:g} s") from None
-        except (ReplicaFailedError, ReplicaSilentError) as error:
+        except (NoConnectionError, ReplicaFailedError, ReplicaSilentError) as error:
             raise PrefillError(str(error)) from error
         prompt = answer.count(b"x-pando-prompt-tokens")
         cached = answer.count(b"x-pando-cached-tokens")
