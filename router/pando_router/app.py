@@ -18,6 +18,7 @@ from pando_router.access_log import AccessLog
 from pando_router.admission.admission import Admission
 from pando_router.admission.reports import QueueReports
 from pando_router.breaker import Breaker
+from pando_router.byte_budget import ByteBudget
 from pando_router.control import create_control
 from pando_router.dashboard.routes import PAGE_PATH, dashboard_routes
 from pando_router.dashboard.sampler import Sampler
@@ -149,6 +150,12 @@ async def running_router(
         breaker.keep_only(incarnations)
         checks.watch(view.fleet)
 
+    bodies = ByteBudget(settings.max_bodies_bytes)
+    metrics.follow(metrics.body_bytes, lambda: bodies.held)
+
+    def bound_bodies(new: RouterSettings) -> None:
+        bodies.limit = new.max_bodies_bytes
+
     access_log = AccessLog(settings, random.Random())
     migrator = Migrator(settings, metrics)
     earlier = Earlier(Homes(redis), view, leases, settings)
@@ -178,6 +185,7 @@ async def running_router(
         access_log,
         tracing,
         metrics,
+        bodies,
     )
     control = AsgiHandler(
         Guard(
@@ -198,6 +206,7 @@ async def running_router(
             (PAGE_PATH,) if settings.metrics_need_key else (PAGE_PATH, "/metrics"),
         ),
         settings.max_body_bytes,
+        bodies,
     )
     live = Live(settings, metrics)
     for adopt in (
@@ -212,6 +221,7 @@ async def running_router(
         lambda new: dispatcher.use_shadow(shadow_of(new, loads, metrics)),
         lambda new: control.adopt(new.max_body_bytes),
         upstreams.adopt,
+        bound_bodies,
     ):
         live.follow(adopt)
 

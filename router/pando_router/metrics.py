@@ -63,6 +63,7 @@ class Metrics:
 
         self.requests = Children(counter("requests_total", "Answered requests", "path", "status"))
         self.requests_in_flight = gauge("requests_in_flight", "Requests being served")
+        self.body_bytes = gauge("body_bytes", "Of max_bodies_bytes, taken by requests' bodies")
         self.ttfb = Children(
             histogram(
                 "time_to_first_byte_seconds",

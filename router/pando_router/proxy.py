@@ -8,6 +8,7 @@ import logging
 from msgspec.structs import replace
 
 from pando_router.access_log import AccessLog
+from pando_router.byte_budget import ByteBudget
 from pando_router.earlier import Earlier
 from pando_router.error_forms import error_of
 from pando_router.errors import ApiError, ClientDisconnectedError, unavailable
@@ -53,7 +54,9 @@ class Proxy:
         access_log: AccessLog,
         tracing: Tracing | None,
         metrics: Metrics,
+        bodies: ByteBudget,
     ) -> None:
+        """`bodies` is for those of all requests."""
         self._settings = settings
         self._steer = Steerer(settings)
         self._view = view
@@ -66,6 +69,7 @@ class Proxy:
         self._access_log = access_log
         self._tracing = tracing
         self._metrics = metrics
+        self._bodies = bodies
 
     def adopt(self, settings: RouterSettings) -> None:
         """Other settings hold for new requests."""
@@ -80,7 +84,7 @@ class Proxy:
             self._admit(incoming.method)
             exchange.tenant = tenant = self._tenants.of(headers)
             with self._lifecycle.serving():
-                body = await incoming.body(self._settings.max_body_bytes)
+                body = await incoming.body(self._settings.max_body_bytes, self._bodies)
                 steering = self._steer(headers, admin=tenant.admin)
                 models = Models(self._view.fleet, self._settings.aliases, tenant)
                 request = parse(incoming.path, body)

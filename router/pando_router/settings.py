@@ -1,9 +1,9 @@
 """Every setting of a router, in one place: flags, `PANDO_ROUTER_…` variables and the YAML file."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pando_fleet.client import FleetError, connect
@@ -86,6 +86,14 @@ class RouterSettings(BaseSettings):
     max_body_bytes: Annotated[
         int, Field(ge=1, description="longest request body; longer ones get 413")
     ] = 64 * 1024 * 1024
+    max_bodies_bytes: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="bodies of all requests in flight, being read or held; more get 503. At"
+            " least max_body_bytes",
+        ),
+    ] = 1024 * 1024 * 1024
     max_requests: Annotated[
         int, Field(ge=1, description="requests in flight before new ones get 503")
     ] = 4096
@@ -132,7 +140,7 @@ class RouterSettings(BaseSettings):
         int, Field(ge=0, description="waiting for one pool in this router; more get 429")
     ] = 1024
     queue_bytes: Annotated[
-        int, Field(ge=0, description="bodies of requests waiting for one pool; more get 429")
+        int, Field(ge=0, description="of max_bodies_bytes, waiting for one pool; more get 429")
     ] = 256 * 1024 * 1024
     queue_timeout: Annotated[
         float,
@@ -267,6 +275,12 @@ class RouterSettings(BaseSettings):
             if real in aliases:
                 raise ValueError(f"{name} stands for {real}, which is an alias itself")
         return aliases
+
+    @model_validator(mode="after")
+    def _longest_body_finds_room(self) -> Self:
+        if self.max_bodies_bytes < self.max_body_bytes:
+            raise ValueError("max_bodies_bytes is less than max_body_bytes")
+        return self
 
     @field_validator("otlp_endpoint")
     @classmethod

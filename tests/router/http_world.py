@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
+from pando_router.byte_budget import ByteBudget
 from pando_router.http.incoming import Incoming
 from pando_router.http.limits import Limits
 from pando_router.http.server import Handler, Server
@@ -21,11 +22,12 @@ from pando_router.http.upstream import Timeouts, Upstream
 SWEEP_S = 0.02
 PATIENCE_S = 20.0
 MAX_BODY_BYTES = 1_000_000
+BODIES = ByteBudget(1 << 30)
 
 
 async def echo(request: Incoming) -> None:
     """Says what it got."""
-    body = await request.body(MAX_BODY_BYTES)
+    body = await request.body(MAX_BODY_BYTES, BODIES)
     said = {"method": request.method, "target": request.target.decode(), "body": body.decode()}
     await request.send(200, [(b"content-type", b"application/json")], json.dumps(said).encode())
 

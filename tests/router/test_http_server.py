@@ -9,7 +9,7 @@ import pytest
 from pando_router.errors import ClientDisconnectedError
 from pando_router.http.incoming import Incoming
 from pando_router.http.limits import MAX_AHEAD_BYTES, MAX_AHEAD_REQUESTS
-from tests.router.http_world import MAX_BODY_BYTES, Raw, echo, listening, serving_http
+from tests.router.http_world import BODIES, MAX_BODY_BYTES, Raw, echo, listening, serving_http
 from tests.router.world import until
 
 GET = b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -130,7 +130,7 @@ async def test_request_that_two_servers_could_read_differently_is_refused(case: 
     served: list[str] = []
 
     async def handler(request: Incoming) -> None:
-        await request.body(MAX_BODY_BYTES)
+        await request.body(MAX_BODY_BYTES, BODIES)
         served.append(request.path)
         await request.send(200, [])
 
@@ -178,7 +178,7 @@ async def test_trailers_are_no_headers() -> None:
     seen: list[bytes] = []
 
     async def handler(request: Incoming) -> None:
-        await request.body(10)
+        await request.body(10, BODIES)
         seen.extend(name for name, _ in request.headers)
         await request.send(204, [])
 
@@ -503,7 +503,7 @@ async def test_client_that_leaves_within_its_body_is_noticed() -> None:
 
     async def handler(request: Incoming) -> None:
         try:
-            await request.body(100)
+            await request.body(100, BODIES)
         except ClientDisconnectedError:
             left.set()
             raise

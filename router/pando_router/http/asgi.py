@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message
 
+from pando_router.byte_budget import ByteBudget
 from pando_router.errors import ClientDisconnectedError
 from pando_router.http.headers import Headers
 from pando_router.http.incoming import Incoming
@@ -15,8 +16,10 @@ from pando_router.http.incoming import Incoming
 class AsgiHandler:
     """A handler of the server that lets an ASGI app answer."""
 
-    def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_body_bytes: int, bodies: ByteBudget) -> None:
+        """`bodies` is for those of all requests."""
         self._app = app
+        self._bodies = bodies
         self._max_body_bytes = max_body_bytes
 
     def adopt(self, max_body_bytes: int) -> None:
@@ -24,7 +27,7 @@ class AsgiHandler:
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, incoming: Incoming) -> None:
-        body = await incoming.body(self._max_body_bytes)
+        body = await incoming.body(self._max_body_bytes, self._bodies)
         await self._app(_scope(incoming), _Receive(incoming, body), _Send(incoming))
 
 

@@ -201,6 +201,7 @@ class Connection(asyncio.Protocol):
             incoming.abort()
 
     def _served(self, incoming: Incoming) -> None:
+        incoming.served()
         self._current = self.task = None
         if self._deaf or self.gone:
             return

@@ -3,7 +3,8 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from pando_router.errors import ApiError, ClientDisconnectedError
+from pando_router.byte_budget import ByteBudget
+from pando_router.errors import ApiError, ClientDisconnectedError, unavailable
 from pando_router.http.headers import Headers, head, status_line
 from pando_router.http.target import split
 from pando_router.http.until_gone import UntilGone
@@ -24,6 +25,7 @@ class Incoming:
     __slots__ = (
         "_body_waiter",
         "_bound",
+        "_budget",
         "_chunked",
         "_chunks",
         "_connection",
@@ -31,6 +33,7 @@ class Incoming:
         "_expects_continue",
         "_head",
         "_left",
+        "_taken",
         "body_bytes",
         "body_complete",
         "content_encoding",
@@ -72,6 +75,8 @@ class Incoming:
         self.body_complete = False
         self._chunks: bytes | bytearray = b""
         self._bound: int | None = None  # of the body that is waited for
+        self._budget: ByteBudget | None = None  # of all bodies
+        self._taken = 0  # bytes of it
         self._body_waiter: asyncio.Future[None] | None = None
         # Of the answer.
         self.started = False  # some of it was written
@@ -82,17 +87,22 @@ class Incoming:
 
     # -- the request ---------------------------------------------------------------------------
 
-    async def body(self, max_bytes: int) -> bytes:
-        """The whole body.
+    async def body(self, max_bytes: int, budget: ByteBudget) -> bytes:
+        """The whole body. Its bytes are taken from the budget until the request has been served:
+        all of a declared length before reading, others as they come.
 
         Raises ApiError 413 before reading when the declared length is above `max_bytes`, otherwise
-        as soon as that many bytes have come; 408 where it takes longer than the limit; 415 for a
-        compressed body; ClientDisconnectedError when the client leaves before the end.
+        as soon as that many bytes have come; 503 likewise where the budget is spent; 408 where
+        it takes longer than the limit; 415 for a compressed body; ClientDisconnectedError when the
+        client leaves before the end.
         """
         if (self._content_length or self.body_bytes) > max_bytes:
             raise _too_large(max_bytes)
         if self.content_encoding is not None and self.content_encoding.lower() != b"identity":
             raise ApiError(415, "compressed request bodies are not supported")
+        self._budget = budget
+        if not self._take(self._content_length or self.body_bytes):
+            raise _no_room()
         if not self.body_complete:
             await self._rest_of_body(max_bytes)
         body, self._chunks = self._chunks, b""
@@ -112,6 +122,22 @@ class Incoming:
             self._body_waiter = self._bound = None
             self._connection.body_came()
 
+    def _take(self, size: int) -> bool:
+        """Whether the budget has room for a body of so many bytes, and for no fewer than before."""
+        more = size - self._taken
+        if more > 0 and self._budget is not None:
+            if not self._budget.take(more):
+                return False
+            self._taken = size
+        return True
+
+    def served(self) -> None:
+        """The request is over: nobody holds its body any more."""
+        if self._budget is not None:
+            self._budget.give_back(self._taken)
+            self._budget = None
+            self._taken = 0
+
     @property
     def body_is_wanted(self) -> bool:
         return self._body_waiter is not None
@@ -127,6 +153,8 @@ class Incoming:
             self._chunks += chunk
         if self._bound is not None and self.body_bytes > self._bound:
             self.fail_body(_too_large(self._bound))
+        elif not self._take(self.body_bytes):
+            self.fail_body(_no_room())
 
     def body_ended(self) -> None:
         self.body_complete = True
@@ -253,6 +281,10 @@ class Incoming:
             chunk = self._head + chunk
             self._head = None
         return chunk
+
+
+def _no_room() -> ApiError:
+    return unavailable("this router has all the request bodies it can hold", "overloaded")
 
 
 def _too_large(max_bytes: int) -> ApiError:
