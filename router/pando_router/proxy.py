@@ -116,8 +116,8 @@ class Proxy:
             extra = {"request_id": exchange.request_id, "path": incoming.path}
             logger.exception("a request failed", extra=extra)
             if not incoming.started:  # else the server cuts what is left unfinished
-                error = ApiError(500, "internal error", kind="server_error")
-                await incoming.send(*error_of(incoming.path, error, exchange.request_id))
+                internal = ApiError(500, "internal error", kind="server_error")
+                await incoming.send(*error_of(incoming.path, internal, exchange.request_id))
         finally:
             self._finish(exchange)
 
