@@ -53,9 +53,7 @@ def router_metrics() -> list[Described]:
     class Nowhere:
         fleet = Fleet()
 
-    metrics.add(
-        ReplicaMetrics(cast(FleetView, Nowhere()), Breaker(), frozenset(), lambda: {"none": 0})
-    )
+    metrics.add(ReplicaMetrics(cast(FleetView, Nowhere()), Breaker(), frozenset()))
     return _described(metrics.registry)
 
 

@@ -17,6 +17,7 @@ from pando_fleet.wire import Wire
 from pando_router.access_log import AccessLog
 from pando_router.admission.admission import Admission
 from pando_router.admission.reports import QueueReports
+from pando_router.background import Background
 from pando_router.breaker import Breaker
 from pando_router.byte_budget import ByteBudget
 from pando_router.control import create_control
@@ -27,13 +28,14 @@ from pando_router.earlier import Earlier
 from pando_router.fleet_view import FleetView
 from pando_router.flight import Flights
 from pando_router.health.checks import HealthChecks, HealthOptions
+from pando_router.home_writer import HomeWriter
 from pando_router.http.asgi import AsgiHandler
 from pando_router.http.incoming import Incoming
 from pando_router.http.limits import Limits
 from pando_router.http.server import Handler
 from pando_router.http.upstream import SWEEP_S, Timeouts, Upstream
 from pando_router.in_flight import InFlight
-from pando_router.leases import LeaseWriter
+from pando_router.leases import LostLeaseWrites
 from pando_router.lifecycle import Lifecycle
 from pando_router.metrics import Metrics
 from pando_router.migration.migrator import Migrator
@@ -59,7 +61,7 @@ from pando_router.upstreams.upstreams import Upstreams
 from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.warming import Warming
 
-SETTLE_S = 1.0  # for lease writes still under way at the end
+SETTLE_S = 1.0  # for writes to Redis still under way at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,9 @@ async def running_router(
     breaker = Breaker()
     in_flight = InFlight()
     lifecycle = Lifecycle()
-    leases = LeaseWriter(view, metrics)
+    background = Background()
+    homes = Homes(redis)
+    home_writer = HomeWriter(homes, view, metrics)
     loads = Loads(in_flight, view)
     policies = Policies(settings, loads, random.Random())
     recent = Recent(settings.explain_last, policies)
@@ -122,14 +126,14 @@ async def running_router(
         metrics,
         settings,
         upstream.full,
-        leases.failed,
+        LostLeaseWrites(metrics),
         shadow_of(settings, loads, metrics),
     )
     flights = Flights(
         in_flight, breaker, metrics, lambda pool: admission.released(pool), upstreams.observe
     )
     admission = Admission(settings, view, dispatcher, flights, metrics, random.Random())
-    gauges = ReplicaMetrics(view, breaker, checks.unhealthy, admission.lengths)
+    gauges = ReplicaMetrics(view, breaker, checks.unhealthy)
     metrics.add(gauges)
     rates = RateLimits(wire)
     settlements = Settlements(rates, metrics.tenants)
@@ -144,6 +148,7 @@ async def running_router(
         settings, view, lifecycle, sampler.history, admission.lengths, replica_row
     )
     metrics.follow(metrics.redis_up, lambda: view.redis_up)
+    metrics.follow_pools(metrics.queue_requests, admission.lengths)
     metrics.follow(metrics.requests_in_flight, lambda: lifecycle.requests)
 
     def refreshed(incarnations: set[str]) -> None:
@@ -158,7 +163,7 @@ async def running_router(
 
     access_log = AccessLog(settings, random.Random())
     migrator = Migrator(settings, metrics)
-    earlier = Earlier(Homes(redis), view, leases, settings)
+    earlier = Earlier(homes, view, home_writer, settings)
     tries = Tries(
         settings,
         dispatcher,
@@ -200,7 +205,7 @@ async def running_router(
                 metrics,
                 admission.lengths,
                 dashboard,
-                alive=lambda: not refreshing.done(),
+                ended=lambda: background.ended or upstreams.ended,
             ),
             tenants,
             (PAGE_PATH,) if settings.metrics_need_key else (PAGE_PATH, "/metrics"),
@@ -227,12 +232,13 @@ async def running_router(
 
     await view.refresh()
     upstreams.adopt(settings)
-    refreshing = asyncio.create_task(view.run(refreshed))
-    watching = asyncio.create_task(tenants.watch())
-    answering_marks = asyncio.create_task(warming.run())
-    sampling = asyncio.create_task(sampler.run())
-    renewing = asyncio.create_task(renew_leases(flights, settings))
-    reporting = asyncio.create_task(QueueReports(Queues(redis), admission).run())
+    background.start("the fleet view", view.run(refreshed))
+    if settings.api_keys is not None:
+        background.start("the watch of the API keys", tenants.watch())
+    background.start("warming", warming.run())
+    background.start("the dashboard's sampling", sampler.run())
+    background.start("the renewal of leases", renew_leases(flights, settings))
+    background.start("the queue reports", QueueReports(Queues(redis), admission).run())
     try:
         yield Router(
             proxy,
@@ -241,17 +247,11 @@ async def running_router(
             live,
         )
     finally:
-        refreshing.cancel()
-        watching.cancel()
-        answering_marks.cancel()
-        sampling.cancel()
-        renewing.cancel()
-        reporting.cancel()
-        await asyncio.wait([refreshing, watching, answering_marks, sampling, renewing, reporting])
+        await background.close()
         admission.close()
         await upstreams.close()
         await checks.close()
-        await leases.settle(SETTLE_S)
+        await home_writer.settle(SETTLE_S)
         await dispatcher.settle(SETTLE_S)
         await settlements.settle(SETTLE_S)
         await upstream.close()

@@ -40,9 +40,9 @@ def create_control(
     metrics: Metrics,
     queue_lengths: Callable[[], dict[str, int]],
     dashboard: APIRouter,
-    alive: Callable[[], bool],
+    ended: Callable[[], str],
 ) -> FastAPI:
-    """`alive` says whether the router's background work goes on; without it a restart is due."""
+    """`ended` names background work that has ended by itself: a restart is due; empty: none."""
     app = FastAPI(title="Pando router", version=version("pando"), openapi_url=None)
     app.include_router(dashboard)
     started = int(time())
@@ -53,8 +53,8 @@ def create_control(
     @app.get("/healthz", responses={500: {"description": "restart this router"}})
     async def healthz() -> JSONResponse:
         redis = "up" if view.redis_up else "away"
-        if not alive():
-            return JSONResponse({"status": "the fleet view has stopped", "redis": redis}, 500)
+        if work := ended():
+            return JSONResponse({"status": f"{work} has ended", "redis": redis}, 500)
         return JSONResponse({"status": "ok", "redis": redis})
 
     @app.get("/readyz", responses={503: {"description": "send new requests elsewhere"}})
@@ -102,10 +102,13 @@ def create_control(
     async def route_explain_past(request_id: str = "") -> dict[str, Any]:
         tries = [explain_past(past, policies) for past in recent.of(request_id)]
         if not tries:
+            others = ""
+            if settings.processes > 1:
+                others = f"; another of its {settings.processes} may know it: ask again"
             raise ApiError(
                 404,
                 f"request {request_id!r} is not among the last {settings.explain_last} that this"
-                " process of the router placed",
+                f" process of the router placed{others}",
                 param="request_id",
             )
         return {"request_id": request_id, "tries": tries}

@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Collection, Iterator, Set
 from contextlib import suppress
 from itertools import count
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Literal
 
-from pando_fleet.client import FleetError
+from pando_fleet.client import FleetError, FleetUnavailable
 from pando_fleet.placement import Ask, NoReplica, Placement, Placer, PoolFull
 from pando_fleet.settling import Failed
 from pando_fleet.wire import Wire
@@ -26,6 +26,7 @@ from pando_router.settings import PolicyName, RouterSettings
 from pando_router.shadow import Shadow
 
 SETTLED_S = 0.1
+LOG_EVERY_S = 10.0
 
 logger = logging.getLogger("pando.router")
 
@@ -66,6 +67,7 @@ class Dispatcher:
         self._placers: dict[str, Placer] = {}
         self._lease_prefix = uuid.uuid4().hex
         self._lease_numbers = count()
+        self._logged_at = -LOG_EVERY_S
 
     async def place(self, prompt: Prompt, tried: Collection[str]) -> Route | Shortage:
         """A replica outside `tried` (incarnations), or why there is none."""
@@ -234,13 +236,23 @@ class Dispatcher:
             return Shortage.FULL
         except NoReplica:
             return None
-        except (FleetError, TimeoutError) as error:
+        except (FleetUnavailable, TimeoutError) as error:
             self._view.redis_failed(error)
+            return None
+        except FleetError as error:  # Redis is there: this request alone goes on without it
+            self._refused(error)
             return None
         self._metrics.placement_seconds.observe(perf_counter() - started)
         if sample is not None:
             sample.placed(placement)
         return Lease(placer, placement)
+
+    def _refused(self, error: FleetError) -> None:
+        self._metrics.placement_errors.inc()
+        now = monotonic()
+        if now - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = now
+            logger.error("a placement was refused", extra={"error": str(error)})
 
     async def _place_on(
         self,

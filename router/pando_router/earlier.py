@@ -7,12 +7,11 @@ stream or not: nothing more of it is read.
 
 import asyncio
 import re
-from functools import partial
 
 from pando_fleet.client import FleetError
 from pando_fleet.homes import Homes
 from pando_router.fleet_view import FleetView, Target
-from pando_router.leases import LeaseWriter
+from pando_router.home_writer import HomeWriter
 from pando_router.requests import Request
 from pando_router.route import Route
 from pando_router.settings import RouterSettings
@@ -24,7 +23,7 @@ _PATH = "/v1/responses"
 
 class Earlier:
     def __init__(
-        self, homes: Homes, view: FleetView, writer: LeaseWriter, settings: RouterSettings
+        self, homes: Homes, view: FleetView, writer: HomeWriter, settings: RouterSettings
     ) -> None:
         self._homes = homes
         self._view = view
@@ -56,7 +55,7 @@ class Earlier:
         if named := _NAMED.search(first_bytes, 0, _FIRST_BYTES):
             names.append(named[1].decode())
         if names:
-            self._writer.submit(partial(self._homes.remember, route.pool, names, route.incarnation))
+            self._writer.remember(route.pool, names, route.incarnation)
 
 
 def _only(target: Target, home: str) -> Target | None:

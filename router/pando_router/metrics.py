@@ -1,7 +1,7 @@
 """Every metric of a router, one registry an app; `render` is what /metrics answers."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, Literal, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -42,7 +42,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._added: list[Collector] = []
-        self._followed: list[tuple[Gauge, Callable[[], float]]] = []
+        self._followed: list[Callable[[], None]] = []
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"pando_router_{name}", text, labels, registry=self.registry)
@@ -85,6 +85,10 @@ class Metrics:
             "A placement's round trip to Redis",
             (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
         )
+        self.placement_errors = counter(
+            "placement_errors_total",
+            "Placements that failed though Redis was there: refused by it, or too many under way",
+        )
         self.retries = counter(
             "retries_total", "Tries after a replica could not take it", "pool", "reason"
         )
@@ -96,6 +100,7 @@ class Metrics:
             "Tries that found all of the router's connections to their replica in use",
             "pool",
         )
+        self.queue_requests = gauge("queue_requests", "Requests waiting for a replica", "pool")
         self.queue_seconds = histogram(
             "queue_duration_seconds", "Wait for a place at a replica", _DURATION, "pool"
         )
@@ -167,6 +172,10 @@ class Metrics:
         self.lease_write_failures = counter(
             "lease_write_failures_total", "Lease updates that Redis never saw; leases expire"
         )
+        self.home_write_failures = counter(
+            "home_write_failures_total",
+            "Answers of /v1/responses of which Redis was not told where they are remembered",
+        )
 
     def render(self) -> bytes:
         """In the text format; of all processes where several share the port."""
@@ -183,15 +192,30 @@ class Metrics:
 
         Not by its `set_function`, which other processes on the same port could not ask.
         """
+        self._follow(lambda: gauge.set(value()))
+
+    def follow_pools(self, gauge: Gauge, values: Callable[[], Mapping[str, float]]) -> None:
+        """The same for a gauge by pool; of a pool that is no more it says 0."""
+        seen: set[str] = set()
+
+        def refresh() -> None:
+            found = values()
+            seen.update(found)
+            for pool in seen:
+                gauge.labels(pool).set(found.get(pool, 0))
+
+        self._follow(refresh)
+
+    def _follow(self, refresh: Callable[[], None]) -> None:
         if not self._followed:
             asyncio.get_running_loop().call_later(REFRESH_S, self._keep_fresh)
-        self._followed.append((gauge, value))
-        gauge.set(value())
+        self._followed.append(refresh)
+        refresh()
 
     def _keep_fresh(self) -> None:
         asyncio.get_running_loop().call_later(REFRESH_S, self._keep_fresh)
         self._refresh()
 
     def _refresh(self) -> None:
-        for gauge, value in self._followed:
-            gauge.set(value())
+        for refresh in self._followed:
+            refresh()

@@ -1,9 +1,9 @@
-"""Gauges of what exists now, read when they are asked for: replicas and queues.
+"""Gauges of the replicas that exist now, read when they are asked for.
 
-A replica or pool that is gone is gone from /metrics too, and no request pays for keeping them.
+A replica that is gone is gone from /metrics too, and no request pays for keeping them.
 """
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator, Set
 
 from prometheus_client.metrics_core import GaugeMetricFamily
 
@@ -21,12 +21,10 @@ class ReplicaMetrics:
         view: FleetView,
         breaker: Breaker,
         unhealthy: Set[str],
-        queue_lengths: Callable[[], dict[str, int]],
     ) -> None:
         self._view = view
         self._breaker = breaker
         self._unhealthy = unhealthy
-        self._queue_lengths = queue_lengths
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         breaker = GaugeMetricFamily(
@@ -44,9 +42,4 @@ class ReplicaMetrics:
                 labels, incarnation = (pool, member.beat.replica), member.beat.incarnation
                 breaker.add_metric(labels, _BREAKER[self._breaker.state(incarnation)])
                 healthy.add_metric(labels, incarnation not in self._unhealthy)
-        queued = GaugeMetricFamily(
-            "pando_router_queue_requests", "Requests waiting for a replica", labels=("pool",)
-        )
-        for pool, length in self._queue_lengths().items():
-            queued.add_metric((pool,), length)
-        yield from (breaker, healthy, queued)
+        yield from (breaker, healthy)

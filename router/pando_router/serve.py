@@ -25,7 +25,7 @@ logger = logging.getLogger("pando.router")
 def run(
     settings: RouterSettings, configure_logging: Callable[[], None], source: Source | None = None
 ) -> int:
-    """Serves until SIGTERM or SIGINT: not ready from then on, but taking requests for
+    """Serves until SIGTERM or SIGINT: not ready from then on, but after SIGTERM taking requests for
     `leave_seconds`; running ones may finish within `drain_seconds` after that. Returns the exit
     code: 1 where a second signal ended it at once, or where it cannot listen. The `source` of the
     settings is read anew on SIGHUP and when its file changes."""
@@ -70,13 +70,14 @@ async def _serve(
         reloading = asyncio.create_task(reloader.run())
         await signals.first.wait()
         reloading.cancel()
-        finished = await _drain(router, server, settings, signals.second)
+        leave_s = 0.0 if signals.by_hand else settings.leave_seconds
+        finished = await _drain(router, server, leave_s, settings.drain_seconds, signals.second)
         await server.close(CUT_S if finished else 0.0)
         return finished
 
 
 async def _drain(
-    router: Router, server: Server, settings: RouterSettings, at_once: asyncio.Event
+    router: Router, server: Server, leave_s: float, drain_s: float, at_once: asyncio.Event
 ) -> bool:
     """Whether nobody said `at_once`. The listener stays open meanwhile, so that probes read "not
     ready", not a refused connection, and answers tell clients to move on."""
@@ -85,8 +86,8 @@ async def _drain(
     server.draining = lifecycle.leaving = True
 
     async def drain() -> None:
-        await asyncio.sleep(settings.leave_seconds)
-        await lifecycle.drain(settings.drain_seconds)
+        await asyncio.sleep(leave_s)
+        await lifecycle.drain(drain_s)
 
     draining = asyncio.create_task(drain())
     hurry = asyncio.create_task(at_once.wait())
@@ -108,15 +109,18 @@ class _Signals:
     def __init__(self) -> None:
         self.first = asyncio.Event()
         self.second = asyncio.Event()
+        self.by_hand = False  # the first was SIGINT, so no load balancer is told of this
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._came)
+            loop.add_signal_handler(number, self._came, number)
         if (parent := multiprocessing.parent_process()) is not None:
             loop.add_reader(parent.sentinel, self._orphaned, parent.sentinel)
 
     def _orphaned(self, sentinel: int) -> None:
         asyncio.get_running_loop().remove_reader(sentinel)
-        self._came()
+        self._came(signal.SIGTERM)
 
-    def _came(self) -> None:
+    def _came(self, number: int) -> None:
+        if not self.first.is_set():
+            self.by_hand = number == signal.SIGINT
         (self.second if self.first.is_set() else self.first).set()

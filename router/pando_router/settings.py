@@ -179,8 +179,13 @@ class RouterSettings(BaseSettings):
         Field(gt=0, description="for a placement in Redis before doing without it, in seconds"),
     ] = 0.25
     lease_seconds: Annotated[
-        float, Field(gt=0, description="after which a dead router's leases are forgotten")
-    ] = 120.0
+        float,
+        Field(
+            ge=5,
+            description="after which a dead router's leases are forgotten; a living one renews its"
+            " own, in seconds",
+        ),
+    ] = 30.0
     expected_output_tokens: Annotated[
         int, Field(ge=1, description="reserved for an answer; less where max_tokens is less")
     ] = 256
@@ -261,9 +266,9 @@ class RouterSettings(BaseSettings):
         Field(
             ge=0,
             description="after SIGTERM, while /readyz says 503 but requests are still taken: longer"
-            " than a load balancer takes to notice, in seconds",
+            " than a load balancer takes to notice, in seconds; none after Ctrl-C (SIGINT)",
         ),
-    ] = 0.0
+    ] = 5.0
     drain_seconds: Annotated[
         float, Field(ge=0, description="time for running requests after SIGTERM, in seconds")
     ] = 30.0

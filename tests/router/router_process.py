@@ -32,8 +32,9 @@ if __name__ == "__main__":
 async def router_process(
     redis_url: str, **settings: Any
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, RouterClient]]:
-    """Its process, and a client that opens a connection for each request."""
+    """Its process, which leaves at once, and a client that opens a connection for each request."""
     port = free_port()
+    settings = {"leave_seconds": 0, **settings}
     given = json.dumps({"redis": redis_url, "port": port, **settings})
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", _SERVE, given), env=ENVIRONMENT

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from pando_fleet.replica import ReplicaState
 from tests.fleet.redis_server import RedisServer, free_port
 from tests.router.foreign_engines import Vllm
@@ -194,3 +196,22 @@ async def test_an_upstream_that_restarts_while_redis_refuses_comes_back_with_an_
             return beat is not None and beat.incarnation != before.incarnation
 
         await until(is_new, "another incarnation")
+
+
+async def test_a_placement_that_redis_refuses_is_no_absent_redis(
+    start_valkey: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_valkey()
+    async with Replica(server.url, "a"), serving(server.url) as router:
+        await router.ready("a")
+        with server.admin() as admin:
+            admin.set("pando:{default}:leases", "of another kind")
+            assert (await router.post("/v1/completions", completion())).status == 200
+            assert await router.metric("pando_router_placement_errors_total") == 1
+            assert (await router.get("/healthz")).json["redis"] == "up"
+            assert "redis is away" not in caplog.text
+            admin.delete("pando:{default}:leases")
+        assert (await router.post("/v1/completions", completion())).status == 200
+        sample = 'pando_router_placements_total{outcome="%s",policy="cache_aware"}'
+        assert await router.metric(sample % "fallback") == 1
+        assert await router.metric(sample % "shared") == 1

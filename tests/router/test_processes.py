@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.router.router_process import is_ready, router_process
-from tests.router.world import Replica, Stream, chat, completion, until
+from tests.router.world import Replica, Stream, chat, completion, never, until
 
 pytestmark = pytest.mark.e2e
 
@@ -51,6 +51,33 @@ async def test_requests_reach_all_processes_and_metrics_are_the_sum(valkey_url: 
             assert await router.metric("pando_router_requests_in_flight") == 0
         parent.terminate()
         assert await parent.wait() == 0
+
+
+async def test_the_queues_of_all_processes_are_one_number_and_an_unknown_request_may_be_anothers(
+    valkey_url: str,
+) -> None:
+    async with (
+        Replica(valkey_url, "a") as a,
+        router_process(valkey_url, processes=2, max_replica_requests=1) as (parent, router),
+    ):
+        pids = siblings(parent.pid)
+        await until(lambda: all(map(listens, pids)), "both listening")
+        a.answer = never
+        asking = [
+            asyncio.create_task(router.post("/v1/completions", completion())) for _ in range(13)
+        ]
+
+        async def all_wait() -> bool:  # by whichever process is asked
+            sample = 'pando_router_queue_requests{pool="default"}'
+            return [await router.metric(sample) for _ in range(6)] == [12] * 6
+
+        await until(all_wait, "12 of 13 requests in queues, of both processes together")
+        unknown = await router.get("/route/explain?request_id=nobody")
+        assert unknown.status == 404
+        assert "another of its 2 may know it" in unknown.json["error"]["message"]
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
 
 
 async def test_process_that_dies_is_replaced_and_its_counts_stay(valkey_url: str) -> None:

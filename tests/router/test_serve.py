@@ -113,3 +113,17 @@ def test_bad_redis_url_is_refused_without_showing_its_password() -> None:
         RouterSettings(redis="http://:secret@host:6379")
     assert "redis" in str(refused.value)
     assert "secret" not in str(refused.value)
+
+
+def test_leases_that_end_before_they_can_be_renewed_are_refused() -> None:
+    with pytest.raises(ValidationError, match="lease_seconds"):
+        RouterSettings(lease_seconds=0.0005)
+
+
+async def test_ctrl_c_waits_for_no_load_balancer(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a"),
+        router_process(valkey_url, leave_seconds=600) as (child, _),
+    ):
+        child.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(child.wait(), 30.0) == 0

@@ -66,6 +66,7 @@ class Plan:
             "host": self.host,
             "port": self.port,
             "drain_seconds": self.drain_seconds,
+            "leave_seconds": 0,  # no load balancer stands before it
         }
         if self.policy:
             values["policy"] = self.policy

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+from functools import partial
 
 from pando_fleet.registry import Registry
 from pando_fleet.upstreams import UpstreamRecords
@@ -44,6 +45,7 @@ class Upstreams:
         self._rng = rng
         self._watched: dict[str, tuple[Watched, asyncio.Task[None]]] = {}  # by URL
         self._leaving: set[asyncio.Task[None]] = set()
+        self.ended = ""  # in words, the first that is probed no more for an error
 
     def adopt(self, settings: RouterSettings) -> None:
         wanted = {spec.url: spec for spec in settings.upstream}
@@ -66,7 +68,7 @@ class Upstreams:
                 self._rng,
             )
             task = asyncio.create_task(watched.run())
-            task.add_done_callback(_log_failure)
+            task.add_done_callback(partial(self._done, url))
             self._watched[url] = watched, task
 
     def is_probed(self, url: str) -> bool:
@@ -97,8 +99,8 @@ class Upstreams:
         self._leaving.add(ending)
         ending.add_done_callback(self._leaving.discard)
 
-
-def _log_failure(task: "asyncio.Task[None]") -> None:
-    """An error that nobody foresaw must not end an upstream in silence."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("an upstream is probed no more", exc_info=error)
+    def _done(self, url: str, task: "asyncio.Task[None]") -> None:
+        """An error that nobody foresaw must not end an upstream in silence."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.ended = self.ended or f"the probing of {url}"
+            logger.error("an upstream is probed no more", exc_info=error)

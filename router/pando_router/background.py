@@ -1,0 +1,40 @@
+"""The router's work beside its requests: tasks that go on until they are cancelled.
+
+One that ends by itself is a fault that nobody foresaw: it is logged with its error, and `/healthz`
+says that a restart is due, since leases would no longer be renewed, or keys no longer revoked.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+logger = logging.getLogger("pando.router")
+
+
+class Background:
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing = False
+        self.ended = ""  # the name of the first that ended by itself
+
+    def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(partial(self._done, name))
+        self._tasks.append(task)
+
+    async def close(self) -> None:
+        """Cancels all and waits for them."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _done(self, name: str, task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if self._closing:
+            return
+        self.ended = self.ended or name
+        logger.error("background work has ended", extra={"work": name}, exc_info=error)
