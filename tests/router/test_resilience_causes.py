@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from pando_router import breaker, proxy
-from tests.router.test_admission import Gate, ask, error, no_lease_is_left
+from tests.router.test_admission import Gate, ask, error, no_lease_is_left, queued
 from tests.router.test_resilience import retries, state_of
 from tests.router.world import Replica, RouterClient, completion, never, serving, status, until
 
@@ -94,6 +94,7 @@ async def test_requests_wait_for_connections_as_for_room_and_no_replica_is_blame
         names = [f"{number} " * 100 for number in range(40)]
         tasks = [ask(router, name) for name in names]
         await until(lambda: all(len(gate.inside) == 2 for gate in gates), "all connections used")
+        await queued(router, 36)
         for gate in gates:
             gate.let(*names)
         assert {(await task).status for task in tasks} == {200}
