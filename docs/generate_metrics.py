@@ -33,8 +33,8 @@ Labels have few values: pools and replicas of the fleet, tenants of the key file
 (`/v1/completions`; a worker's also `other`), statuses, and words of the code. Nothing of a
 request's text or ids is a label.
 
-Of several router processes on one port `/metrics` is the sum, except for the gauges of replicas and
-queues, which are those of the process that answers. [grafana/pando.json](grafana/pando.json) is a
+Of several router processes on one port `/metrics` is the sum, except for the gauges of replicas,
+which are those of the process that answers. [grafana/pando.json](grafana/pando.json) is a
 dashboard over these names; [observability.md](observability.md) has what else can be seen.
 """
 
