@@ -86,7 +86,7 @@ def pando(upstreams: Sequence[str], folder: Path, *options: str) -> Iterator[Run
         port, log = free_port(), folder / "pando.log"
         command = [
             *(sys.executable, "-m", "pando", "router", "--port", str(port)),
-            *("--redis", valkey.connection_url, *options),
+            *("--redis", valkey.connection_url, "--leave-seconds", "0", *options),
         ]
         router = stack.enter_context(running(command, log, {"PANDO_LOG_LEVEL": "warning"}))
         wait_for(f"http://127.0.0.1:{port}/readyz", router, log)
