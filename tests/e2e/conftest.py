@@ -14,8 +14,8 @@ MODEL = "pando-tiny"
 
 @pytest.fixture(scope="session")
 def up() -> Iterator[UpProcess]:
-    """`pando up` with two workers and nothing else said."""
-    with UpProcess() as process:
+    """`pando up` with two workers; the router logs all requests, and not only some."""
+    with UpProcess(environment={"PANDO_ROUTER_ACCESS_LOG_SAMPLE": "1"}) as process:
         yield process.wait_ready()
         process.send(signal.SIGINT)
         assert process.wait_end() == 0, process.output

@@ -19,9 +19,9 @@ STREAMS = 16
 MAX_TOKENS = 120
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def up() -> Iterator[UpProcess]:
-    """A fleet of its own: it loses a worker."""
+    """A fleet of its own: it loses a worker, which looks ready for some seconds more."""
     with UpProcess() as process:
         yield process.wait_ready()
 

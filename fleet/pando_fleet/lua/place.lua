@@ -11,9 +11,9 @@
 -- Returns for each prompt the chosen candidate, packed (see `packed`), or a list of it and every
 -- candidate; false where there is none; 'full' where all that are allowed have the most requests.
 -- To explain, one prompt is asked, and each of its candidates is returned. Full replicas are among
--- the candidates, marked: they are never chosen, but may hold the most. A tree's key is made here, because which replicas live is
--- read here; it carries the pool's hash tag as every key in KEYS does, so in a cluster it lies in
--- the slot that the script was sent to.
+-- the candidates, marked: they are never chosen, but may hold the most. A tree's key is made here,
+-- because which replicas live is read here; it carries the pool's hash tag as every key in KEYS
+-- does, so in a cluster it lies in the slot that the script was sent to.
 
 local UNKNOWN_CAPACITY = 65536 -- chunks kept for a replica that does not say what it can hold
 
@@ -99,7 +99,8 @@ local function packed(terms, most)
   return struct.pack('>dddddddddddddddssss',
     terms.chunks, terms.matched, r.load.prefill, r.load.requests, capacity_chunks(r),
     r.capacity, r.pinned, terms.wait, terms.kv_wait, terms.work, r.load.waiting, terms.cost,
-    terms.full and 1 or 0, most.chunks, most.full and 1 or 0, r.name, r.url, r.incarnation, most.replica.name)
+    terms.full and 1 or 0, most.chunks, most.full and 1 or 0,
+    r.name, r.url, r.incarnation, most.replica.name)
 end
 
 local function all_packed(found, most)
