@@ -36,7 +36,7 @@ test-gpu: .venv/installed ## the tests that need an NVIDIA GPU (TORCH=torch, pip
 lint: .venv/installed ## ruff and mypy
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/mypy fleet router worker cli tests bench
+	.venv/bin/mypy fleet router worker operator cli tests bench
 
 bench: .venv/installed ## the benchmarks that need neither a GPU nor a server; each prints its result
 	@set -e; for name in placement radix_cache grammar cpu_engine mixed_batches scheduler_loop; do \
