@@ -1,0 +1,250 @@
+"""Calls to the API server with plain dicts, over the official client's connections and credentials.
+
+The client's models refuse fields that they do not know and drop what a newer server adds, so
+objects stay dicts here. Each call has a deadline and raises `KubeError`s only.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
+
+from pando_operator.kube.errors import Gone, KubeError, Unavailable, error_of
+from pando_operator.kube.resources import Key, Object, Resource, key_of
+
+TIMEOUT_S = 10.0
+PAGE = 500  # objects a list call asks for at once
+WATCH_S = 60  # after which the server ends a watch, and it goes on from where it was
+SILENCE_S = WATCH_S + 10.0  # a watch without a byte for so long has lost its connection
+
+PatchType = Literal["merge", "strategic-merge"]
+OnCall = Callable[[str, str, str, float], None]
+"""Told of each call: verb, plural of the resource, outcome, seconds."""
+
+
+class Kube:
+    """One connection pool to one API server; `close` ends it."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        on_call: OnCall | None = None,
+    ) -> None:
+        self._client = ApiClient(configuration)
+        self._client.user_agent = "pando-operator"
+        self._timeout_s = timeout_s
+        self._on_call = on_call
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def get(self, resource: Resource, key: Key) -> Object:
+        return await self._call("get", "GET", resource, key)
+
+    async def list(
+        self, resource: Resource, namespace: str = "", selector: str = ""
+    ) -> tuple[list[Object], str]:
+        """All objects of a namespace (or of the cluster), and the resourceVersion to watch from."""
+        items: list[Object] = []
+        query = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
+        while True:
+            page = await self._call("list", "GET", resource, Key(namespace, ""), query=query)
+            # Items of a list do not say what they are.
+            named = {"apiVersion": resource.api_version, "kind": resource.kind}
+            items += [named | item for item in page.get("items") or ()]
+            metadata = page.get("metadata", {})
+            if not metadata.get("continue"):
+                return items, str(metadata.get("resourceVersion", ""))
+            query["continue"] = metadata["continue"]
+
+    async def create(self, resource: Resource, body: Object) -> Object:
+        """Raises Conflict where it exists already."""
+        key = Key(key_of(body).namespace, "")
+        return await self._call("create", "POST", resource, key, body=body)
+
+    async def replace(self, resource: Resource, body: Object) -> Object:
+        """Writes the whole object; Conflict where it changed since `body`'s resourceVersion."""
+        return await self._call("update", "PUT", resource, key_of(body), body=body)
+
+    async def delete(self, resource: Resource, key: Key) -> None:
+        await self._call("delete", "DELETE", resource, key)
+
+    async def apply(
+        self, resource: Resource, body: Object, *, manager: str, subresource: str = ""
+    ) -> Object:
+        """Server-side apply: `manager` then owns the fields of `body`, and those of its last
+        apply that `body` no longer has are given up. Takes fields from other managers."""
+        return await self._call(
+            "patch",
+            "PATCH",
+            resource,
+            key_of(body),
+            subresource=subresource,
+            query={"fieldManager": manager, "force": "true"},
+            body={"apiVersion": resource.api_version, "kind": resource.kind} | body,
+            content_type="application/apply-patch+yaml",
+        )
+
+    async def patch(
+        self,
+        resource: Resource,
+        key: Key,
+        body: Object,
+        *,
+        manager: str,
+        kind: PatchType = "merge",
+        subresource: str = "",
+    ) -> Object:
+        return await self._call(
+            "patch",
+            "PATCH",
+            resource,
+            key,
+            subresource=subresource,
+            query={"fieldManager": manager},
+            body=body,
+            content_type=f"application/{kind}-patch+json",
+        )
+
+    async def watch(
+        self, resource: Resource, namespace: str, selector: str, version: str
+    ) -> AsyncGenerator[tuple[str, Object]]:
+        """Changes after `version`, as (ADDED, MODIFIED, DELETED or BOOKMARK, object), until the
+        server ends the watch. Raises Gone where `version` is too old."""
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH_S),
+        } | ({"labelSelector": selector} if selector else {})
+        doing = f"watch {resource.plural}"
+        timeout = aiohttp.ClientTimeout(connect=self._timeout_s, sock_read=SILENCE_S)
+        try:
+            response = await self._request(
+                "GET", resource.path(namespace), query, None, "", timeout
+            )
+            try:
+                if response.status >= 400:
+                    raise error_of(response.status, await response.read(), doing)
+                async for line in response.content:
+                    yield _event(line, doing)
+            finally:
+                response.close()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _unreachable(doing, error) from error
+
+    async def _call(
+        self,
+        verb: str,
+        method: str,
+        resource: Resource,
+        key: Key,
+        *,
+        subresource: str = "",
+        query: dict[str, str] | None = None,
+        body: Object | None = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        path = resource.path(key.namespace, key.name, subresource)
+        doing = " ".join((verb, "/".join(filter(None, (resource.plural, key.name, subresource)))))
+        timeout = aiohttp.ClientTimeout(total=self._timeout_s)
+        started, outcome = time.monotonic(), "unreachable"
+        try:
+            response = await self._request(method, path, query or {}, body, content_type, timeout)
+            try:
+                data = await response.read()
+            finally:
+                response.release()
+            outcome = str(response.status)
+            if response.status >= 400:
+                raise error_of(response.status, data, doing)
+            answer: Object = json.loads(data)
+            return answer
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise _unreachable(doing, error) from error
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        finally:
+            if self._on_call:
+                self._on_call(verb, resource.plural, outcome, time.monotonic() - started)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: Object | None,
+        content_type: str,
+        limits: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        """The client adds its credentials, which it reads anew where they are a mounted token."""
+        headers = {"Content-Type": content_type} if content_type else {}
+        try:
+            call = await self._client.param_serialize(
+                method,
+                f"{path}?{urlencode(query)}" if query else path,
+                header_params=headers | {"Accept": "application/json"},
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+        except kube_config.ConfigException as error:
+            raise Unavailable(f"the service account's token cannot be read: {error}") from error
+        answer = await self._client.call_api(*call, _request_timeout=limits)
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+
+def _event(line: bytes, doing: str) -> tuple[str, Object]:
+    try:
+        event = json.loads(line)
+        kind, item = str(event["type"]), event["object"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unavailable(f"{doing}: the stream broke off ({error})") from error
+    if kind == "ERROR":
+        code = int(item.get("code") or 500)
+        message = json.dumps({"message": item.get("message", "")})
+        refused = error_of(code, message, doing)
+        # "Expired" also comes with other codes; each means that the version is lost.
+        raise Gone(str(refused)) if item.get("reason") in ("Expired", "Gone") else refused
+    return kind, item
+
+
+def _unreachable(doing: str, error: Exception) -> Unavailable:
+    return Unavailable(f"{doing}: {type(error).__name__} {error}".rstrip())
+
+
+IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
+def _in_cluster() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ and IN_CLUSTER.exists()
+
+
+async def load_configuration(kubeconfig: str = "") -> Configuration:
+    """Where the API server is and who we are: the file named, else the pod's service account, else
+    KUBECONFIG or ~/.kube/config. Raises KubeError where none can be read."""
+    configuration = Configuration()
+    try:
+        if not kubeconfig and _in_cluster():
+            kube_config.load_incluster_config(client_configuration=configuration)
+        else:
+            await kube_config.load_kube_config(
+                config_file=kubeconfig or None,
+                client_configuration=configuration,
+                persist_config=False,
+            )
+    except (kube_config.ConfigException, OSError) as error:
+        raise KubeError(f"no cluster is configured: {error}") from error
+    return configuration

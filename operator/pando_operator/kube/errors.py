@@ -1,0 +1,62 @@
+"""What can go wrong with a call to the API server: an exception type for each thing to do about it.
+
+Answers are translated once, here. Every type is a `KubeError`, and its message is the API server's
+own, which names what it refused: the field, the missing permission, the newer version.
+"""
+
+import json
+
+
+class KubeError(Exception):
+    """A call that was not carried out; itself, not a subclass: a bad request."""
+
+
+class NotFound(KubeError):  # noqa: N818  (states of the world, not mistakes)
+    """There is no such object, or the cluster does not know its kind."""
+
+
+class Conflict(KubeError):  # noqa: N818
+    """Somebody else wrote first, or the object exists already: read again, then decide again."""
+
+
+class Gone(KubeError):  # noqa: N818
+    """What a watch or list continues from is no longer kept: list anew."""
+
+
+class Forbidden(KubeError):  # noqa: N818
+    """The operator may not do this; the message names verb, resource and scope."""
+
+
+class Invalid(KubeError):  # noqa: N818
+    """The object breaks its schema or rules; the message names the field."""
+
+
+class Unavailable(KubeError):  # noqa: N818
+    """The API server cannot be reached, is overloaded or failed: the call may be tried again."""
+
+
+_BY_STATUS: dict[int, type[KubeError]] = {
+    401: Forbidden,
+    403: Forbidden,
+    404: NotFound,
+    408: Unavailable,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: Unavailable,
+}
+
+
+def error_of(status: int, body: bytes | str, doing: str) -> KubeError:
+    """The exception for an answer of `status`; `doing` says what was asked: "get pods/a"."""
+    kind = _BY_STATUS.get(status, Unavailable if status >= 500 else KubeError)
+    return kind(f"{doing}: {_message(body) or 'no reason given'} ({status})")
+
+
+def _message(body: bytes | str) -> str:
+    """Of a Status object; of anything else, which a proxy may have sent, its beginning."""
+    text = body.decode(errors="replace") if isinstance(body, bytes) else body
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        return " ".join(text[:200].split())

@@ -1,0 +1,56 @@
+"""The kinds of objects that the operator touches, and small helpers to read them as plain dicts."""
+
+from dataclasses import dataclass
+from typing import Any
+
+Object = dict[str, Any]
+"""An object as JSON has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    group: str  # "" is the core group
+    version: str
+    plural: str
+    kind: str
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Of one object, or of all in a namespace, or of all in the cluster."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        where = f"/namespaces/{namespace}" if namespace else ""
+        rest = "".join(f"/{part}" for part in (name, subresource) if part)
+        return f"{root}{where}/{self.plural}{rest}"
+
+
+WORKER_POOLS = Resource("pando.dev", "v1alpha1", "workerpools", "WorkerPool")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+SERVICES = Resource("", "v1", "services", "Service")
+PODS = Resource("", "v1", "pods", "Pod")
+EVENTS = Resource("", "v1", "events", "Event")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Which object of a kind."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def key_of(item: Object) -> Key:
+    metadata = item["metadata"]
+    return Key(metadata.get("namespace", ""), metadata["name"])
+
+
+def version_of(item: Object) -> int:
+    """Its resourceVersion; of one object a higher number is newer. 0 for none."""
+    text = str(item.get("metadata", {}).get("resourceVersion", ""))
+    return int(text) if text.isdecimal() else 0

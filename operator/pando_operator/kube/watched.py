@@ -1,0 +1,143 @@
+"""A kind's objects kept in memory: one list, then a watch for as long as it lasts.
+
+The list is made anew where the server no longer keeps what the watch continues from (410), and a
+watch that breaks goes on where it was, after a backoff. `silent_s` says how long the server has been
+silent: whoever decides from these objects holds back above `STALE_S`, as they may be old.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+
+from pando_operator.kube.backoff import Backoff
+from pando_operator.kube.client import SILENCE_S, Kube
+from pando_operator.kube.errors import Gone, KubeError
+from pando_operator.kube.resources import Key, Object, Resource, key_of, version_of
+
+STALE_S = SILENCE_S + 20.0
+"""A living watch is renewed within SILENCE_S; bookmarks come about once a minute."""
+
+SHORT_S = 1.0  # a watch that ends sooner without a word counts as failed
+
+log = logging.getLogger("pando.operator.kube")
+
+OnChange = Callable[[Object | None, Object | None], None]
+"""Told what an object was and is; None before it was there, and when it is deleted."""
+
+
+class Watched:
+    """The objects of one kind in one namespace (all with "") that the selector takes."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        resource: Resource,
+        namespace: str = "",
+        selector: str = "",
+        *,
+        on_change: OnChange,
+        on_restart: Callable[[str], None] = lambda reason: None,
+        backoff: Backoff | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.objects: dict[Key, Object] = {}
+        self.synced = asyncio.Event()  # listed at least once
+        self.error = ""  # why nothing comes now; empty while all is well
+        self._kube, self._resource = kube, resource
+        self._namespace, self._selector = namespace, selector
+        self._on_change, self._on_restart = on_change, on_restart
+        self._backoff = backoff or Backoff()
+        self._clock = clock
+        self._version: str | None = None  # to watch from; None: list first
+        self._heard = clock()
+
+    @property
+    def silent_s(self) -> float:
+        """Since the API server last said that these objects are current."""
+        return self._clock() - self._heard
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            reason = ""
+            try:
+                if self._version is None:
+                    await self._list()
+                started = self._clock()
+                if not await self._watch() and self._clock() - started < SHORT_S:
+                    reason = "the watch ended at once"
+            except Gone as error:
+                self._version, reason = None, str(error)
+            except KubeError as error:
+                reason = str(error)
+            if not reason:
+                self._backoff.reset()
+                continue
+            self._failed(reason)
+            await asyncio.sleep(self._backoff.next())
+
+    def adopt(self, item: Object) -> None:
+        """What a write of ours returned, so that it is seen before the watch tells it."""
+        if key_of(item) in self.objects:
+            self._put(item)
+
+    async def _list(self) -> None:
+        items, version = await self._kube.list(self._resource, self._namespace, self._selector)
+        self._well()
+        present = {key_of(item): item for item in items}
+        for key in self.objects.keys() - present.keys():
+            self._drop(key)
+        for item in present.values():
+            self._put(item)
+        self._version = version
+        self.synced.set()
+
+    async def _watch(self) -> bool:
+        """Whether it said anything before it ended in order."""
+        assert self._version is not None
+        said = False
+        watch = self._kube.watch(self._resource, self._namespace, self._selector, self._version)
+        async with aclosing(watch) as events:
+            async for kind, item in events:
+                said = True
+                self._well()
+                if kind == "DELETED":
+                    self._drop(key_of(item), item["metadata"].get("uid"))
+                elif kind in ("ADDED", "MODIFIED"):
+                    self._put(item)
+                self._version = str(item["metadata"]["resourceVersion"])
+        self._heard = self._clock()  # the server ended it, so it was alive
+        return said
+
+    def _put(self, item: Object) -> None:
+        key = key_of(item)
+        old = self.objects.get(key)
+        if old is not None:
+            same_object = old["metadata"].get("uid") == item["metadata"].get("uid")
+            if same_object and version_of(item) <= version_of(old):
+                return  # told already, by a write's answer or an older list
+        self.objects[key] = item
+        self._on_change(old, item)
+
+    def _drop(self, key: Key, uid: str | None = None) -> None:
+        old = self.objects.get(key)
+        if old is None or (uid and old["metadata"].get("uid") != uid):
+            return  # a new object of this name is known already
+        del self.objects[key]
+        self._on_change(old, None)
+
+    def _well(self) -> None:
+        self._heard = self._clock()
+        if self.error:
+            log.info("watch goes on", extra={"resource": self._resource.plural})
+        self.error = ""
+        self._backoff.reset()
+
+    def _failed(self, reason: str) -> None:
+        self._on_restart(self._resource.plural)
+        if not self.error:  # said once, not at each try
+            extra = {"resource": self._resource.plural, "error": reason}
+            log.warning("watch broke off", extra=extra)
+        self.error = reason
