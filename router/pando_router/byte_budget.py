@@ -6,9 +6,14 @@ class ByteBudget:
         self.limit = limit  # may change; what is held stays held
         self.held = 0
 
+    @property
+    def room(self) -> int:
+        """Bytes that may still be taken."""
+        return max(0, self.limit - self.held)
+
     def take(self, size: int) -> bool:
         """False where there is no room for so many, and nothing is taken."""
-        if self.held + size > self.limit:
+        if size > self.room:
             return False
         self.held += size
         return True

@@ -1,6 +1,8 @@
 """The bodies of all requests together are bounded, at a real router and over real sockets."""
 
+import asyncio
 import json
+from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 
 import pytest
@@ -46,25 +48,47 @@ async def test_bodies_that_are_being_read_are_bounded_together(valkey_url: str) 
         at(router) as chunked,
     ):
         await router.ready("a")
-        slow.send(head(LENGTH) + BODY[:10])
-        await holds(router, len(BODY))  # what it says that it will send
+        came = len(BODY) - 10
+        slow.send(head(LENGTH) + BODY[:came])
+        await holds(router, came)
 
-        declared.send(head(LENGTH + b"expect: 100-continue\r\n"))
+        declared.send(head(LENGTH + b"expect: 100-continue\r\n"))  # and not a byte of it is read
         answer = await declared.answer()
         assert (answer.status, answer.json["error"]["code"]) == (503, "overloaded")
         assert answer.headers["retry-after"] == "1"
 
         chunked.send(head(CHUNKED) + chunk(BODY[:30_000]))
-        await holds(router, len(BODY) + 30_000)  # what has come
+        await holds(router, came + 30_000)
         chunked.send(chunk(BODY[30_000:70_000]))
         assert (await chunked.answer()).status == 503
-        await holds(router, len(BODY))
+        await holds(router, came)
 
-        slow.send(BODY[10:])
+        slow.send(BODY[came:])
         assert (await slow.answer()).status == 200
         assert len(a.received) == 1
         await holds(router, 0)
         assert (await router.request("POST", "/v1/completions", data=BODY)).status == 200
+
+
+async def test_bodies_that_are_only_announced_keep_nobody_out(valkey_url: str) -> None:
+    async with (
+        Replica(valkey_url, "a"),
+        serving(valkey_url, max_body_bytes=100_000, max_bodies_bytes=150_000) as router,
+        AsyncExitStack() as stack,
+    ):
+        await router.ready("a")
+        idle = [await stack.enter_async_context(at(router)) for _ in range(40)]
+        for connection in idle:
+            connection.send(head(LENGTH) + BODY[:10])
+        await holds(router, 10 * len(idle))  # of 3.6 MB that they announce
+        answer = await router.request("POST", "/v1/completions", data=BODY)
+        assert answer.status == 200, answer.json
+        for connection in idle:
+            connection.send(BODY[10:])
+        answers = await asyncio.gather(*(connection.answer() for connection in idle))
+        assert {answer.status for answer in answers} <= {200, 503}  # each as far as there is room
+        assert any(answer.status == 200 for answer in answers)
+        await holds(router, 0)
 
 
 async def test_so_are_those_that_are_held_for_their_answers(valkey_url: str) -> None:
@@ -85,8 +109,8 @@ async def test_so_are_those_that_are_held_for_their_answers(valkey_url: str) -> 
         a.answer = answering
         assert (await router.request("POST", "/v1/completions", data=BODY)).status == 200
         async with at(router) as half:
-            half.send(head(LENGTH) + BODY[:10])
-            await holds(router, len(BODY))
+            half.send(head(LENGTH) + BODY[:80_000])
+            await holds(router, 80_000)
         await holds(router, 0)
 
 
@@ -96,8 +120,8 @@ async def test_bodies_for_the_control_plane_count_as_well(valkey_url: str) -> No
         serving(valkey_url, max_body_bytes=100_000, max_bodies_bytes=150_000) as router,
         at(router) as slow,
     ):
-        slow.send(b"POST /route/explain HTTP/1.1\r\nhost: x\r\n%b\r\n" % LENGTH)
-        await holds(router, len(BODY))
+        slow.send(b"POST /route/explain HTTP/1.1\r\nhost: x\r\n%b\r\n" % LENGTH + BODY[:80_000])
+        await holds(router, 80_000)
         assert (await router.request("POST", "/v1/completions", data=BODY)).status == 503
         assert not a.received
 

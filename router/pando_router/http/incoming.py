@@ -88,20 +88,20 @@ class Incoming:
     # -- the request ---------------------------------------------------------------------------
 
     async def body(self, max_bytes: int, budget: ByteBudget) -> bytes:
-        """The whole body. Its bytes are taken from the budget until the request has been served:
-        all of a declared length before reading, others as they come.
+        """The whole body. Its bytes are taken from the budget as they come, until the request has
+        been served: who only says how many there will be keeps nobody else out.
 
         Raises ApiError 413 before reading when the declared length is above `max_bytes`, otherwise
-        as soon as that many bytes have come; 503 likewise where the budget is spent; 408 where
-        it takes longer than the limit; 415 for a compressed body; ClientDisconnectedError when the
-        client leaves before the end.
+        as soon as that many bytes have come; 503 likewise where the budget has no room for them;
+        408 where it takes longer than the limit; 415 for a compressed body;
+        ClientDisconnectedError when the client leaves before the end.
         """
         if (self._content_length or self.body_bytes) > max_bytes:
             raise _too_large(max_bytes)
         if self.content_encoding is not None and self.content_encoding.lower() != b"identity":
             raise ApiError(415, "compressed request bodies are not supported")
         self._budget = budget
-        if not self._take(self._content_length or self.body_bytes):
+        if budget.room < (self._content_length or 0) or not self._take_what_came():
             raise _no_room()
         if not self.body_complete:
             await self._rest_of_body(max_bytes)
@@ -122,13 +122,12 @@ class Incoming:
             self._body_waiter = self._bound = None
             self._connection.body_came()
 
-    def _take(self, size: int) -> bool:
-        """Whether the budget has room for a body of so many bytes, and for no fewer than before."""
-        more = size - self._taken
-        if more > 0 and self._budget is not None:
-            if not self._budget.take(more):
+    def _take_what_came(self) -> bool:
+        """Whether the budget had room for it."""
+        if self._budget is not None:
+            if not self._budget.take(self.body_bytes - self._taken):
                 return False
-            self._taken = size
+            self._taken = self.body_bytes
         return True
 
     def served(self) -> None:
@@ -153,7 +152,7 @@ class Incoming:
             self._chunks += chunk
         if self._bound is not None and self.body_bytes > self._bound:
             self.fail_body(_too_large(self._bound))
-        elif not self._take(self.body_bytes):
+        elif not self._take_what_came():
             self.fail_body(_no_room())
 
     def body_ended(self) -> None:
