@@ -1,0 +1,1 @@
+"""The `WorkerPool` resource, `pando.dev/v1alpha1`: its types, its rules and its CRD."""

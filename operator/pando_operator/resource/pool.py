@@ -1,0 +1,43 @@
+"""A WorkerPool as the API server gives it."""
+
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from pando_operator.resource.spec import WorkerPoolSpec
+from pando_operator.resource.status import WorkerPoolStatus
+
+
+class Metadata(BaseModel):
+    """What is used of a Kubernetes object's metadata."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True
+    )
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    annotations: dict[str, str] = Field(default_factory=dict)
+
+
+class WorkerPool(BaseModel):
+    """Read with `parse`, which says what is wrong."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True
+    )
+
+    metadata: Metadata
+    spec: WorkerPoolSpec
+    status: WorkerPoolStatus = WorkerPoolStatus()
+
+    @property
+    def name(self) -> str:
+        """Of the pool in Redis, too."""
+        return self.metadata.name

@@ -1,0 +1,141 @@
+"""`spec` of a WorkerPool: which model, how it is computed, in what pods, and how many of them.
+
+Parts that Kubernetes defines are objects as they are on the wire; `Typed` names their type, whose
+schema is in `pod_schema.json`. `engine` is in `engine_schema.json`. Both files are written by
+docs/generate_crd.py, from the Kubernetes client's models and from the worker's settings.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from pando_operator.resource.base import KubernetesObject, SpecPart
+from pando_operator.resource.scaling import Mode, Scaling
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """The schema of a field's value, or of each item of a list: a definition of a schema file."""
+
+    name: str
+
+
+class Template(SpecPart):
+    """What the pods of the pool are like, besides what the operator itself puts there."""
+
+    image: Annotated[
+        str | None, Field(min_length=1, description="worker's image; the operator's default else")
+    ] = None
+    image_pull_policy: Annotated[
+        Literal["Always", "IfNotPresent", "Never"] | None,
+        Field(description="when the image is pulled"),
+    ] = None
+    image_pull_secrets: Annotated[
+        tuple[KubernetesObject, ...], Typed("LocalObjectReference"), Field(max_length=16)
+    ] = ()
+    resources: Annotated[
+        KubernetesObject,
+        Typed("ResourceRequirements"),
+        Field(description="requests and limits of the worker, its GPUs among them"),
+    ] = Field(default_factory=dict)
+    env: Annotated[
+        tuple[KubernetesObject, ...],
+        Typed("EnvVar"),
+        Field(max_length=128, description="further variables, such as HF_TOKEN from a Secret"),
+    ] = ()
+    env_from: Annotated[
+        tuple[KubernetesObject, ...], Typed("EnvFromSource"), Field(max_length=32)
+    ] = ()
+    volumes: Annotated[tuple[KubernetesObject, ...], Typed("Volume"), Field(max_length=64)] = ()
+    volume_mounts: Annotated[
+        tuple[KubernetesObject, ...], Typed("VolumeMount"), Field(max_length=64)
+    ] = ()
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    tolerations: Annotated[
+        tuple[KubernetesObject, ...], Typed("Toleration"), Field(max_length=64)
+    ] = ()
+    affinity: Annotated[KubernetesObject | None, Typed("Affinity")] = None
+    topology_spread_constraints: Annotated[
+        tuple[KubernetesObject, ...], Typed("TopologySpreadConstraint"), Field(max_length=16)
+    ] = ()
+    runtime_class_name: str | None = None
+    priority_class_name: str | None = None
+    service_account_name: Annotated[
+        str | None, Field(description="pods get no token of it mounted")
+    ] = None
+    security_context: Annotated[
+        KubernetesObject,
+        Typed("SecurityContext"),
+        Field(
+            description="of the container; each field goes before the operator's, which are"
+            " those of the restricted pod security standard and a read-only root"
+        ),
+    ] = Field(default_factory=dict)
+    pod_security_context: Annotated[
+        KubernetesObject,
+        Typed("PodSecurityContext"),
+        Field(description="of the pod; each field goes before the operator's"),
+    ] = Field(default_factory=dict)
+    labels: Annotated[
+        dict[str, str], Field(max_length=64, description="further labels of the pods")
+    ] = Field(default_factory=dict)
+    annotations: Annotated[
+        dict[str, str], Field(max_length=64, description="further annotations of the pods")
+    ] = Field(default_factory=dict)
+    termination_grace_period_seconds: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="at least 15 s above scaling.drain.timeoutSeconds, which is the default",
+        ),
+    ] = None
+
+
+class WorkerPoolSpec(SpecPart):
+    model: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=4096,
+            description="hub id, or a directory in the pod, in Hugging Face format",
+        ),
+    ]
+    served_model_name: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=256,
+            description="name in the API; the model's last path part by default",
+        ),
+    ] = None
+    tensor_parallel_size: Annotated[
+        int, Field(ge=1, le=64, description="processes that share each layer, each with its GPU")
+    ] = 1
+    engine: Annotated[
+        dict[str, Any],
+        Typed("Engine"),
+        Field(description="settings of the worker"),
+    ] = Field(default_factory=dict)
+    template: Annotated[Template, Field(description="what the pods are like")] = Template()
+    replicas: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=1000,
+            description="how many pods, where scaling.mode is Manual or Recommend;"
+            " kubectl scale writes it",
+        ),
+    ] = 1
+    scaling: Annotated[
+        Scaling,
+        Field(
+            description="how many pods, and how they come and go; without it, they are as many"
+            " as spec.replicas says"
+        ),
+    ] = Scaling(mode=Mode.MANUAL)
+
+    @property
+    def model_name(self) -> str:
+        """The name in the API, as the worker takes it."""
+        return self.served_model_name or self.model.rstrip("/").rsplit("/", 1)[-1]
