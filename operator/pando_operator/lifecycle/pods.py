@@ -1,0 +1,117 @@
+"""What the lifecycle knows of a pod, and how it is read from the API server's object.
+
+The annotation `DRAIN` is the memory of a drain: it has the time since which nothing new is placed
+on the pod. `HAND_OFF` says that its prefixes were offered to others. Marks in Redis are renewed
+from them, so that an operator that restarts, or a Redis that was emptied, changes nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Any
+
+GATE = "pando.dev/serving"
+"""Readiness gate, a condition of the pod: True while the pod may take requests."""
+
+DRAIN = "pando.dev/draining-since"
+HAND_OFF = "pando.dev/handed-off-at"
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+REVISION = "pod-template-hash"
+
+
+class Standing(IntEnum):
+    """How Kubernetes ranks pods for deletion, the first to go lowest.
+
+    The order of the ReplicaSet controller (kubernetes/pkg/controller, ActivePodsWithRanks); what it
+    looks at after these, deletion cost at first, is left out, as old versions do not know it.
+    """
+
+    UNASSIGNED = 0
+    PENDING = 1
+    UNREADY = 2
+    READY = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodView:
+    """One pod of a pool, as the API server and Redis show it. Times are seconds since 1970."""
+
+    name: str  # of its replica, too
+    uid: str
+    created: float
+    standing: Standing
+    containers_ready: bool  # the worker's own readiness probe
+    gate: bool  # whether the condition GATE is True
+    deleting: bool = False
+    finished: bool = False  # failed or succeeded, so that Kubernetes makes another
+    revision: str = ""  # of the pod template
+    ready_since: float | None = None  # when its containers became ready
+    draining_since: float | None = None  # by the annotation
+    handed_off: bool = False  # by the annotation
+    deletion_cost: int | None = None
+    # Requests that run or wait there or are on their way, by Redis; None: nobody knows.
+    requests: int | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether Kubernetes counts it as a replica."""
+        return not self.deleting and not self.finished
+
+    @property
+    def is_serving(self) -> bool:
+        return self.is_alive and self.containers_ready and self.gate and self.draining_since is None
+
+
+def pod_view(pod: Mapping[str, Any], requests: int | None) -> PodView:
+    """A pod of the API server (as JSON has it), with its requests by Redis."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    conditions = {entry["type"]: entry for entry in status.get("conditions") or ()}
+    containers = conditions.get("ContainersReady", {})
+    is_ready = containers.get("status") == "True"
+    return PodView(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        created=_seconds(metadata.get("creationTimestamp")) or 0.0,
+        standing=_standing(pod, conditions),
+        containers_ready=is_ready,
+        gate=conditions.get(GATE, {}).get("status") == "True",
+        deleting=bool(metadata.get("deletionTimestamp")),
+        finished=status.get("phase") in ("Failed", "Succeeded"),
+        revision=(metadata.get("labels") or {}).get(REVISION, ""),
+        ready_since=_seconds(containers.get("lastTransitionTime")) if is_ready else None,
+        draining_since=_seconds(annotations.get(DRAIN)),
+        handed_off=HAND_OFF in annotations,
+        deletion_cost=_integer(annotations.get(DELETION_COST)),
+        requests=requests,
+    )
+
+
+def _standing(pod: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> Standing:
+    if not (pod.get("spec") or {}).get("nodeName"):
+        return Standing.UNASSIGNED
+    if (pod.get("status") or {}).get("phase", "Pending") == "Pending":
+        return Standing.PENDING
+    is_ready = conditions.get("Ready", {}).get("status") == "True"
+    return Standing.READY if is_ready else Standing.UNREADY
+
+
+def time_text(seconds: float) -> str:
+    """RFC 3339 with milliseconds, as annotations have it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _seconds(text: str | None) -> float | None:
+    """None for none and for what somebody else wrote there that is no time."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except ValueError:
+        return None
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return int(text) if text else None
+    except ValueError:
+        return None
