@@ -32,7 +32,7 @@ from pando_router.home_writer import HomeWriter
 from pando_router.http.asgi import AsgiHandler
 from pando_router.http.incoming import Incoming
 from pando_router.http.limits import Limits
-from pando_router.http.server import Handler
+from pando_router.http.server import Handler, Server
 from pando_router.http.upstream import SWEEP_S, Timeouts, Upstream
 from pando_router.in_flight import InFlight
 from pando_router.leases import LostLeaseWrites
@@ -72,6 +72,7 @@ class Router:
     control: Handler
     lifecycle: Lifecycle
     live: Live
+    metrics: Metrics
 
     async def __call__(self, incoming: Incoming) -> None:
         if incoming.path in PARSERS:
@@ -245,6 +246,7 @@ async def running_router(
             control,
             lifecycle,
             live,
+            metrics,
         )
     finally:
         await background.close()
@@ -276,6 +278,16 @@ def shadow_of(settings: RouterSettings, loads: Loads, metrics: Metrics) -> Shado
     return Shadow(settings.shadow_policy, apart, settings.shadow_per_second, metrics)
 
 
+def server_of(router: Router, settings: RouterSettings, *, sweep_s: float = SWEEP_S) -> Server:
+    """The server whose handler is the router. Clients' time limits hold to within `sweep_s`."""
+    metrics = router.metrics
+    refused = metrics.connections_refused.inc
+    server = Server(router, limits(settings), sweep_s=sweep_s, turned_away=refused)
+    router.live.follow(lambda new: server.adopt(limits(new)))
+    metrics.follow(metrics.client_connections, lambda: server.clients)
+    return server
+
+
 def timeouts(settings: RouterSettings) -> Timeouts:
     """How long replicas may take."""
     return Timeouts(
@@ -294,4 +306,5 @@ def limits(settings: RouterSettings) -> Limits:
         idle_timeout=settings.keep_alive_timeout,
         write_timeout=settings.write_timeout,
         max_header_bytes=settings.max_header_bytes,
+        max_connections=settings.max_connections,
     )

@@ -64,6 +64,10 @@ class Metrics:
         self.requests = Children(counter("requests_total", "Answered requests", "path", "status"))
         self.requests_in_flight = gauge("requests_in_flight", "Requests being served")
         self.body_bytes = gauge("body_bytes", "Of max_bodies_bytes, taken by requests' bodies")
+        self.client_connections = gauge("client_connections", "Of clients, open now")
+        self.connections_refused = counter(
+            "connections_refused_total", "Clients' connections above max_connections, told 503"
+        )
         self.ttfb = Children(
             histogram(
                 "time_to_first_byte_seconds",

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import multiprocessing
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -11,7 +12,7 @@ from typing import Any
 
 import uvloop
 
-from pando_router.app import Router, limits, running_router
+from pando_router.app import Router, running_router, server_of
 from pando_router.http.server import Server
 from pando_router.processes import supervise
 from pando_router.reload.reloader import Reloader, Source
@@ -47,8 +48,16 @@ def _run_sibling(
 
 
 def _run(serving: Coroutine[Any, Any, bool]) -> int:
+    _allow_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return 0 if runner.run(serving) else 1
+
+
+def _allow_open_files() -> None:
+    """As many as the system lets it open: the usual limit of 1,024 is for programs that select(),
+    and each stream is two connections."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _serve(
@@ -57,8 +66,7 @@ async def _serve(
     """Whether the router ended in order."""
     signals = _Signals()
     async with running_router(settings) as router:
-        server = Server(router, limits(settings))
-        router.live.follow(lambda new: server.adopt(limits(new)))
+        server = server_of(router, settings)
         try:
             port = await server.listen(settings.host, settings.port, share_port=share_port)
         except OSError as error:

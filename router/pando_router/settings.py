@@ -129,6 +129,14 @@ class RouterSettings(BaseSettings):
     write_timeout: Annotated[
         float, Field(gt=0, description="for a client that reads nothing of its answer, in seconds")
     ] = 60.0
+    max_connections: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="of clients, open at once; above it idle ones are closed, and where none is"
+            " new ones get 503",
+        ),
+    ] = 16_384
     max_header_bytes: Annotated[
         int, Field(ge=1024, description="request line and headers; longer ones get 431")
     ] = 64 * 1024

@@ -33,8 +33,10 @@ async def echo(request: Incoming) -> None:
 
 
 @asynccontextmanager
-async def serving_http(handler: Handler, **limits: Any) -> AsyncIterator[tuple[Server, int]]:
-    server = Server(handler, Limits(**limits), sweep_s=SWEEP_S)
+async def serving_http(
+    handler: Handler, *, turned_away: Callable[[], object] = lambda: None, **limits: Any
+) -> AsyncIterator[tuple[Server, int]]:
+    server = Server(handler, Limits(**limits), sweep_s=SWEEP_S, turned_away=turned_away)
     port = await server.listen("127.0.0.1", 0)
     try:
         yield server, port

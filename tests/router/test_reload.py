@@ -17,8 +17,7 @@ import pytest
 import yaml
 
 from pando.settings.load import Given, Sources
-from pando_router.app import limits, running_router
-from pando_router.http.server import Server
+from pando_router.app import running_router, server_of
 from pando_router.metrics import Metrics
 from pando_router.reload.live import FIXED, FixedSettingError, Live
 from pando_router.reload.reloader import Reloader, Source
@@ -70,8 +69,7 @@ async def reloading(
     sources = Sources(RouterSettings, {n: Given(v, f"--{n}") for n, v in usual.items()}, file)
     given = sources.load()
     async with running_router(given, sweep_s=SWEEP_S) as router:
-        server = Server(router, limits(given), sweep_s=SWEEP_S)
-        router.live.follow(lambda new: server.adopt(limits(new)))
+        server = server_of(router, given, sweep_s=SWEEP_S)
         port = await server.listen("127.0.0.1", 0)
         reloader = Reloader(Source(file, sources.load), router.live)
         await reloader.look()

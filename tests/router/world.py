@@ -20,8 +20,7 @@ from aiohttp import web
 from pando_fleet.client import FleetUnavailable, connect
 from pando_fleet.registry import Registry
 from pando_fleet.replica import Heartbeat, ReplicaState
-from pando_router.app import limits, running_router
-from pando_router.http.server import Server
+from pando_router.app import running_router, server_of
 from pando_router.settings import RouterSettings
 
 PATIENCE_S = 30.0
@@ -280,7 +279,7 @@ async def serving(redis_url: str, *, key: str = "", **settings: Any) -> AsyncIte
     patient: dict[str, Any] = {"placement_timeout": 5.0}
     router_settings = RouterSettings(redis=redis_url, **patient | settings)
     async with running_router(router_settings, sweep_s=SWEEP_S) as router:
-        server = Server(router, limits(router_settings), sweep_s=SWEEP_S)
+        server = server_of(router, router_settings, sweep_s=SWEEP_S)
         port = await server.listen("127.0.0.1", 0)
         try:
             async with aiohttp.ClientSession(

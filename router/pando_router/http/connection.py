@@ -9,7 +9,7 @@ import logging
 from enum import Enum, auto
 from typing import TYPE_CHECKING, cast
 
-from pando_router.errors import ApiError, ClientDisconnectedError, error_answer
+from pando_router.errors import ApiError, ClientDisconnectedError, error_answer, unavailable
 from pando_router.http.headers import head, status_line
 from pando_router.http.incoming import Incoming
 from pando_router.http.limits import LINGER_S, MAX_AHEAD_BYTES
@@ -88,8 +88,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._server.opened(self)
         self._wait(_HEAD, self._limits.header_timeout)
+        self._server.opened(self)
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
@@ -253,9 +253,16 @@ class Connection(asyncio.Protocol):
         self._deaf = True
         self._transport.abort()
 
-    def close_where_idle(self) -> None:
-        if self._phase is _IDLE or (self._phase is _HEAD and not self._reader.head_bytes):
+    def close_where_idle(self) -> bool:
+        """Whether it was, waiting for a request of which nothing has come."""
+        is_idle = self._phase is _IDLE or (self._phase is _HEAD and not self._reader.head_bytes)
+        if is_idle:
             self._close(linger=False)
+        return is_idle
+
+    def turn_away(self) -> None:
+        """There is no room for it."""
+        self._say(unavailable("this router has all the connections it can take", "overloaded"))
 
     def cancel(self) -> asyncio.Task[None] | None:
         """Ends the connection, and what is being served: its task, if any, is about to end."""

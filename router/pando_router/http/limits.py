@@ -1,4 +1,4 @@
-"""What one connection of a client may take, in bytes and in time."""
+"""What clients may take: connections, and each of them bytes and time."""
 
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ class Limits:
     idle_timeout: float = 75.0  # between two requests of one connection
     write_timeout: float = 60.0  # without the client taking a single byte of its answer
     max_header_bytes: int = 64 * 1024  # request line and headers together
+    max_connections: int = 16_384  # open at once; above it new ones are turned away
 
 
 MAX_HEADERS = 256  # in one request; each costs more memory than its bytes
@@ -20,6 +21,11 @@ MAX_HEADERS = 256  # in one request; each costs more memory than its bytes
 # has asked for yet. Above it the connection is not read.
 MAX_AHEAD_BYTES = 64 * 1024
 MAX_AHEAD_REQUESTS = 64
+
+# Idle connections that are closed at once where there is no room for a new one: looking for them is
+# what costs.
+ROOM_FOR = 32
+MAX_TURNED_AWAY = 1024  # connections being told so at once; above it they are cut
 
 # For the rest of a request that was refused before its end: closing while it comes in would reset
 # the connection, and the client might never read the answer (RFC 9112, 9.6).
