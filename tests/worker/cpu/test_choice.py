@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from pando_worker.cpu.attention import CpuAttention
+from pando_worker.cpu.build import KernelsUnavailable
 from pando_worker.cpu.choice import fastest
-from pando_worker.cpu.library import KernelsUnavailable, load_kernels
+from pando_worker.cpu.library import load_kernels
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings

@@ -16,8 +16,9 @@ import torch
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.cpu.attention import CpuAttention
+from pando_worker.cpu.build import KernelsUnavailable
 from pando_worker.cpu.kernels import Kernels
-from pando_worker.cpu.library import KernelsUnavailable, load_kernels
+from pando_worker.cpu.library import load_kernels
 from pando_worker.cpu.ops import CpuOps
 from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.models.errors import UnsupportedModel

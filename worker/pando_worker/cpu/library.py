@@ -1,32 +1,17 @@
-"""Builds the C++ in `native/` for this machine, once, and loads it.
+"""Loads the C++ kernels: built for this machine, once, where a compiler is, else built beforehand.
 
-The library lies in the user's cache directory under a name made of its sources, the compiler and
-the processor's features, so a change of any of them builds it anew. Two workers that start at once
-build it twice; the last one's file stays, which is the same.
+What is built here lies in the user's cache directory under a name made of its sources, the compiler
+and the processor's features, so a change of any of them builds it anew. Two workers that start at
+once build it twice; the last one's file stays, which is the same.
 """
 
 import ctypes
-import hashlib
 import os
 import platform
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 
-SOURCES = Path(__file__).with_name("native")
-FLAGS = (
-    "-O3",
-    "-march=native",
-    "-std=c++20",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-ffp-contract=fast",
-    "-fopenmp",
-    "-fPIC",
-    "-shared",
-)
-COMPILE_S = 120
+from pando_worker.cpu.build import KernelsUnavailable, build, find_compiler, fingerprint
+from pando_worker.cpu.prebuilt import find_prebuilt
 
 _P, _N, _F, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_float, ctypes.c_int
 
@@ -52,22 +37,13 @@ _SIGNATURES: dict[str, list[type]] = {
 }
 
 
-class KernelsUnavailable(Exception):  # noqa: N818, a state of the machine and no programming error
-    """No compiler, or it failed; the message says which."""
-
-
 def load_kernels() -> ctypes.CDLL:
     """The library, built if need be.
 
     Raises:
         KernelsUnavailable
     """
-    compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
-    if compiler is None:
-        raise KernelsUnavailable("no C++ compiler (g++, c++ or $CXX)")
-    path = _cache_directory() / f"kernels-{_fingerprint(compiler)}.so"
-    if not path.is_file():
-        _build(compiler, path)
+    path = _library()
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
@@ -79,34 +55,31 @@ def load_kernels() -> ctypes.CDLL:
     return library
 
 
-def _build(compiler: str, path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as directory:
-            made = Path(directory) / path.name
-            command = [compiler, *FLAGS, "-o", str(made), str(SOURCES / "kernels.cpp")]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_S)
-            if done.returncode != 0:
-                raise KernelsUnavailable(f"{compiler} failed: {done.stderr.strip()[-500:]}")
-            made.replace(path)  # whole or not at all
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise KernelsUnavailable(f"cannot build {path}: {error}") from error
+def _library() -> Path:
+    """Where it lies.
+
+    Raises:
+        KernelsUnavailable
+    """
+    compiler = find_compiler()
+    if compiler is None:
+        prebuilt = find_prebuilt()
+        if prebuilt is None:
+            raise KernelsUnavailable(
+                "no C++ compiler (g++, c++ or $CXX), and none built beforehand"
+            )
+        return prebuilt
+    stat = Path(compiler).resolve().stat()
+    made_by = f"{compiler} {stat.st_size} {stat.st_mtime_ns}"
+    path = _cache_directory() / f"kernels-{fingerprint(made_by, _processor())}.so"
+    if not path.is_file():
+        build(compiler, path, "native")
+    return path
 
 
 def _cache_directory() -> Path:
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "pando"
-
-
-def _fingerprint(compiler: str) -> str:
-    """Of all that the library's code depends on."""
-    digest = hashlib.sha256()
-    for source in sorted(SOURCES.iterdir()):
-        digest.update(source.read_bytes())
-    stat = Path(compiler).resolve().stat()
-    digest.update(f"{compiler} {stat.st_size} {stat.st_mtime_ns} {FLAGS}".encode())
-    digest.update(_processor().encode())
-    return digest.hexdigest()[:16]
 
 
 def _processor() -> str:

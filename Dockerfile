@@ -1,0 +1,118 @@
+# Three images from one file: --target router, operator or worker. docs/images.md says how they are
+# built and what they expect of a pod. In each, what Pando needs is a layer below Pando's own code.
+
+FROM python:3.11-slim-bookworm AS base
+ENV PATH=/opt/pando/bin:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_ROOT_USER_ACTION=ignore
+
+# What each image installs besides Pando; it changes with the extras, and not with the rest of pyproject.toml.
+FROM base AS requirements
+WORKDIR /src
+COPY pyproject.toml docker/requirements.py ./
+RUN python3 requirements.py router,otel >router.txt \
+    && python3 requirements.py operator >operator.txt \
+    && python3 requirements.py worker,otel >worker-cpu.txt \
+    && python3 requirements.py cuda,otel >worker-cuda.txt
+
+# An environment without pip, in which Pando is all there is: it is laid over the one with the dependencies.
+FROM base AS code
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY fleet fleet
+COPY router router
+COPY worker worker
+COPY operator operator
+COPY cli cli
+RUN python3 -m venv --without-pip /opt/pando \
+    && pip --python /opt/pando/bin/python install --no-deps .
+
+# What runs is not root, and may write to /tmp and /cache alone, so a read-only root is no obstacle.
+# tini is process 1: it passes signals on and reaps what worker and router processes leave behind.
+FROM base AS runtime
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates tini \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/apt /var/log/dpkg.log \
+    && groupadd --gid 65532 pando \
+    && useradd --uid 65532 --gid 65532 --no-log-init --home-dir /cache --no-create-home --shell /usr/sbin/nologin pando \
+    && install -d -o pando -g pando /cache
+ENV HOME=/cache \
+    XDG_CACHE_HOME=/cache \
+    HF_HOME=/cache/huggingface \
+    PYTHONUNBUFFERED=1
+ENTRYPOINT ["tini", "--", "pando"]
+USER 65532:65532
+WORKDIR /cache
+LABEL org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.vendor="Pando"
+
+FROM base AS router-dependencies
+COPY --from=requirements /src/router.txt /src/
+RUN python3 -m venv --without-pip /opt/pando \
+    && pip --python /opt/pando/bin/python install -r /src/router.txt
+
+FROM runtime AS router
+COPY --from=router-dependencies /opt/pando /opt/pando
+COPY --from=code /opt/pando /opt/pando
+ARG VERSION=dev
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="pando-router" \
+      org.opencontainers.image.description="Pando's router: an OpenAI API over a fleet of engines" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION"
+EXPOSE 8000
+CMD ["router", "--host", "0.0.0.0"]
+
+FROM base AS operator-dependencies
+COPY --from=requirements /src/operator.txt /src/
+RUN python3 -m venv --without-pip /opt/pando \
+    && pip --python /opt/pando/bin/python install -r /src/operator.txt
+
+FROM runtime AS operator
+COPY --from=operator-dependencies /opt/pando /opt/pando
+COPY --from=code /opt/pando /opt/pando
+ARG VERSION=dev
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="pando-operator" \
+      org.opencontainers.image.description="Pando's operator: WorkerPools and their scaling" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION"
+CMD ["operator"]
+
+# The kernels for CPUs are compiled here, for kinds of processors, as the image has no compiler.
+FROM base AS kernels
+RUN apt-get update && apt-get install -y --no-install-recommends g++
+COPY worker/pando_worker/__init__.py /src/pando_worker/__init__.py
+COPY worker/pando_worker/cpu /src/pando_worker/cpu
+RUN cd /src && python3 -m pando_worker.cpu.prebuilt
+
+# TORCH is what pip is asked for, DEVICE is cpu or cuda: it adds flashinfer.
+FROM base AS worker-torch
+ARG TORCH=torch==2.13.0
+RUN python3 -m venv --without-pip /opt/pando \
+    && pip --python /opt/pando/bin/python install "$TORCH"
+
+FROM worker-torch AS worker-dependencies
+ARG DEVICE=cpu
+COPY --from=requirements /src/worker-$DEVICE.txt /src/worker.txt
+RUN pip --python /opt/pando/bin/python install -r /src/worker.txt
+
+FROM runtime AS worker
+USER root
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends libgomp1 \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/apt /var/log/dpkg.log
+USER 65532:65532
+COPY --from=worker-dependencies /opt/pando /opt/pando
+COPY examples/models/pando-tiny /models/pando-tiny
+COPY --from=code /opt/pando /opt/pando
+COPY --from=kernels /src/pando_worker/cpu/libraries /opt/pando/lib/python3.11/site-packages/pando_worker/cpu/libraries
+ARG VERSION=dev
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="pando-worker" \
+      org.opencontainers.image.description="Pando's worker: one replica of a model" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION"
+EXPOSE 30000
+CMD ["worker", "--host", "0.0.0.0", "--model", "/models/pando-tiny"]

@@ -1,0 +1,77 @@
+"""Libraries built beforehand, for images without a compiler: one for each kind of processor.
+
+`python -m pando_worker.cpu.prebuilt` builds those of this machine's architecture into the package.
+A library has the fingerprint of its sources in its name, so one of other sources is never loaded.
+"""
+
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from pando_worker.cpu.build import KernelsUnavailable, build, find_compiler, fingerprint
+
+DIRECTORY = Path(__file__).with_name("libraries")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of processor: its name for `-march`, and the flags it must have in /proc/cpuinfo."""
+
+    name: str
+    needs: frozenset[str] = frozenset()
+
+    @property
+    def path(self) -> Path:
+        return DIRECTORY / f"kernels-{fingerprint()}-{self.name}.so"
+
+
+_V3 = frozenset(("abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"))
+
+# The best first. The kernels have no code for AVX-512, so there is no x86-64-v4.
+KINDS = {
+    "x86_64": (
+        Kind("x86-64-v3", _V3),
+        Kind("x86-64"),
+    ),
+    "aarch64": (Kind("armv8-a"),),
+}
+
+
+def find_prebuilt() -> Path | None:
+    """The best library for this processor, if there is one."""
+    features = cpu_features()
+    for kind in KINDS.get(platform.machine(), ()):
+        if kind.needs <= features and kind.path.is_file():
+            return kind.path
+    return None
+
+
+def cpu_features() -> frozenset[str]:
+    """What the first core can do, by Linux's names; empty where the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return frozenset()
+    for line in lines:
+        name, _, words = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(words.split())
+    return frozenset()
+
+
+def main() -> None:
+    kinds = KINDS.get(platform.machine())
+    compiler = find_compiler()
+    if kinds is None or compiler is None:
+        sys.exit(f"no C++ compiler, or no kinds of processors known for {platform.machine()}")
+    for kind in kinds:
+        try:
+            build(compiler, kind.path, kind.name)
+        except KernelsUnavailable as error:
+            sys.exit(str(error))
+        print(kind.path)
+
+
+if __name__ == "__main__":
+    main()
