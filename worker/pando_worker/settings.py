@@ -82,8 +82,8 @@ class WorkerSettings(BaseSettings):
     cpu_kernels: Annotated[
         Literal["auto", "on", "off"],
         Field(
-            description="C++ kernels for float32 on CPU, compiled at the first start: auto uses"
-            " them where a compiler is and they are measured to be faster; on insists on them"
+            description="C++ kernels for float32 on CPU, compiled at the first start (or with the"
+            " image): auto uses them where they are measured to be faster; on insists on them"
         ),
     ] = "auto"
 
