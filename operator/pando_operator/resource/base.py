@@ -1,14 +1,22 @@
-"""What all parts of the WorkerPool's API share: camelCase on the wire, and no unknown fields."""
+"""What all parts of the WorkerPool's API share: camelCase on the wire, and no unknown fields.
 
+The markers in `Annotated` say to the schema what Python's types cannot.
+"""
+
+from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema
 
 GROUP = "pando.dev"
 VERSION = "v1alpha1"
 KIND = "WorkerPool"
 PLURAL = "workerpools"
+
+Schema = dict[str, Any]
+"""A structural schema, as a CustomResourceDefinition has it."""
 
 KubernetesObject = dict[str, Any]
 """A part of Kubernetes' own API as it is on the wire."""
@@ -28,3 +36,43 @@ class StatusPart(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """The value, or each item of a list, has the schema of this name in `definitions`."""
+
+    name: str
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> Schema:
+        schema = handler(core)
+        if schema.get("type") == "array":
+            return schema | {"items": {"x-typed": self.name}}
+        return {"x-typed": self.name}
+
+
+@dataclass(frozen=True, slots=True)
+class ListMap:
+    """A list whose items are told apart by one of their fields."""
+
+    key: str
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> Schema:
+        return handler(core) | {
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": [self.key],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """An object with any fields."""
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> Schema:
+        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

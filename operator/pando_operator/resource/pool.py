@@ -5,8 +5,12 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from pando_operator.resource.base import Schema
 from pando_operator.resource.spec import WorkerPoolSpec
 from pando_operator.resource.status import WorkerPoolStatus
+
+NAME: Schema = {"type": "string", "maxLength": 50, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"}
+"""A pool gives its name to a Service and, with a suffix, to pods, which allow no other."""
 
 
 class Metadata(BaseModel):

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pando_operator.resource.base import SpecPart
+from pando_operator.resource.base import ListMap, SpecPart
 
 
 class Mode(StrEnum):
@@ -123,7 +123,7 @@ class Schedule(SpecPart):
     cron: Annotated[
         str,
         Field(
-            min_length=9,
+            pattern=r"^(\S+ +){4}\S+$",
             max_length=200,
             description="minute, hour, day, month and weekday at which it begins",
         ),
@@ -195,6 +195,9 @@ class PolicyFields(SpecPart):
             description="distance from the target, as a share of it, at which nothing changes",
         ),
     ] = 0.1
+    window_seconds: Annotated[
+        int, Field(ge=1, le=3600, description="the time over which signals are averaged")
+    ] = 30
     behavior: Annotated[Behavior, Field(description="how fast it follows")] = Behavior()
     panic: Annotated[
         Panic | None, Field(description="fast growth on a sudden rise; off by default")
@@ -236,5 +239,6 @@ class Scaling(PolicyFields):
     warm: Annotated[Warm, Field(description="how a replica joins")] = Warm()
     shadow_policies: Annotated[
         tuple[ShadowPolicy, ...],
+        ListMap("name"),
         Field(max_length=8, description="policies that are tried without acting"),
     ] = ()

@@ -5,20 +5,12 @@ schema is in `pod_schema.json`. `engine` is in `engine_schema.json`. Both files 
 docs/generate_crd.py, from the Kubernetes client's models and from the worker's settings.
 """
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pando_operator.resource.base import KubernetesObject, SpecPart
+from pando_operator.resource.base import KubernetesObject, ListMap, SpecPart, Typed
 from pando_operator.resource.scaling import Mode, Scaling
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """The schema of a field's value, or of each item of a list: a definition of a schema file."""
-
-    name: str
 
 
 class Template(SpecPart):
@@ -42,14 +34,20 @@ class Template(SpecPart):
     env: Annotated[
         tuple[KubernetesObject, ...],
         Typed("EnvVar"),
+        ListMap("name"),
         Field(max_length=128, description="further variables, such as HF_TOKEN from a Secret"),
     ] = ()
     env_from: Annotated[
         tuple[KubernetesObject, ...], Typed("EnvFromSource"), Field(max_length=32)
     ] = ()
-    volumes: Annotated[tuple[KubernetesObject, ...], Typed("Volume"), Field(max_length=64)] = ()
+    volumes: Annotated[
+        tuple[KubernetesObject, ...], Typed("Volume"), ListMap("name"), Field(max_length=64)
+    ] = ()
     volume_mounts: Annotated[
-        tuple[KubernetesObject, ...], Typed("VolumeMount"), Field(max_length=64)
+        tuple[KubernetesObject, ...],
+        Typed("VolumeMount"),
+        ListMap("mountPath"),
+        Field(max_length=64),
     ] = ()
     node_selector: dict[str, str] = Field(default_factory=dict)
     tolerations: Annotated[

@@ -1,20 +1,18 @@
 """`status` of a WorkerPool: what the operator sees, wants and remembers.
 
-All that `decide` needs after a restart of the operator is here; lists are bounded by whoever writes
-them, `DECISIONS_KEPT` and the like below. Times are RFC 3339 in UTC.
+All that `decide` needs after a restart of the operator is here. Whoever writes a list bounds it, by
+the numbers below. Times are RFC 3339 in UTC.
 """
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from pando_operator.resource.base import StatusPart
+from pando_operator.resource.base import ListMap, Opaque, StatusPart
 
 DECISIONS_KEPT = 10
-RECOMMENDATIONS_KEPT = 256
-SCALE_EVENTS_KEPT = 256
 STARTS_KEPT = 16
 
 
@@ -63,30 +61,6 @@ class ShadowResult(StatusPart):
     since: datetime | None = None
 
 
-class Recommendation(StatusPart):
-    """What was wanted before stabilization, at one moment."""
-
-    time: datetime
-    replicas: Annotated[int, Field(ge=0)]
-
-
-class ScaleEvent(StatusPart):
-    """A change of the pool's size; below 0 for replicas that left."""
-
-    time: datetime
-    change: int
-
-
-class History(StatusPart):
-    recommendations: tuple[Recommendation, ...] = ()
-    scale_events: tuple[ScaleEvent, ...] = ()
-    last_busy: datetime | None = None  # when a request was last seen running or waiting
-    panic_since: datetime | None = None
-    panic_replicas: Annotated[int, Field(ge=0)] = 0  # most that were wanted in this panic
-    spent_replica_hours: Annotated[float, Field(ge=0)] = 0.0  # within the budget's period
-    spent_since: datetime | None = None
-
-
 class WorkerPoolStatus(StatusPart):
     observed_generation: Annotated[
         int, Field(ge=0, description="the generation of the spec that the rest is about")
@@ -106,7 +80,7 @@ class WorkerPoolStatus(StatusPart):
     recommended: Annotated[
         int | None, Field(ge=0, description="what Auto would want, in mode Recommend")
     ] = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: Annotated[tuple[Condition, ...], ListMap("type")] = ()
     decisions: Annotated[
         tuple[DecisionRecord, ...], Field(description="the last changes, newest first")
     ] = ()
@@ -116,5 +90,7 @@ class WorkerPoolStatus(StatusPart):
         Field(description="time from decision to ready of the last replicas, newest last"),
     ] = ()
     history: Annotated[
-        History, Field(description="what decisions look back at, kept for restarts")
-    ] = History()
+        dict[str, Any],
+        Opaque(),
+        Field(description="what decisions look back at, kept for restarts of the operator"),
+    ] = Field(default_factory=dict)

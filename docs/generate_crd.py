@@ -1,0 +1,171 @@
+"""Writes the WorkerPool's CRD and the schemas it is made of: python docs/generate_crd.py.
+
+`spec.engine` comes from the worker's settings and parts of `spec.template` from the models of the
+Kubernetes client; the operator reads both from package data, so it needs neither. A test fails
+when a file is not what this would write.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubernetes import client
+from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
+
+from pando_operator.resource.base import Schema
+from pando_operator.resource.crd import crd
+from pando_operator.resource.structural import convert
+from pando_worker.settings import WorkerSettings
+
+ROOT = Path(__file__).parents[1]
+RESOURCE = ROOT / "operator/pando_operator/resource"
+CRD = ROOT / "helm/pando/files/workerpool-crd.yaml"
+
+OPERATORS_OWN = frozenset(
+    {
+        "model",
+        "served_model_name",
+        "host",
+        "port",
+        "redis",
+        "pool",
+        "replica",
+        "url",
+        "tensor_parallel_size",
+        "drain_seconds",
+    }
+)
+"""Settings of the worker that the operator sets from other parts of the spec."""
+
+TYPES: dict[str, type[BaseModel]] = {
+    "Affinity": client.V1Affinity,
+    "EnvFromSource": client.V1EnvFromSource,
+    "EnvVar": client.V1EnvVar,
+    "LocalObjectReference": client.V1LocalObjectReference,
+    "PodSecurityContext": client.V1PodSecurityContext,
+    "ResourceRequirements": client.V1ResourceRequirements,
+    "SecurityContext": client.V1SecurityContext,
+    "Toleration": client.V1Toleration,
+    "TopologySpreadConstraint": client.V1TopologySpreadConstraint,
+    "Volume": client.V1Volume,
+    "VolumeMount": client.V1VolumeMount,
+}
+
+VOLUME_SOURCES = frozenset(
+    {
+        "name",
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "hostPath",
+        "image",
+        "nfs",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    }
+)
+"""Those that Kubernetes has not given up in favour of CSI."""
+
+QUANTITY: Schema = {
+    "x-kubernetes-int-or-string": True,
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "pattern": r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|"
+    r"([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$",
+}
+OBJECT_META: Schema = {
+    "type": "object",
+    "properties": {
+        name: {"type": "object", "additionalProperties": {"type": "string"}}
+        for name in ("annotations", "labels")
+    },
+}
+
+
+def engine_schema() -> Schema:
+    """The worker's settings in camelCase. Their defaults stay the worker's: a default in a CRD
+    would be stored with each pool, and outlive an update."""
+    schema = WorkerSettings.model_json_schema()
+    defs = schema.get("$defs", {})
+    found = {}
+    for name, node in schema["properties"].items():
+        if name not in OPERATORS_OWN:
+            setting = convert(node, defs, {})
+            default = setting.pop("default", None)
+            if default is not None:
+                setting["description"] += f" (default {json.dumps(default)})"
+            found[to_camel(name)] = setting
+    return {"type": "object", "properties": found}
+
+
+def pod_schema() -> dict[str, Schema]:
+    """Kubernetes' own types, without descriptions: `kubectl explain pod.spec` has those."""
+    return {name: _kubernetes(model) for name, model in TYPES.items()}
+
+
+def _kubernetes(model: type[BaseModel]) -> Schema:
+    schema = model.model_json_schema(by_alias=True)
+    defs = schema.get("$defs", {})
+    if "V1ObjectMeta" in defs:
+        defs["V1ObjectMeta"] = OBJECT_META
+    if model is client.V1Volume:
+        schema["properties"] = {
+            name: node for name, node in schema["properties"].items() if name in VOLUME_SOURCES
+        }
+    plain = _plain(convert(schema, defs, {}))
+    for name in ("name", "mountPath"):  # bounded, so that the cost of rules is
+        if name in plain["properties"]:
+            plain["properties"][name]["maxLength"] = 253
+    return plain
+
+
+def _plain(schema: Schema, name: str = "") -> Schema:
+    """Without descriptions, and with quantities as Kubernetes reads them."""
+    if name in ("sizeLimit", "divisor"):
+        return QUANTITY
+    found = {key: value for key, value in schema.items() if key not in ("description", "default")}
+    if "properties" in found:
+        found["properties"] = {
+            key: _plain(value, key) for key, value in found["properties"].items()
+        }
+    if "items" in found:
+        found["items"] = _plain(found["items"])
+    if "additionalProperties" in found and name in ("limits", "requests"):
+        found["additionalProperties"] = QUANTITY
+    return found
+
+
+def render() -> dict[Path, str]:
+    """What each file has to be."""
+    return {
+        RESOURCE / "engine_schema.json": _json(engine_schema()),
+        RESOURCE / "pod_schema.json": _json(pod_schema()),
+        CRD: "# Written by docs/generate_crd.py; do not edit by hand.\n"
+        + yaml.dump(crd(), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True),
+    }
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=1) + "\n"
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def write() -> None:
+    for name in ("engine_schema.json", "pod_schema.json"):  # the CRD is made of these
+        path = RESOURCE / name
+        path.write_text(_json(engine_schema() if "engine" in name else pod_schema()))
+    CRD.parent.mkdir(parents=True, exist_ok=True)
+    CRD.write_text(render()[CRD], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,87 @@
+"""The CustomResourceDefinition of WorkerPool, built from its types."""
+
+from typing import Any
+
+from pando_operator.resource.base import GROUP, KIND, PLURAL, VERSION, Schema
+from pando_operator.resource.parse import spec_schema
+from pando_operator.resource.pool import NAME
+from pando_operator.resource.rules import RULES
+from pando_operator.resource.status import WorkerPoolStatus
+from pando_operator.resource.structural import definitions, structural
+
+_COLUMNS = (
+    ("Model", "string", ".spec.model", 0),
+    ("Ready", "integer", ".status.readyReplicas", 0),
+    ("Replicas", "integer", ".status.replicas", 0),
+    ("Desired", "integer", ".status.desired", 0),
+    ("Pressure", "number", ".status.pressure", 0),
+    ("Mode", "string", ".spec.scaling.mode", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Draining", "integer", ".status.drainingReplicas", 1),
+    ("Reason", "string", ".status.reason", 1),
+)
+"""Name, type, JSON path, and 1 for those that only `-o wide` shows."""
+
+
+def crd(*, cel: bool = True) -> dict[str, Any]:
+    """The CRD; without `cel` for servers before 1.25, which do not know such rules.
+
+    Rules are at one place only, `x-kubernetes-validations` of `spec`, so that a chart can take them
+    away.
+    """
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": ["wp"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {
+                        "status": {},
+                        "scale": {
+                            "specReplicasPath": ".spec.replicas",
+                            "statusReplicasPath": ".status.replicas",
+                            "labelSelectorPath": ".status.selector",
+                        },
+                    },
+                    "additionalPrinterColumns": [
+                        {"name": name, "type": kind, "jsonPath": path, "priority": priority}
+                        for name, kind, path, priority in _COLUMNS
+                    ],
+                    "schema": {"openAPIV3Schema": _schema(cel=cel)},
+                }
+            ],
+        },
+    }
+
+
+def _schema(*, cel: bool) -> Schema:
+    spec = dict(spec_schema())
+    if cel:
+        spec["x-kubernetes-validations"] = [
+            {"rule": rule.cel, "message": rule.message} for rule in RULES if rule.cel
+        ]
+    return {
+        "description": "A pool of workers that serve one model, and how many of them there are.",
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object", "properties": {"name": NAME}},
+            "spec": spec,
+            "status": structural(WorkerPoolStatus, definitions()),
+        },
+    }

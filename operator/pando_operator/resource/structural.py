@@ -1,0 +1,103 @@
+"""Structural schemas, as a CustomResourceDefinition wants them, from the JSON schemas of pydantic.
+
+Kubernetes takes no references, no `null` as a type and no `exclusiveMinimum` with a number; fields
+that may be absent are just not required.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from pydantic import BaseModel
+
+from pando_operator.resource.base import Schema
+
+_KEPT = (
+    "description",
+    "type",
+    "enum",
+    "format",
+    "pattern",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "maxProperties",
+    "required",
+)
+_LONG = ("x-kubernetes-list-type", "x-kubernetes-list-map-keys")
+
+
+@cache
+def definitions() -> Mapping[str, Schema]:
+    """What `Typed` names: Kubernetes' own types and the worker's settings."""
+    package = files("pando_operator.resource")
+    pod: dict[str, Schema] = json.loads(package.joinpath("pod_schema.json").read_bytes())
+    engine: Schema = json.loads(package.joinpath("engine_schema.json").read_bytes())
+    return pod | {"Engine": engine}
+
+
+def structural(model: type[BaseModel], typed: Mapping[str, Schema]) -> Schema:
+    """The schema of a model by the names on the wire; `typed` are the definitions it names."""
+    schema = model.model_json_schema(by_alias=True)
+    return convert(schema, schema.get("$defs", {}), typed)
+
+
+def convert(
+    node: Mapping[str, Any], defs: Mapping[str, Any], typed: Mapping[str, Schema]
+) -> Schema:
+    """One node of pydantic's JSON schema; what is around a reference goes before what it names."""
+    if name := node.get("x-typed"):
+        return _keep_first({"description": node.get("description")}, typed[name])
+    for branch in node.get("anyOf", ()):
+        if branch.get("type") != "null":
+            return convert({**branch, **_without(node, "anyOf")}, defs, typed)
+    if reference := node.get("$ref"):
+        named = defs[reference.rsplit("/", 1)[-1]]
+        return convert({**_without(named, "description"), **_without(node, "$ref")}, defs, typed)
+    schema = {key: node[key] for key in (*_KEPT, *_LONG) if key in node}
+    for bound in ("minimum", "maximum"):
+        exclusive = f"exclusive{bound.capitalize()}"
+        if exclusive in node:
+            schema |= {bound: node[exclusive], exclusive: True}
+    if "const" in node:
+        schema["enum"] = [node["const"]]
+    if node.get("x-kubernetes-preserve-unknown-fields"):
+        schema["x-kubernetes-preserve-unknown-fields"] = True
+    if "properties" in node:
+        schema["properties"] = {
+            name: convert(child, defs, typed) for name, child in node["properties"].items()
+        }
+    if isinstance(node.get("additionalProperties"), Mapping):
+        schema["additionalProperties"] = convert(node["additionalProperties"], defs, typed)
+    if "items" in node:
+        schema["items"] = convert(node["items"], defs, typed)
+    if node.get("default") not in (None, []):
+        schema["default"] = _default(node["default"], schema)
+    return schema
+
+
+def _default(value: Any, schema: Schema) -> Any:
+    """A default without what the fields below it have as theirs: the server puts that in."""
+    if value is None or "properties" not in schema:
+        return value
+    below = {name: _default(value[name], schema["properties"][name]) for name in value}
+    return {
+        name: default
+        for name, default in below.items()
+        if default not in (None, [], {}) and default != schema["properties"][name].get("default")
+    }
+
+
+def _without(node: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in node.items() if name != key}
+
+
+def _keep_first(first: Mapping[str, Any], rest: Schema) -> Schema:
+    return {key: value for key, value in first.items() if value is not None} | {
+        key: value for key, value in rest.items() if first.get(key) is None
+    }
