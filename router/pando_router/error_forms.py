@@ -1,10 +1,14 @@
-"""Errors in the form that the clients of a path know: OpenAI's, or Anthropic's for its messages."""
+"""What clients of a path know: errors of OpenAI's form, or Anthropic's for its messages, and the
+name that their library reads of a request."""
 
 import msgspec
 
 from pando_router.errors import ApiError, error_answer, stream_error
+from pando_router.http.headers import Headers
 
 _MESSAGES = "/v1/messages"
+
+_REQUEST_ID = b"request-id"
 
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
@@ -18,12 +22,21 @@ _ANTHROPIC_TYPES = {
 }
 
 
+def named(path: str, headers: Headers, request_id: bytes) -> Headers:
+    """A replica's headers, with the request's name for whoever reads Anthropic's header."""
+    if not path.startswith(_MESSAGES):
+        return headers
+    others = [header for header in headers if header[0] != _REQUEST_ID]
+    return [*others, (_REQUEST_ID, request_id)]
+
+
 def error_of(
     path: str, error: ApiError, request_id: str
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Status, headers without `content-length`, and body."""
     status, headers, body = error_answer(error, request_id)
     if path.startswith(_MESSAGES):
+        headers.append((_REQUEST_ID, request_id.encode()))
         body = msgspec.json.encode(_anthropic(status, error.message, request_id))
     return status, headers, body
 

@@ -1,6 +1,6 @@
 """A replica's answer to the client: bytes out as they come, and what its head says written down."""
 
-from pando_router.error_forms import stream_error_of
+from pando_router.error_forms import named, stream_error_of
 from pando_router.exchange import Exchange
 from pando_router.flight import CacheReport, Flight
 from pando_router.http.upstream import Answer, ReplicaFailedError, ReplicaSilentError
@@ -91,9 +91,10 @@ class Relay:
         exchange.ttfb_s = exchange.elapsed_s
         kind = "stream" if answer.is_event_stream else "whole"
         self._metrics.ttfb[route.pool, kind].observe(exchange.ttfb_s)
-        headers = answer.headers()
+        request_id = exchange.request_id.encode()
+        headers = named(exchange.incoming.path, answer.headers(), request_id)
         headers += (
-            (b"x-request-id", exchange.request_id.encode()),
+            (b"x-request-id", request_id),
             (b"x-pando-replica", route.replica.encode()),
             (b"x-pando-matched-tokens", b"%d" % route.matched_tokens),
         )

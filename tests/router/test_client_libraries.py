@@ -81,7 +81,11 @@ async def test_messages_through_anthropics_library(valkey_url: str) -> None:
     ):
         await router.ready("a")
         a.answer = say_message
-        message = await client.messages.create(model="claude-x", max_tokens=9, messages=[TURN])
+        name = {"x-request-id": "turn-1"}
+        message = await client.messages.create(
+            model="claude-x", max_tokens=9, messages=[TURN], extra_headers=name
+        )
+        assert message._request_id == a.received[0].headers["x-request-id"] == "turn-1"
         assert [block.model_dump()["text"] for block in message.content] == ["It rains."]
         counted = await client.messages.count_tokens(model="claude-x", messages=[TURN])
         assert counted.input_tokens == 7
@@ -124,8 +128,9 @@ async def test_errors_of_messages_are_those_that_anthropics_library_knows(valkey
                 "type": "not_found_error",
                 "message": "model 'nobody' does not exist; there is 'm'",
             },
-            "request_id": unknown.value.response.headers["x-request-id"],
+            "request_id": unknown.value.request_id,
         }
+        assert unknown.value.request_id == unknown.value.response.headers["x-request-id"]
         with pytest.raises(anthropic.NotFoundError, match="no replica of model 'm' serves"):
             await client.messages.count_tokens(model="m", messages=[TURN])
         wrong: Any = "hi"
