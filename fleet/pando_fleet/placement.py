@@ -15,6 +15,7 @@ from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from pando_fleet.client import FleetError
 from pando_fleet.keys import PoolKeys
+from pando_fleet.patience import Patience
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_fleet.registry import FRESH_MS
 from pando_fleet.scripts import Clock, time_arg
@@ -120,26 +121,32 @@ class Placer:
         clock: Clock | None = None,
         failed: Failed | None = None,
         every_s: float | None = EVERY_S,
+        timeout_s: float | None = None,
     ) -> None:
+        """`timeout_s` is what a placement may take, None for as long as the wire allows."""
         self._pool = pool
+        self._wire = wire
         self._keys = PoolKeys(pool)
         self._place_keys = [self._keys.replicas, self._keys.terms, *self._keys.leases]
         self._clock = clock
         self._decide = WireScript(wire, "clock", "tree_ops", "lease_ops", "fleet_ops", "place")
         self._settling = Settling(wire, self._keys, clock, failed, every_s)
         self._asked: list[tuple[Ask, asyncio.Future[Placement]]] = []
+        self._patience = Patience(timeout_s) if timeout_s is not None else None
 
     async def place(self, ask: Ask) -> Placement:
         """Chooses the cheapest replica and leases it; the touch of the path there follows.
 
         Asks of one turn of the event loop go in one call. Raises NoReplica, PoolFull,
-        FleetUnavailable.
+        FleetUnavailable, and TimeoutError after `timeout_s`.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Placement] = loop.create_future()
         self._asked.append((ask, answer))
         if len(self._asked) == 1:
             loop.call_soon(self._send_asks)
+        if self._patience is not None:
+            self._patience.bound(answer)
         return await answer
 
     async def explain(self, ask: Ask) -> list[Candidate]:
@@ -194,6 +201,7 @@ class Placer:
                 self._decide.send(self._place_keys, args, answered)
             except FleetError as error:
                 self._answered(batch, error)
+        self._wire.flush()
 
     def _answered(self, batch: list[tuple[Ask, asyncio.Future[Placement]]], reply: Any) -> None:
         if isinstance(reply, FleetError):
@@ -216,7 +224,7 @@ class Placer:
             placement.candidates = tuple(_sorted(found[1:]))
         else:
             placement = _placement(ask, found)
-        if answer.done():  # cancelled meanwhile: nobody else will release it
+        if answer.done():  # cancelled or late: nobody else will release it
             self.release(placement)
             return
         self._touch(ask, placement)

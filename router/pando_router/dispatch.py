@@ -161,7 +161,12 @@ class Dispatcher:
 
     def placer(self, pool: str) -> Placer:
         if pool not in self._placers:
-            self._placers[pool] = Placer(self._wire, pool, failed=self._write_failed)
+            self._placers[pool] = Placer(
+                self._wire,
+                pool,
+                failed=self._write_failed,
+                timeout_s=self._settings.placement_timeout,
+            )
         return self._placers[pool]
 
     async def settle(self, timeout_s: float) -> None:
@@ -225,13 +230,12 @@ class Dispatcher:
         every = sample is not None or prompt.steering.explain or logger.isEnabledFor(logging.DEBUG)
         started = perf_counter()
         try:
-            async with asyncio.timeout(self._settings.placement_timeout):
-                if picked is None:
-                    placement = await placer.place(self.ask(target, prompt, members, every=every))
-                else:
-                    placement = await self._place_on(
-                        placer, target, prompt, members, picked, every=every
-                    )
+            if picked is None:
+                placement = await placer.place(self.ask(target, prompt, members, every=every))
+            else:
+                placement = await self._place_on(
+                    placer, target, prompt, members, picked, every=every
+                )
         except PoolFull:
             return Shortage.FULL
         except NoReplica:

@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         self._calls.append(call)
         self._unsent.append(call.packed)
         if len(self._unsent) == 1:
-            self._loop.call_soon(self._write)
+            self._loop.call_soon(self.flush)
         if self._watch is None:
             self._watch = self._loop.call_later(TIMEOUT_S, self._look)
 
@@ -71,9 +71,10 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _write(self) -> None:
+    def flush(self) -> None:
+        """Writes what this turn has gathered so far, without waiting for its end."""
         packed, self._unsent = self._unsent, []
-        if self._transport is not None and not self._transport.is_closing():
+        if packed and self._transport is not None and not self._transport.is_closing():
             self._transport.write(packed[0] if len(packed) == 1 else b"".join(packed))
 
     def _look(self) -> None:

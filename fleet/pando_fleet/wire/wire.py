@@ -53,6 +53,11 @@ class Wire:
         self._under_way += 1
         self._send(Call(key, packed, answer, script))
 
+    def flush(self) -> None:
+        """Writes at once what this turn of the loop has gathered, for who knows that it was all."""
+        for connection in self._connections.values():
+            connection.flush()
+
     async def aclose(self) -> None:
         """Closes all connections; calls under way fail."""
         self._closed = True
