@@ -18,6 +18,7 @@ from pando_router.access_log import AccessLog
 from pando_router.admission.admission import Admission
 from pando_router.admission.reports import QueueReports
 from pando_router.background import Background
+from pando_router.bounded_log import BoundedLog
 from pando_router.breaker import Breaker
 from pando_router.byte_budget import ByteBudget
 from pando_router.control import create_control
@@ -165,6 +166,7 @@ async def running_router(
     access_log = AccessLog(settings, random.Random())
     migrator = Migrator(settings, metrics)
     earlier = Earlier(homes, view, home_writer, settings)
+    failed = BoundedLog("replica failed")
     tries = Tries(
         settings,
         dispatcher,
@@ -173,11 +175,12 @@ async def running_router(
         upstream,
         forwarding,
         migrator,
-        Relay(migrator, metrics),
+        Relay(migrator, metrics, failed),
         recent,
         earlier,
         warming,
         metrics,
+        failed,
     )
     proxy = Proxy(
         settings,

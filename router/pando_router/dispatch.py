@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Collection, Iterator, Set
 from contextlib import suppress
 from itertools import count
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import Literal
 
 from pando_fleet.client import FleetError, FleetUnavailable
@@ -15,6 +15,7 @@ from pando_fleet.settling import Failed
 from pando_fleet.wire import Wire
 from pando_router import rendezvous
 from pando_router.admission.shortage import Shortage
+from pando_router.bounded_log import BoundedLog
 from pando_router.breaker import Breaker, BreakerState
 from pando_router.fleet_view import FleetView, Member, Target
 from pando_router.in_flight import InFlight
@@ -26,7 +27,6 @@ from pando_router.settings import PolicyName, RouterSettings
 from pando_router.shadow import Shadow
 
 SETTLED_S = 0.1
-LOG_EVERY_S = 10.0
 
 logger = logging.getLogger("pando.router")
 
@@ -67,7 +67,7 @@ class Dispatcher:
         self._placers: dict[str, Placer] = {}
         self._lease_prefix = uuid.uuid4().hex
         self._lease_numbers = count()
-        self._logged_at = -LOG_EVERY_S
+        self._log_refused = BoundedLog("a placement was refused", logging.ERROR)
 
     async def place(self, prompt: Prompt, tried: Collection[str]) -> Route | Shortage:
         """A replica outside `tried` (incarnations), or why there is none."""
@@ -253,10 +253,7 @@ class Dispatcher:
 
     def _refused(self, error: FleetError) -> None:
         self._metrics.placement_errors.inc()
-        now = monotonic()
-        if now - self._logged_at >= LOG_EVERY_S:
-            self._logged_at = now
-            logger.error("a placement was refused", extra={"error": str(error)})
+        self._log_refused(error=str(error))
 
     async def _place_on(
         self,

@@ -1,9 +1,9 @@
 """One request on its way through the data path: what every part of it reads and writes down."""
 
-import logging
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from pando_router.bounded_log import BoundedLog
 from pando_router.flight import CacheReport
 from pando_router.http.incoming import Incoming
 from pando_router.migration.plan import Plan
@@ -13,8 +13,6 @@ from pando_router.route import Route
 from pando_router.tenants.limiter import Ticket
 from pando_router.tenants.tenant import OPEN, Tenant
 from pando_router.tracing import RequestTrace
-
-logger = logging.getLogger("pando.router")
 
 
 @dataclass(slots=True)
@@ -50,16 +48,14 @@ class Exchange:
         if (past := self.past) is not None:
             past.cached_tokens, past.prompt_tokens = report.cached_tokens, report.prompt_tokens
 
-    def log_failure(self, route: Route, error: Exception) -> None:
+    def log_failure(self, log: BoundedLog, route: Route, error: Exception) -> None:
         if self.trace is not None:
             self.trace.failed(str(error))
-        logger.warning(
-            "replica failed",
-            extra={
-                "request_id": self.request_id,
-                "pool": route.pool,
-                "replica": route.replica,
-                "error": str(error),
-                "answered": self.ttfb_s is not None,
-            },
+        log(
+            route.incarnation,
+            request_id=self.request_id,
+            pool=route.pool,
+            replica=route.replica,
+            error=str(error),
+            answered=self.ttfb_s is not None,
         )

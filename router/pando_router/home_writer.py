@@ -1,19 +1,15 @@
 """Tells Redis, while the answer goes on, which replica remembers a response of /v1/responses."""
 
 import asyncio
-import logging
-from time import monotonic
 
 from pando_fleet.client import FleetError
 from pando_fleet.homes import Homes
+from pando_router.bounded_log import BoundedLog
 from pando_router.fleet_view import FleetView
 from pando_router.metrics import Metrics
 
 MAX_WRITES = 4096  # under way at once
 WRITE_TIMEOUT_S = 2.0
-LOG_EVERY_S = 10.0
-
-logger = logging.getLogger("pando.router")
 
 
 class HomeWriter:
@@ -24,7 +20,7 @@ class HomeWriter:
         self._view = view
         self._failures = metrics.home_write_failures
         self._tasks: set[asyncio.Task[None]] = set()
-        self._logged_at = -LOG_EVERY_S
+        self._log = BoundedLog("a response's replica was not remembered")
 
     def remember(self, pool: str, names: list[str], incarnation: str) -> None:
         if not self._view.redis_up:
@@ -50,7 +46,4 @@ class HomeWriter:
 
     def _failed(self, reason: str) -> None:
         self._failures.inc()
-        now = monotonic()
-        if now - self._logged_at >= LOG_EVERY_S:
-            self._logged_at = now
-            logger.warning("a response's replica was not remembered", extra={"error": reason})
+        self._log(error=reason)

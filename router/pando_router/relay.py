@@ -1,5 +1,6 @@
 """A replica's answer to the client: bytes out as they come, and what its head says written down."""
 
+from pando_router.bounded_log import BoundedLog
 from pando_router.error_forms import named, stream_error_of
 from pando_router.exchange import Exchange
 from pando_router.flight import CacheReport, Flight
@@ -12,9 +13,10 @@ from pando_router.route import Route
 class Relay:
     """Called with an answer that has its first byte."""
 
-    def __init__(self, migrator: Migrator, metrics: Metrics) -> None:
+    def __init__(self, migrator: Migrator, metrics: Metrics, failed: BoundedLog) -> None:
         self._migrator = migrator
         self._metrics = metrics
+        self._failed = failed
 
     async def __call__(
         self, exchange: Exchange, answer: Answer, route: Route, flight: Flight, body: bytes
@@ -39,7 +41,7 @@ class Relay:
         except (ReplicaFailedError, ReplicaSilentError) as error:
             if isinstance(error, ReplicaFailedError):
                 flight.failed_mid_stream()
-            exchange.log_failure(route, error)
+            exchange.log_failure(self._failed, route, error)
             exchange.lost = f"replica {route.replica!r} was lost mid-stream: {error}"
         if (stream := exchange.stream) is not None:
             if self._migrator.lost(stream, exchange.request_id):

@@ -12,6 +12,7 @@ from time import time_ns
 
 from pando_router.admission.admission import Admission
 from pando_router.admission.shortage import Shortage
+from pando_router.bounded_log import BoundedLog
 from pando_router.dispatch import Dispatcher
 from pando_router.earlier import Earlier
 from pando_router.errors import ApiError, unavailable
@@ -78,6 +79,7 @@ class Tries:
         earlier: Earlier,
         warming: Warming,
         metrics: Metrics,
+        failed: BoundedLog,
     ) -> None:
         self._settings = settings
         self._dispatcher = dispatcher
@@ -91,6 +93,7 @@ class Tries:
         self._earlier = earlier
         self._warming = warming
         self._metrics = metrics
+        self._failed = failed
         self._budget = RetryBudget(settings.retry_share)
 
     def adopt(self, settings: RouterSettings) -> None:
@@ -158,7 +161,7 @@ class Tries:
             except ReplicaSilentError as error:
                 # It has the request and may be at work on it: another would do the work twice.
                 flight.failed_before_first_byte()
-                exchange.log_failure(route, error)
+                exchange.log_failure(self._failed, route, error)
                 raise ApiError(
                     504,
                     f"replica {route.replica!r} {error}",
@@ -169,7 +172,7 @@ class Tries:
                 if exchange.ticket is not None:
                     exchange.ticket.refused()
                 flight.failed_before_first_byte()
-                exchange.log_failure(route, error)
+                exchange.log_failure(self._failed, route, error)
                 return Failure(str(error.status or "connection"), f"{route.replica}: {error}")
             if answer.status == 429 and not is_last:
                 if exchange.ticket is not None:
