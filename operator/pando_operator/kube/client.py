@@ -213,11 +213,8 @@ def _event(line: bytes, doing: str) -> tuple[str, Object]:
     except (ValueError, KeyError, TypeError) as error:
         raise Unavailable(f"{doing}: the stream broke off ({error})") from error
     if kind == "ERROR":
-        code = int(item.get("code") or 500)
-        message = json.dumps({"message": item.get("message", "")})
-        refused = error_of(code, message, doing)
-        # "Expired" also comes with other codes; each means that the version is lost.
-        raise Gone(str(refused)) if item.get("reason") in ("Expired", "Gone") else refused
+        # Whatever it is (a compaction has several faces), what follows from here is not complete.
+        raise Gone(f"{doing}: {item.get('message') or item}")
     return kind, item
 
 

@@ -1,8 +1,8 @@
 """A kind's objects kept in memory: one list, then a watch for as long as it lasts.
 
 The list is made anew where the server no longer keeps what the watch continues from (410), and a
-watch that breaks goes on where it was, after a backoff. `silent_s` says how long the server has been
-silent: whoever decides from these objects holds back above `STALE_S`, as they may be old.
+watch that breaks goes on where it was, after a backoff. `silent_s` says for how long the server has
+been silent: whoever decides from these objects holds back above `STALE_S`, as they may be old.
 """
 
 import asyncio

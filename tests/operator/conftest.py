@@ -1,0 +1,52 @@
+"""One API server for the session, and a namespace for each test."""
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+
+import pytest
+
+from pando_operator.kube.client import Kube, load_configuration
+from tests.operator.api_server import ApiServer, assets
+from tests.operator.front import Front, running_front
+
+
+@pytest.fixture(scope="session")
+def api_server() -> Iterator[ApiServer]:
+    programs = assets()
+    if programs is None:
+        pytest.skip("KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver")
+    with closing(ApiServer(programs, "nobody", "operator")) as server:
+        server.wait()
+        yield server
+
+
+@pytest.fixture
+async def kube(api_server: ApiServer) -> AsyncIterator[Kube]:
+    """As admin."""
+    one = Kube(await load_configuration(str(api_server.kubeconfig())))
+    yield one
+    await one.close()
+
+
+@pytest.fixture
+def namespace(api_server: ApiServer) -> str:
+    """A new one. They end with the server: nobody here could empty them."""
+    name = f"t-{secrets.token_hex(4)}"
+    api_server.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    return name
+
+
+@pytest.fixture
+async def front(api_server: ApiServer) -> AsyncIterator[Front]:
+    async with running_front(api_server) as one:
+        yield one
+
+
+@pytest.fixture
+async def fronted(api_server: ApiServer, front: Front) -> AsyncIterator[Kube]:
+    """As admin, through the front."""
+    path = str(api_server.kubeconfig(server=front.url))
+    one = Kube(await load_configuration(path), timeout_s=2.0)
+    yield one
+    await one.close()
