@@ -1,0 +1,55 @@
+"""The environment of a worker's container: its settings as `PANDO_WORKER_…` variables."""
+
+from typing import Any
+
+from pydantic.alias_generators import to_snake
+
+from pando_operator.objects.defaults import WorkerDefaults
+from pando_operator.objects.labels import HTTP_PORT
+from pando_operator.resource.pool import WorkerPool
+
+PREFIX = "PANDO_WORKER_"
+
+
+def environment(pool: WorkerPool, defaults: WorkerDefaults) -> list[dict[str, Any]]:
+    """In an order that stays the same. A variable of the template goes before one of the same name
+    here, which can only be one of `defaults.variables`."""
+    spec = pool.spec
+    own = [
+        _field("POD_IP", "status.podIP"),
+        _field(f"{PREFIX}REPLICA", "metadata.name"),
+        {
+            "name": f"{PREFIX}REDIS",
+            "valueFrom": {
+                "secretKeyRef": {"name": defaults.redis_url.name, "key": defaults.redis_url.key}
+            },
+        },
+    ]
+    values = {
+        f"{PREFIX}MODEL": spec.model,
+        f"{PREFIX}SERVED_MODEL_NAME": spec.model_name,
+        f"{PREFIX}POOL": pool.name,
+        f"{PREFIX}HOST": "0.0.0.0",
+        f"{PREFIX}PORT": str(HTTP_PORT),
+        f"{PREFIX}URL": f"http://$(POD_IP):{HTTP_PORT}",
+        f"{PREFIX}TENSOR_PARALLEL_SIZE": str(spec.tensor_parallel_size),
+        f"{PREFIX}DRAIN_SECONDS": str(spec.scaling.drain.timeout_seconds),
+        **{variable(name): _text(value) for name, value in sorted(spec.engine.items())},
+    }
+    theirs = list(spec.template.env)
+    names = {entry["name"] for entry in theirs}
+    values |= {name: value for name, value in defaults.variables if name not in names}
+    return [*own, *({"name": name, "value": value} for name, value in values.items()), *theirs]
+
+
+def variable(setting: str) -> str:
+    """The variable of a setting of `spec.engine`."""
+    return f"{PREFIX}{to_snake(setting).upper()}"
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}

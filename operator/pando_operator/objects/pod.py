@@ -1,0 +1,131 @@
+"""The pod of a worker: restricted, with a read-only root, and not ready before it may serve."""
+
+from typing import Any
+
+from pando_operator.lifecycle.pods import GATE
+from pando_operator.objects.defaults import WorkerDefaults
+from pando_operator.objects.environment import environment
+from pando_operator.objects.labels import HTTP_PORT, labels
+from pando_operator.resource.pool import WorkerPool
+from pando_operator.resource.rules import GRACE_MARGIN_S
+from pando_operator.resource.spec import Template, WorkerPoolSpec
+
+START_LIMIT_S = 7_200
+"""Longest time in which a worker may fetch and load its model."""
+
+_POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": 65_532,  # the image's own, said here so that volumes can be given to its group
+    "runAsGroup": 65_532,
+    "fsGroup": 65_532,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+
+
+def pod_template(pool: WorkerPool, defaults: WorkerDefaults) -> dict[str, Any]:
+    """`spec.template` of the pool's Deployment."""
+    template = pool.spec.template
+    return {
+        "metadata": _filled(
+            {
+                "labels": {**template.labels, **labels(pool.name)},
+                "annotations": dict(template.annotations),
+            }
+        ),
+        "spec": _filled(
+            {
+                "readinessGates": [{"conditionType": GATE}],
+                "automountServiceAccountToken": False,
+                # Variables of a Service named pando-worker would be read as settings.
+                "enableServiceLinks": False,
+                "serviceAccountName": template.service_account_name,
+                "imagePullSecrets": list(template.image_pull_secrets)
+                or [{"name": name} for name in defaults.image_pull_secrets],
+                "securityContext": _POD_SECURITY | template.pod_security_context,
+                "terminationGracePeriodSeconds": grace_s(pool.spec),
+                "nodeSelector": dict(template.node_selector),
+                "tolerations": list(template.tolerations),
+                "affinity": template.affinity,
+                "topologySpreadConstraints": list(template.topology_spread_constraints),
+                "runtimeClassName": template.runtime_class_name,
+                "priorityClassName": template.priority_class_name,
+                "containers": [_container(pool, defaults)],
+                "volumes": [*_own_volumes(pool.spec), *template.volumes],
+            }
+        ),
+    }
+
+
+def grace_s(spec: WorkerPoolSpec) -> int:
+    """The time from SIGTERM to SIGKILL; the worker's own drain ends before."""
+    least = spec.scaling.drain.timeout_seconds + GRACE_MARGIN_S
+    return spec.template.termination_grace_period_seconds or least
+
+
+def _container(pool: WorkerPool, defaults: WorkerDefaults) -> dict[str, Any]:
+    template = pool.spec.template
+    return _filled(
+        {
+            "name": "worker",
+            "image": template.image or defaults.image,
+            "imagePullPolicy": template.image_pull_policy or defaults.image_pull_policy,
+            "args": ["worker"],
+            "env": environment(pool, defaults),
+            "envFrom": list(template.env_from),
+            "ports": [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}],
+            # It answers once the model is on disk, and is healthy while it loads.
+            "startupProbe": _probe("/healthz", period=2, failures=START_LIMIT_S // 2),
+            # A scheduler that hangs is noticed by the worker itself, which then ends.
+            "livenessProbe": _probe("/healthz", period=10, failures=6),
+            "readinessProbe": _probe("/readyz", period=2, failures=3),
+            "resources": template.resources,
+            "securityContext": _CONTAINER_SECURITY | template.security_context,
+            "volumeMounts": [*_own_mounts(pool.spec), *template.volume_mounts],
+        }
+    )
+
+
+def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": "http", "scheme": "HTTP"},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+        "successThreshold": 1,
+    }
+
+
+def _own_paths(spec: WorkerPoolSpec) -> dict[str, tuple[str, dict[str, Any]]]:
+    """By volume, where it is mounted and what it is; none where the template mounts something."""
+    paths: dict[str, tuple[str, dict[str, Any]]] = {
+        "pando-tmp": ("/tmp", {}),
+        "pando-cache": ("/cache", {}),
+    }
+    if spec.tensor_parallel_size > 1 or spec.engine.get("device") == "cuda":
+        # Ranks talk through shared memory, of which containers have 64 MiB by default.
+        paths["pando-shm"] = ("/dev/shm", {"medium": "Memory"})
+    taken = _mounted(spec.template)
+    return {name: own for name, own in paths.items() if own[0] not in taken}
+
+
+def _mounted(template: Template) -> set[str]:
+    return {mount["mountPath"].rstrip("/") for mount in template.volume_mounts}
+
+
+def _own_volumes(spec: WorkerPoolSpec) -> list[dict[str, Any]]:
+    return [{"name": name, "emptyDir": kind} for name, (_, kind) in _own_paths(spec).items()]
+
+
+def _own_mounts(spec: WorkerPoolSpec) -> list[dict[str, Any]]:
+    return [{"name": name, "mountPath": path} for name, (path, _) in _own_paths(spec).items()]
+
+
+def _filled(fields: dict[str, Any]) -> dict[str, Any]:
+    """Without what is not set: server-side apply would own a field that it empties."""
+    return {name: value for name, value in fields.items() if value not in (None, {}, [])}
