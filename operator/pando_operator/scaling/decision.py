@@ -19,11 +19,9 @@ class By(StrEnum):
     QUEUE_WAIT = "queueWait"
     HOT_EVICTIONS = "hotEvictions"
     PANIC = "panic"
-    LEAD = "lead"  # growth until a replica that is asked for now would be ready
+    GROWTH = "growth"  # until a replica that is asked for now would be ready
     IDLE = "idle"
     WAKE = "wake"
-    SCHEDULE = "schedule"
-    BOUNDS = "bounds"
 
 
 class Limit(StrEnum):
@@ -35,8 +33,6 @@ class Limit(StrEnum):
     STABILIZATION = "stabilizationWindow"
     RATE = "ratePolicies"
     DISABLED = "disabled"
-    TOLERANCE = "tolerance"
-    PANIC = "panic"
     N_MINUS_1 = "remainingReplicas"  # the rest would be above the target
     SIGNALS = "signals"  # stale or missing
 

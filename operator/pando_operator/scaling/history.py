@@ -1,16 +1,19 @@
 """What decisions remember: an explicit value that each decision reads and returns changed.
 
-Everything in it is bounded. `to_status` keeps what a restarted operator needs, small enough for a
-WorkerPool's status; samples are not kept, so averages and trends begin anew.
+Everything in it is bounded. Samples and counters are lost where the operator restarts, so averages
+and trends begin anew; the rest is small enough for a WorkerPool's status.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SAMPLES_KEPT = 720
-"""Thinned out to this many over the time that is looked back at."""
+"""Above it every other one of the older half is dropped."""
 
+COUNTERS_KEPT = 1024
 EVENTS_KEPT = 256
 USAGE_KEPT = 64
+KEPT_S = 3600.0
+"""Recommendations and events are kept so long, as windows and periods look back at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class ScaleEvent:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Replica-seconds spent between `since_s` and the next entry."""
+    """Replica-seconds spent from `since_s` until the next entry begins."""
 
     since_s: float
     replica_s: float
@@ -48,12 +51,25 @@ class Sample:
     """One look at a pool, summed over the replicas that take requests."""
 
     at_s: float
-    ready: int
-    capacity_tokens: int
     pinned_tokens: int
     waiting_tokens: int  # prompt and expected output, of replicas and routers
     release_tokens_per_s: float
-    hot_evicted_tokens: int  # since the sample before
+    queue_wait_s: float
+    hot_evicted_tokens: int  # since samples began
+    replicas: int  # whose sum this is
+
+    @property
+    def demand_tokens(self) -> int:
+        return self.pinned_tokens + self.waiting_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """How far one incarnation of a replica had counted."""
+
+    incarnation: str
+    prompt_tokens: int
+    hot_evicted_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +77,9 @@ class History:
     """Oldest entries first."""
 
     samples: tuple[Sample, ...] = ()
-    counters: tuple[tuple[str, int, int], ...] = ()  # incarnation, prompt and hot tokens so far
-    # Of all recommendations only those that can be a window's highest, and its lowest.
+    counters: tuple[Counter, ...] = ()  # of the replicas last seen
+    # Of all recommendations, only those that can still be a window's highest, or its lowest: the
+    # former fall and the latter grow, so there are at most as many as different sizes.
     highs: tuple[Recommendation, ...] = ()
     lows: tuple[Recommendation, ...] = ()
     events: tuple[ScaleEvent, ...] = ()
@@ -70,5 +87,20 @@ class History:
     panic_at_s: float | None = None  # when demand was last above the threshold
     panic_replicas: int = 0  # most that were wanted in this panic
     usage: tuple[Usage, ...] = ()
-    seen_s: float | None = None  # when usage was last counted
+    seen_s: float | None = None  # up to when usage is counted
     capacity_tokens: int = 0  # of a replica, as last seen
+    residence_s: float | None = None  # how long a token stays pinned, smoothed
+
+    def recommended(self, now_s: float, replicas: int) -> "History":
+        """With one more recommendation."""
+        new = Recommendation(now_s, replicas)
+        oldest = now_s - KEPT_S
+        highs = [r for r in self.highs if r.replicas > replicas and r.at_s > oldest]
+        lows = [r for r in self.lows if r.replicas < replicas and r.at_s > oldest]
+        return replace(self, highs=(*highs, new), lows=(*lows, new))
+
+    def scaled(self, now_s: float, before: int, after: int, by: str | None) -> "History":
+        """With one more change of size, which the caller has carried out."""
+        kept = [event for event in self.events if event.at_s > now_s - KEPT_S]
+        event = ScaleEvent(now_s, before, after, by or "")
+        return replace(self, events=(*kept, event)[-EVENTS_KEPT:])

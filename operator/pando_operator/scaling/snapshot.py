@@ -55,7 +55,7 @@ class Snapshot:
     draining: int = 0  # besides `current`
     signals: Signals | None  # None: Redis is away
     start_s: float | None  # from decision to ready, learned; None until known
-    history: History = History()
+    history: History
 
     @property
     def coming(self) -> int:

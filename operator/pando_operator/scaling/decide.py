@@ -1,0 +1,82 @@
+"""`decide`: from a snapshot and a policy to a number of replicas, and why in plain words.
+
+The largest proposal is what is wanted; `Course` then takes it through what limits a decision.
+"""
+
+from pando_operator.scaling.bounds import Bounds, bounds_of
+from pando_operator.scaling.budget import spent
+from pando_operator.scaling.course import Course
+from pando_operator.scaling.decision import Decision, Proposal
+from pando_operator.scaling.history import History
+from pando_operator.scaling.idle import is_idle, to_wake, to_zero
+from pando_operator.scaling.observe import fresh_loads, observed, problem_of
+from pando_operator.scaling.panic import by_panic
+from pando_operator.scaling.policy import ScalingPolicy
+from pando_operator.scaling.pressure import by_growth, by_pressure
+from pando_operator.scaling.sizing import View
+from pando_operator.scaling.snapshot import Snapshot
+from pando_operator.scaling.waits import by_hot_evictions, by_queue_wait
+
+LOOK_BACK = 1.1
+"""Samples are kept for so many start times, so that growth over a whole one is seen."""
+
+
+def decide(snapshot: Snapshot, policy: ScalingPolicy, now_s: float) -> Decision:
+    """How many replicas the pool is to have now.
+
+    The caller carries the number out at once; draining takes its time beside that, and
+    `snapshot.current` does not count replicas that leave. Nothing raises.
+    """
+    view, problem = _view(snapshot, policy, now_s), problem_of(snapshot)
+    bounds = bounds_of(view)
+    proposals, history = _proposals(view, bounds, problem)
+    best = max(proposals, key=lambda proposal: proposal.replicas, default=None)
+    wanted = best.replicas if best else snapshot.current
+    course = Course(view, proposals, best, wanted)
+    course.hold_without_signals(problem)
+    course.keep_the_rest_under_target()
+    history = history.recommended(now_s, course.replicas)
+    course.stabilize(history)
+    course.bound_rate()
+    course.bound(bounds, may_shrink=not problem)
+    return Decision(
+        desired=course.replicas,
+        current=snapshot.current,
+        wanted=wanted,
+        by=best.by if best else None,
+        limited_by=course.limited_by if course.replicas != wanted else None,
+        reason="; ".join([best.reason if best else _nothing(view, problem), *course.notes]),
+        proposals=proposals,
+        pressure=view.pressure,
+        signals_ok=not problem,
+        problem=problem,
+        history=history,
+    )
+
+
+def _view(snapshot: Snapshot, policy: ScalingPolicy, now_s: float) -> View:
+    looked_s = max(policy.window_s, LOOK_BACK * (snapshot.start_s or 0.0))
+    history = observed(snapshot, looked_s, now_s)
+    history = spent(history, policy.budget, snapshot.current + snapshot.draining, now_s)
+    return View(snapshot, policy, history, fresh_loads(snapshot.signals), now_s)
+
+
+def _proposals(view: View, bounds: Bounds, problem: str) -> tuple[tuple[Proposal, ...], History]:
+    if view.snapshot.signals is None:
+        return (), view.history
+    # Replicas that never became ready have nothing to tell: routers know that nobody waits.
+    if is_idle(view, bounds.fewest) and (not problem or not view.snapshot.ready):
+        return (to_zero(view),), view.history
+    each = (to_wake, by_pressure, by_growth, by_queue_wait, by_hot_evictions)
+    proposals = tuple(proposal for propose in each if (proposal := propose(view)))
+    stable = max((proposal.replicas for proposal in proposals), default=view.current)
+    panic, history = by_panic(view, stable)
+    # First, so that of equal sizes it gives the reason.
+    return ((panic, *proposals) if panic else proposals), history
+
+
+def _nothing(view: View, problem: str) -> str:
+    """Why there was no proposal."""
+    if problem:
+        return f"{problem}: nothing changes"
+    return "no replica has told its capacity yet" if view.current else "asleep: no request waits"

@@ -1,0 +1,37 @@
+"""Knative's panic mode: a sudden rise is answered by a short window, and nothing shrinks meanwhile.
+
+It begins where the size wanted over the panic window is `threshold` times the ready replicas, keeps
+the largest size wanted since then, and ends when that has not been so for the stable window.
+https://knative.dev/docs/serving/autoscaling/kpa-specific/
+"""
+
+from dataclasses import replace
+
+from pando_operator.scaling.decision import By, Proposal
+from pando_operator.scaling.demand import demand_of, needed_tokens
+from pando_operator.scaling.history import History
+from pando_operator.scaling.sizing import View
+
+
+def by_panic(view: View, stable: int) -> tuple[Proposal | None, History]:
+    """`stable` is what the other proposals want. The history tells whether panic lasts."""
+    panic, history = view.policy.panic, view.history
+    demand = demand_of(history.samples, panic.window_s) if panic else None
+    if panic is None or demand is None or not history.capacity_tokens:
+        return None, replace(history, panic_at_s=None, panic_replicas=0)
+    ready = max(1, view.snapshot.ready)
+    wanted = view.replicas_for(needed_tokens(demand, history, view.snapshot.start_s))
+    is_over = wanted / ready >= panic.threshold
+    if is_over:
+        history = replace(history, panic_at_s=view.now_s)
+    elif history.panic_at_s is None or view.now_s - history.panic_at_s > view.policy.window_s:
+        return None, replace(history, panic_at_s=None, panic_replicas=0)
+    most = max(wanted, stable, history.panic_replicas)
+    why = (
+        f"demand of {panic.window_s:g} s wants {wanted},"
+        f" {wanted / ready:.1f} times the {ready} that are ready"
+        if is_over
+        else "it ends when demand was low for the stable window"
+    )
+    words = f"panic: {why}; nothing shrinks"
+    return Proposal(By.PANIC, most, f"{words}: wants {most}"), replace(history, panic_replicas=most)

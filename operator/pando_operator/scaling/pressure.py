@@ -1,0 +1,76 @@
+"""The proposal of KV pressure, and the one of its growth."""
+
+from pando_operator.scaling.decision import By, Proposal
+from pando_operator.scaling.demand import demand_of, needed_tokens, slope, within
+from pando_operator.scaling.sizing import View
+
+MIN_SAMPLES = 4
+"""In each half of the time over which growth is looked for."""
+
+
+def by_pressure(view: View) -> Proposal | None:
+    """The size at which what is needed now is the target's share of the capacity.
+
+    Replicas that were asked for are in it, ready or not, as it does not depend on how many are.
+    """
+    demand = demand_of(view.history.samples, view.policy.window_s)
+    if demand is None or not view.history.capacity_tokens:
+        return None
+    needed = needed_tokens(demand, view.history, view.snapshot.start_s)
+    replicas = max(view.replicas_for(needed), min(view.current, 1))  # to zero is another's to say
+    target = view.policy.target.pressure
+    ready = sum(load.capacity_tokens for load in view.loads)
+    if not ready:
+        words = f"{demand.total:.0f} tokens wait, {_room(view)}"
+        return Proposal(By.PRESSURE, replicas, f"{words}: wants {replicas}")
+    pressure = demand.total / ready
+    if pressure > target:
+        # Being over the target is no reason to shrink, however the queue came about.
+        replicas = max(replicas, min(view.current, view.replicas_for(demand.total)))
+    over = "over" if pressure > target * (1 + view.policy.tolerance) else "under"
+    if abs(pressure / target - 1) <= view.policy.tolerance:
+        over = "close to"
+    words = f"pressure {pressure:.2f} {over} target {target:.2f} {view.on_ready()}"
+    if needed < demand.total:
+        words += (
+            f", of {demand.waiting:.0f} waiting tokens {max(0.0, needed - demand.pinned):.0f} count"
+            f" because a replica starts in {view.snapshot.start_s:.0f} s"
+            f" and a token is held for {view.history.residence_s:.0f} s"
+        )
+    return Proposal(By.PRESSURE, replicas, f"{words}: wants {replicas}")
+
+
+def by_growth(view: View) -> Proposal | None:
+    """The size for what will run when a replica that is asked for now is ready.
+
+    Growth counts that lasted: over the time that a start takes, the smaller slope of both halves.
+    It is that of running requests alone, since a queue shows missing room, not growing demand.
+    """
+    start_s = view.snapshot.start_s
+    if not start_s or not view.history.capacity_tokens:
+        return None
+    looked_s = max(start_s, view.policy.window_s)
+    inside = within(view.history.samples, looked_s)
+    middle_s = view.now_s - looked_s / 2
+    halves = (
+        [sample for sample in inside if sample.at_s <= middle_s],
+        [sample for sample in inside if sample.at_s > middle_s],
+    )
+    if min(map(len, halves)) < MIN_SAMPLES or halves[0][0].at_s > view.now_s - 0.9 * looked_s:
+        return None
+    growth = min(slope(half, lambda sample: sample.pinned_tokens) for half in halves)
+    demand = demand_of(view.history.samples, view.policy.window_s)
+    if growth <= 0 or demand is None:
+        return None
+    needed = needed_tokens(demand, view.history, start_s) + growth * start_s
+    replicas = view.replicas_for(needed)
+    pressure = needed / (view.history.capacity_tokens * max(1, view.current))
+    words = (
+        f"pressure grows and will be {pressure:.2f} on {view.current}"
+        f" when a replica asked for now is ready in {start_s:.0f} s"
+    )
+    return Proposal(By.GROWTH, replicas, f"{words}: wants {replicas}")
+
+
+def _room(view: View) -> str:
+    return f"a replica holds {view.policy.target.pressure * view.history.capacity_tokens:.0f}"
