@@ -21,13 +21,15 @@ class ExpectedPools:
     def __init__(self, redis: RedisClient) -> None:
         self._redis = redis
 
-    async def put(self, pool: str, models: Sequence[str]) -> None:
-        """The pool exists, and serves these models or adapters. Raises FleetError for none."""
+    async def put(self, pool: str, models: Sequence[str], owner: str = "") -> None:
+        """The pool exists, and serves these models or adapters, by the word of `owner`. Raises
+        FleetError for no models."""
         PoolKeys(pool)  # a name that can be one
         if not models or not all(models):
             raise FleetError(f"pool {pool!r} is expected to serve models with names, not {models}")
         with fleet_errors():
-            await self._redis.hset(EXPECTED, pool, json.dumps({"models": list(models)}))
+            row = json.dumps({"models": list(models), "owner": owner})
+            await self._redis.hset(EXPECTED, pool, row)
 
     async def remove(self, pool: str) -> None:
         """The pool exists no more."""
@@ -36,13 +38,21 @@ class ExpectedPools:
 
     async def read(self) -> dict[str, tuple[str, ...]]:
         """By pool the models that it serves."""
+        return {pool: models for pool, (models, _) in (await self._rows()).items()}
+
+    async def owners(self) -> dict[str, str]:
+        """By pool who put it there; empty where that was not said."""
+        return {pool: owner for pool, (_, owner) in (await self._rows()).items()}
+
+    async def _rows(self) -> dict[str, tuple[tuple[str, ...], str]]:
         with fleet_errors():
             rows = cast(dict[bytes, bytes], await self._redis.hgetall(EXPECTED))
         found = {}
         for pool, encoded in sorted(rows.items()):
             try:
-                found[pool.decode()] = tuple(map(str, json.loads(encoded)["models"]))
-            except (ValueError, KeyError, TypeError) as error:
+                row = json.loads(encoded)
+                found[pool.decode()] = tuple(map(str, row["models"])), str(row.get("owner", ""))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 extra = {"pool": pool, "entry": encoded, "error": str(error)}
                 _log.warning("expected pool not understood", extra=extra)
         return found

@@ -10,6 +10,7 @@ from pando_fleet.client import FleetError
 
 POOLS = "pando:pools"
 EXPECTED = "pando:expected"
+DECISIONS = "pando:decisions"
 
 
 @dataclass(frozen=True, slots=True)

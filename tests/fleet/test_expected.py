@@ -19,6 +19,17 @@ async def test_a_pool_is_expected_until_it_is_removed(redis_url: str) -> None:
     await redis.aclose()
 
 
+async def test_who_put_a_pool_there_is_known(redis_url: str) -> None:
+    redis = connect(redis_url)
+    pools = ExpectedPools(redis)
+    await pools.put("a", ["n"], owner="default/a")
+    await pools.put("b", ["n"])
+    await redis.hset(EXPECTED, "old", '{"models": ["n"]}')
+    assert await pools.owners() == {"a": "default/a", "b": "", "old": ""}
+    assert set(await pools.read()) == {"a", "b", "old"}
+    await redis.aclose()
+
+
 async def test_an_entry_of_another_version_hides_no_other(redis_url: str) -> None:
     redis = connect(redis_url)
     pools = ExpectedPools(redis)
