@@ -74,6 +74,7 @@ class Router:
     lifecycle: Lifecycle
     live: Live
     metrics: Metrics
+    background: Background
 
     async def __call__(self, incoming: Incoming) -> None:
         if incoming.path in PARSERS:
@@ -106,7 +107,11 @@ async def running_router(
     upstream = Upstream(settings.max_replica_connections, timeouts(settings), sweep_s=sweep_s)
     forwarding = Forwarding(settings)
     checks = HealthChecks(
-        upstream, HealthOptions.of(settings), random.Random(), lambda url: upstreams.is_probed(url)
+        upstream,
+        HealthOptions.of(settings),
+        random.Random(),
+        background.watch,
+        lambda url: upstreams.is_probed(url),
     )
     upstreams = Upstreams(
         upstream,
@@ -116,6 +121,7 @@ async def running_router(
         checks.unhealthy,
         metrics,
         random.Random(),
+        background.watch,
     )
     dispatcher = Dispatcher(
         wire,
@@ -209,7 +215,7 @@ async def running_router(
                 metrics,
                 admission.lengths,
                 dashboard,
-                ended=lambda: background.ended or upstreams.ended,
+                ended=lambda: background.ended,
             ),
             tenants,
             (PAGE_PATH,) if settings.metrics_need_key else (PAGE_PATH, "/metrics"),
@@ -250,6 +256,7 @@ async def running_router(
             lifecycle,
             live,
             metrics,
+            background,
         )
     finally:
         await background.close()

@@ -24,6 +24,10 @@ class Background:
         task.add_done_callback(partial(self._done, name))
         self._tasks.append(task)
 
+    def watch(self, name: str, task: "asyncio.Task[None]") -> None:
+        """Somebody else's task, whose end is theirs to decide: only its failing is a fault."""
+        task.add_done_callback(partial(self._done, name, may_be_cancelled=True))
+
     async def close(self) -> None:
         """Cancels all and waits for them."""
         self._closing = True
@@ -32,9 +36,11 @@ class Background:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _done(self, name: str, task: "asyncio.Task[None]") -> None:
+    def _done(
+        self, name: str, task: "asyncio.Task[None]", *, may_be_cancelled: bool = False
+    ) -> None:
         error = None if task.cancelled() else task.exception()
-        if self._closing:
+        if self._closing or (may_be_cancelled and error is None):
             return
         self.ended = self.ended or name
         logger.error("background work has ended", extra={"work": name}, exc_info=error)

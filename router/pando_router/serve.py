@@ -75,9 +75,8 @@ async def _serve(
         logger.info("listening", extra={"host": settings.host, "port": port})
         reloader = Reloader(source, router.live)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.now)
-        reloading = asyncio.create_task(reloader.run())
+        router.background.start("the watch of the settings", reloader.run())
         await signals.first.wait()
-        reloading.cancel()
         leave_s = 0.0 if signals.by_hand else settings.leave_seconds
         finished = await _drain(router, server, leave_s, settings.drain_seconds, signals.second)
         await server.close(CUT_S if finished else 0.0)

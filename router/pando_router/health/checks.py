@@ -57,10 +57,12 @@ class HealthChecks:
         upstream: Upstream,
         options: HealthOptions,
         rng: random.Random,
+        watch: Callable[[str, "asyncio.Task[None]"], None],
         is_probed: Callable[[str], bool] = lambda url: False,
     ) -> None:
-        """`is_probed` says by URL whom somebody else looks after, who then keeps its place in
-        `unhealthy`, too."""
+        """`watch` is given each task with its name in words, to notice where it fails; `is_probed`
+        says by URL whom somebody else looks after, who then keeps its place in `unhealthy`, too."""
+        self._watch = watch
         self._upstream = upstream
         self._options = options
         self._rng = rng
@@ -95,6 +97,7 @@ class HealthChecks:
             options = self._options
             verdict = Verdict(options.unhealthy_after, options.healthy_after)
             task = asyncio.create_task(self._run(ready[incarnation], verdict))
+            self._watch(f"checking {ready[incarnation].beat.replica}", task)
             self._watched[incarnation] = _Watched(verdict, task)
 
     async def close(self) -> None:

@@ -1,9 +1,8 @@
 """All static upstreams of this router, as the settings name them now."""
 
 import asyncio
-import logging
 import random
-from functools import partial
+from collections.abc import Callable
 
 from pando_fleet.registry import Registry
 from pando_fleet.upstreams import UpstreamRecords
@@ -17,8 +16,6 @@ from pando_router.upstreams.probe import Probe
 from pando_router.upstreams.watched import Watched
 
 LEAVE_S = 1.0  # for last heartbeats
-
-logger = logging.getLogger("pando.router")
 
 
 class Upstreams:
@@ -34,8 +31,11 @@ class Upstreams:
         unhealthy: set[str],
         metrics: Metrics,
         rng: random.Random,
+        watch: Callable[[str, "asyncio.Task[None]"], None],
     ) -> None:
-        """Keeps in `unhealthy` the incarnations of those that do not answer."""
+        """Keeps in `unhealthy` the incarnations of those that do not answer; `watch` is given each
+        task with its name in words, to notice where it fails."""
+        self._watch = watch
         self._http = http
         self._forwarding = forwarding
         self._registry = registry
@@ -45,7 +45,6 @@ class Upstreams:
         self._rng = rng
         self._watched: dict[str, tuple[Watched, asyncio.Task[None]]] = {}  # by URL
         self._leaving: set[asyncio.Task[None]] = set()
-        self.ended = ""  # in words, the first that is probed no more for an error
 
     def adopt(self, settings: RouterSettings) -> None:
         wanted = {spec.url: spec for spec in settings.upstream}
@@ -68,7 +67,7 @@ class Upstreams:
                 self._rng,
             )
             task = asyncio.create_task(watched.run())
-            task.add_done_callback(partial(self._done, url))
+            self._watch(f"the probing of {url}", task)
             self._watched[url] = watched, task
 
     def is_probed(self, url: str) -> bool:
@@ -98,9 +97,3 @@ class Upstreams:
         ending = asyncio.create_task(end())
         self._leaving.add(ending)
         ending.add_done_callback(self._leaving.discard)
-
-    def _done(self, url: str, task: "asyncio.Task[None]") -> None:
-        """An error that nobody foresaw must not end an upstream in silence."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.ended = self.ended or f"the probing of {url}"
-            logger.error("an upstream is probed no more", exc_info=error)
