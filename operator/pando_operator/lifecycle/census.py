@@ -1,0 +1,27 @@
+"""How many replicas a pool has, by what they do: for its status."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pando_operator.lifecycle.pods import PodView
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    replicas: int  # pods that are there, without those that are being deleted
+    ready: int  # of these, those that take requests
+    starting: int  # of these, those that will
+    draining: int  # those that leave, with those that are being deleted
+
+
+def census(pods: Sequence[PodView]) -> Census:
+    alive = [pod for pod in pods if pod.is_alive]
+    ready = sum(pod.is_serving for pod in alive)
+    draining = sum(pod.draining_since is not None for pod in alive)
+    ending = sum(pod.deleting and not pod.finished for pod in pods)
+    return Census(
+        replicas=len(alive),
+        ready=ready,
+        starting=len(alive) - ready - draining,
+        draining=draining + ending,
+    )

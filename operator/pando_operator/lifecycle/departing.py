@@ -1,0 +1,124 @@
+"""How a replica leaves, how one that was to leave is given back, and what a deleted one still gets.
+
+The order of the steps is in `plan`.
+"""
+
+from pando_fleet.marks import MarkKind
+from pando_operator.lifecycle.actions import Action, Annotate, ClearMark, SetGate, SetMark
+from pando_operator.lifecycle.joining import open_gate
+from pando_operator.lifecycle.pods import (
+    DELETION_COST,
+    DRAIN,
+    HAND_OFF,
+    PodView,
+    Standing,
+    time_text,
+)
+from pando_operator.lifecycle.world import DRAIN_MARK_S, HAND_OFF_MARK_S, World
+
+SETTLE_S = 2.0
+"""A replica tells twice a second what runs there, so its word is about after the mark by then."""
+
+COST = -1_000_000
+"""Pods have 0 otherwise."""
+
+
+def drain(pod: PodView, world: World) -> list[Action]:
+    """The next steps of a pod that is to leave; none where it is to be waited for, or has ended."""
+    mark = world.open_mark(MarkKind.DRAIN, pod)
+    if mark is None or pod.draining_since is None:
+        # Where only the mark is gone, requests may have come since: the drain begins anew.
+        return [_drain_mark(pod), Annotate(pod.name, pod.uid, ((DRAIN, time_text(world.now)),))]
+    renewed = _renewed(pod, world)
+    if world.open_mark(MarkKind.WARM, pod):
+        return [*renewed, ClearMark(MarkKind.WARM, pod.name)]
+    if pod.gate and pod.containers_ready and not pod.handed_off and _has_heirs(pod, world):
+        done = Annotate(pod.name, pod.uid, ((HAND_OFF, time_text(world.now)),))
+        return [*renewed, _hand_off_mark(pod, world), done]
+    if not _has_ended(pod, world):
+        return renewed
+    if pod.gate:
+        closed = SetGate(pod.name, pod.uid, False, "Draining", "the replica leaves its pool")
+        return [*renewed, closed]
+    if pod.standing is not Standing.READY and pod.deletion_cost != COST:
+        return [*renewed, Annotate(pod.name, pod.uid, ((DELETION_COST, str(COST)),))]
+    return renewed
+
+
+def may_go(pod: PodView, world: World) -> bool:
+    """Whether nothing is left to do for a pod that leaves but to lower `replicas`."""
+    return (
+        pod.draining_since is not None
+        and world.open_mark(MarkKind.DRAIN, pod) is not None
+        and _has_ended(pod, world)
+        and not pod.gate
+        and pod.standing is not Standing.READY
+        and pod.deletion_cost == COST
+    )
+
+
+def give_back(pod: PodView, world: World) -> list[Action]:
+    """Undoes a drain, its memory last; none for a pod that has none."""
+    marks = [
+        ClearMark(kind, pod.name)
+        for kind in (MarkKind.HAND_OFF, MarkKind.DRAIN)
+        if world.open_mark(kind, pod)
+    ]
+    remembered = {
+        DRAIN: pod.draining_since is not None,
+        HAND_OFF: pod.handed_off,
+        DELETION_COST: pod.deletion_cost is not None,
+    }
+    actions: list[Action] = list(marks)
+    if pod.draining_since is not None and pod.containers_ready and not pod.gate:
+        actions.append(open_gate(pod))
+    if any(remembered.values()):
+        forgotten = tuple((name, None) for name, is_there in remembered.items() if is_there)
+        actions.append(Annotate(pod.name, pod.uid, forgotten))
+    return actions
+
+
+def terminate(pod: PodView, world: World) -> list[Action]:
+    """A pod that somebody deleted, or a rollout replaces: it finishes what runs there by itself."""
+    actions: list[Action] = []
+    if world.open_mark(MarkKind.WARM, pod):
+        actions.append(ClearMark(MarkKind.WARM, pod.name))
+    if world.open_mark(MarkKind.DRAIN, pod) is None:
+        actions.append(_drain_mark(pod))
+    else:
+        actions += _renewed(pod, world)
+    has_mark = world.mark(MarkKind.HAND_OFF, pod) is not None
+    if pod.gate and not pod.handed_off and not has_mark and _has_heirs(pod, world):
+        actions.append(_hand_off_mark(pod, world))
+    return actions
+
+
+def _has_ended(pod: PodView, world: World) -> bool:
+    """Whether no request is left there and its prefixes were handed off; or its time is up."""
+    age_s = world.now - (pod.draining_since or world.now)
+    if age_s >= world.settings.drain_timeout_s:
+        return True
+    if world.open_mark(MarkKind.HAND_OFF, pod) or pod.requests:
+        return False
+    # A worker that does not even say that it is ready has no request; a ready one has to say it.
+    return not pod.containers_ready or (pod.requests == 0 and age_s >= SETTLE_S)
+
+
+def _has_heirs(pod: PodView, world: World) -> bool:
+    return world.settings.hand_off_tokens > 0 and world.others_serve(pod)
+
+
+def _renewed(pod: PodView, world: World) -> list[Action]:
+    mark = world.open_mark(MarkKind.DRAIN, pod)
+    is_old = mark is not None and mark.left_ms < DRAIN_MARK_S * 500
+    return [_drain_mark(pod)] if is_old else []
+
+
+def _drain_mark(pod: PodView) -> SetMark:
+    return SetMark(MarkKind.DRAIN, pod.name, DRAIN_MARK_S * 1000, 0)
+
+
+def _hand_off_mark(pod: PodView, world: World) -> SetMark:
+    lasts_s = min(HAND_OFF_MARK_S, world.settings.drain_timeout_s)
+    tokens = world.settings.hand_off_tokens
+    return SetMark(MarkKind.HAND_OFF, pod.name, int(lasts_s * 1000), tokens)

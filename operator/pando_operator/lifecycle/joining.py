@@ -1,0 +1,53 @@
+"""How a replica joins: warmed by routers while nobody waits for it, then through its gate."""
+
+from collections.abc import Sequence
+
+from pando_fleet.marks import MarkKind
+from pando_operator.lifecycle.actions import Action, ClearMark, SetGate, SetMark
+from pando_operator.lifecycle.pods import PodView
+from pando_operator.lifecycle.world import WARM_MARK_S, LifecycleSettings, World
+
+
+def join(pod: PodView, world: World) -> list[Action]:
+    """The next steps of a pod that is to serve; none for one that does."""
+    mark = world.open_mark(MarkKind.WARM, pod)
+    is_wanted = world.settings.warm_tokens > 0 and world.others_serve(pod)
+    if not pod.gate and not pod.containers_ready:
+        return _before_ready(pod, world, is_wanted=is_wanted)
+    if mark and not pod.gate and is_wanted and not _is_late(pod, world.now, world.settings):
+        return []
+    actions: list[Action] = [ClearMark(MarkKind.WARM, pod.name)] if mark else []
+    return actions if pod.gate else [*actions, open_gate(pod)]
+
+
+def _before_ready(pod: PodView, world: World, *, is_wanted: bool) -> list[Action]:
+    """Marked before it takes its first request; not where requests have nobody else to wait for."""
+    mark = world.mark(MarkKind.WARM, pod)
+    if not is_wanted:
+        return [ClearMark(MarkKind.WARM, pod.name)] if mark and not mark.is_over else []
+    if mark is None or (mark.left_ms <= 0 and mark.tokens == 0):
+        tokens = world.settings.warm_tokens
+        return [SetMark(MarkKind.WARM, pod.name, WARM_MARK_S * 1000, tokens)]
+    return []
+
+
+def open_late(pods: Sequence[PodView], now: float, settings: LifecycleSettings) -> list[Action]:
+    """While Redis is away: nothing can warm a new pod, and it is let in when the time for that
+    is over."""
+    return [
+        open_gate(pod)
+        for pod in pods
+        if pod.is_alive
+        and pod.containers_ready
+        and not pod.gate
+        and pod.draining_since is None
+        and _is_late(pod, now, settings)
+    ]
+
+
+def open_gate(pod: PodView) -> SetGate:
+    return SetGate(pod.name, pod.uid, True, "Serving", "the replica may take requests")
+
+
+def _is_late(pod: PodView, now: float, settings: LifecycleSettings) -> bool:
+    return now - (pod.ready_since or pod.created) >= settings.warm_timeout_s
