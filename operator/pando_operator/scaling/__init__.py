@@ -14,6 +14,7 @@ has a history of its own, without `scaled`.
 from pando_operator.scaling.decide import decide
 from pando_operator.scaling.decision import By, Decision, Direction, Limit, Proposal
 from pando_operator.scaling.history import History
+from pando_operator.scaling.memory import from_status, to_status
 from pando_operator.scaling.policy import (
     Budget,
     Panic,
@@ -50,6 +51,8 @@ __all__ = [
     "Target",
     "decide",
     "decided_at",
+    "from_status",
     "learned_start_s",
+    "to_status",
     "with_start",
 ]
