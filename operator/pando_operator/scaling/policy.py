@@ -15,6 +15,11 @@ LONGEST_S = 3600.0
 """Of windows and periods that look back."""
 
 
+def _check(is_right: bool, what: str, value: object, right: str) -> None:
+    if not is_right:
+        raise ValueError(f"{what} must be {right}, not {value}")
+
+
 class SelectPolicy(StrEnum):
     MAX = "Max"  # the policy that allows the greatest change
     MIN = "Min"  # the one that allows the smallest
@@ -137,8 +142,3 @@ class ScalingPolicy:
         _check(0 <= self.tolerance < 1, "the tolerance", self.tolerance, "0 or more and below 1")
         _check(self.window_s > 0, "the stable window", self.window_s, "above 0 s")
         _check(self.idle_s is None or self.idle_s > 0, "idleSeconds", self.idle_s, "above 0 s")
-
-
-def _check(is_right: bool, what: str, value: object, right: str) -> None:
-    if not is_right:
-        raise ValueError(f"{what} must be {right}, not {value}")
