@@ -1,0 +1,262 @@
+"""Writes the chart's table of values and its schema from values.yaml: python docs/generate_values.py.
+
+In helm/pando/values.yaml a line "# -- text" (and the comment lines after it) says what a value is,
+and "# @schema …" narrows the type that its default shows: JSON that is merged into it, or the
+name of one of the definitions below. Settings of router and operator and the spec of a WorkerPool
+come from where they are defined. A test fails when a file is not what this would write.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pando_router.settings import RouterSettings
+
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "helm/pando"
+VALUES = CHART / "values.yaml"
+TABLE = CHART / "README.md"
+SCHEMA = CHART / "values.schema.json"
+CRD = CHART / "files/workerpool-crd.yaml"
+DASHBOARD = CHART / "files/pando-dashboard.json"
+DASHBOARD_SOURCE = ROOT / "docs/grafana/pando.json"
+POD_SCHEMA = ROOT / "operator/pando_operator/resource/pod_schema.json"
+
+ROUTER_FIXED = ("host", "port", "redis", "api_keys", "upstream_api_key")
+"""Settings of the router that the chart sets itself, or has a value of its own for."""
+
+Schema = dict[str, Any]
+
+INTRODUCTION = """\
+# Chart `pando`
+
+<!-- Written by docs/generate_values.py from values.yaml; do not edit by hand. -->
+
+Router, operator, Redis and worker pools in one release: [docs/install.md](../../docs/install.md) leads through
+installing, upgrading and removing it. `values.schema.json` refuses values that do not exist.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One row: a value with a description. `default` is all that is below it."""
+
+    path: tuple[str, ...]
+    default: Any
+    text: str
+
+
+@dataclass(slots=True)
+class Comment:
+    text: str = ""
+    schema: list[str] = field(default_factory=list)
+
+
+def comment_above(lines: list[str], line: int) -> Comment:
+    """The comment that ends right above line number `line`, counted from 0."""
+    start = line
+    while start > 0 and lines[start - 1].lstrip().startswith("#"):
+        start -= 1
+    found, words = Comment(), list[str]()
+    for text in (one.lstrip().removeprefix("#").strip() for one in lines[start:line]):
+        if text.startswith("@schema "):
+            found.schema.append(text.removeprefix("@schema "))
+        elif text.startswith("-- "):
+            words = [text.removeprefix("-- ")]
+        elif words:
+            words.append(text)
+    found.text = " ".join(words)
+    return found
+
+
+class Reader:
+    """Reads values.yaml with its comments."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = text.splitlines()
+        self._root = yaml.compose(text)
+        self.rows: list[Value] = []
+        self.schema = self._object(self._root, ())
+
+    def _object(self, node: yaml.Node, path: tuple[str, ...]) -> Schema:
+        assert isinstance(node, yaml.MappingNode), path
+        properties = {
+            key.value: self._value(key, value, (*path, key.value)) for key, value in node.value
+        }
+        return {"type": "object", "additionalProperties": False, "properties": properties}
+
+    def _value(self, key: yaml.Node, node: yaml.Node, path: tuple[str, ...]) -> Schema:
+        comment = comment_above(self._lines, key.start_mark.line)
+        default = yaml.safe_load(yaml.serialize(node))
+        if not comment.text and not (isinstance(default, dict) and default):
+            raise ValueError(f"{'.'.join(path)} in values.yaml has no description")
+        if comment.text:
+            self.rows.append(Value(path, default, comment.text))
+        if not comment.text:
+            return self._object(node, path)
+        return {"description": comment.text} | _schema_of(default, comment.schema)
+
+
+def _schema_of(default: Any, narrowed: list[str]) -> Schema:
+    if names := [one for one in narrowed if one.startswith("$")]:
+        return {"$ref": f"#/definitions/{names[0][1:]}"}
+    schema = _type_of(default)
+    for more in narrowed:
+        schema |= json.loads(more)
+    return schema
+
+
+def _type_of(default: Any) -> Schema:
+    match default:
+        case bool():
+            return {"type": "boolean"}
+        case int():
+            return {"type": "integer"}
+        case str():
+            return {"type": "string"}
+        case list():
+            return {"type": "array"}
+    raise ValueError(f"the type of {default!r} needs a line '# @schema …'")
+
+
+def definitions() -> Schema:
+    pod = {name: closed(one) for name, one in json.loads(POD_SCHEMA.read_text()).items()}
+    port = {"type": "integer", "minimum": 1, "maximum": 65535}
+    own: Schema = {
+        "Object": {"type": "object"},
+        "Objects": _array({"type": "object"}),
+        "StringMap": {"type": "object", "additionalProperties": {"type": "string"}},
+        "IntOrPercent": {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": "^[0-9]+%$"},
+            ]
+        },
+        "Port": port,
+        "NodePort": {"anyOf": [port, {"type": "null"}]},
+        "AccessModes": _array(
+            {"enum": ["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]}, minItems=1
+        ),
+        "PullSecrets": _array(pod["LocalObjectReference"]),
+        "EnvVars": _array(pod["EnvVar"]),
+        "Volumes": _array({"type": "object", "required": ["name"]}),
+        "VolumeMounts": _array(pod["VolumeMount"]),
+        "ResourceRequirements": pod["ResourceRequirements"],
+        "Tolerations": _array(pod["Toleration"]),
+        "Affinity": pod["Affinity"],
+        "TopologySpreadConstraints": _array(pod["TopologySpreadConstraint"]),
+        "IngressTLS": _array(
+            {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {
+                    "hosts": _array({"type": "string"}),
+                    "secretName": {"type": "string"},
+                },
+            }
+        ),
+        "ExtraObjects": _array({"type": ["object", "string"]}),
+        "Pools": {
+            "type": "object",
+            "propertyNames": {"pattern": "^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$"},
+            "additionalProperties": pool_spec(),
+        },
+    }
+    own |= {"OperatorSettings": {"type": "object"}}
+    return own | settings("RouterSettings", RouterSettings.model_json_schema(), ROUTER_FIXED)
+
+
+def _array(items: Schema, **more: Any) -> Schema:
+    return {"type": "array", "items": items} | more
+
+
+def pool_spec() -> Schema:
+    crd = yaml.safe_load(CRD.read_text(encoding="utf-8"))
+    return closed(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"])
+
+
+def closed(schema: Any) -> Any:
+    """A structural schema of Kubernetes as JSON Schema, in which what is not named does not exist."""
+    if isinstance(schema, list):
+        return [closed(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    kept = {
+        name: (
+            {key: closed(one) for key, one in value.items()}
+            if name == "properties"
+            else closed(value)
+        )
+        for name, value in schema.items()
+        if not name.startswith("x-kubernetes-") and name not in ("nullable", "default")
+    }
+    if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        kept["additionalProperties"] = False
+    # OpenAPI 3.0 says it with a boolean beside the bound.
+    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if kept.pop(exclusive, False):
+            kept[exclusive] = kept.pop(bound)
+    return kept
+
+
+def settings(name: str, schema: Schema, fixed: tuple[str, ...]) -> Schema:
+    """Definitions of a settings class, and of what it refers to, without its `fixed` fields."""
+    parts = {part: _plain(one) for part, one in schema.pop("$defs", {}).items()}
+    whole = _plain(schema)
+    whole["properties"] = {
+        key: one for key, one in whole["properties"].items() if key not in fixed
+    }
+    whole["additionalProperties"] = False
+    return parts | {name: whole}
+
+
+def _plain(schema: Any) -> Any:
+    """Without titles and defaults, with references to this file's definitions."""
+    if isinstance(schema, list):
+        return [_plain(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        key: (
+            {name: _plain(one) for name, one in value.items()}
+            if key == "properties"
+            else str(value).replace("#/$defs/", "#/definitions/")
+            if key == "$ref"
+            else _plain(value)
+        )
+        for key, value in schema.items()
+        if key not in ("title", "default", "format")
+    }
+
+
+def reader() -> Reader:
+    return Reader(VALUES.read_text(encoding="utf-8"))
+
+
+def render_schema() -> str:
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#"} | reader().schema
+    schema["definitions"] = definitions()
+    return json.dumps(schema, indent=1) + "\n"
+
+
+def render_table() -> str:
+    rows = "\n".join(_rows(reader().rows))
+    return f"{INTRODUCTION}\n| value | default | what it is |\n|---|---|---|\n{rows}\n"
+
+
+def _rows(values: list[Value]) -> Iterator[str]:
+    for value in values:
+        default = json.dumps(value.default)
+        shown = f"`{default}`" if len(default) <= 60 else "see values.yaml"
+        yield f"| `{'.'.join(value.path)}` | {shown} | {value.text} |"
+
+
+if __name__ == "__main__":
+    TABLE.write_text(render_table(), encoding="utf-8")
+    SCHEMA.write_text(render_schema(), encoding="utf-8")
+    shutil.copyfile(DASHBOARD_SOURCE, DASHBOARD)
