@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from importlib.metadata import version
 from time import time
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
@@ -58,10 +58,14 @@ def create_control(
         return JSONResponse({"status": "ok", "redis": redis})
 
     @app.get("/readyz", responses={503: {"description": "send new requests elsewhere"}})
-    async def readyz() -> JSONResponse:
+    async def readyz(exclude: Literal["", "fleet"] = "") -> JSONResponse:
+        """With `?exclude=fleet` it is the router itself that is ready, whether or not a replica is:
+        what a Kubernetes probe asks, or no router would be there to say what is missing."""
         if lifecycle.leaving:
             return JSONResponse({"status": "draining"}, 503)
-        if not view.fleet.ready:
+        if exclude and not view.is_known:
+            return JSONResponse({"status": "Redis has not answered yet"}, 503)
+        if not exclude and not view.fleet.ready:
             return JSONResponse({"status": "no replica is ready"}, 503)
         return JSONResponse({"status": "ready"})
 

@@ -237,6 +237,11 @@ class FleetView:
         """Other pools are expected by the settings, from the next refresh on."""
         self._settled: dict[str, tuple[str, ...]] = {p: (model,) for p, model in settled.items()}
 
+    @property
+    def is_known(self) -> bool:
+        """Whether Redis has told the fleet at least once."""
+        return self._read_at > 0
+
     async def run(self, refreshed: Callable[[set[str]], None]) -> None:
         """Refreshes until cancelled; tells `refreshed` the incarnations known each time."""
         task = asyncio.current_task()

@@ -30,7 +30,7 @@ if __name__ == "__main__":
 
 @asynccontextmanager
 async def router_process(
-    redis_url: str, **settings: Any
+    redis_url: str, *, ready_path: str = "/readyz", **settings: Any
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, RouterClient]]:
     """Its process, which leaves at once, and a client that opens a connection for each request."""
     port = free_port()
@@ -43,7 +43,7 @@ async def router_process(
         connector = aiohttp.TCPConnector(force_close=True)
         async with aiohttp.ClientSession(connector=connector) as session:
             router = RouterClient(port, session)
-            await until(lambda: is_ready(router), "the router's process being ready")
+            await until(lambda: is_ready(router, ready_path), "the router's process being ready")
             yield child, router
     finally:
         if child.returncode is None:
@@ -51,8 +51,8 @@ async def router_process(
             await child.wait()
 
 
-async def is_ready(router: RouterClient) -> bool:
+async def is_ready(router: RouterClient, path: str = "/readyz") -> bool:
     try:
-        return (await router.get("/readyz")).status == 200
+        return (await router.get(path)).status == 200
     except aiohttp.ClientConnectionError:
         return False

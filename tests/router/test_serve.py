@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 
+import aiohttp
 import pytest
 from pydantic import ValidationError
 
@@ -96,6 +97,24 @@ async def test_second_signal_ends_at_once(valkey_url: str) -> None:
             await until(not_ready, "the router being unready")
             child.send_signal(signal.SIGINT)
             assert await asyncio.wait_for(child.wait(), 3.0) == 1
+
+
+async def test_router_without_replicas_is_ready_itself_but_its_fleet_is_not(
+    valkey_url: str,
+) -> None:
+    itself = "/readyz?exclude=fleet"
+    async with router_process(valkey_url, ready_path=itself) as (child, router):
+        answer = await router.get("/readyz")
+        assert (answer.status, answer.json["status"]) == (503, "no replica is ready")
+        child.terminate()
+
+        async def not_ready() -> bool:
+            try:
+                return (await router.get(itself)).status == 503
+            except aiohttp.ClientConnectionError:
+                return True
+
+        await until(not_ready, "the router being unready")
 
 
 async def test_router_imports_nothing_of_the_engine() -> None:
