@@ -1,0 +1,99 @@
+"""Tests against the cluster that KUBECONFIG names, with images that it has: `make test-cluster`.
+
+One release in a namespace of its own serves them all, in the order below; at the end stands what
+became of every stream that was sent.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.kube import Cluster, is_ready, wait_until
+from tests.cluster.load import Counts, LoadPod
+from tests.cluster.release import CHAT_POOL, NAME, SERVED, Release, image, values
+
+ORDER = ("test_install", "test_scaling", "test_failures", "test_upgrade", "test_uninstall")
+POOL = "chat"
+COUNTS = pytest.StashKey[list[tuple[str, Counts]]]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What the release goes through comes in this order; without a cluster all is skipped."""
+    here = [item for item in items if item.path.parent == Path(__file__).parent]
+    for item in here:
+        item.add_marker(pytest.mark.cluster)
+        item.add_marker(pytest.mark.timeout(400))
+        if not os.environ.get("KUBECONFIG"):
+            item.add_marker(pytest.mark.skip(reason="KUBECONFIG names no cluster"))
+    ordered = sorted(here, key=lambda item: ORDER.index(item.path.stem))
+    places = [index for index, item in enumerate(items) if item in here]
+    for place, item in zip(places, ordered, strict=True):
+        items[place] = item
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[COUNTS] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    counted = terminalreporter.config.stash[COUNTS]
+    if not counted:
+        return
+    terminalreporter.section("streams")
+    heads = ("streams", "finished", "tried again", "failed", "cut", "first p50", "first p99", "gap")
+    terminalreporter.line(f"{'':44}" + "".join(f"{head:>12}" for head in heads))
+    for what, counts in counted:
+        cells = (
+            *(counts.streams, counts.finished, counts.tried_again, counts.failed, counts.cut),
+            *(f"{counts.first_s(0.5):.2f} s", f"{counts.first_s(0.99):.2f} s"),
+            f"{counts.longest_gap_s:.2f} s",
+        )
+        terminalreporter.line(f"{what:44}" + "".join(f"{cell:>12}" for cell in cells))
+
+
+class Tally:
+    """Where a test puts its counts, for the table at the end."""
+
+    def __init__(self, rows: list[tuple[str, Counts]]) -> None:
+        self._rows = rows
+
+    def add(self, what: str, counts: Counts) -> None:
+        self._rows.append((what, counts))
+        print(f"{what}: {counts}")
+
+
+@pytest.fixture(scope="session")
+def tally(pytestconfig: pytest.Config) -> Tally:
+    return Tally(pytestconfig.stash[COUNTS])
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A namespace that goes with the session."""
+    cluster = Cluster(f"pando-test-{secrets.token_hex(3)}")
+    cluster.create("/api/v1/namespaces", {"metadata": {"name": cluster.namespace}})
+    yield cluster
+    if not os.environ.get("PANDO_TEST_KEEP"):
+        cluster.delete(f"/api/v1/namespaces/{cluster.namespace}")
+
+
+@pytest.fixture(scope="session")
+def release(cluster: Cluster) -> Iterator[Release]:
+    """The chart with one pool, which is ready."""
+    release = Release(cluster.namespace)
+    release.install(values({POOL: CHAT_POOL}))
+    wait_until("the first worker is ready", lambda: any(map(is_ready, cluster.workers(POOL))), 120)
+    yield release
+    if not os.environ.get("PANDO_TEST_KEEP"):
+        release.uninstall()
+
+
+@pytest.fixture(scope="session")
+def load(cluster: Cluster, release: Release) -> Iterator[LoadPod]:
+    pod = LoadPod(cluster, SERVED)
+    pod.start(f"http://{NAME}-router", image("operator"))
+    yield pod
+    pod.stop()

@@ -1,0 +1,213 @@
+"""A client inside the cluster: streams of chats against the router's Service, counted to the last.
+
+It runs in a pod of the operator's image, where aiohttp is, as `python client.py ROUTER_URL`, and is
+steered over HTTP: `POST /load` sets how many clients there are and what they ask, `GET /streams`
+tells of each stream that ended, `POST /ask` sends one request and hands its answer back.
+
+A stream is *finished* when its end came (`[DONE]`), *refused* when a try got an error before its
+first event, as clients that repeat such tries see it, and *cut* when it ended or broke after its
+first event without its end. Only what was refused is tried again, a bounded number of times; a
+stream whose tries are over has *failed*.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+PORT = 8080
+KEPT = 100_000  # streams told of
+TRY_AGAIN_S = 0.25
+QUIET_S = 60.0  # without a byte a stream counts as cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What `clients` clients ask, each one stream after the other."""
+
+    clients: int = 0
+    model: str = ""
+    words: int = 100  # of a prompt
+    prefixes: int = 4  # different beginnings, half a prompt long
+    max_tokens: int = 100
+    tries: int = 5
+    pause_s: float = 0.0  # between a client's streams
+
+
+@dataclass(slots=True, kw_only=True)
+class Stream:
+    started: float  # seconds since 1970
+    outcome: str = "failed"
+    refused: int = 0
+    first_s: float | None = None  # from the first try to the first event
+    longest_gap_s: float = 0.0  # between two events
+    seconds: float = 0.0
+    events: int = 0
+    replica: str = ""
+    errors: list[str] = field(default_factory=list)
+
+
+class Clients:
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = url
+        self._load = Load()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._streams: deque[Stream] = deque(maxlen=KEPT)
+        self._ended = 0
+        self._running = 0
+
+    def set(self, load: Load) -> None:
+        """Clients that are too many end after the stream that they are in."""
+        self._load = load
+        self._tasks = [task for task in self._tasks if not task.done()]
+        for index in range(len(self._tasks), load.clients):
+            self._tasks.append(asyncio.create_task(self._client(index)))
+
+    def told(self, since: int) -> dict[str, Any]:
+        """Of the streams that ended, those from number `since` on."""
+        first = self._ended - len(self._streams)
+        streams = list(self._streams)[max(0, since - first) :]
+        return {
+            "ended": self._ended,
+            "running": self._running,
+            "streams": [asdict(stream) for stream in streams],
+        }
+
+    async def _client(self, index: int) -> None:
+        while index < self._load.clients:
+            load = self._load
+            self._running += 1
+            try:
+                stream = await self._stream(load)
+            finally:
+                self._running -= 1
+            self._streams.append(stream)
+            self._ended += 1
+            await asyncio.sleep(load.pause_s)
+
+    async def _stream(self, load: Load) -> Stream:
+        stream = Stream(started=time.time())
+        began = time.perf_counter()
+        body = {
+            "model": load.model,
+            "messages": [{"role": "user", "content": words(load)}],
+            "max_tokens": load.max_tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+            "stream": True,
+        }
+        for _ in range(load.tries):
+            try:
+                await self._try(body, stream, began)
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                stream.errors.append(f"{type(error).__name__}: {error}"[:300])
+                if stream.events:
+                    stream.outcome = "cut"
+            if stream.outcome != "failed":
+                break
+            stream.refused += 1
+            await asyncio.sleep(TRY_AGAIN_S)
+        stream.seconds = time.perf_counter() - began
+        return stream
+
+    async def _try(self, body: dict[str, Any], stream: Stream, began: float) -> None:
+        async with self._session.post(f"{self._url}/v1/chat/completions", json=body) as answer:
+            if answer.status != 200:
+                stream.errors.append(f"{answer.status}: {(await answer.text())[:300]}")
+                return
+            stream.replica = answer.headers.get("x-pando-replica", "")
+            last = began
+            async for line in answer.content:
+                if not line.startswith(b"data:"):
+                    continue
+                now = time.perf_counter()
+                if stream.first_s is None:
+                    stream.first_s = now - began
+                else:
+                    stream.longest_gap_s = max(stream.longest_gap_s, now - last)
+                last = now
+                stream.events += 1
+                data = line[5:].strip()
+                if data == b"[DONE]":
+                    stream.outcome = "finished"
+                    return
+                if "error" in (event := json.loads(data)):
+                    stream.errors.append(str(event["error"])[:300])
+                    stream.outcome = "cut" if stream.events > 1 else "failed"
+                    return
+            stream.outcome = "cut" if stream.events else "failed"
+            stream.errors.append("it ended without [DONE]")
+
+    async def ask(self, body: dict[str, Any]) -> dict[str, Any]:
+        """One request: its path, body, headers, seconds to wait."""
+        timeout = aiohttp.ClientTimeout(total=body.get("timeout_s", 60))
+        began = time.perf_counter()
+        async with self._session.post(
+            self._url + body["path"],
+            json=body["body"],
+            headers=body.get("headers"),
+            timeout=timeout,
+        ) as answer:
+            text = await answer.text()
+            return {
+                "status": answer.status,
+                "headers": {name.lower(): value for name, value in answer.headers.items()},
+                "text": text,
+                "seconds": time.perf_counter() - began,
+            }
+
+
+def words(load: Load, choose: random.Random = random.Random()) -> str:  # noqa: B008
+    """A prompt: one of a few beginnings, and an end of its own."""
+    prefix = random.Random(choose.randrange(load.prefixes))
+    half = load.words // 2
+    return " ".join(
+        [
+            *(f"word{prefix.randrange(1000)}" for _ in range(half)),
+            *(f"word{choose.randrange(1000)}" for _ in range(load.words - half)),
+        ]
+    )
+
+
+async def serve(url: str) -> web.Application:
+    application = web.Application()
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=QUIET_S)
+    # Connections are not kept: so each request is the Service's to place, as a new client's is.
+    connector = aiohttp.TCPConnector(limit=0, force_close=True)
+    session = aiohttp.ClientSession(timeout=timeout, connector=connector)
+    clients = Clients(session, url)
+
+    async def load(request: web.Request) -> web.Response:
+        clients.set(Load(**await request.json()))
+        return web.json_response({})
+
+    async def streams(request: web.Request) -> web.Response:
+        return web.json_response(clients.told(int(request.query.get("since", "0"))))
+
+    async def ask(request: web.Request) -> web.Response:
+        try:
+            return web.json_response(await clients.ask(await request.json()))
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return web.json_response({"status": 0, "text": f"{type(error).__name__}: {error}"})
+
+    application.add_routes(
+        [web.post("/load", load), web.get("/streams", streams), web.post("/ask", ask)]
+    )
+    return application
+
+
+def main(arguments: Sequence[str]) -> None:
+    web.run_app(serve(arguments[0]), port=PORT, print=lambda _: None, access_log=None)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,94 @@
+"""The chart as the tests install it: small, with images that the cluster has already."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from helm_python import Config
+
+CHART = Path(__file__).parents[2] / "helm" / "pando"
+NAME = "pando"
+MODEL = "/models/pando-tiny"
+SERVED = "pando-tiny"
+TIMEOUT_S = 180
+
+Values = dict[str, Any]
+
+
+def image(part: str) -> str:
+    """PANDO_TEST_ROUTER_IMAGE and so on; those of the Dockerfile, built here, by default."""
+    return os.environ.get(f"PANDO_TEST_{part.upper()}_IMAGE", f"localhost/pando-{part}:dev")
+
+
+def parted(reference: str) -> Values:
+    """A reference as the chart's values have it."""
+    repository, _, tag = reference.rpartition(":")
+    return {"repository": repository, "tag": tag}
+
+
+RESOURCES = {"requests": {"cpu": "50m", "memory": "64Mi"}}
+
+# Few tokens of KV memory, so that some streams fill it. Windows are short, so that a run is, too.
+CHAT_POOL: Values = {
+    "model": MODEL,
+    "engine": {"threads": 1, "memoryGib": 0.5, "maxTotalTokens": 4096},
+    "template": {"resources": {"requests": {"cpu": "50m", "memory": "256Mi"}}},
+    "scaling": {
+        "minReplicas": 1,
+        "maxReplicas": 3,
+        "windowSeconds": 5,
+        "behavior": {
+            "scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 5}]},
+            "scaleDown": {
+                "stabilizationWindowSeconds": 20,
+                "policies": [{"type": "Pods", "value": 1, "periodSeconds": 10}],
+            },
+        },
+        "drain": {"timeoutSeconds": 60, "handOffTokens": 4096},
+        "warm": {"tokens": 4096, "timeoutSeconds": 20},
+    },
+}
+
+
+def values(pools: Mapping[str, Values], **more: Any) -> Values:
+    return {
+        "pools": {"default": None} | dict(pools),
+        "workers": {"image": parted(image("worker"))},
+        "router": {"image": parted(image("router")), "replicas": 2, "resources": RESOURCES},
+        "operator": {"image": parted(image("operator")), "replicas": 2, "resources": RESOURCES},
+        "redis": {"image": parted(image("redis")), "resources": RESOURCES},
+    } | more
+
+
+@dataclass(slots=True)
+class Release:
+    """`helm` in one namespace."""
+
+    namespace: str
+
+    def install(self, given: Values) -> None:
+        with Config(namespace=self.namespace) as helm:
+            helm.install(CHART, NAME, given, wait="watcher", timeout=TIMEOUT_S)
+
+    def upgrade(self, given: Values) -> None:
+        with Config(namespace=self.namespace) as helm:
+            helm.upgrade(CHART, NAME, given, wait="watcher", timeout=TIMEOUT_S, reset_values=True)
+
+    def rollback(self) -> None:
+        with Config(namespace=self.namespace) as helm:
+            helm.rollback(NAME, wait="watcher", timeout=TIMEOUT_S)
+
+    def test(self) -> str:
+        """What the test pods logged.
+
+        Raises:
+            HelmReleaseError: one failed.
+        """
+        with Config(namespace=self.namespace) as helm:
+            return str(helm.test(NAME, timeout=TIMEOUT_S, logs=True).get("logs", ""))
+
+    def uninstall(self) -> None:
+        with Config(namespace=self.namespace) as helm:
+            helm.uninstall(NAME, ignore_not_found=True, wait="watcher", timeout=TIMEOUT_S)
