@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from pando_fleet.registry import FRESH_MS
 from pando_router.bounded_log import BoundedLog
+from pando_router.fleet_view import GRACE_S
 from pando_router.flight import CacheReport
 from pando_router.http.incoming import Incoming
 from pando_router.migration.plan import Plan
@@ -13,6 +15,9 @@ from pando_router.route import Route
 from pando_router.tenants.limiter import Ticket
 from pando_router.tenants.tenant import OPEN, Tenant
 from pando_router.tracing import RequestTrace
+
+LOOKS_READY_S = FRESH_MS / 1000 + GRACE_S
+"""A replica that has died is placed on for so long, see `fleet_view`."""
 
 
 @dataclass(slots=True)
@@ -26,6 +31,7 @@ class Exchange:
     route: Route | None = None
     tries: int = 0
     deadline: float | None = None  # of waits in queues, as `started`; from the first wait on
+    dead: dict[str, float] = field(default_factory=dict)  # incarnations, see `found_dead`
     ttfb_s: float | None = None
     cached_tokens: int | None = None
     tenant: Tenant = OPEN
@@ -39,6 +45,15 @@ class Exchange:
     @property
     def elapsed_s(self) -> float:
         return perf_counter() - self.started
+
+    def found_dead(self, incarnation: str) -> None:
+        """Its connection broke: this request waits for the others, as long as a heartbeat from
+        before may make it look ready."""
+        self.dead[incarnation] = perf_counter() + LOOKS_READY_S
+
+    def dead_now(self) -> list[str]:
+        now = perf_counter()
+        return [incarnation for incarnation, until in self.dead.items() if now < until]
 
     def reported(self, report: CacheReport | None) -> None:
         """What the replica said of its cache, with the first byte or at the end."""

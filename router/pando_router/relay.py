@@ -42,6 +42,7 @@ class Relay:
             if isinstance(error, ReplicaFailedError):
                 flight.failed_mid_stream()
             exchange.log_failure(self._failed, route, error)
+            exchange.found_dead(route.incarnation)
             exchange.lost = f"replica {route.replica!r} was lost mid-stream: {error}"
         if (stream := exchange.stream) is not None:
             if self._migrator.lost(stream, exchange.request_id):

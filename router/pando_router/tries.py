@@ -173,6 +173,8 @@ class Tries:
                     exchange.ticket.refused()
                 flight.failed_before_first_byte()
                 exchange.log_failure(self._failed, route, error)
+                if error.status is None:
+                    exchange.found_dead(route.incarnation)
                 return Failure(str(error.status or "connection"), f"{route.replica}: {error}")
             if answer.status == 429 and not is_last:
                 if exchange.ticket is not None:
@@ -194,8 +196,8 @@ class Tries:
     ) -> Route | None:
         """A replica outside `tried`, in the request's turn; None where there is none.
 
-        A request that has to wait for room may go again where it failed: until then that replica
-        may be well again, and the breaker knows where it is not.
+        A request that has to wait for room may go again where it was refused: until then that
+        replica may be well again, and the breaker knows where it is not.
         """
         admission, trace = self._admission, exchange.trace
         begun_ns = 0 if trace is None else time_ns()

@@ -188,6 +188,41 @@ async def test_a_stream_that_may_not_go_on_ends_with_a_clear_error(
         assert len(a.received + b.received) == 1
 
 
+async def test_a_stream_waits_for_the_others_and_not_for_the_replica_that_died(
+    valkey_url: str,
+) -> None:
+    """Its heartbeat looks fresh, and it has room where the others have none."""
+    hold = asyncio.Event()
+    engine = Engine(CHAT)
+    async with (
+        Replica(valkey_url, "a") as a,
+        Replica(valkey_url, "b") as b,
+        serving(valkey_url, max_replica_requests=1) as r,
+    ):
+        await r.ready("a", "b")
+        for replica in (a, b):
+            replica.answer = says(engine, cut=700, hold=hold)
+        lost = asyncio.create_task(text_of(r))
+        await until(lambda: a.received or b.received, "one is asked")
+        dies, lives = (a, b) if a.received else (b, a)
+        done = asyncio.Event()
+        lives.answer = says(engine, hold=done)
+        async with r.session.post(r.url + CHAT, json=chat("P", **GREEDY)) as busy:
+            await busy.content.readany()
+            await dies.refuse()
+
+            async def waits() -> bool:
+                return await r.metric('pando_router_queue_requests{pool="default"}') == 1
+
+            await until(waits, "the stream waits for room")
+            done.set()
+            await busy.read()
+        assert (await lost)[0] == TEXT
+        assert len(lives.received) == 2
+        failures = 'pando_router_replica_failures_total{pool="default",when="before_first_byte"}'
+        assert await r.metric(failures) == 0
+
+
 async def test_where_nobody_is_left_the_stream_ends_with_a_clear_error(valkey_url: str) -> None:
     engine = Engine(CHAT)
     async with (

@@ -6,6 +6,7 @@ Requests that may go to the same replicas share a queue.
 
 import asyncio
 import random
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -32,10 +33,11 @@ MAX_QUEUES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What waits: the prompt, and the path that it came by."""
+    """What waits: the prompt, the path that it came by, and who of the replicas is dead to it."""
 
     prompt: Prompt
     path: str
+    dead: Callable[[], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,9 @@ class Admission:
             timeout_s, late = claimed.timeout_s, partial(_past_deadline, claimed.timeout_s)
         prompt_tokens = request.prompt_tokens(prompt.targets[0].bytes_per_token)
         entry = Entry(
-            what=Waiting[Asked, Placed](Asked(prompt, incoming.path), body_bytes),
+            what=Waiting[Asked, Placed](
+                Asked(prompt, incoming.path, exchange.dead_now), body_bytes
+            ),
             tenant=tenant.name,
             weight=tenant.weight,
             rank=tenant.priority,
@@ -190,7 +194,10 @@ class Admission:
         prompt = self._as_of_now(asked)
         # A place that was given back here is free once Redis knows it.
         await self._dispatcher.settled(prompt)
-        found = await self._dispatcher.place(prompt, ())
+        dead = asked.dead()
+        found = await self._dispatcher.place(prompt, dead)
+        if found is Shortage.NONE and dead:  # there is nobody else
+            found = await self._dispatcher.place(prompt, ())
         return found if isinstance(found, Shortage) else Placed(prompt, found)
 
     def _as_of_now(self, asked: Asked) -> Prompt:
