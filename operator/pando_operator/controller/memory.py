@@ -1,0 +1,69 @@
+"""What the loop of one pool remembers between two looks; the status has what must outlive it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pando_operator.kube.resources import Object, version_of
+from pando_operator.resource.pool import WorkerPool
+from pando_operator.resource.status import DecisionRecord, ShadowResult
+from pando_operator.scaling import History, from_status
+
+
+@dataclass(slots=True)
+class Shadow:
+    """One shadow policy's own past."""
+
+    history: History
+    since: datetime
+    replica_s: float = 0.0
+    desired: int = 0
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Memory:
+    history: History
+    decisions: tuple[DecisionRecord, ...]  # newest first
+    starts: tuple[float, ...]  # seconds, newest last
+    shadows: dict[str, Shadow]
+    starting: set[str] = field(default_factory=set)  # uids of pods that were seen not yet serving
+    looked_at: float | None = None  # seconds since 1970
+    written_at: float = 0.0  # the status, monotonic
+    told: str = ""  # the last failure that was logged
+    _applied: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, pool: WorkerPool) -> "Memory":
+        """As an earlier operator left it in the status."""
+        status = pool.status
+        return cls(
+            history=from_status(status.history),
+            decisions=status.decisions,
+            starts=status.start_seconds,
+            shadows={one.name: _shadow(one) for one in status.shadows if one.since is not None},
+        )
+
+    def is_applied(self, kind: str, wanted: str, item: Object | None) -> bool:
+        """Whether what was applied last is what is wanted, and nobody has changed it since."""
+        return item is not None and self._applied.get(kind) == (wanted, _state(item))
+
+    def applied(self, kind: str, wanted: str, item: Object) -> None:
+        self._applied[kind] = (wanted, _state(item))
+
+
+def _state(item: Object) -> str:
+    """Of what the API server counts as changes: Deployments count those of their spec apart."""
+    metadata: Mapping[str, object] = item["metadata"]
+    return f"{metadata.get('uid')}/{metadata.get('generation') or version_of(item)}"
+
+
+def _shadow(result: ShadowResult) -> Shadow:
+    assert result.since is not None
+    return Shadow(
+        history=History(),
+        since=result.since,
+        replica_s=result.replica_hours * 3600.0,
+        desired=result.desired,
+        reason=result.reason,
+    )

@@ -1,0 +1,99 @@
+"""The four conditions of a pool's status: what each says, and since when.
+
+`Ready`: requests are answered, or would be, by a pool that sleeps. `ScalingActive`: the load decides
+over the size. `ScalingLimited`: something keeps the size from what the load asks for. `Degraded`:
+somebody has to do something; its message says what.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pando_operator.kube.resources import Object
+from pando_operator.lifecycle.census import Census
+from pando_operator.resource.scaling import Mode
+from pando_operator.resource.status import Condition, ConditionType
+from pando_operator.scaling import Decision, Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    type: ConditionType
+    holds: bool | None  # None: unknown
+    reason: str  # one CamelCase word
+    message: str = ""
+
+    @property
+    def status(self) -> str:
+        return "Unknown" if self.holds is None else str(self.holds)
+
+
+def ready(census: Census, desired: int) -> Verdict:
+    if desired == 0 and census.replicas == 0:
+        message = "no replica is wanted; a request wakes the pool"
+        return Verdict(ConditionType.READY, True, "ScaledToZero", message)
+    message = f"{census.ready} of {desired} replicas take requests"
+    if census.ready:
+        reason = "AllReplicasReady" if census.ready >= desired else "SomeReplicasReady"
+        return Verdict(ConditionType.READY, True, reason, message)
+    return Verdict(ConditionType.READY, False, "NoReplicaReady", message)
+
+
+def scaling_active(mode: Mode, decision: Decision | None) -> Verdict:
+    kind = ConditionType.SCALING_ACTIVE
+    if mode is not Mode.AUTO:
+        return Verdict(kind, False, f"{mode.value}Mode", "replicas follow spec.replicas")
+    if decision is not None and not decision.signals_ok:
+        return Verdict(kind, False, "SignalsMissing", decision.problem)
+    return Verdict(kind, True, "ValidSignals", "replicas follow the load")
+
+
+_NO_LIMITS = (None, Limit.TOLERANCE, Limit.SIGNALS)
+
+
+def scaling_limited(mode: Mode, decision: Decision | None) -> Verdict:
+    kind = ConditionType.SCALING_LIMITED
+    if mode is Mode.MANUAL or decision is None:
+        return Verdict(kind, False, "NotScaling", "the load is not looked at")
+    if decision.limited_by in _NO_LIMITS:
+        return Verdict(kind, False, "DesiredWithinRange", "the size is what the load asks for")
+    limit = decision.limited_by
+    assert limit is not None
+    message = f"{decision.wanted} replicas are asked for, {decision.desired} allowed by {limit}"
+    return Verdict(kind, True, limit[0].upper() + limit[1:], message)
+
+
+def degraded(deployment: Object | None) -> Verdict:
+    """Of a pool that is valid: whether its Deployment gets what it asks for."""
+    conditions = (deployment or {}).get("status", {}).get("conditions") or ()
+    found = {one["type"]: one for one in conditions}
+    for kind, bad in (("ReplicaFailure", "True"), ("Progressing", "False")):
+        if (one := found.get(kind, {})).get("status") == bad:
+            return trouble(one.get("reason") or kind, one.get("message", ""))
+    return Verdict(ConditionType.DEGRADED, False, "AsExpected")
+
+
+def trouble(reason: str, message: str) -> Verdict:
+    return Verdict(ConditionType.DEGRADED, True, reason, message)
+
+
+def conditions(
+    before: Sequence[Condition], verdicts: Iterable[Verdict], generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    """In their order; one whose status is as before keeps its time. Others of `before`, about
+    which nothing is said now, stay."""
+    old = {condition.type: condition for condition in before}
+    new = {}
+    for verdict in verdicts:
+        was = old.get(verdict.type)
+        new[verdict.type] = Condition(
+            type=verdict.type,
+            status=verdict.status,  # type: ignore[arg-type]  # one of the three
+            observed_generation=generation,
+            last_transition_time=(
+                was.last_transition_time if was and was.status == verdict.status else now
+            ),
+            reason=verdict.reason,
+            message=verdict.message,
+        )
+    return tuple((old | new).values())

@@ -1,0 +1,165 @@
+"""What the operator knows of the cluster: pools and what belongs to them, from watches.
+
+Everything is read from memory and may be a moment old; the answers of the operator's own writes are
+put in at once. A change wakes the pool that it concerns.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from pando_operator.kube.backoff import Backoff
+from pando_operator.kube.client import Kube
+from pando_operator.kube.resources import (
+    DEPLOYMENTS,
+    PODS,
+    SERVICES,
+    WORKER_POOLS,
+    Key,
+    Object,
+    Resource,
+    key_of,
+)
+from pando_operator.kube.watched import Watched
+from pando_operator.objects.labels import POOL_LABEL
+
+ALL = ("",)  # namespaces, as the API has it
+
+
+class World:
+    """`run` it, then wait for `synced`."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        namespaces: Sequence[str],
+        wake: Callable[[Key], None],
+        on_restart: Callable[[str], None],
+        backoff: Callable[[], Backoff] = Backoff,
+    ) -> None:
+        self._wake = wake
+        self._namespaces = tuple(dict.fromkeys(namespaces)) or ALL
+        self._pods: defaultdict[Key, dict[Key, Object]] = defaultdict(dict)  # by pool
+
+        def watch(
+            resource: Resource, selector: str, told: Callable[[Object | None, Object | None], None]
+        ) -> tuple[Watched, ...]:
+            return tuple(
+                Watched(
+                    kube,
+                    resource,
+                    namespace,
+                    selector,
+                    on_change=told,
+                    on_restart=on_restart,
+                    backoff=backoff(),
+                )
+                for namespace in self._namespaces
+            )
+
+        self._watches = {
+            WORKER_POOLS: watch(WORKER_POOLS, "", self._pool_changed),
+            DEPLOYMENTS: watch(DEPLOYMENTS, POOL_LABEL, self._part_changed),
+            SERVICES: watch(SERVICES, POOL_LABEL, self._part_changed),
+            PODS: watch(PODS, POOL_LABEL, self._pod_changed),
+        }
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for watched in self._all():
+                tasks.create_task(watched.run())
+
+    async def synced(self) -> None:
+        for watched in self._all():
+            await watched.synced.wait()
+
+    @property
+    def silent_s(self) -> float:
+        """Of that watch of which nothing was heard for the longest time."""
+        return max(watched.silent_s for watched in self._all())
+
+    @property
+    def errors(self) -> list[str]:
+        """Why watches do not go on, now."""
+        return [watched.error for watched in self._all() if watched.error]
+
+    def covers(self, namespace: str) -> bool:
+        """Whether pools of this namespace are this operator's."""
+        return self._namespaces == ALL or namespace in self._namespaces
+
+    def pools(self) -> list[Key]:
+        return [key for watched in self._watches[WORKER_POOLS] for key in watched.objects]
+
+    def pool(self, key: Key) -> Object | None:
+        return self._find(WORKER_POOLS, key)
+
+    def deployment(self, key: Key) -> Object | None:
+        return self._find(DEPLOYMENTS, key)
+
+    def service(self, key: Key) -> Object | None:
+        return self._find(SERVICES, key)
+
+    def pods(self, key: Key) -> list[Object]:
+        """Of a pool, by name."""
+        return [pod for _, pod in sorted(self._pods.get(key, {}).items())]
+
+    def namesake(self, key: Key) -> Key | None:
+        """An older pool of the same name, which therefore has the name in Redis."""
+        same = [other for other in self.pools() if other.name == key.name]
+        first = min(same, key=self._age, default=key)
+        return first if first != key else None
+
+    def adopt(self, resource: Resource, item: Object) -> None:
+        """What a write returned."""
+        for watched in self._watches[resource]:
+            watched.adopt(item)
+
+    def _age(self, key: Key) -> tuple[str, str]:
+        pool = self.pool(key) or {}
+        return pool.get("metadata", {}).get("creationTimestamp", ""), key.namespace
+
+    def _all(self) -> list[Watched]:
+        return [watched for group in self._watches.values() for watched in group]
+
+    def _find(self, resource: Resource, key: Key) -> Object | None:
+        found = (watched.objects.get(key) for watched in self._watches[resource])
+        return next((item for item in found if item is not None), None)
+
+    def _pool_changed(self, old: Object | None, new: Object | None) -> None:
+        item = new or old
+        assert item is not None
+        if old is None or new is None:
+            # It may have the name that another one wants, or wanted.
+            for key in self.pools():
+                if key.name == key_of(item).name:
+                    self._wake(key)
+        if old is None or new is None or _spec_changed(old, new):
+            self._wake(key_of(item))
+
+    def _part_changed(self, old: Object | None, new: Object | None) -> None:
+        self._wake(_pool_of(new or old))
+
+    def _pod_changed(self, old: Object | None, new: Object | None) -> None:
+        pool = _pool_of(new or old)
+        if new is not None:
+            self._pods[pool][key_of(new)] = new
+        elif old is not None:
+            self._pods[pool].pop(key_of(old), None)
+            if not self._pods[pool]:
+                del self._pods[pool]
+        self._wake(pool)
+
+
+def _pool_of(item: Object | None) -> Key:
+    assert item is not None
+    return Key(key_of(item).namespace, item["metadata"]["labels"][POOL_LABEL])
+
+
+def _spec_changed(old: Object, new: Object) -> bool:
+    """Its status is the operator's own writing, and no reason to look again."""
+    before, after = old["metadata"], new["metadata"]
+    return any(
+        before.get(name) != after.get(name)
+        for name in ("uid", "generation", "annotations", "deletionTimestamp")
+    )
