@@ -1,0 +1,30 @@
+"""How many requests all routers together have at each replica, by their leases.
+
+A lease lasts from a request's placement to its end, so that this also counts what is on its way to
+a replica and not in its heartbeat yet.
+"""
+
+from collections import Counter
+
+from pando_fleet.client import RedisClient
+from pando_fleet.keys import PoolKeys
+from pando_fleet.scripts import Clock, Script, time_arg
+
+
+class Loads:
+    """Of one pool. `read` raises FleetUnavailable where Redis is away."""
+
+    def __init__(self, redis: RedisClient, pool: str, clock: Clock | None = None) -> None:
+        self._keys = list(PoolKeys(pool).leases)
+        self._clock = clock
+        self._read = Script(redis, "clock", "lease_ops", "loads_read")
+
+    async def read(self) -> Counter[str]:
+        """Requests by replica, of all its incarnations; leases whose time is over are ended."""
+        row: list[bytes | int] = await self._read(self._keys, time_arg(self._clock))
+        found: Counter[str] = Counter()
+        for owner, requests in zip(row[::2], row[1::2], strict=True):
+            assert isinstance(owner, bytes)
+            _, _, replica = owner.decode().partition(":")  # <incarnation>:<replica>
+            found[replica] += int(requests)
+        return found
