@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo test test-unit test-gpu lint bench
+.PHONY: help install up demo test test-unit test-gpu test-cluster images lint bench
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -24,14 +24,24 @@ demo: .venv/installed ## compare cache-aware routing with round robin
 NONE_IS_FINE := $(if $(ARGS),|| [ $$? -eq 5 ])
 
 test: .venv/installed ## all tests (ARGS="tests/router -k stream" for some)
-	.venv/bin/pytest -n auto -m "not e2e" $(ARGS) $(NONE_IS_FINE)
+	.venv/bin/pytest -n auto -m "not e2e and not cluster" $(ARGS) $(NONE_IS_FINE)
 	.venv/bin/pytest -m e2e $(ARGS) $(NONE_IS_FINE)
 
 test-unit: .venv/installed ## the tests that start no fleet
-	.venv/bin/pytest -n auto -m "not e2e" $(ARGS)
+	.venv/bin/pytest -n auto -m "not e2e and not cluster" $(ARGS)
 
 test-gpu: .venv/installed ## the tests that need an NVIDIA GPU (TORCH=torch, pip install -e '.[cuda]')
 	.venv/bin/pytest tests/gpu $(ARGS)
+
+# What builds one image, with --target and --tag added.
+BUILD ?= docker build .
+
+images: ## the images of router, operator and worker (BUILD="podman build .")
+	@set -e; for target in router operator worker; do \
+		$(BUILD) --target $$target --tag localhost/pando-$$target:dev; done
+
+test-cluster: .venv/installed ## the tests that need KUBECONFIG and images there (PANDO_TEST_WORKER_IMAGE=... and so on)
+	.venv/bin/pytest tests/cluster $(ARGS)
 
 lint: .venv/installed ## ruff and mypy
 	.venv/bin/ruff check .

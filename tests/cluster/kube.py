@@ -87,6 +87,12 @@ class Cluster:
             if error.status != 404:
                 raise
 
+    def impersonate(self, user: str) -> "Cluster":
+        """The same namespace as another user sees it."""
+        other = Cluster(self.namespace)
+        other.client.set_default_header("Impersonate-User", user)
+        return other
+
     # What the tests look at, by its own name.
 
     def pods(self, selector: str) -> list[Object]:

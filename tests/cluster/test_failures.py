@@ -1,0 +1,135 @@
+"""Pods are lost under load: requests succeed, maybe at a second try, and the fleet comes back."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.conftest import POOL, Tally
+from tests.cluster.kube import POOLS, Cluster, Object, is_ready, name_of, wait_until
+from tests.cluster.load import LoadPod
+from tests.cluster.release import CHAT_POOL, NAME
+
+SCALING = CHAT_POOL["scaling"]
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{{namespace}}/leases/{NAME}-operator"
+DRAINING = "pando.dev/draining-since"
+CLIENTS = 4
+
+
+@pytest.fixture
+def loaded(cluster: Cluster, load: LoadPod) -> Iterator[LoadPod]:
+    """Two replicas under load, which do not scale."""
+    cluster.patch_pool(POOL, {"replicas": 2, "scaling": SCALING | {"mode": "Manual"}})
+    wait_until("two replicas are ready", lambda: _whole(cluster), 120)
+    load.set(CLIENTS, max_tokens=150)
+    _streams_flow(load)
+    yield load
+    load.set(0)
+
+
+def test_a_worker_is_deleted(cluster: Cluster, loaded: LoadPod, tally: Tally) -> None:
+    victim = name_of(cluster.workers(POOL)[0])
+    cluster.delete_pod(victim)
+    wait_until("it is gone", lambda: victim not in map(name_of, cluster.workers(POOL)), 120)
+    wait_until("two replicas are ready", lambda: _whole(cluster), 120)
+    _end(loaded, tally, "4 a worker pod deleted")
+
+
+def test_a_worker_is_killed(cluster: Cluster, loaded: LoadPod, tally: Tally) -> None:
+    """Its streams go on at the other one, as they are greedy."""
+    victim = name_of(cluster.workers(POOL)[0])
+    path = f"/api/v1/namespaces/{{namespace}}/pods/{victim}"
+    cluster.call("DELETE", path, {"gracePeriodSeconds": 0})
+    wait_until("two replicas are ready", lambda: _whole(cluster), 120)
+    _end(loaded, tally, "4 a worker pod killed")
+
+
+def test_a_router_is_deleted(cluster: Cluster, loaded: LoadPod, tally: Tally) -> None:
+    victim = name_of(cluster.component("router")[0])
+    cluster.delete_pod(victim)
+    wait_until("it is gone", lambda: victim not in map(name_of, cluster.component("router")), 120)
+    wait_until("two routers", lambda: _ready(cluster.component("router")) == 2, 60)
+    _end(loaded, tally, "4 a router pod deleted")
+
+
+def test_redis_is_deleted(cluster: Cluster, loaded: LoadPod, tally: Tally) -> None:
+    """It comes back empty, in another pod."""
+    victim = name_of(cluster.component("redis")[0])
+    cluster.delete_pod(victim)
+    wait_until("it is gone", lambda: victim not in map(name_of, cluster.component("redis")), 60)
+    wait_until("another is ready", lambda: _ready(cluster.component("redis")) == 1, 60)
+    _streams_flow(loaded)
+    assert _whole(cluster)
+    _end(loaded, tally, "4 the Redis pod deleted")
+
+
+def test_the_leading_operator_is_deleted_during_a_drain_and_the_next_ends_it(
+    cluster: Cluster, loaded: LoadPod, tally: Tally
+) -> None:
+    loaded.set(CLIENTS, max_tokens=1500)  # long enough for the drain to wait for
+    before = loaded.streams(2**31)["ended"]
+    wait_until("long streams", lambda: loaded.streams(2**31)["ended"] >= before + CLIENTS, 60)
+    cluster.patch(f"{POOLS}/{POOL}/scale", {"spec": {"replicas": 1}})
+    [victim] = wait_until("a drain", lambda: _draining(cluster), 60)
+    leader = _leader(cluster)
+    cluster.delete_pod(leader)
+    wait_until("another leads", lambda: _leader(cluster) not in ("", leader), 60)
+    wait_until("the drain is over", lambda: len(cluster.workers(POOL)) == 1, 120)
+    assert victim not in map(name_of, cluster.workers(POOL))
+    assert _draining(cluster) == []
+    cluster.patch(f"{POOLS}/{POOL}/scale", {"spec": {"replicas": 2}})
+    wait_until("two replicas are ready", lambda: _whole(cluster), 120)
+    _end(loaded, tally, "4 the leading operator deleted in a drain", retried=False)
+
+
+def test_a_drain_that_is_not_wanted_any_more_is_taken_back(
+    cluster: Cluster, loaded: LoadPod, tally: Tally
+) -> None:
+    loaded.set(CLIENTS, max_tokens=1500)
+    before = sorted(map(name_of, cluster.workers(POOL)))
+    ended = loaded.streams(2**31)["ended"]
+    wait_until("long streams", lambda: loaded.streams(2**31)["ended"] >= ended + CLIENTS, 60)
+    cluster.patch(f"{POOLS}/{POOL}/scale", {"spec": {"replicas": 1}})
+    wait_until("a drain", lambda: _draining(cluster), 60)
+    cluster.patch(f"{POOLS}/{POOL}/scale", {"spec": {"replicas": 2}})
+    wait_until("no drain", lambda: not _draining(cluster) and _whole(cluster), 60)
+    assert sorted(map(name_of, cluster.workers(POOL))) == before
+    _end(loaded, tally, "4 a drain taken back", retried=False)
+
+
+def _end(load: LoadPod, tally: Tally, what: str, retried: bool = True) -> None:
+    """The load ends, and every stream of it came to its end."""
+    _streams_flow(load)
+    load.set(0)
+    counts = load.count()
+    tally.add(what, counts)
+    assert counts.finished == counts.streams > CLIENTS, counts
+    assert counts.tried_again <= (CLIENTS if retried else 0), counts
+
+
+def _streams_flow(load: LoadPod) -> None:
+    ended = load.streams(2**31)["ended"]
+    wait_until("streams", lambda: load.streams(2**31)["ended"] >= ended + CLIENTS, 90)
+
+
+def _whole(cluster: Cluster) -> bool:
+    pods = cluster.workers(POOL)
+    return len(pods) == 2 == _ready(pods)
+
+
+def _ready(pods: list[Object]) -> int:
+    return sum(map(is_ready, pods))
+
+
+def _draining(cluster: Cluster) -> list[str]:
+    return [
+        name_of(pod)
+        for pod in cluster.workers(POOL)
+        if DRAINING in (pod["metadata"].get("annotations") or {})
+    ]
+
+
+def _leader(cluster: Cluster) -> str:
+    """Name of the pod that leads."""
+    holder = cluster.get(LEASE)["spec"].get("holderIdentity") or ""
+    pods = map(name_of, cluster.component("operator"))
+    return next((pod for pod in pods if holder.startswith(pod)), "")
