@@ -54,6 +54,7 @@ from pando_router.shadow import Shadow
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.guard import Guard
 from pando_router.tenants.limiter import Limiter
+from pando_router.tenants.salting import Salting
 from pando_router.tenants.settlements import Settlements
 from pando_router.tenants.tenants import Tenants
 from pando_router.tracing import Tracing
@@ -147,7 +148,8 @@ async def running_router(
     settlements = Settlements(rates, metrics.tenants)
     limiter = Limiter(rates, settlements, metrics.tenants, settings)
     tenants = Tenants(settings.api_keys, metrics.tenants)
-    prefiller = Prefiller(upstream, forwarding)
+    salting = Salting(upstreams.kind)
+    prefiller = Prefiller(upstream, forwarding, salting)
     warming = Warming(settings.hot_prefix_bytes, redis, view, dispatcher, prefiller, metrics)
     tracing = Tracing.of(settings)
     replica_row = ReplicaRow(breaker, checks.unhealthy, in_flight)
@@ -180,6 +182,7 @@ async def running_router(
         flights,
         upstream,
         forwarding,
+        salting,
         migrator,
         Relay(migrator, metrics, failed),
         recent,
@@ -271,6 +274,7 @@ async def running_router(
             await tracing.close()
         await wire.aclose()
         await redis.aclose()
+        metrics.fold()
 
 
 async def renew_leases(flights: Flights, settings: RouterSettings) -> None:

@@ -34,6 +34,7 @@ from pando_router.retry_budget import RetryBudget
 from pando_router.route import Prompt, Route
 from pando_router.settings import RouterSettings
 from pando_router.tenants.forwarding import Forwarding
+from pando_router.tenants.salting import Salting
 from pando_router.warming.warming import Warming
 
 MID_STREAM = "mid_stream"
@@ -73,6 +74,7 @@ class Tries:
         flights: Flights,
         upstream: Upstream,
         forwarding: Forwarding,
+        salting: Salting,
         migrator: Migrator,
         relay: Relay,
         recent: Recent,
@@ -87,6 +89,7 @@ class Tries:
         self._flights = flights
         self._upstream = upstream
         self._forwarding = forwarding
+        self._salting = salting
         self._migrator = migrator
         self._relay = relay
         self._recent = recent
@@ -228,6 +231,7 @@ class Tries:
                 return self._upstream.post(route.url, path, headers, body)
 
             body = await self._migrator.request(exchange.stream, post)
+        body = self._salting(body, incoming.path, exchange.tenant, route.url)
         if exchange.ticket is not None:
             exchange.ticket.sent()
         answer = await self._upstream.post(route.url, incoming.target, headers, body)

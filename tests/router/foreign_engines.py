@@ -25,6 +25,7 @@ class Engine:
     """What the three have in common: models, chat, completions, and an optional API key."""
 
     owner = ""
+    knows_salts = False
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Engine:
 
     async def start(self) -> None:
         """With an empty cache."""
-        self._held: set[str] = set()
+        self._held: set[tuple[str, str]] = set()  # with the salt
         self._prefilling = asyncio.Lock()
         app = web.Application()
         for path in ("/v1/chat/completions", "/v1/completions"):
@@ -140,9 +141,10 @@ class Engine:
         text = _text(body)
         prompt = max(1, len(text) // BYTES_PER_TOKEN)
         async with self._prefilling:
-            cached = min(self._cached(text), prompt - 1)
+            salt = str(body.get("cache_salt") or "") if self.knows_salts else ""
+            cached = min(self._cached(salt, text), prompt - 1)
             await asyncio.sleep((prompt - cached) / self.prefill_per_s)
-            self._hold(text)
+            self._hold(salt, text)
         tokens = body.get("max_tokens") or 16
         usage: dict[str, Any] = {
             "prompt_tokens": prompt,
@@ -168,18 +170,18 @@ class Engine:
         await response.write_eof()
         return response
 
-    def _cached(self, text: str) -> int:
+    def _cached(self, salt: str, text: str) -> int:
         """Tokens, in whole pages."""
         pages = 0
-        while text[: (pages + 1) * PAGE * BYTES_PER_TOKEN] in self._held:
+        while (salt, text[: (pages + 1) * PAGE * BYTES_PER_TOKEN]) in self._held:
             if (pages + 1) * PAGE * BYTES_PER_TOKEN > len(text):
                 break
             pages += 1
         return pages * PAGE
 
-    def _hold(self, text: str) -> None:
+    def _hold(self, salt: str, text: str) -> None:
         step = PAGE * BYTES_PER_TOKEN
-        self._held.update(text[:end] for end in range(step, len(text) + 1, step))
+        self._held.update((salt, text[:end]) for end in range(step, len(text) + 1, step))
 
     def forget(self) -> None:
         """Its cache is full of other things now."""
@@ -190,6 +192,7 @@ class Vllm(Engine):
     """vLLM's OpenAI server: `/health` empty, LoRA adapters in the model list, `/metrics`."""
 
     owner = "vllm"
+    knows_salts = True
     blocks = 1000
     usage = 0.25
 
@@ -216,6 +219,7 @@ class Sglang(Engine):
     """SGLang's server: `/get_server_info`."""
 
     owner = "sglang"
+    knows_salts = True
 
     def routes(self, router: web.UrlDispatcher) -> None:
         router.add_get("/get_server_info", self._info)

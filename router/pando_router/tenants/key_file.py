@@ -7,6 +7,7 @@ for those whose name begins with a dot, by which Kubernetes swaps a Secret's old
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -121,6 +122,7 @@ def _tenant(name: str, given: _Tenant) -> Tenant:
         priority=given.priority,
         isolate=given.isolate,
         share=given.share,
+        secret=sha256("".join(sorted(key.sha256 for key in given.keys)).encode()).digest(),
         admin=given.admin,
     )
 

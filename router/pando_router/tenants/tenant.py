@@ -1,6 +1,6 @@
 """A tenant: whoever has an API key, with what they may do and what they get."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pando_fleet.rate_limits import Limits
 
@@ -17,6 +17,7 @@ class Tenant:
     priority: int = 0  # of the tenant's requests among all tenants', higher first
     isolate: bool = False  # shares no cached prefix with anybody else
     share: float = 1.0  # of each replica's tree, at most; below 1 only where `isolate`
+    secret: bytes = field(default=b"", repr=False)  # unlike a name, unknown to other tenants
     admin: bool = False  # may see what concerns all tenants
 
     def may_use(self, model: str) -> bool:

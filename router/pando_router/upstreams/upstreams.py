@@ -73,6 +73,11 @@ class Upstreams:
     def is_probed(self, url: str) -> bool:
         return url in self._watched
 
+    def kind(self, url: str) -> str:
+        """Which engine answers there, by its own word; empty where none is known."""
+        found = self._watched.get(url)
+        return found[0].kind if found else ""
+
     def observe(self, prompt: Prompt, route: Route) -> Observation | None:
         """Whoever learns from the answer to this try, where it goes to an upstream."""
         if not self._watched or (found := self._watched.get(route.url)) is None:

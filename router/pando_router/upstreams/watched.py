@@ -68,6 +68,10 @@ class Watched:
         self._agreed: Agreed | None = None
         self._sent: Heartbeat | None = None
 
+    @property
+    def kind(self) -> str:
+        return self._engine.kind if self._engine else ""
+
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -14,6 +14,7 @@ from pando_router.http.upstream import (
     Upstream,
 )
 from pando_router.tenants.forwarding import Forwarding
+from pando_router.tenants.salting import Salting
 from pando_router.warming.prefixes import HotPrefix
 from pando_router.warming.replay import prefill
 
@@ -29,6 +30,7 @@ class PrefillError(Exception):
 class Prefiller:
     upstream: Upstream
     forwarding: Forwarding
+    salting: Salting
 
     async def __call__(self, url: str, hot: HotPrefix, bytes_per_token: float) -> int:
         """Prompt tokens that the replica computed; by its own word, or else estimated.
@@ -40,13 +42,17 @@ class Prefiller:
         request_id = f"prefill-{uuid4().hex}".encode()
         headers = [(b"content-type", b"application/json"), (b"x-request-id", request_id)]
         headers = self.forwarding(headers, source.tenant, url)
+
+        def body(chunks: int) -> bytes:
+            return self.salting(prefill(source, chunks), source.path, source.tenant, url)
+
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 target = source.path.encode()
-                answer = await self._post(url, target, headers, prefill(source, chunks))
+                answer = await self._post(url, target, headers, body(chunks))
                 if 400 <= answer.status < 500:  # may be because of the cut, such as by a template
                     answer.close()
-                    answer = await self._post(url, target, headers, prefill(source, 1 << 30))
+                    answer = await self._post(url, target, headers, body(1 << 30))
                 try:
                     if answer.status != 200:
                         raise PrefillError(f"it answered {answer.status}")

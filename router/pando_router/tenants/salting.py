@@ -1,0 +1,45 @@
+"""A tenant's name space in the caches of other engines.
+
+Pando's workers are told it by a header. vLLM and SGLang know name spaces only by fields of a
+request's body, which everybody may set to anything: so what stands there for a tenant with
+`isolate` is made of what no other tenant knows.
+"""
+
+import hmac
+from collections.abc import Callable
+
+import msgspec
+
+from pando_router.tenants.tenant import Tenant
+
+_CACHE_SALT = dict.fromkeys(
+    ("/v1/chat/completions", "/v1/completions", "/v1/responses"), "cache_salt"
+)
+_FIELDS: dict[str, dict[str, str]] = {
+    "vllm": _CACHE_SALT,
+    "sglang": {**_CACHE_SALT, "/generate": "extra_key"},
+}
+"""By engine and path."""
+
+_NONE = frozenset((b"", b"null", b'""'))
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Salting:
+    def __init__(self, kind_of: Callable[[str], str]) -> None:
+        """`kind_of` says by its URL which engine a replica is; empty: one of Pando's."""
+        self._kind_of = kind_of
+
+    def __call__(self, body: bytes, path: str, tenant: Tenant, url: str) -> bytes:
+        """The body of a request for the replica at `url`; `body` is a JSON object."""
+        if not tenant.isolate:
+            return body
+        field = _FIELDS.get(self._kind_of(url), {}).get(path)
+        if field is None:
+            return body
+        members = _members(body)
+        own = bytes(members.get(field, b""))
+        salt = hmac.digest(tenant.secret, b"" if own in _NONE else own, "sha256").hex()
+        members[field] = msgspec.Raw(msgspec.json.encode(salt))
+        return msgspec.json.encode(members)
