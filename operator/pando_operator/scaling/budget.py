@@ -1,8 +1,9 @@
 """Replica-hours in a sliding period.
 
-Spending is counted in parts of the period, `PARTS` of them. What is left of the budget allows as
-many replicas above the fewest as it pays for one part of the period; so the pool shrinks towards
-`minReplicas` while the budget runs out, and grows again as old spending leaves the period.
+The fewest replicas are paid for in any case. What the budget has beside them is spent in parts of
+the period, `PARTS` of them: what is left allows as many more replicas as it pays for one part. So a
+pool shrinks towards `minReplicas` while its budget runs out, and grows again as old spending leaves
+the period.
 """
 
 from dataclasses import replace
@@ -32,28 +33,34 @@ def spent(history: History, budget: Budget | None, replicas: int, now_s: float) 
 
 def allowed(history: History, budget: Budget, fewest: int, now_s: float) -> tuple[int, str]:
     """Most replicas that the budget pays for now, and why in words."""
-    part_s, most = _part_s(budget), _most(history, budget, fewest, now_s, 0.0)
-    used_h = _used_s(history, budget, now_s) / 3600
+    part_s, most = _part_s(budget), _most(history, budget, fewest, now_s)
+    used_h = sum(each.replica_s for each in _in_period(history, budget, now_s)) / 3600
     words = (
         f"{used_h:.1f} of {budget.replica_hours:g} replica-hours used in {budget.period_hours:g} h"
     )
-    for parts in range(1, PARTS + 1):
-        # From now on the pool is as large as it may be.
-        later_s = now_s + parts * part_s
-        if _most(history, budget, fewest, later_s, most * parts * part_s) > most:
+    for parts in range(1, PARTS + 2):
+        # The pool is as large as it may be from now on.
+        further_s = (most - fewest) * parts * part_s
+        if _most(history, budget, fewest, now_s + parts * part_s, further_s) > most:
             return most, f"{words}, more in {parts * part_s / 3600:.1f} h"
     return most, f"{words}, no more within a period"
 
 
-def _most(history: History, budget: Budget, fewest: int, now_s: float, more_s: float) -> int:
-    left_s = budget.replica_hours * 3600 - _used_s(history, budget, now_s) - more_s
-    return fewest + max(0, floor(left_s / _part_s(budget)))
+def _most(
+    history: History, budget: Budget, fewest: int, now_s: float, further_s: float = 0.0
+) -> int:
+    """`further_s` are replica-seconds above the fewest that are not in the history."""
+    period_s, part_s = budget.period_hours * 3600, _part_s(budget)
+    left_s = budget.replica_hours * 3600 - fewest * period_s - further_s
+    for each in _in_period(history, budget, now_s):
+        left_s -= max(0.0, each.replica_s - fewest * min(part_s, now_s - each.since_s))
+    return fewest + max(0, floor(left_s / part_s))
 
 
-def _used_s(history: History, budget: Budget, now_s: float) -> float:
+def _in_period(history: History, budget: Budget, now_s: float) -> list[Usage]:
     """Parts count in full as long as any of their time is in the period."""
     since_s = now_s - budget.period_hours * 3600 - _part_s(budget)
-    return sum(each.replica_s for each in history.usage if each.since_s > since_s)
+    return [each for each in history.usage if each.since_s > since_s]
 
 
 def _part_s(budget: Budget) -> float:

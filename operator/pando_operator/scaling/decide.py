@@ -9,7 +9,7 @@ from pando_operator.scaling.course import Course
 from pando_operator.scaling.decision import Decision, Proposal
 from pando_operator.scaling.history import History
 from pando_operator.scaling.idle import is_idle, to_wake, to_zero
-from pando_operator.scaling.observe import fresh_loads, observed, problem_of
+from pando_operator.scaling.observe import fresh_loads, is_blind, observed, problem_of
 from pando_operator.scaling.panic import by_panic
 from pando_operator.scaling.policy import ScalingPolicy
 from pando_operator.scaling.pressure import by_growth, by_pressure
@@ -62,7 +62,7 @@ def _view(snapshot: Snapshot, policy: ScalingPolicy, now_s: float) -> View:
 
 
 def _proposals(view: View, bounds: Bounds, problem: str) -> tuple[tuple[Proposal, ...], History]:
-    if view.snapshot.signals is None:
+    if is_blind(view.snapshot):
         return (), view.history
     # Replicas that never became ready have nothing to tell: routers know that nobody waits.
     if is_idle(view, bounds.fewest) and (not problem or not view.snapshot.ready):

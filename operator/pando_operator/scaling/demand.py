@@ -17,6 +17,9 @@ from itertools import pairwise
 
 from pando_operator.scaling.history import History, Sample
 
+ASSUMED_START_S = 60.0
+"""Until a pool's own start time is learned."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
@@ -47,8 +50,8 @@ def demand_of(samples: tuple[Sample, ...], window_s: float) -> Demand | None:
 
 def needed_tokens(demand: Demand, history: History, start_s: float | None) -> float:
     """Room that the demand asks for; at most `demand.total`."""
-    residence_s = history.residence_s
-    if residence_s is None or start_s is None or residence_s >= start_s or not demand.waiting:
+    residence_s, start_s = history.residence_s, start_s or ASSUMED_START_S
+    if residence_s is None or residence_s >= start_s or not demand.waiting:
         return demand.total
     arriving = max(0.0, demand.release_per_s + demand.growth_per_s) * residence_s
     return min(demand.total, arriving + demand.waiting * residence_s / start_s)

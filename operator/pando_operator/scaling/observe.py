@@ -28,6 +28,11 @@ def fresh_loads(signals: Signals | None) -> tuple[ReplicaLoad, ...]:
     )
 
 
+def is_blind(snapshot: Snapshot) -> bool:
+    """Whether nothing is known of the replicas that are ready."""
+    return snapshot.signals is None or (snapshot.ready > 0 and not fresh_loads(snapshot.signals))
+
+
 def problem_of(snapshot: Snapshot) -> str:
     """What is wrong with the signals, in words; empty where they are complete."""
     if snapshot.signals is None:
@@ -48,7 +53,7 @@ def observed(snapshot: Snapshot, window_s: float, now_s: float) -> History:
         # Nothing is known of before: what is there counts as wanted.
         history = history.recommended(now_s, snapshot.current)
     last_busy_s = now_s if history.last_busy_s is None else history.last_busy_s
-    if snapshot.signals is None:
+    if snapshot.signals is None or is_blind(snapshot):
         return replace(history, last_busy_s=last_busy_s)
     loads, queue = fresh_loads(snapshot.signals), snapshot.signals.queue
     known = {counter.incarnation: counter for counter in history.counters}

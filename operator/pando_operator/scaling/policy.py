@@ -103,7 +103,7 @@ class Schedule:
         _check(self.duration_s > 0, "a schedule's duration", self.duration_s, "above 0 s")
         try:
             ZoneInfo(self.time_zone)
-        except (OSError, ValueError):
+        except (OSError, ValueError, KeyError):  # a bad name, a folder's, an unknown one
             _check(False, "a schedule's time zone", self.time_zone, "one such as Europe/Berlin")
         try:
             CronSim(self.cron, datetime.now(UTC))

@@ -1,11 +1,14 @@
 """The proposal of KV pressure, and the one of its growth."""
 
 from pando_operator.scaling.decision import By, Proposal
-from pando_operator.scaling.demand import demand_of, needed_tokens, slope, within
+from pando_operator.scaling.demand import ASSUMED_START_S, demand_of, needed_tokens, slope, within
 from pando_operator.scaling.sizing import View
 
 MIN_SAMPLES = 4
 """In each half of the time over which growth is looked for."""
+
+MOST_WAITING = 0.1
+"""Waiting tokens over pinned ones, above which the room says how many run."""
 
 
 def by_pressure(view: View) -> Proposal | None:
@@ -34,7 +37,7 @@ def by_pressure(view: View) -> Proposal | None:
     if needed < demand.total:
         words += (
             f", of {demand.waiting:.0f} waiting tokens {max(0.0, needed - demand.pinned):.0f} count"
-            f" because a replica starts in {view.snapshot.start_s:.0f} s"
+            f" because a replica starts in {view.snapshot.start_s or ASSUMED_START_S:.0f} s"
             f" and a token is held for {view.history.residence_s:.0f} s"
         )
     return Proposal(By.PRESSURE, replicas, f"{words}: wants {replicas}")
@@ -44,7 +47,8 @@ def by_growth(view: View) -> Proposal | None:
     """The size for what will run when a replica that is asked for now is ready.
 
     Growth counts that lasted: over the time that a start takes, the smaller slope of both halves.
-    It is that of running requests alone, since a queue shows missing room, not growing demand.
+    It is that of running requests. Where many waited meanwhile, more run because room was added,
+    not because more come, and the queue is pressure's own affair.
     """
     start_s = view.snapshot.start_s
     if not start_s or not view.history.capacity_tokens:
@@ -59,8 +63,11 @@ def by_growth(view: View) -> Proposal | None:
     if min(map(len, halves)) < MIN_SAMPLES or halves[0][0].at_s > view.now_s - 0.9 * looked_s:
         return None
     growth = min(slope(half, lambda sample: sample.pinned_tokens) for half in halves)
+    meanwhile = demand_of(view.history.samples, looked_s)
     demand = demand_of(view.history.samples, view.policy.window_s)
-    if growth <= 0 or demand is None:
+    if growth <= 0 or meanwhile is None or demand is None:
+        return None
+    if meanwhile.waiting > MOST_WAITING * meanwhile.pinned:
         return None
     needed = needed_tokens(demand, view.history, start_s) + growth * start_s
     replicas = view.replicas_for(needed)

@@ -1,0 +1,321 @@
+"""Decisions and their reasons, word by word."""
+
+from dataclasses import replace
+
+import pytest
+
+from pando_operator.scaling import (
+    By,
+    Direction,
+    History,
+    Limit,
+    PolicyType,
+    RatePolicy,
+    RouterQueue,
+    ScalingPolicy,
+    ScalingRules,
+    SelectPolicy,
+    Snapshot,
+    Target,
+    decide,
+)
+from tests.operator.scaling.pool_model import CAPACITY, NOW, load, pool, settled
+
+POLICY = ScalingPolicy(max_replicas=10)
+AT_ONCE = replace(POLICY.scale_down, stabilization_window_s=0.0)
+
+
+def _history(*sizes: tuple[float, int]) -> History:
+    """Recommendations so many seconds ago."""
+    history = History(capacity_tokens=CAPACITY)
+    for ago_s, replicas in sizes:
+        history = history.recommended(NOW - ago_s, replicas)
+    return history
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "policy", "desired", "limited_by", "reason"),
+    [
+        (
+            pool(0.91, 0.91, 0.91),
+            POLICY,
+            4,
+            None,
+            "pressure 0.91 over target 0.70 on 3 ready replicas: wants 4",
+        ),
+        (
+            pool(0.75, 0.75),
+            POLICY,
+            2,
+            None,
+            "pressure 0.75 close to target 0.70 on 2 ready replicas: wants 2",
+        ),
+        (
+            pool(1.5, coming=2),
+            POLICY,
+            3,
+            None,
+            "pressure 1.50 over target 0.70 on 1 ready replica (2 more coming): wants 3",
+        ),
+        (
+            pool(3.0, 3.0),
+            POLICY,
+            6,
+            Limit.RATE,
+            "pressure 3.00 over target 0.70 on 2 ready replicas: wants 9;"
+            " scaleUp allows 6 now (100 % in 15 s or 4 in 15 s)",
+        ),
+        (
+            pool(3.0, 3.0),
+            replace(POLICY, max_replicas=5),
+            5,
+            Limit.MAX_REPLICAS,
+            "pressure 3.00 over target 0.70 on 2 ready replicas: wants 9;"
+            " scaleUp allows 6 now (100 % in 15 s or 4 in 15 s); maxReplicas is 5",
+        ),
+        (
+            pool(0.2, 0.2, 0.2, history=_history((200.0, 3))),
+            POLICY,
+            3,
+            Limit.STABILIZATION,
+            "pressure 0.20 under target 0.70 on 3 ready replicas: wants 1;"
+            " highest recommendation of the last 300 s was 3",
+        ),
+        (
+            pool(0.2, 0.2, 0.2, history=_history((301.0, 3))),
+            POLICY,
+            1,
+            None,
+            "pressure 0.20 under target 0.70 on 3 ready replicas: wants 1",
+        ),
+        (
+            pool(0.0, 0.0),
+            replace(POLICY, min_replicas=2),
+            2,
+            Limit.STABILIZATION,
+            "pressure 0.00 under target 0.70 on 2 ready replicas: wants 1;"
+            " highest recommendation of the last 300 s was 2",
+        ),
+        (
+            pool(0.1),
+            replace(POLICY, min_replicas=3),
+            3,
+            Limit.MIN_REPLICAS,
+            "pressure 0.10 under target 0.70 on 1 ready replica: wants 1; minReplicas is 3",
+        ),
+        (
+            replace(pool(0.1, 0.1), signals=None),
+            POLICY,
+            2,
+            None,
+            "no signals: Redis is away: nothing changes",
+        ),
+        (
+            pool(0.1, 0.1, age_s=9.0),
+            POLICY,
+            2,
+            None,
+            "no fresh signals of 2 of 2 ready replicas, the oldest heard of is 9 s old:"
+            " nothing changes",
+        ),
+        (
+            replace(pool(0.1, 0.1), ready=3, current=3),
+            replace(POLICY, scale_down=AT_ONCE),
+            3,
+            Limit.SIGNALS,
+            "pressure 0.10 under target 0.70 on 3 ready replicas: wants 1;"
+            " no fresh signals of 1 of 3 ready replicas, so nothing shrinks",
+        ),
+        (
+            replace(pool(2.0, 2.0), ready=3, current=3),
+            POLICY,
+            6,
+            None,
+            "pressure 2.00 over target 0.70 on 3 ready replicas: wants 6",
+        ),
+        (
+            pool(2.0),
+            replace(POLICY, scale_up=replace(POLICY.scale_up, select_policy=SelectPolicy.DISABLED)),
+            1,
+            Limit.DISABLED,
+            "pressure 2.00 over target 0.70 on 1 ready replica: wants 3;"
+            " scaleUp allows 1 now (no change)",
+        ),
+        (
+            pool(coming=1, queue=RouterQueue(requests=3, waited_s=2.0, prompt_tokens=300_000)),
+            POLICY,
+            5,
+            None,
+            "300000 tokens wait, a replica holds 70000: wants 5",
+        ),
+        (
+            pool(history=History()),
+            replace(POLICY, min_replicas=0, idle_s=60.0),
+            0,
+            None,
+            "asleep: no request waits",
+        ),
+        (
+            pool(history=History(), queue=RouterQueue(requests=1, waited_s=0.4)),
+            replace(POLICY, min_replicas=0, idle_s=60.0),
+            1,
+            None,
+            "1 request waiting for 0.4 s wake the pool",
+        ),
+        (
+            pool(coming=2, history=History()),
+            POLICY,
+            2,
+            None,
+            "no replica is ready: nothing changes",
+        ),
+    ],
+)
+def test_a_decision_says_why(
+    snapshot: Snapshot, policy: ScalingPolicy, desired: int, limited_by: Limit | None, reason: str
+) -> None:
+    decision = decide(snapshot, policy, NOW)
+    assert (decision.desired, decision.limited_by, decision.reason) == (
+        desired,
+        limited_by,
+        reason,
+    )
+
+
+def test_waiting_prompts_and_expected_outputs_are_pressure_and_cached_tokens_are_not() -> None:
+    loads = (load("a", 30_000, prompt=20_000, output=10_000, cached_tokens=70_000),)
+    snapshot = replace(pool(0.0), signals=replace(pool().signals, loads=loads))  # type: ignore[type-var]
+    assert decide(snapshot, POLICY, NOW).pressure == pytest.approx(0.6)
+    queue = RouterQueue(requests=1, waited_s=1.0, prompt_tokens=15_000, output_tokens=5_000)
+    snapshot = replace(snapshot, signals=replace(snapshot.signals, queue=queue))  # type: ignore[type-var]
+    assert decide(snapshot, POLICY, NOW).pressure == pytest.approx(0.8)
+
+
+def test_after_a_restart_the_current_size_is_the_first_recommendation() -> None:
+    first = decide(pool(0.1, 0.1, 0.1, history=History()), POLICY, NOW)
+    assert (first.desired, first.limited_by) == (3, Limit.STABILIZATION)
+    later = replace(pool(0.1, 0.1, 0.1), history=first.history)
+    assert decide(later, POLICY, NOW + 299).desired == 3
+    assert decide(later, POLICY, NOW + 301).desired == 1
+
+
+def test_an_outage_of_the_signals_begins_the_stabilization_anew() -> None:
+    history = settled(pool(0.7, 0.7, 0.7), POLICY).history
+    away = decide(
+        Snapshot(current=3, ready=3, signals=None, start_s=None, history=history), POLICY, NOW + 900
+    )
+    after = decide(pool(0.1, 0.1, 0.1, history=away.history), POLICY, NOW + 901)
+    assert (after.desired, after.limited_by) == (3, Limit.STABILIZATION)
+
+
+def test_a_peak_of_the_stable_window_keeps_the_replicas_that_it_needed() -> None:
+    policy = replace(POLICY, scale_down=AT_ONCE)
+    peak = decide(pool(0.6, 0.6, 0.6), policy, NOW)
+    calm = decide(pool(0.1, 0.1, 0.1, history=peak.history), policy, NOW + 20)
+    assert (calm.wanted, calm.desired, calm.limited_by) == (1, 3, Limit.N_MINUS_1)
+    assert "over the target with 180000 tokens of demand" in calm.reason
+
+
+class TestQueueWait:
+    policy = replace(POLICY, target=Target(queue_wait_s=5.0), window_s=10.0)
+
+    def _after(self, *waits_s: float, coming: int = 0) -> tuple[int, By | None]:
+        history = History(capacity_tokens=CAPACITY)
+        for i, wait_s in enumerate(waits_s):
+            queue = RouterQueue(requests=1, waited_s=wait_s)
+            snapshot = pool(0.3, 0.3, queue=queue, coming=coming, history=history)
+            decision = decide(snapshot, self.policy, NOW + 5 * i)
+            history = decision.history
+        return decision.desired, decision.by
+
+    def test_a_wait_over_the_target_grows_the_pool_by_its_ratio(self) -> None:
+        assert self._after(7.0, 7.0, 7.0) == (3, By.QUEUE_WAIT)
+
+    def test_a_long_wait_doubles_it_at_most(self) -> None:
+        assert self._after(60.0, 60.0, 60.0) == (4, By.QUEUE_WAIT)
+
+    def test_what_is_coming_is_awaited(self) -> None:
+        assert self._after(60.0, 60.0, 60.0, coming=1) == (3, By.QUEUE_WAIT)
+
+    def test_a_queue_that_gets_shorter_needs_nobody(self) -> None:
+        assert self._after(60.0, 40.0, 20.0) == (2, By.QUEUE_WAIT)
+
+    def test_prompts_that_wait_in_replicas_count_by_the_prefill_rate(self) -> None:
+        loads = tuple(load(name, 10_000, prompt=90_000) for name in "ab")  # 9 s each
+        snapshot = replace(pool(0.1, 0.1), signals=replace(pool().signals, loads=loads))  # type: ignore[type-var]
+        proposals = {p.by: p.reason for p in decide(snapshot, self.policy, NOW).proposals}
+        assert proposals[By.QUEUE_WAIT].startswith("requests wait 9.0 s, target 5 s")
+
+
+class TestHotEvictions:
+    policy = replace(POLICY, target=Target(hot_evictions_per_s=100.0), scale_down=AT_ONCE)
+
+    def _run(self, rate: float, seconds: int, history: History, start: int, size: int) -> History:
+        self.sizes = []
+        for at in range(start, start + seconds, 5):
+            snapshot = pool(
+                *[1.2 / size] * size, history=history, hot_evicted_tokens_total=int(rate * at)
+            )
+            decision = decide(snapshot, self.policy, NOW + at)
+            self.sizes.append(decision.desired)
+            self.last, history = decision, decision.history
+            if decision.desired != size:
+                history = history.scaled(NOW + at, size, decision.desired, decision.by)
+                size = decision.desired
+        return history
+
+    def test_they_add_one_replica_and_look_what_it_does(self) -> None:
+        self._run(500.0, 60, History(), 0, 2)
+        assert self.sizes[0] == 2
+        grown = [b for a, b in zip(self.sizes, self.sizes[1:], strict=False) if b > a]
+        assert grown == [3, 4], "one in each stable window"
+
+    def test_a_size_that_was_too_small_is_not_gone_back_to_for_an_hour(self) -> None:
+        history = self._run(500.0, 25, History(), 0, 2)
+        assert self.sizes[-1] == 3
+        history = self._run(0.0, 600, history, 30, 3)
+        assert set(self.sizes) == {3}
+        assert "too many" in self.last.reason
+        self._run(0.0, 100, history, 3_700, 3)
+        assert self.sizes[-1] == 2
+
+    def test_a_replica_that_starts_to_count_anew_has_evicted_nothing(self) -> None:
+        before = self._run(500.0, 10, History(), 0, 2)
+        after = self._run(0.0, 5, before, 10, 2)
+        assert before.samples[-1].hot_evicted_tokens == 2 * 500 * 5
+        assert after.samples[-1].hot_evicted_tokens == before.samples[-1].hot_evicted_tokens
+
+
+def test_a_pool_sleeps_after_idle_seconds_whatever_the_windows() -> None:
+    policy = replace(POLICY, min_replicas=0, idle_s=60.0)
+    history = decide(pool(0.1, 0.1), policy, NOW).history
+    for at in range(5, 60, 5):
+        decision = decide(pool(0.0, 0.0, history=history), policy, NOW + at)
+        assert decision.desired == 2
+        history = decision.history
+    asleep = decide(pool(0.0, 0.0, history=history), policy, NOW + 60)
+    assert (asleep.desired, asleep.by, asleep.direction) == (0, By.IDLE, Direction.DOWN)
+    assert asleep.reason == "no request for 60 s, idleSeconds 60: wants 0"
+
+
+def test_short_requests_between_two_looks_keep_a_pool_awake() -> None:
+    policy = replace(POLICY, min_replicas=0, idle_s=60.0)
+    history = decide(pool(0.0), policy, NOW).history
+    for at in (30, 60, 90, 120):
+        snapshot = pool(0.0, history=history, prompt_tokens_total=100 * at)
+        decision = decide(snapshot, policy, NOW + at)
+        assert decision.desired == 1
+        history = decision.history
+
+
+def test_a_sleeping_pool_wakes_though_growth_is_slow_or_disabled() -> None:
+    rules = ScalingRules(
+        stabilization_window_s=300.0,
+        select_policy=SelectPolicy.DISABLED,
+        policies=(RatePolicy(PolicyType.PODS, 1, 60.0),),
+    )
+    policy = replace(POLICY, min_replicas=0, idle_s=60.0, scale_up=rules)
+    asleep = decide(pool(), policy, NOW)
+    queue = RouterQueue(requests=40, waited_s=1.0, prompt_tokens=500_000)
+    awake = decide(pool(queue=queue, history=asleep.history), policy, NOW + 5)
+    assert awake.desired == 1

@@ -1,0 +1,86 @@
+"""What a restarted operator recalls, and how long replicas take to start."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pando_operator.scaling import (
+    Budget,
+    History,
+    Panic,
+    ScalingPolicy,
+    decide,
+    decided_at,
+    from_status,
+    learned_start_s,
+    to_status,
+    with_start,
+)
+from tests.operator.scaling.pool_model import CAPACITY, NOW, FluidPool, pool
+
+POLICY = ScalingPolicy(max_replicas=30, panic=Panic(), budget=Budget(replica_hours=900.0))
+
+
+def _lived() -> FluidPool:
+    return FluidPool(POLICY, lambda at_s: CAPACITY * (1 + (at_s // 300) % 5) / 20).run(2_000)
+
+
+def test_a_restart_decides_as_before_but_for_averages() -> None:
+    history = _lived().history
+    recalled = from_status(json.loads(json.dumps(to_status(history))))
+    bare = replace(history, samples=(), counters=())
+    rounded = from_status(to_status(bare))
+    assert recalled == rounded
+    assert recalled.events == tuple(
+        replace(event, at_s=round(event.at_s, 3)) for event in history.events
+    )
+    now = history.samples[-1].at_s + 5
+    steady = pool(0.5, 0.5, history=recalled)
+    assert (
+        decide(steady, POLICY, now).desired
+        == decide(replace(steady, history=bare), POLICY, now).desired
+    )
+
+
+def test_what_is_kept_is_small() -> None:
+    assert len(json.dumps(to_status(_lived().history))) < 2_000
+    history = History()
+    for i in range(1_000):
+        history = history.recommended(NOW + i, i % 7).scaled(
+            NOW + i, i % 7, (i + 3) % 7, "pressure"
+        )
+    assert len(json.dumps(to_status(history))) < 20_000
+
+
+@pytest.mark.parametrize(
+    "kept", [{"highs": [[1]]}, {"events": 3}, {"lastBusy": "yesterday"}, {"usage": [[None, 1]]}]
+)
+def test_what_is_no_history_is_refused(kept: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="a history in a status has another form"):
+        from_status(kept)
+
+
+@given(st.lists(st.floats(0.1, 600.0), max_size=40))
+def test_the_learned_start_is_the_median_of_the_last_ones(seconds: list[float]) -> None:
+    starts: tuple[float, ...] = ()
+    for each in seconds:
+        starts = with_start(starts, each)
+    last = sorted(seconds[-16:])
+    assert len(starts) == len(last)
+    learned = learned_start_s(starts)
+    if not last:
+        assert learned is None
+    else:
+        assert learned == pytest.approx((last[(len(last) - 1) // 2] + last[len(last) // 2]) / 2)
+
+
+def test_a_start_begins_with_the_decision_before_the_pod() -> None:
+    history = History().scaled(NOW, 1, 2, "pressure").scaled(NOW + 100, 2, 5, "pressure")
+    history = history.scaled(NOW + 150, 5, 4, "pressure")
+    assert decided_at(history, NOW + 3) == NOW
+    assert decided_at(history, NOW + 160) == NOW + 100
+    assert decided_at(history, NOW - 50) == NOW - 50, "created for another reason"
+    assert decided_at(history, NOW + 5_000) == NOW + 5_000

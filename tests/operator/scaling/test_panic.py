@@ -1,0 +1,51 @@
+"""Panic mode: a short window for growth, and no shrinking until the surge is over."""
+
+from dataclasses import replace
+
+from pando_operator.scaling import By, Decision, History, Panic, ScalingPolicy, decide
+from tests.operator.scaling.pool_model import CAPACITY, NOW, pool
+
+CALM = ScalingPolicy(max_replicas=20, window_s=60.0)
+POLICY = replace(CALM, panic=Panic(window_s=6.0, threshold=2.0))
+AT_ONCE = replace(POLICY.scale_down, stabilization_window_s=0.0)
+
+
+def _run(policy: ScalingPolicy, *demand: float, size: int = 2, every_s: float = 2.0) -> Decision:
+    """Demand in replicas' capacities at each look; the size never changes."""
+    history = History(capacity_tokens=CAPACITY)
+    for i, tokens in enumerate(demand):
+        snapshot = pool(*[tokens / size] * size, history=history)
+        decision = decide(snapshot, policy, NOW + every_s * i)
+        history = decision.history
+    return decision
+
+
+def test_a_surge_counts_after_the_panic_window_not_after_the_stable_one() -> None:
+    surge = [0.5] * 30 + [6.0] * 4
+    assert _run(CALM, *surge).wanted == 2
+    panicking = _run(POLICY, *surge)
+    assert (panicking.by, panicking.wanted) == (By.PANIC, 9)
+    assert panicking.reason.startswith(
+        "panic: demand of 6 s wants 9, 4.5 times the 2 that are ready; nothing shrinks: wants 9"
+    )
+
+
+def test_nothing_shrinks_until_the_stable_window_after_the_surge() -> None:
+    policy = replace(POLICY, scale_down=AT_ONCE)
+    surge = [6.0] * 5
+    within = _run(policy, *surge, *[0.1] * 30)  # 60 s
+    assert (within.by, within.desired) == (By.PANIC, 6), "9 wanted, 4 more at once"
+    after = _run(policy, *surge, *[0.1] * 70)
+    assert after.by is By.PRESSURE
+    assert after.desired == 1
+
+
+def test_growth_in_panic_waits_for_no_stabilization_window() -> None:
+    slow = replace(POLICY.scale_up, stabilization_window_s=300.0)
+    surge = [0.5] * 30 + [6.0] * 4
+    assert _run(replace(POLICY, scale_up=slow), *surge).desired == 6
+    assert _run(replace(CALM, window_s=1.0, scale_up=slow), *surge).desired == 2
+
+
+def test_demand_that_the_ready_replicas_can_carry_is_no_panic() -> None:
+    assert _run(POLICY, *[1.9] * 10).by is By.PRESSURE
