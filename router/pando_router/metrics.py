@@ -2,40 +2,23 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.registry import Collector
 
 from pando_router import shared_metrics
+from pando_router.tallies import ByLabels, Count, Spread, Tally
 from pando_router.tenants.tenant_metrics import TenantMetrics
 
 # Seconds; a cached prompt answers in milliseconds, a long queue takes minutes.
 FIRST_BYTE_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _DURATION = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
-REFRESH_S = 1.0  # how old a gauge of another process may be
+REFRESH_S = 1.0  # how old what another process says may be
 
 # What becomes of a gauge that several processes have: only of living ones.
 SharedAs = Literal["livesum", "livemin"]
-
-
-Labelled = TypeVar("Labelled", Counter, Histogram)
-
-
-class Children(Generic[Labelled], dict[object, Labelled]):
-    """A metric by its labels, `children[pool]` or `children[path, status]`, each looked up once:
-    `labels` costs more than counting does."""
-
-    def __init__(self, metric: Labelled) -> None:
-        super().__init__()
-        self.metric: Labelled = metric
-
-    def __missing__(self, labels: object) -> Labelled:
-        values = labels if isinstance(labels, tuple) else (labels,)
-        child: Labelled = self.metric.labels(*values)
-        self[labels] = child
-        return child
 
 
 class Metrics:
@@ -43,6 +26,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._added: list[Collector] = []
         self._followed: list[Callable[[], None]] = []
+        self._tallies: list[Tally] = []  # of what every request counts
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"pando_router_{name}", text, labels, registry=self.registry)
@@ -61,34 +45,45 @@ class Metrics:
                 f"pando_router_{name}", text, labels, registry=self.registry, buckets=buckets
             )
 
-        self.requests = Children(counter("requests_total", "Answered requests", "path", "status"))
+        def counts(name: str, text: str, *labels: str) -> ByLabels[Counter, Count]:
+            made = ByLabels(counter(name, text, *labels), Count)
+            self._tallies.append(made)
+            return made
+
+        def spreads(
+            name: str, text: str, buckets: tuple[float, ...], *labels: str
+        ) -> ByLabels[Histogram, Spread]:
+            made = ByLabels(histogram(name, text, buckets, *labels), Spread)
+            self._tallies.append(made)
+            return made
+
+        self.requests = counts("requests_total", "Answered requests", "path", "status")
         self.requests_in_flight = gauge("requests_in_flight", "Requests being served")
         self.body_bytes = gauge("body_bytes", "Of max_bodies_bytes, taken by requests' bodies")
         self.client_connections = gauge("client_connections", "Of clients, open now")
         self.connections_refused = counter(
             "connections_refused_total", "Clients' connections above max_connections, told 503"
         )
-        self.ttfb = Children(
+        self.ttfb = spreads(
+            "time_to_first_byte_seconds",
+            "From request to first answer byte, which for streams is the first token's",
+            FIRST_BYTE_BOUNDS,
+            *("pool", "kind"),
+        )
+        self.duration = spreads(
+            "request_duration_seconds", "From request to last answer byte", _DURATION, "pool"
+        )
+        self.placements = counts(
+            "placements_total", "Tries by how their replica was found", "policy", "outcome"
+        )
+        self.placement_seconds = Spread(
             histogram(
-                "time_to_first_byte_seconds",
-                "From request to first answer byte, which for streams is the first token's",
-                FIRST_BYTE_BOUNDS,
-                *("pool", "kind"),
+                "placement_duration_seconds",
+                "A placement's round trip to Redis",
+                (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
             )
         )
-        self.duration = Children(
-            histogram(
-                "request_duration_seconds", "From request to last answer byte", _DURATION, "pool"
-            )
-        )
-        self.placements = Children(
-            counter("placements_total", "Tries by how their replica was found", "policy", "outcome")
-        )
-        self.placement_seconds = histogram(
-            "placement_duration_seconds",
-            "A placement's round trip to Redis",
-            (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
-        )
+        self._tallies.append(self.placement_seconds)
         self.placement_errors = counter(
             "placement_errors_total",
             "Placements that failed though Redis was there: refused by it, or too many under way",
@@ -118,20 +113,16 @@ class Metrics:
             "migrations_total", "Streams whose replica was lost, by what became of them", "outcome"
         )
         self.disconnects = counter("client_disconnects_total", "Clients that left before the end")
-        self.prompt_tokens = Children(
-            counter("prompt_tokens_total", "Prompt tokens by the replicas' count", "pool")
+        self.prompt_tokens = counts(
+            "prompt_tokens_total", "Prompt tokens by the replicas' count", "pool"
         )
-        self.predicted_tokens = Children(
-            counter(
-                "predicted_cached_tokens_total",
-                "Prompt tokens that placement expected cached",
-                "pool",
-            )
+        self.predicted_tokens = counts(
+            "predicted_cached_tokens_total",
+            "Prompt tokens that placement expected cached",
+            "pool",
         )
-        self.delivered_tokens = Children(
-            counter(
-                "delivered_cached_tokens_total", "Prompt tokens that replicas had cached", "pool"
-            )
+        self.delivered_tokens = counts(
+            "delivered_cached_tokens_total", "Prompt tokens that replicas had cached", "pool"
         )
         self.cuts = counter("path_cuts_total", "Paths cut for fewer cached tokens", "pool")
         self.tenants = TenantMetrics(self.registry)
@@ -186,6 +177,11 @@ class Metrics:
         self._refresh()
         return shared_metrics.render(self.registry, self._added)
 
+    def fold(self) -> None:
+        """Tells Prometheus what was counted: at least once in REFRESH_S, and at the end."""
+        for tally in self._tallies:
+            tally.fold()
+
     def add(self, collector: Collector) -> None:
         """Also shows what `collector` finds: of this process, whoever shares its port."""
         self.registry.register(collector)
@@ -223,3 +219,4 @@ class Metrics:
     def _refresh(self) -> None:
         for refresh in self._followed:
             refresh()
+        self.fold()

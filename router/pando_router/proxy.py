@@ -83,7 +83,7 @@ class Proxy:
         try:
             self._admit(incoming.method)
             exchange.tenant = tenant = self._tenants.of(headers)
-            with self._lifecycle.serving():
+            with self._lifecycle:
                 body = await incoming.body(self._settings.max_body_bytes, self._bodies)
                 steering = self._steer(headers, admin=tenant.admin)
                 models = Models(self._view.fleet, self._settings.aliases, tenant)

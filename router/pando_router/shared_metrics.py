@@ -2,7 +2,8 @@
 
 Every process keeps its numbers in files of one folder, and any of them answers for all. The files
 belong to a process's number among its siblings, not to its pid: one that is started again goes on
-counting where the last one of that number stopped, and files do not pile up.
+counting where the last one of that number stopped, and files do not pile up. What each request
+counts is written there once in a second: of a process that is killed the last second is missing.
 """
 
 import os

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.router.router_process import is_ready, router_process
-from tests.router.world import Replica, Stream, chat, completion, never, until
+from tests.router.world import Replica, RouterClient, Stream, chat, completion, never, until
 
 pytestmark = pytest.mark.e2e
 
@@ -31,6 +31,11 @@ def listens(pid: int) -> bool:
     return any(connection.status == psutil.CONN_LISTEN for connection in connections)
 
 
+async def answered(router: RouterClient, count: int) -> bool:
+    """What another process counts is a second old."""
+    return await router.metric(ANSWERED) == count
+
+
 async def test_requests_reach_all_processes_and_metrics_are_the_sum(valkey_url: str) -> None:
     async with (
         Replica(valkey_url, "a"),
@@ -46,6 +51,7 @@ async def test_requests_reach_all_processes_and_metrics_are_the_sum(valkey_url: 
             return await router.metric("pando_router_redis_up") == 1
 
         await until(redis_is_up, "both seeing Redis")
+        await until(lambda: answered(router, 20), "what both have counted")
         for _ in range(4):  # whoever answers
             assert await router.metric(ANSWERED) == 20
             assert await router.metric("pando_router_requests_in_flight") == 0
@@ -87,6 +93,7 @@ async def test_process_that_dies_is_replaced_and_its_counts_stay(valkey_url: str
     ):
         for _ in range(10):
             await router.post("/v1/completions", completion())
+        await until(lambda: answered(router, 10), "what both have counted")
         before = siblings(parent.pid)
         os.kill(min(before), signal.SIGKILL)
 

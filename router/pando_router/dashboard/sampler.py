@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable
 from time import time
 
-from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client import Counter
 
 from pando_router.dashboard.history import INTERVAL_S, History, Totals
 from pando_router.fleet_view import FleetView
 from pando_router.lifecycle import Lifecycle
 from pando_router.metrics import FIRST_BYTE_BOUNDS, Metrics
+from pando_router.tallies import ByLabels, Count
 
 
 class Sampler:
@@ -48,9 +49,9 @@ class Sampler:
                 at=self._clock(),
                 requests=requests,
                 failed=failed,
-                prompt_tokens=_sum(metrics.prompt_tokens.metric),
-                predicted_tokens=_sum(metrics.predicted_tokens.metric),
-                delivered_tokens=_sum(metrics.delivered_tokens.metric),
+                prompt_tokens=_sum(metrics.prompt_tokens),
+                predicted_tokens=_sum(metrics.predicted_tokens),
+                delivered_tokens=_sum(metrics.delivered_tokens),
                 first_tokens=self._first_tokens(),
                 gap_s=self._gap_s,
                 gaps=self._gap_count,
@@ -62,7 +63,7 @@ class Sampler:
     def _requests(self) -> tuple[float, float]:
         """All, and those that failed."""
         requests = failed = 0.0
-        for family in self._metrics.requests.metric.collect():
+        for family in self._metrics.requests.collect():
             for sample in family.samples:
                 if sample.name.endswith("_total"):
                     requests += sample.value
@@ -72,7 +73,7 @@ class Sampler:
     def _first_tokens(self) -> tuple[float, ...]:
         """Streams of all pools by their time to first byte, cumulative."""
         counts = dict.fromkeys((*FIRST_BYTE_BOUNDS, float("inf")), 0.0)
-        for family in self._metrics.ttfb.metric.collect():
+        for family in self._metrics.ttfb.collect():
             for sample in family.samples:
                 if sample.name.endswith("_bucket") and sample.labels["kind"] == "stream":
                     counts[float(sample.labels["le"])] += sample.value
@@ -91,7 +92,7 @@ class Sampler:
                 self._gap_count += max(0, now[1] - before[1])
 
 
-def _sum(metric: MetricWrapperBase) -> float:
+def _sum(metric: ByLabels[Counter, Count]) -> float:
     """Of all labels of a counter."""
     return sum(
         sample.value
