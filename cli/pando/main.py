@@ -58,6 +58,22 @@ def _router() -> click.Command:
     return settings_command("router", RouterSettings, run)
 
 
+def _operator() -> click.Command:
+    from pando.logs import LogSettings, configure
+    from pando.settings.load import Sources
+    from pando.settings.options import settings_command
+    from pando_operator.settings import OperatorSettings
+
+    def run(
+        settings: OperatorSettings, log_settings: LogSettings, _: Sources[OperatorSettings]
+    ) -> int:
+        from pando_operator.serve import run
+
+        return run(settings, partial(configure, log_settings))
+
+    return settings_command("operator", OperatorSettings, run)
+
+
 def _keys() -> click.Command:
     from pando.keys import keys_group
 
@@ -76,6 +92,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], click.Command]]] = {
     "demo": ("Compare cache-aware routing with round robin on shared conversations.", _demo),
     "worker": ("Run one worker: a model, its HTTP server and its scheduler.", _worker),
     "router": ("Run one router: the fleet's OpenAI API.", _router),
+    "operator": ("Run the operator: WorkerPools of a Kubernetes cluster, scaled.", _operator),
     "keys": ("Make API keys for routers.", _keys),
     "version": ("Show Pando's version.", _version),
 }

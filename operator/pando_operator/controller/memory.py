@@ -1,5 +1,6 @@
 """What the loop of one pool remembers between two looks; the status has what must outlive it."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -8,6 +9,8 @@ from pando_operator.kube.resources import Object, version_of
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.status import DecisionRecord, ShadowResult
 from pando_operator.scaling import History, from_status
+
+log = logging.getLogger("pando.operator")
 
 
 @dataclass(slots=True)
@@ -27,18 +30,25 @@ class Memory:
     decisions: tuple[DecisionRecord, ...]  # newest first
     starts: tuple[float, ...]  # seconds, newest last
     shadows: dict[str, Shadow]
+    desired: int | None = None  # as it was told last
     starting: set[str] = field(default_factory=set)  # uids of pods that were seen not yet serving
     looked_at: float | None = None  # seconds since 1970
     written_at: float = 0.0  # the status, monotonic
-    told: str = ""  # the last failure that was logged
     _applied: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, pool: WorkerPool) -> "Memory":
         """As an earlier operator left it in the status."""
         status = pool.status
+        try:
+            history = from_status(status.history)
+        except ValueError as error:
+            extra = {"pool": pool.name, "error": str(error)}
+            log.warning("what the status remembers is not understood", extra=extra)
+            history = History()
         return cls(
-            history=from_status(status.history),
+            history=history,
+            desired=status.desired,
             decisions=status.decisions,
             starts=status.start_seconds,
             shadows={one.name: _shadow(one) for one in status.shadows if one.since is not None},

@@ -30,15 +30,23 @@ def policy_of(fields: spec.PolicyFields) -> ScalingPolicy:
         tolerance=fields.tolerance,
         scale_up=_rules(fields.behavior.scale_up),
         scale_down=_rules(fields.behavior.scale_down),
-        panic=fields.panic
-        and Panic(window_s=fields.panic.window_seconds, threshold=fields.panic.threshold),
+        panic=_panic(fields.panic),
         idle_s=fields.idle_seconds,
         schedules=tuple(map(_schedule, fields.schedules)),
-        budget=fields.budget
-        and Budget(
-            replica_hours=fields.budget.replica_hours, period_hours=fields.budget.period_hours
-        ),
+        budget=_budget(fields.budget),
     )
+
+
+def _panic(panic: spec.Panic | None) -> Panic | None:
+    if panic is None:
+        return None
+    return Panic(window_s=panic.window_seconds, threshold=panic.threshold)
+
+
+def _budget(budget: spec.Budget | None) -> Budget | None:
+    if budget is None:
+        return None
+    return Budget(replica_hours=budget.replica_hours, period_hours=budget.period_hours)
 
 
 def _rules(rules: spec.ScaleUp | spec.ScaleDown) -> ScalingRules:

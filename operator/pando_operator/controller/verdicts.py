@@ -1,8 +1,8 @@
 """The four conditions of a pool's status: what each says, and since when.
 
-`Ready`: requests are answered, or would be, by a pool that sleeps. `ScalingActive`: the load decides
-over the size. `ScalingLimited`: something keeps the size from what the load asks for. `Degraded`:
-somebody has to do something; its message says what.
+`Ready`: requests are answered, or would be, by a pool that sleeps. `ScalingActive`: the load
+decides over the size. `ScalingLimited`: something keeps the size from what the load asks for.
+`Degraded`: somebody has to do something; its message says what.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,7 +48,7 @@ def scaling_active(mode: Mode, decision: Decision | None) -> Verdict:
     return Verdict(kind, True, "ValidSignals", "replicas follow the load")
 
 
-_NO_LIMITS = (None, Limit.TOLERANCE, Limit.SIGNALS)
+_NO_LIMITS = (None, Limit.SIGNALS)
 
 
 def scaling_limited(mode: Mode, decision: Decision | None) -> Verdict:

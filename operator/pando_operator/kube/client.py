@@ -39,12 +39,11 @@ class Kube:
         configuration: Configuration,
         *,
         timeout_s: float = TIMEOUT_S,
-        on_call: OnCall | None = None,
     ) -> None:
         self._client = ApiClient(configuration)
         self._client.user_agent = "pando-operator"
         self._timeout_s = timeout_s
-        self._on_call = on_call
+        self.on_call: OnCall | None = None
 
     async def close(self) -> None:
         await self._client.close()
@@ -177,8 +176,8 @@ class Kube:
             outcome = "cancelled"
             raise
         finally:
-            if self._on_call:
-                self._on_call(verb, resource.plural, outcome, time.monotonic() - started)
+            if self.on_call:
+                self.on_call(verb, resource.plural, outcome, time.monotonic() - started)
 
     async def _request(
         self,

@@ -61,7 +61,7 @@ class Leader:
         self._seen_at = clock()
         self._is_others = False
         self._renewed_at = 0.0
-        self._error = ""
+        self.error = "the lease was not read yet"  # why it cannot be read or written; empty: it can
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Waits for the lease, runs `work` while holding it, and again; until it is cancelled or
@@ -177,6 +177,6 @@ class Leader:
             log.warning("lease not given back, ends by itself", extra=extra)
 
     def _say(self, error: str) -> None:
-        if error and error != self._error:
+        if error and error != self.error:
             log.warning("lease cannot be read or written", extra={"error": error})
-        self._error = error
+        self.error = error

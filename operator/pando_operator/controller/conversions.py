@@ -1,0 +1,78 @@
+"""Small pure steps of one look at a pool: what stays, what started, what the status says."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pando_operator.controller.memory import Memory
+from pando_operator.lifecycle.pods import PodView
+from pando_operator.resource.status import DECISIONS_KEPT, DecisionRecord, ShadowResult
+from pando_operator.scaling import Decision, decided_at, with_start
+
+
+def staying(pods: Sequence[PodView], replicas: int) -> int:
+    """Of a Deployment's `replicas`, those that are to stay, there or not yet.
+
+    Pods above `replicas` are about to be deleted, and those that drain go first; while a Deployment
+    rolls, the one above is its surge.
+    """
+    alive = [pod for pod in pods if pod.is_alive]
+    draining = sum(pod.draining_since is not None for pod in alive)
+    is_rolling = len({pod.revision for pod in alive}) > 1
+    going = 0 if is_rolling else max(0, len(alive) - replicas)
+    return max(0, replicas - max(0, draining - going))
+
+
+def follow_starts(memory: Memory, pods: Sequence[PodView], now: float) -> list[float]:
+    """Seconds from decision to readiness of the pods that serve since the last look."""
+    # A gate is closed until a pod serves for the first time, and when it leaves.
+    new = {pod.uid for pod in pods if pod.is_alive and not pod.gate and pod.draining_since is None}
+    started = [pod for pod in pods if pod.uid in memory.starting and pod.is_serving]
+    there = {pod.uid for pod in pods}
+    memory.starting = (memory.starting & there | new) - {pod.uid for pod in started}
+    found = [round(now - decided_at(memory.history, pod.created), 1) for pod in started]
+    for seconds in found:
+        memory.starts = with_start(memory.starts, seconds)
+    return found
+
+
+def recorded(
+    memory: Memory, decision: Decision, before: int, after: int, reason: str, now: float
+) -> None:
+    """One more change of the number that is wanted."""
+    record = DecisionRecord(
+        time=moment(now),
+        from_replicas=before,
+        to_replicas=after,
+        reason=reason,
+        limited_by=decision.limited_by or "",
+        pressure=rounded(decision.pressure),
+    )
+    memory.decisions = (record, *memory.decisions)[:DECISIONS_KEPT]
+
+
+def shadow_results(memory: Memory) -> tuple[ShadowResult, ...]:
+    return tuple(
+        ShadowResult(
+            name=name,
+            desired=shadow.desired,
+            reason=shadow.reason,
+            replica_hours=round(shadow.replica_s / 3600.0, 4),
+            since=shadow.since,
+        )
+        for name, shadow in memory.shadows.items()
+    )
+
+
+def rounded(pressure: float | None) -> float | None:
+    return None if pressure is None else round(pressure, 3)
+
+
+def moment(now: float) -> datetime:
+    """To the second, as Kubernetes' own times are."""
+    return datetime.fromtimestamp(int(now), UTC)
+
+
+def as_json(part: Any) -> dict[str, Any]:
+    dumped: dict[str, Any] = part.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return dumped

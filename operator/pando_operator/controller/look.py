@@ -1,0 +1,41 @@
+"""What one look at a pool found, and what is wanted of it."""
+
+from dataclasses import dataclass
+
+from pando_operator.controller.reading import Reading
+from pando_operator.kube.resources import Object
+from pando_operator.lifecycle.census import Census
+from pando_operator.lifecycle.pods import PodView
+from pando_operator.resource.pool import WorkerPool
+from pando_operator.resource.scaling import Mode
+from pando_operator.scaling import Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    item: Object
+    pool: WorkerPool
+    pods: list[PodView]
+    census: Census
+    deployment: Object | None
+    reading: Reading | None  # None: Redis is away
+    decision: Decision  # of the load, whether or not it counts in this mode
+    desired: int
+    reason: str
+    now: float  # seconds since 1970
+
+    @property
+    def mode(self) -> Mode:
+        return self.pool.spec.scaling.mode
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way, or may have to begin at once."""
+        marks = self.reading.marks if self.reading else ()
+        return bool(
+            self.census.starting
+            or self.census.draining
+            or self.desired != self.census.ready
+            or self.desired == 0
+            or any(not mark.is_over for mark in marks)
+        )

@@ -1,0 +1,78 @@
+"""All pools: a loop for each that is there, and no rows in Redis for those that are not."""
+
+import asyncio
+import logging
+
+from pando_fleet.client import FleetError
+from pando_operator.controller.pool_loop import PoolLoop
+from pando_operator.controller.shared import Shared
+from pando_operator.kube.resources import Key
+
+SWEEP_S = 60.0
+
+log = logging.getLogger("pando.operator")
+
+
+class Manager:
+    """`run` it while leading. `wake` is for the world that `shared` has."""
+
+    def __init__(self) -> None:
+        self._loops: dict[Key, tuple[PoolLoop, asyncio.Task[None]]] = {}
+        self._changed = asyncio.Event()  # pools came or went
+
+    def wake(self, key: Key) -> None:
+        """Something about a pool has changed: it is looked at."""
+        if (found := self._loops.get(key)) is not None:
+            found[0].wake()
+        else:
+            self._changed.set()
+
+    async def run(self, shared: Shared) -> None:
+        """Until it is cancelled; all loops have ended then."""
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(shared.world.run())
+                await shared.world.synced()
+                log.info("pools are known", extra={"pools": len(shared.world.pools())})
+                while not task.cancelling():  # as in PoolLoop.run
+                    self._changed.clear()
+                    self._follow(shared, tasks)
+                    await self._sweep(shared)
+                    await self._wait()
+        finally:
+            self._loops.clear()
+            shared.metrics.forget_pools()
+
+    def _follow(self, shared: Shared, tasks: asyncio.TaskGroup) -> None:
+        there = set(shared.world.pools())
+        for key, (_, task) in list(self._loops.items()):
+            if task.done():  # its pool is gone, or was
+                del self._loops[key]
+                shared.metrics.forget(key.namespace, key.name)
+        for key in sorted(there - self._loops.keys()):
+            loop = PoolLoop(shared, key)
+            task = tasks.create_task(loop.run(), name=f"pool {key}")
+            task.add_done_callback(lambda _: self._changed.set())
+            self._loops[key] = loop, task
+
+    async def _sweep(self, shared: Shared) -> None:
+        """Takes out of Redis what this operator, or one before it, said of pools that are gone."""
+        try:
+            for name, owner in (await shared.expected.owners()).items():
+                namespace, _, pool = owner.partition("/")
+                key = Key(namespace, pool)
+                if pool and shared.world.covers(namespace) and shared.world.pool(key) is None:
+                    await shared.expected.remove(name)
+                    await shared.past.remove(name)
+                    log.info("pool is gone", extra={"pool": str(key)})
+        except FleetError as error:
+            log.warning("gone pools stay in Redis for now", extra={"error": str(error)})
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(SWEEP_S):
+                await self._changed.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,282 @@
+"""The loop of one pool: look, decide, plan, act, tell; again when something changes or time passes.
+
+Each look starts from what is there, not from what the last one did, so a failure at any step, or a
+new operator, needs nothing undone. While Redis is away nothing is taken from the fleet, and while
+the API server is away nothing is done at all.
+"""
+
+import asyncio
+import logging
+
+from pando_fleet.client import FleetError
+from pando_fleet.loads import Loads
+from pando_fleet.marks import Marks
+from pando_operator.controller.conversions import follow_starts, moment, recorded, staying
+from pando_operator.controller.execute import Executor
+from pando_operator.controller.look import Look
+from pando_operator.controller.memory import Memory, Shadow
+from pando_operator.controller.parts import Parts, replicas_of
+from pando_operator.controller.policies import policy_of
+from pando_operator.controller.reading import Reader, Reading
+from pando_operator.controller.shared import Shared
+from pando_operator.controller.telling import Teller
+from pando_operator.controller.verdicts import trouble
+from pando_operator.kube.backoff import Backoff
+from pando_operator.kube.errors import Forbidden, Invalid, KubeError
+from pando_operator.kube.resources import Key, Object
+from pando_operator.kube.watched import STALE_S
+from pando_operator.lifecycle.census import Census, census
+from pando_operator.lifecycle.plan import plan
+from pando_operator.lifecycle.pods import pod_view
+from pando_operator.lifecycle.world import LifecycleSettings
+from pando_operator.resource.parse import InvalidPool, parse
+from pando_operator.resource.pool import WorkerPool
+from pando_operator.resource.scaling import Mode, PolicyFields
+from pando_operator.scaling import Decision, History, Snapshot, decide, learned_start_s
+
+GATHER_S = 0.1
+"""Changes that come together are looked at together."""
+
+LONGEST_LOOK_S = 60.0
+"""Time that nobody looked costs a shadow policy no more than this."""
+
+MANY = 1000  # where a pool in mode Manual names no maxReplicas
+
+log = logging.getLogger("pando.operator")
+
+
+class PoolLoop:
+    """`run` ends when the pool is gone; `wake` makes it look now."""
+
+    def __init__(self, shared: Shared, key: Key) -> None:
+        self.key = key
+        self._shared = shared
+        marks, loads = Marks(shared.redis, key.name), Loads(shared.redis, key.name)
+        self._reader = Reader(shared.registry, shared.queues, marks, loads, key.name)
+        self._executor = Executor(shared.kube, shared.world, marks, key, self._did)
+        self._parts = Parts(shared.kube, shared.world, self._executor, shared.defaults, key)
+        self._teller = Teller(shared, key)
+        self._memory: Memory | None = None
+        self._uid = ""
+        self._woken = asyncio.Event()
+        self._failed = ""  # what was logged last
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def run(self) -> None:
+        backoff = Backoff(0.5, 30.0)
+        task = asyncio.current_task()
+        assert task is not None
+        # redis-py waits with asyncio.wait_for, which before Python 3.12 loses a cancellation that
+        # comes together with its result: only the task itself still knows.
+        while not task.cancelling() and (item := self._shared.world.pool(self.key)) is not None:
+            self._woken.clear()
+            started, outcome = self._shared.clock(), "ok"
+            try:
+                pause_s = await self._look(item)
+                backoff.reset()
+                self._failed = ""
+            except KubeError as error:
+                outcome, pause_s = "api", backoff.next()
+                self._log(str(error))
+            except Exception:
+                # A defect, which must end neither this pool's loop nor the other pools'.
+                outcome, pause_s = "error", backoff.next()
+                log.exception("look at a pool failed", extra={"pool": str(self.key)})
+            self._measure(outcome, self._shared.clock() - started)
+            await self._pause(pause_s, may_wake=outcome == "ok")
+
+    async def _pause(self, seconds: float, *, may_wake: bool) -> None:
+        """After a failure changes do not hurry it: they come as fast as it fails."""
+        if not may_wake:
+            await asyncio.sleep(seconds)
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+            await asyncio.sleep(GATHER_S)
+        except TimeoutError:
+            return
+
+    async def _look(self, item: Object) -> float:
+        """Seconds until the next one. Raises KubeError."""
+        world, now = self._shared.world, self._shared.now()
+        if world.silent_s > STALE_S:
+            raise KubeError(f"nothing is known of the cluster for {world.silent_s:.0f} s")
+        if item["metadata"].get("deletionTimestamp"):
+            return self._shared.period_s  # Kubernetes collects what belongs to it
+        if (namesake := world.namesake(self.key)) is not None:
+            message = f"the pool {namesake} has this name in Redis: pools need different names"
+            await self._teller.refuse(item, trouble("NameTaken", message), self._memory, now)
+            return self._shared.period_s
+        try:
+            pool = parse(item)
+        except InvalidPool as error:
+            verdict = trouble("InvalidSpec", str(error))
+            await self._teller.refuse(item, verdict, self._memory, now)
+            return self._shared.period_s
+        memory = self._recall(pool)
+        try:
+            look = await self._keep(item, pool, memory, now)
+        except (Forbidden, Invalid) as error:
+            # Nobody but a person can help: it stands in the status, where that can be written.
+            verdict = trouble(type(error).__name__, str(error))
+            await self._teller.refuse(item, verdict, memory, now)
+            raise
+        return self._shared.busy_period_s if look.is_busy else self._shared.period_s
+
+    async def _keep(self, item: Object, pool: WorkerPool, memory: Memory, now: float) -> Look:
+        """One look at a pool that is valid, and all that follows from it."""
+        look = await self._see(item, pool, memory, now)
+        replicas = await self._parts.apply(pool, memory, look.desired)
+        actions = plan(
+            look.pods,
+            look.reading.marks if look.reading else None,
+            target=look.desired,
+            replicas=replicas,
+            worths=await self._worths(look),
+            now=now,
+            settings=LifecycleSettings.of(pool.spec.scaling),
+        )
+        await self._executor.execute(actions)
+        decided = await self._remember(look, memory)
+        await self._teller.acted(item, actions)
+        started = follow_starts(memory, look.pods, now)
+        if look.reading:
+            try:
+                await self._teller.rows(look, memory, decided=decided)
+            except FleetError as error:
+                self._log(str(error))
+        await self._teller.status(look, memory)
+        self._teller.measure(look, started, memory)
+        return look
+
+    async def _see(self, item: Object, pool: WorkerPool, memory: Memory, now: float) -> Look:
+        reading = await self._read()
+        requests = reading.requests if reading else {}
+        pods = [
+            pod_view(pod, requests.get(pod["metadata"]["name"]))
+            for pod in self._shared.world.pods(self.key)
+        ]
+        counts = census(pods)
+        deployment = self._shared.world.deployment(self.key)
+        current = staying(pods, replicas_of(deployment))
+        scaling = pool.spec.scaling
+        decision = _decided(scaling, memory.history, current, counts, reading, memory.starts, now)
+        memory.history = decision.history
+        _follow_shadows(pool, memory, current, counts, reading, now)
+        if scaling.mode is Mode.AUTO:
+            desired, reason = decision.desired, decision.reason
+        else:
+            desired = pool.spec.replicas
+            reason = f"spec.replicas is {desired}"
+        return Look(
+            item=item,
+            pool=pool,
+            pods=pods,
+            census=counts,
+            deployment=deployment,
+            reading=reading,
+            decision=decision,
+            desired=desired,
+            reason=reason,
+            now=now,
+        )
+
+    async def _read(self) -> Reading | None:
+        try:
+            reading = await self._reader.read()
+        except (FleetError, TimeoutError) as error:
+            self._log(f"Redis: {error or type(error).__name__}")
+            self._shared.metrics.redis_up.set(0)
+            return None
+        self._shared.metrics.redis_up.set(1)
+        return reading
+
+    async def _worths(self, look: Look) -> dict[str, float]:
+        """Of the caches, where somebody has to be chosen; an unknown one counts as none."""
+        alive = sum(pod.is_alive for pod in look.pods)
+        if look.reading is None or look.desired >= alive:
+            return {}
+        try:
+            return await self._reader.worths()
+        except (FleetError, TimeoutError) as error:
+            self._log(f"Redis: {error or type(error).__name__}")
+            return {}
+
+    async def _remember(self, look: Look, memory: Memory) -> bool:
+        """Whether another number is wanted than before; people are told then."""
+        before = look.decision.current if memory.desired is None else memory.desired
+        memory.desired = look.desired
+        if look.desired == before:
+            return False
+        recorded(memory, look.decision, before, look.desired, look.reason, look.now)
+        if look.mode is Mode.AUTO:
+            by = look.decision.by
+            memory.history = memory.history.scaled(look.now, before, look.desired, by)
+        await self._teller.changed(look.item, before, look.desired, look.reason)
+        return True
+
+    def _recall(self, pool: WorkerPool) -> Memory:
+        """A pool that was deleted and made anew has no past."""
+        if self._memory is None or self._uid != pool.metadata.uid:
+            self._memory, self._uid = Memory.of(pool), pool.metadata.uid
+        return self._memory
+
+    def _did(self, action: str) -> None:
+        self._shared.metrics.actions.labels(self.key.namespace, self.key.name, action).inc()
+
+    def _measure(self, outcome: str, seconds: float) -> None:
+        metrics = self._shared.metrics
+        metrics.reconciles.labels(self.key.namespace, self.key.name, outcome).inc()
+        metrics.reconcile_seconds.observe(seconds)
+
+    def _log(self, failure: str) -> None:
+        """Once, not at each try."""
+        if failure != self._failed:
+            log.warning("pool not kept", extra={"pool": str(self.key), "error": failure})
+        self._failed = failure
+
+
+def _follow_shadows(
+    pool: WorkerPool,
+    memory: Memory,
+    current: int,
+    counts: Census,
+    reading: Reading | None,
+    now: float,
+) -> None:
+    """Asks each shadow policy what it would do now; each has a history of its own."""
+    passed_s = min(max(0.0, now - (memory.looked_at or now)), LONGEST_LOOK_S)
+    memory.looked_at = now
+    known, memory.shadows = memory.shadows, {}
+    for fields in pool.spec.scaling.shadow_policies:
+        shadow = known.get(fields.name) or Shadow(History(), moment(now))
+        decision = _decided(fields, shadow.history, current, counts, reading, memory.starts, now)
+        shadow.replica_s += shadow.desired * passed_s
+        shadow.history, shadow.reason = decision.history, decision.reason
+        shadow.desired = decision.desired
+        memory.shadows[fields.name] = shadow
+
+
+def _decided(
+    fields: PolicyFields,
+    history: History,
+    current: int,
+    counts: Census,
+    reading: Reading | None,
+    starts: tuple[float, ...],
+    now: float,
+) -> Decision:
+    if fields.max_replicas is None:
+        fields = fields.model_copy(update={"max_replicas": max(MANY, fields.min_replicas)})
+    snapshot = Snapshot(
+        current=current,
+        ready=counts.ready,
+        draining=counts.draining,
+        signals=reading.signals if reading else None,
+        start_s=learned_start_s(starts),
+        history=history,
+    )
+    return decide(snapshot, policy_of(fields), now)

@@ -1,0 +1,34 @@
+"""What the loops of all pools have in common."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pando_fleet.client import RedisClient
+from pando_fleet.decisions import PastDecisions
+from pando_fleet.expected import ExpectedPools
+from pando_fleet.queues import Queues
+from pando_fleet.registry import Registry
+from pando_operator.controller.world import World
+from pando_operator.kube.client import Kube
+from pando_operator.kube.events import Recorder
+from pando_operator.metrics import Metrics
+from pando_operator.objects.defaults import WorkerDefaults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    kube: Kube
+    world: World
+    redis: RedisClient
+    registry: Registry
+    queues: Queues
+    expected: ExpectedPools
+    past: PastDecisions
+    recorder: Recorder
+    metrics: Metrics
+    defaults: WorkerDefaults
+    period_s: float
+    busy_period_s: float
+    now: Callable[[], float] = time.time  # seconds since 1970
+    clock: Callable[[], float] = time.monotonic

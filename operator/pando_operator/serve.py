@@ -1,0 +1,164 @@
+"""Runs the operator as a process: it leads, or waits to, and answers for its health."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from aiohttp import web
+
+from pando_fleet.client import RedisClient, connect
+from pando_fleet.decisions import PastDecisions
+from pando_fleet.expected import ExpectedPools
+from pando_fleet.queues import Queues
+from pando_fleet.registry import Registry
+from pando_operator.controller.manager import Manager
+from pando_operator.controller.shared import Shared
+from pando_operator.controller.world import World
+from pando_operator.kube.client import Kube, load_configuration
+from pando_operator.kube.errors import KubeError
+from pando_operator.kube.events import Recorder
+from pando_operator.kube.lease import Leader
+from pando_operator.kube.resources import Key
+from pando_operator.metrics import Metrics
+from pando_operator.objects.defaults import SecretKey, WorkerDefaults
+from pando_operator.settings import OperatorSettings
+
+CLOSE_S = 0.5  # for each of what is closed at the end
+
+log = logging.getLogger("pando.operator")
+
+
+def run(settings: OperatorSettings, configure_logging: Callable[[], None]) -> int:
+    """Until SIGTERM or SIGINT, then the exit code 0; 1 where it cannot listen, where no cluster is
+    configured, or after a defect."""
+    configure_logging()
+    return asyncio.run(_serve(settings))
+
+
+async def _serve(settings: OperatorSettings) -> int:
+    async with AsyncExitStack() as closing:
+        try:
+            configuration = await load_configuration(settings.kubeconfig)
+        except KubeError as error:
+            log.error("cannot begin", extra={"error": str(error)})
+            return 1
+        operator = Operator(settings, Kube(configuration))
+        closing.push_async_callback(operator.close)
+        try:
+            await operator.listen(closing)
+        except OSError as error:
+            log.error("cannot listen", extra={"error": str(error)})
+            return 1
+        leading = asyncio.create_task(operator.lead())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, leading.cancel)
+        try:
+            await leading
+        except asyncio.CancelledError:
+            log.info("ended in order")
+            return 0
+        except Exception:
+            log.exception("the operator has ended by itself")
+        return 1
+
+
+class Operator:
+    """One process's worth; `lead` until cancelled, then `close`."""
+
+    def __init__(self, settings: OperatorSettings, kube: Kube) -> None:
+        self.metrics = Metrics()
+        self.port = 0
+        self._settings = settings
+        self._kube = kube
+        kube.on_call = self.metrics.called
+        self._redis: RedisClient = connect(settings.redis)
+        key = Key(settings.lease_namespace, settings.lease_name)
+        self.leader = Leader(kube, key, settings.identity, settings.terms())
+        self._is_ready = False  # to act on what it knows, while it leads
+        self.metrics.leading.set_function(lambda: float(self.leader.is_leading))
+
+    async def lead(self) -> None:
+        await self.leader.lead(self._work)
+
+    async def listen(self, closing: AsyncExitStack) -> None:
+        """Raises OSError."""
+        app = web.Application()
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_S)
+        await runner.setup()
+        closing.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, self._settings.host, self._settings.port).start()
+        self.port = runner.addresses[0][1]
+        log.info("listening", extra={"host": self._settings.host, "port": self.port})
+
+    async def close(self) -> None:
+        await self._kube.close()
+        await self._redis.aclose()
+
+    async def _work(self) -> None:
+        """While it leads. Nothing is kept from one time to the next."""
+        manager = Manager()
+        world = World(
+            self._kube,
+            self._settings.namespaces,
+            manager.wake,
+            lambda resource: self.metrics.watch_restarts.labels(resource).inc(),
+        )
+        self.metrics.follow_age(lambda: world.silent_s)
+        ready = asyncio.create_task(self._becomes_ready(world))
+        try:
+            await manager.run(self._shared(world))
+        finally:
+            ready.cancel()
+            self._is_ready = False
+            self.metrics.follow_age(lambda: 0.0)
+
+    async def _becomes_ready(self, world: World) -> None:
+        await world.synced()
+        self._is_ready = True
+
+    def _shared(self, world: World) -> Shared:
+        settings, redis = self._settings, self._redis
+        return Shared(
+            kube=self._kube,
+            world=world,
+            redis=redis,
+            registry=Registry(redis),
+            queues=Queues(redis),
+            expected=ExpectedPools(redis),
+            past=PastDecisions(redis),
+            recorder=Recorder(self._kube, settings.identity),
+            metrics=self.metrics,
+            defaults=defaults_of(settings),
+            period_s=settings.period,
+            busy_period_s=settings.busy_period,
+        )
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.json_response({"status": "ok", "leading": self.leader.is_leading})
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        if self.leader.error:
+            return web.json_response({"status": self.leader.error}, status=503)
+        if self.leader.is_leading and not self._is_ready:
+            return web.json_response({"status": "the cluster is not known yet"}, status=503)
+        return web.json_response({"status": "ready", "leading": self.leader.is_leading})
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=self.metrics.render(), headers=headers)
+
+
+def defaults_of(settings: OperatorSettings) -> WorkerDefaults:
+    return WorkerDefaults(
+        image=settings.worker_image,
+        image_pull_policy=settings.worker_image_pull_policy,
+        image_pull_secrets=settings.worker_image_pull_secrets,
+        redis_url=SecretKey(settings.worker_redis_secret, settings.worker_redis_secret_key),
+        variables=tuple(sorted(settings.worker_variables.items())),
+    )
