@@ -1,4 +1,4 @@
-"""Writes the chart's table of values and its schema from values.yaml: python docs/generate_values.py.
+"""Writes the chart's table of values and its schema: python docs/generate_values.py.
 
 In helm/pando/values.yaml a line "# -- text" (and the comment lines after it) says what a value is,
 and "# @schema …" narrows the type that its default shows: JSON that is merged into it, or the
@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from pando_operator.settings import OperatorSettings
 from pando_router.settings import RouterSettings
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +29,23 @@ DASHBOARD_SOURCE = ROOT / "docs/grafana/pando.json"
 POD_SCHEMA = ROOT / "operator/pando_operator/resource/pod_schema.json"
 
 ROUTER_FIXED = ("host", "port", "redis", "api_keys", "upstream_api_key")
-"""Settings of the router that the chart sets itself, or has a value of its own for."""
+OPERATOR_FIXED = (
+    "host",
+    "port",
+    "redis",
+    "kubeconfig",
+    "namespaces",
+    "identity",
+    "lease_name",
+    "lease_namespace",
+    "worker_image",
+    "worker_image_pull_policy",
+    "worker_image_pull_secrets",
+    "worker_redis_secret",
+    "worker_redis_secret_key",
+    "worker_variables",
+)
+"""Settings that the chart sets itself, or has a value of its own for."""
 
 Schema = dict[str, Any]
 
@@ -37,8 +54,9 @@ INTRODUCTION = """\
 
 <!-- Written by docs/generate_values.py from values.yaml; do not edit by hand. -->
 
-Router, operator, Redis and worker pools in one release: [docs/install.md](../../docs/install.md) leads through
-installing, upgrading and removing it. `values.schema.json` refuses values that do not exist.
+Router, operator, Redis and worker pools in one release: [docs/install.md](../../docs/install.md)
+leads through installing, upgrading and removing it. `values.schema.json` refuses values that do not
+exist.
 """
 
 
@@ -79,11 +97,10 @@ class Reader:
 
     def __init__(self, text: str) -> None:
         self._lines = text.splitlines()
-        self._root = yaml.compose(text)
         self.rows: list[Value] = []
-        self.schema = self._object(self._root, ())
+        self.schema = self._object(yaml.compose(text), ())
 
-    def _object(self, node: yaml.Node, path: tuple[str, ...]) -> Schema:
+    def _object(self, node: yaml.Node | None, path: tuple[str, ...]) -> Schema:
         assert isinstance(node, yaml.MappingNode), path
         properties = {
             key.value: self._value(key, value, (*path, key.value)) for key, value in node.value
@@ -167,8 +184,9 @@ def definitions() -> Schema:
             "additionalProperties": pool_spec(),
         },
     }
-    own |= {"OperatorSettings": {"type": "object"}}
-    return own | settings("RouterSettings", RouterSettings.model_json_schema(), ROUTER_FIXED)
+    for one, fixed in ((RouterSettings, ROUTER_FIXED), (OperatorSettings, OPERATOR_FIXED)):
+        own |= settings(one.__name__, one.model_json_schema(), fixed)
+    return own
 
 
 def _array(items: Schema, **more: Any) -> Schema:
@@ -177,11 +195,13 @@ def _array(items: Schema, **more: Any) -> Schema:
 
 def pool_spec() -> Schema:
     crd = yaml.safe_load(CRD.read_text(encoding="utf-8"))
-    return closed(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"])
+    whole = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    spec: Schema = closed(whole["properties"]["spec"])
+    return spec
 
 
 def closed(schema: Any) -> Any:
-    """A structural schema of Kubernetes as JSON Schema, in which what is not named does not exist."""
+    """A structural schema of Kubernetes as JSON Schema; what is not named does not exist."""
     if isinstance(schema, list):
         return [closed(one) for one in schema]
     if not isinstance(schema, Mapping):
@@ -208,9 +228,7 @@ def settings(name: str, schema: Schema, fixed: tuple[str, ...]) -> Schema:
     """Definitions of a settings class, and of what it refers to, without its `fixed` fields."""
     parts = {part: _plain(one) for part, one in schema.pop("$defs", {}).items()}
     whole = _plain(schema)
-    whole["properties"] = {
-        key: one for key, one in whole["properties"].items() if key not in fixed
-    }
+    whole["properties"] = {key: one for key, one in whole["properties"].items() if key not in fixed}
     whole["additionalProperties"] = False
     return parts | {name: whole}
 
@@ -239,7 +257,7 @@ def reader() -> Reader:
 
 
 def render_schema() -> str:
-    schema = {"$schema": "http://json-schema.org/draft-07/schema#"} | reader().schema
+    schema: Schema = {"$schema": "http://json-schema.org/draft-07/schema#"} | reader().schema
     schema["definitions"] = definitions()
     return json.dumps(schema, indent=1) + "\n"
 

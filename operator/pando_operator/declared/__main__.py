@@ -1,4 +1,4 @@
-"""`python -m pando_operator.declared NAMESPACE CONFIGMAP`: exit code 0 once all is applied, else 1."""
+"""`python -m pando_operator.declared NAMESPACE CONFIGMAP` ends with 0 once all is applied."""
 
 import asyncio
 import sys

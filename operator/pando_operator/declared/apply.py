@@ -37,14 +37,14 @@ async def apply_declared(
         try:
             await _once(kube, config_map, say)
             return
-        except (NotFound, Unavailable, _StillThere) as error:
+        except (NotFound, Unavailable, _StillThereError) as error:
             if str(error) != waits_for:
                 say(f"waiting: {error}")
             waits_for = str(error)
             await asyncio.sleep(retry_s)
 
 
-class _StillThere(Exception):
+class _StillThereError(Exception):
     """A pool is about to be collected with its former owner."""
 
 
@@ -100,7 +100,7 @@ def _check_is_ours(pool: Object | None, owner: Object) -> None:
         return
     name, owners_name = pool["metadata"]["name"], owner["metadata"]["name"]
     if _uid_of_owner(pool, owner):
-        raise _StillThere(f"{name} still belongs to an earlier ConfigMap {owners_name}")
+        raise _StillThereError(f"{name} still belongs to an earlier ConfigMap {owners_name}")
     raise DeclaredError(
         f"a WorkerPool {name} exists that does not belong to the ConfigMap {owners_name}:"
         " delete it, or name the pool otherwise"

@@ -3,14 +3,17 @@
 {{- $settings := dict
     "host" "0.0.0.0"
     "port" 8080
-    "namespace" (.Values.operator.watchAllNamespaces | ternary "" .Release.Namespace)
     "lease_namespace" .Release.Namespace
     "lease_name" (printf "%s-operator" (include "pando.fullname" .))
     "worker_image" (include "pando.image" (list . .Values.workers.image))
     "worker_image_pull_policy" .Values.global.image.pullPolicy
     "worker_redis_secret" (include "pando.redisSecret" .)
-    "worker_redis_key" (include "pando.redisKey" .)
+    "worker_redis_secret_key" (include "pando.redisKey" .)
+    "worker_variables" (dict "PANDO_LOG_LEVEL" .Values.log.level "PANDO_LOG_FORMAT" .Values.log.format)
 -}}
+{{- if not .Values.operator.watchAllNamespaces -}}
+{{- $_ := set $settings "namespaces" (list .Release.Namespace) -}}
+{{- end -}}
 {{- with .Values.global.image.pullSecrets -}}
 {{- $names := list -}}
 {{- range . -}}
