@@ -1,0 +1,121 @@
+"""Values: strict lint, a schema that refuses what does not exist, and a table that is current."""
+
+import json
+import re
+from importlib.metadata import version
+from typing import Any
+
+import helm_python
+import pytest
+from helm_python import HelmValuesError, lint
+
+from docs.generate_values import (
+    DASHBOARD,
+    DASHBOARD_SOURCE,
+    OPERATOR_FIXED,
+    ROUTER_FIXED,
+    SCHEMA,
+    TABLE,
+    reader,
+    render_schema,
+    render_table,
+)
+from pando_operator.settings import OperatorSettings
+from pando_router.reload.live import FIXED
+from pando_router.settings import RouterSettings
+from tests.helm.chart import CHART, CURRENT, OLDEST, VALUES_FILES, render_files, values_of
+
+INFORMATION = 1
+
+
+@pytest.mark.parametrize("kube", [OLDEST, CURRENT])
+@pytest.mark.parametrize("values", VALUES_FILES)
+def test_strict_lint_finds_nothing(values: str, kube: str) -> None:
+    report = lint(CHART, dict(values_of(values)), strict=True, kube_version=kube)
+    assert not report["errors"]
+    assert not [one for one in report["messages"] if one["severity"] > INFORMATION]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("routers.replicas", 2),
+        ("router.replica", 2),
+        ("router.replicas", "two"),
+        ("router.settings.max_try", 2),
+        ("router.settings.redis", "redis://elsewhere"),
+        ("router.settings.leave_seconds", -1),
+        ("router.resources.request.cpu", "1"),
+        ("router.service.type", "Loadbalancer"),
+        ("router.ingress.hosts", [{"host": "a"}]),
+        ("operator.settings.periods", 2),
+        ("operator.settings.namespaces", ["a"]),
+        ("pools.a.modell", "m"),
+        ("pools.default.engine.pageSizes", 16),
+        ("pools.default.scaling.minReplica", 1),
+        ("pools.default.template.image", 5),
+        ("pools.Not_A_Name.model", "m"),
+        ("redis.enabled", True),
+        ("redis.external.url", "redis://:secret@elsewhere"),
+        ("redis.maxmemory", "much"),
+        ("global.image.pullPolicy", "Sometimes"),
+        ("global.images.registry", "r"),
+        ("monitoring.podMonitors.enabled", True),
+        ("networkPolicy.httpsPorts", [443, 0]),
+        ("auth.keys", ["secret"]),
+        ("extraObject", []),
+    ],
+)
+def test_a_value_that_does_not_exist_is_refused_by_name(path: str, value: Any) -> None:
+    names = path.split(".")
+    values: Any = value
+    for name in reversed(names):
+        values = {name: values}
+    with pytest.raises(HelmValuesError) as refused:
+        render_files(values)
+    assert any(name in str(refused.value) for name in names[-2:])
+
+
+def test_two_sources_of_api_keys_are_refused() -> None:
+    with pytest.raises(helm_python.HelmError, match="only one of them"):
+        render_files({"auth": {"existingSecret": "a", "tenants": {"b": {"keys": []}}}})
+
+
+def test_the_table_and_the_schema_are_what_values_yaml_says() -> None:
+    again = "python docs/generate_values.py writes it anew"
+    assert TABLE.read_text(encoding="utf-8") == render_table(), again
+    assert SCHEMA.read_text(encoding="utf-8") == render_schema(), again
+    assert DASHBOARD.read_bytes() == DASHBOARD_SOURCE.read_bytes(), again
+
+
+def test_every_value_is_used_by_a_template() -> None:
+    templates = "\n".join(
+        file.read_text(encoding="utf-8")
+        for file in (CHART / "templates").rglob("*")
+        if file.suffix in {".yaml", ".tpl", ".txt"}
+    )
+    unused = [
+        ".".join(value.path)
+        for value in reader().rows
+        if not re.search(rf"\.{value.path[-1]}\b", templates)
+    ]
+    assert not unused
+
+
+def test_the_charts_own_settings_are_settings() -> None:
+    assert set(ROUTER_FIXED) <= set(RouterSettings.model_fields)
+    assert set(OPERATOR_FIXED) <= set(OperatorSettings.model_fields)
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))["definitions"]
+    router = set(schema["RouterSettings"]["properties"])
+    assert router == set(RouterSettings.model_fields) - set(ROUTER_FIXED)
+
+
+def test_settings_that_need_a_restart_are_those_of_the_router() -> None:
+    text = (CHART / "templates/router/_settings.tpl").read_text(encoding="utf-8")
+    (line,) = re.findall(r"\$fixed := list (.*) -}}", text)
+    assert set(re.findall(r'"(\w+)"', line)) == FIXED
+
+
+def test_the_apps_version_is_the_projects() -> None:
+    with helm_python.Chart.load(CHART) as chart:
+        assert chart.metadata["appVersion"] == version("pando")
