@@ -25,7 +25,7 @@ def _before_ready(pod: PodView, world: World, *, is_wanted: bool) -> list[Action
     mark = world.mark(MarkKind.WARM, pod)
     if not is_wanted:
         return [ClearMark(MarkKind.WARM, pod.name)] if mark and not mark.is_over else []
-    if mark is None or (mark.left_ms <= 0 and mark.tokens == 0):
+    if mark is None or mark.left_ms <= 0:
         tokens = world.settings.warm_tokens
         return [SetMark(MarkKind.WARM, pod.name, WARM_MARK_S * 1000, tokens)]
     return []

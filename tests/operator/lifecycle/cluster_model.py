@@ -1,0 +1,217 @@
+"""A small model of what the lifecycle acts on: a ReplicaSet, kubelets, routers, marks in Redis.
+
+Kubernetes' own order of deletion is written down here anew, with and without cost; time
+moves only by `pass_time`.
+"""
+
+import random
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from pando_fleet.marks import Mark, MarkKind, MarkState
+from pando_operator.lifecycle.actions import (
+    Action,
+    Annotate,
+    ClearMark,
+    SetGate,
+    SetMark,
+    SetReplicas,
+)
+from pando_operator.lifecycle.pods import DELETION_COST, DRAIN, HAND_OFF, PodView, Standing
+from pando_operator.lifecycle.world import LifecycleSettings
+
+
+@dataclass
+class Pod:
+    name: str
+    created: float
+    revision: str = "one"
+    is_assigned: bool = False
+    is_running: bool = False
+    containers_ready: bool = False
+    ready_since: float | None = None
+    gate: bool = False
+    is_ready: bool = False  # what the kubelet has written
+    deleting: bool = False
+    requests: int = 0
+    annotations: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def standing(self) -> Standing:
+        if not self.is_assigned:
+            return Standing.UNASSIGNED
+        if not self.is_running:
+            return Standing.PENDING
+        return Standing.READY if self.is_ready else Standing.UNREADY
+
+    @property
+    def drained_at(self) -> float | None:
+        text = self.annotations.get(DRAIN)
+        return datetime.fromisoformat(text).timestamp() if text else None
+
+    def view(self) -> PodView:
+        cost = self.annotations.get(DELETION_COST)
+        return PodView(
+            name=self.name,
+            uid=self.name,
+            created=self.created,
+            standing=self.standing,
+            containers_ready=self.containers_ready,
+            gate=self.gate,
+            deleting=self.deleting,
+            revision=self.revision,
+            ready_since=self.ready_since,
+            draining_since=self.drained_at,
+            handed_off=HAND_OFF in self.annotations,
+            deletion_cost=int(cost) if cost else None,
+            requests=self.requests if self.containers_ready else None,
+        )
+
+
+class Cluster:
+    def __init__(self, size: int, settings: LifecycleSettings, *, knows_cost: bool) -> None:
+        self.settings = settings
+        self.knows_cost = knows_cost
+        self.now = 1_700_000_000.0
+        self.replicas = size
+        self.pods: dict[str, Pod] = {}
+        self.marks: dict[tuple[MarkKind, str], Mark] = {}
+        self.cut = 0  # requests that were running where Kubernetes was told to take a pod away
+        self.wrong: list[str] = []
+        self._names = 0
+        self._random = random.Random(0)
+
+    # What Kubernetes does by itself.
+
+    def alive(self) -> list[Pod]:
+        return [pod for pod in self.pods.values() if not pod.deleting]
+
+    def replica_set(self) -> None:
+        """One look of the ReplicaSet controller: as many pods as `replicas`."""
+        missing = self.replicas - len(self.alive())
+        for _ in range(missing):
+            self._names += 1
+            name = f"pod-{self._names}"
+            self.pods[name] = Pod(name, self.now)
+        for pod in self.deletion_order()[: max(0, -missing)]:
+            pod.deleting = True
+
+    def deletion_order(self) -> list[Pod]:
+        """Of the pods that are alive, the first to go first; what it does not say is drawn."""
+
+        def rank(pod: Pod) -> tuple[float, ...]:
+            cost = int(pod.annotations.get(DELETION_COST, 0)) if self.knows_cost else 0
+            return pod.standing, cost, self._random.random()
+
+        return sorted(self.alive(), key=rank)
+
+    def kubelets(self) -> None:
+        """One step of every pod: assigned, running; deleted ones end once nothing runs there."""
+        for pod in list(self.pods.values()):
+            if pod.deleting:
+                if not pod.requests:
+                    del self.pods[pod.name]
+                continue
+            pod.is_running = pod.is_assigned
+            pod.is_assigned = True
+            pod.is_ready = pod.containers_ready and pod.gate
+
+    def load_models(self) -> None:
+        for pod in self.alive():
+            if pod.is_running and not pod.containers_ready:
+                pod.containers_ready, pod.ready_since = True, self.now
+
+    def crash(self, pod: Pod) -> None:
+        """The container ends, with what ran there, and starts again."""
+        pod.containers_ready = pod.is_ready = False
+        pod.ready_since = None
+        pod.requests = 0
+
+    # What routers and clients do.
+
+    def withheld(self, pod: Pod) -> bool:
+        kinds = (MarkKind.DRAIN, MarkKind.WARM)
+        marks = [self.marks.get((kind, pod.name)) for kind in kinds]
+        return any(mark is not None and not mark.is_over for mark in marks)
+
+    def takers(self) -> list[Pod]:
+        """Where a router may place a request: it looks at heartbeats and marks, not at gates."""
+        return [p for p in self.alive() if p.containers_ready and not self.withheld(p)]
+
+    def end_request(self, pod: Pod) -> None:
+        pod.requests = max(0, pod.requests - 1)
+
+    def finish_marks(self) -> None:
+        """Routers do what marks ask of them."""
+        for key, mark in self.marks.items():
+            pod = self.pods.get(mark.replica)
+            if mark.kind is not MarkKind.DRAIN and pod and pod.containers_ready:
+                self.marks[key] = replace(mark, state=MarkState.DONE)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        for key, mark in list(self.marks.items()):
+            left_ms = mark.left_ms - int(seconds * 1000)
+            if left_ms < -600_000:
+                del self.marks[key]
+            else:
+                self.marks[key] = replace(mark, left_ms=left_ms)
+
+    # What the operator does.
+
+    def views(self) -> list[PodView]:
+        return [pod.view() for pod in self.pods.values()]
+
+    def execute(self, action: Action, target: int) -> None:
+        match action:
+            case SetMark(kind, replica, lasts_ms, budget):
+                self._set_mark(kind, replica, lasts_ms, budget)
+            case ClearMark(kind, replica):
+                self.marks.pop((kind, replica), None)
+            case Annotate(name, _, annotations):
+                if pod := self.pods.get(name):
+                    for key, value in annotations:
+                        if value is None:
+                            pod.annotations.pop(key, None)
+                        else:
+                            pod.annotations[key] = value
+            case SetGate(name, _, is_open):
+                if pod := self.pods.get(name):
+                    pod.gate = is_open
+            case SetReplicas(count):
+                self._set_replicas(count, target)
+
+    def _set_mark(self, kind: MarkKind, replica: str, lasts_ms: int, budget: int) -> None:
+        before = self.marks.get((kind, replica))
+        if before is None or before.is_over or kind is MarkKind.DRAIN:
+            self.marks[kind, replica] = Mark(
+                kind=kind,
+                replica=replica,
+                budget_tokens=budget,
+                left_ms=lasts_ms,
+                state=MarkState.OPEN,
+                router="",
+                tokens=0,
+                prefixes=0,
+                reason="",
+            )
+
+    def _set_replicas(self, count: int, target: int) -> None:
+        """Looks at what Kubernetes would take away for it, as the lowest rank may be drawn."""
+        if count < target:
+            self.wrong.append(f"replicas {count} below the target {target}")
+        too_many = len(self.alive()) - count
+        if count < self.replicas and too_many > 0:
+            for pod in self.deletion_order()[:too_many]:
+                self._check_leaves(pod)
+        self.replicas = count
+
+    def _check_leaves(self, pod: Pod) -> None:
+        since = pod.drained_at
+        is_late = since is not None and self.now - since >= self.settings.drain_timeout_s
+        if pod.requests and not is_late:
+            self.wrong.append(f"{pod.name} would go with {pod.requests} requests")
+        if pod.containers_ready and since is None:
+            self.wrong.append(f"{pod.name} would go though it could serve and was not drained")
+        if pod.containers_ready and pod in self.takers():
+            self.wrong.append(f"{pod.name} would go while routers place requests there")

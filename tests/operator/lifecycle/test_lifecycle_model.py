@@ -1,0 +1,170 @@
+"""The plan in a modelled cluster where everything may fail at any step."""
+
+from collections.abc import Callable
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from pando_operator.lifecycle.actions import Action
+from pando_operator.lifecycle.plan import plan
+from pando_operator.lifecycle.world import LifecycleSettings
+from tests.operator.lifecycle.cluster_model import Cluster, Pod
+
+LIFECYCLE = LifecycleSettings(
+    drain_timeout_s=40.0, hand_off_tokens=1000, warm_tokens=1000, warm_timeout_s=20.0
+)
+
+
+class Fleet(RuleBasedStateMachine):
+    @initialize(size=st.integers(0, 4), knows_cost=st.booleans())
+    def start(self, size: int, knows_cost: bool) -> None:
+        self.cluster = Cluster(size, LIFECYCLE, knows_cost=knows_cost)
+        self.target = size
+        self.worths: dict[str, float] = {}
+        self._rounds(8)
+
+    def _rounds(self, count: int) -> None:
+        """All do their work in turn."""
+        for _ in range(count):
+            for action in self._plan():
+                self.cluster.execute(action, self.target)
+            self.cluster.replica_set()
+            self.cluster.kubelets()
+            self.cluster.load_models()
+            self.cluster.pass_time(2.0)
+
+    # The operator.
+
+    def _plan(self) -> list[Action]:
+        return plan(
+            self.cluster.views(),
+            list(self.cluster.marks.values()),
+            target=self.target,
+            replicas=self.cluster.replicas,
+            worths=self.worths,
+            now=self.cluster.now,
+            settings=LIFECYCLE,
+        )
+
+    @rule(stops_after=st.integers(0, 6) | st.none())
+    def operate(self, stops_after: int | None) -> None:
+        """It may end after any action, and another begins with what it sees."""
+        for action in self._plan()[:stops_after]:
+            self.cluster.execute(action, self.target)
+
+    @rule(count=st.integers(1, 4))
+    def all_goes_well_for_a_while(self, count: int) -> None:
+        self._rounds(count)
+
+    @rule()
+    def operate_without_redis(self) -> None:
+        size = self.cluster.replicas
+        for action in plan(
+            self.cluster.views(),
+            None,
+            target=self.target,
+            replicas=size,
+            worths={},
+            now=self.cluster.now,
+            settings=LIFECYCLE,
+        ):
+            self.cluster.execute(action, self.target)
+        assert self.cluster.replicas >= size
+
+    @rule(size=st.integers(0, 5))
+    def want(self, size: int) -> None:
+        self.target = size
+
+    @rule(data=st.data())
+    def use_caches(self, data: st.DataObject) -> None:
+        names = sorted(self.cluster.pods)
+        self.worths = {name: data.draw(st.floats(0, 9)) for name in names}
+
+    # Kubernetes, routers and clients.
+
+    @rule()
+    def replica_set(self) -> None:
+        self.cluster.replica_set()
+
+    @rule()
+    def kubelets(self) -> None:
+        self.cluster.kubelets()
+
+    @rule()
+    def load_models(self) -> None:
+        self.cluster.load_models()
+
+    @rule()
+    def finish_marks(self) -> None:
+        self.cluster.finish_marks()
+
+    @precondition(lambda self: self.cluster.takers())
+    @rule(data=st.data(), requests=st.integers(1, 3))
+    def place(self, data: st.DataObject, requests: int) -> None:
+        data.draw(st.sampled_from(self.cluster.takers())).requests += requests
+
+    @rule(data=st.data())
+    def end_requests(self, data: st.DataObject) -> None:
+        for pod in self._some(data, lambda pod: pod.requests > 0):
+            self.cluster.end_request(pod)
+
+    @rule(seconds=st.sampled_from([1.0, 5.0, 25.0, 130.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.cluster.pass_time(seconds)
+
+    # What fails.
+
+    @rule()
+    def redis_forgets(self) -> None:
+        self.cluster.marks.clear()
+
+    @rule(data=st.data())
+    def containers_crash(self, data: st.DataObject) -> None:
+        for pod in self._some(data, lambda pod: pod.containers_ready):
+            self.cluster.crash(pod)
+
+    @rule(data=st.data())
+    def somebody_deletes(self, data: st.DataObject) -> None:
+        for pod in self._some(data, lambda pod: not pod.deleting):
+            pod.deleting = True
+
+    def _some(self, data: st.DataObject, of: Callable[[Pod], bool]) -> list[Pod]:
+        pods = [pod for pod in self.cluster.pods.values() if of(pod)]
+        return [data.draw(st.sampled_from(pods))] if pods else []
+
+    @invariant()
+    def nothing_went_wrong(self) -> None:
+        if hasattr(self, "cluster"):
+            assert not self.cluster.wrong, self.cluster.wrong
+
+    def teardown(self) -> None:
+        """Left in peace, the fleet has its size, all of it serves, and nothing is left behind."""
+        if not hasattr(self, "cluster"):
+            return
+        cluster = self.cluster
+        for _ in range(60):
+            for pod in cluster.pods.values():
+                pod.requests = 0
+            self._rounds(1)
+            cluster.pass_time(3.0)
+        assert not cluster.wrong, cluster.wrong
+        assert cluster.replicas == self.target
+        assert len(cluster.pods) == self.target
+        for pod in cluster.pods.values():
+            assert pod.is_ready, pod
+            assert not pod.annotations, pod
+            assert not cluster.withheld(pod), cluster.marks
+        marks = [m for m in cluster.marks.values() if not m.is_over and m.replica in cluster.pods]
+        assert not marks
+        assert not self._plan()
+
+
+class TestFleet(Fleet.TestCase):  # type: ignore[misc]
+    settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
