@@ -8,9 +8,10 @@ local PRIOR_RELEASE = 100 -- tokens/s
 
 local TERMS_VERSION = 1 -- the first byte of a row; registry.py writes it
 
--- What a replica said of itself. Nil for a row of another version, or a broken one: while releases
--- are mixed, or whatever was written there, the others are placed on.
-local function read_terms(row)
+-- What the replica `name` said of itself, and its load. Nil for a row of another version, or a broken
+-- one: while releases are mixed, or whatever was written there, the others are placed on. One
+-- constructor, because a table that grows later costs half as much again.
+local function read_replica(book, name, row, tree_prefix)
   if row:byte(1) ~= TERMS_VERSION then
     return nil
   end
@@ -19,10 +20,11 @@ local function read_terms(row)
   if not is_whole then
     return nil
   end
+  local owner = incarnation .. ':' .. name
   return {
-    incarnation = incarnation, url = url,
+    name = name, owner = owner, tree = tree_prefix .. owner, incarnation = incarnation, url = url,
     capacity = capacity, pinned = pinned, bytes_per_token = bytes_per_token,
-    prefill = prefill, most = most,
+    prefill = prefill, most = most, load = load_of(book, owner),
     -- In a steady state what ends is what was decoded, and the prompts come on top.
     release = release > 0 and release or decode,
   }
@@ -39,7 +41,7 @@ local function mean_of(ready, rate, prior)
 end
 
 -- Replicas whose heartbeat is younger than `since` and says ready, each with the load of its leases.
-local function read_fleet(book, replicas_key, terms_key, since)
+local function read_fleet(book, replicas_key, terms_key, tree_prefix, since)
   local names = redis.call('ZRANGEBYSCORE', replicas_key, since, '+inf')
   if #names == 0 then
     return {}
@@ -47,12 +49,8 @@ local function read_fleet(book, replicas_key, terms_key, since)
   read_all_loads(book)
   local ready = {}
   for i, row in ipairs(redis.call('HMGET', terms_key, unpack(names))) do
-    local r = row and read_terms(row) -- no terms: it starts or drains
-    if r then
-      r.name, r.owner = names[i], r.incarnation .. ':' .. names[i]
-      r.load = load_of(book, r.owner)
-      ready[#ready + 1] = r
-    end
+    -- No terms: it starts or drains.
+    ready[#ready + 1] = row and read_replica(book, names[i], row, tree_prefix) or nil
   end
   local usual_prefill = mean_of(ready, 'prefill', PRIOR_PREFILL)
   local usual_release = mean_of(ready, 'release', PRIOR_RELEASE)

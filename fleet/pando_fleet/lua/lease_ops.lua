@@ -72,13 +72,20 @@ local function close_book(book)
   end
 end
 
-local function end_lease(book, lease)
+-- Takes what the lease reserves out of its owner's load; whether it reserved anything.
+local function end_part(book, lease)
   local part = redis.call('HGET', book.parts, lease)
   if part then
-    redis.call('ZREM', book.leases, lease)
-    redis.call('HDEL', book.parts, lease)
     local prefill, output, waiting, owner = struct.unpack('>ddds', part)
     add_load(book, owner, -prefill, -output, -waiting, -1)
+  end
+  return part
+end
+
+local function end_lease(book, lease)
+  if end_part(book, lease) then
+    redis.call('ZREM', book.leases, lease)
+    redis.call('HDEL', book.parts, lease)
   end
 end
 
@@ -93,25 +100,29 @@ local function end_prefill(book, lease)
 end
 
 local function end_expired_leases(book, now)
-  local expired = redis.call('ZRANGEBYSCORE', book.leases, '-inf', now, 'LIMIT', 0, EXPIRE_BATCH)
-  if #expired > 0 then
+  local first = redis.call('ZRANGE', book.leases, 0, 0, 'WITHSCORES')
+  if first[1] and tonumber(first[2]) <= now then
+    local expired = redis.call('ZRANGEBYSCORE', book.leases, '-inf', now, 'LIMIT', 0, EXPIRE_BATCH)
     for _, lease in ipairs(expired) do
       end_lease(book, lease)
     end
     redis.call('ZREM', book.leases, unpack(expired)) -- also those whose parts were evicted
+    first = redis.call('ZRANGE', book.leases, 0, 0)
   end
-  if redis.call('EXISTS', book.leases) == 0 then
+  if not first[1] then
     redis.call('DEL', book.parts, book.loads) -- nothing leased, nothing owed
     book.rows, book.changed, book.complete = {}, {}, true
   end
 end
 
 -- A lease of the same name is replaced: a call that is sent again after a lost answer counts once.
+-- Whether there was one, maybe another owner's.
 local function add_lease(book, lease, owner, prefill, output, now, lasts_ms)
-  end_lease(book, lease)
-  redis.call('ZADD', book.leases, now + lasts_ms, lease)
+  local is_new = redis.call('ZADD', book.leases, now + lasts_ms, lease) == 1
+  local replaced = not is_new and end_part(book, lease)
   redis.call('HSET', book.parts, lease, struct.pack('>ddds', prefill, output, 1, owner))
   add_load(book, owner, prefill, output, 1, 1)
+  return replaced
 end
 
 -- Called when the book is closed, with the longest time that a new lease lasts.

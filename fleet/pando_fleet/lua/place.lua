@@ -17,31 +17,74 @@
 
 local UNKNOWN_CAPACITY = 65536 -- chunks kept for a replica that does not say what it can hold
 
+local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 local now, explain = now_ms(ARGV[1]), ARGV[2] == 'explain'
-local tree_prefix, chunk_bytes = ARGV[4], tonumber(ARGV[5])
+local chunk_bytes = tonumber(ARGV[5])
 local book = open_book(3)
 end_expired_leases(book, now)
-local ready = read_fleet(book, KEYS[1], KEYS[2], now - tonumber(ARGV[3]))
+local ready = read_fleet(book, KEYS[1], KEYS[2], ARGV[4], now - tonumber(ARGV[3]))
 
--- What placing the prompt on `r` costs everybody, in seconds; README.md explains each term.
-local function estimate(r, ask, guess)
+-- What its load makes of placing on `r`: told once, because many prompts may be asked.
+local function weigh(r)
   local load = r.load
-  local chunks = search(tree_prefix .. r.owner, ask.path, EVER, guess)
-  -- The last prompt token is always computed: its logits are the first answer.
-  local matched = math.min(ask.prompt - 1, math.floor(chunks * chunk_bytes / r.bytes_per_token))
-  local uncached = ask.prompt - matched
-  local wait, work, kv_wait = load.prefill / r.prefill, uncached / r.prefill, 0
-  if r.capacity > 0 then
-    -- Leases that wait for their first token are not in the heartbeat's pinned tokens yet.
-    local unseen = load.prefill + load.output
-    local short = r.pinned + unseen + uncached + ask.output - r.capacity
-    kv_wait = math.max(0, short) / r.release
+  r.wait, r.delayed = load.prefill / r.prefill, 1 + load.waiting
+  -- Leases that wait for their first token are not in the heartbeat's pinned tokens yet.
+  r.over = r.capacity > 0 and r.pinned + load.prefill + load.output - r.capacity or -math.huge
+end
+
+local function weigh_all()
+  for _, r in ipairs(ready) do
+    weigh(r)
   end
-  return {
-    replica = r, chunks = chunks, matched = matched, uncached = uncached,
-    wait = wait, kv_wait = kv_wait, work = work,
-    cost = wait + kv_wait + work * (1 + load.waiting),
-  }
+end
+
+-- What placing the prompt on `r`, which holds `chunks` of it, costs everybody, in seconds; README.md
+-- explains each term. Returns the cost and what it comes from.
+local function cost_of(r, ask, chunks)
+  local matched = floor(chunks * chunk_bytes / r.bytes_per_token)
+  -- The last prompt token is always computed: its logits are the first answer.
+  local uncached = ask.prompt - min(ask.prompt - 1, matched)
+  local work, kv_wait = uncached / r.prefill, max(0, r.over + uncached + ask.output) / r.release
+  return r.wait + kv_wait + work * r.delayed, uncached, kv_wait, work
+end
+
+local function is_better(r, cost, best)
+  return cost < best.cost or (cost == best.cost and r.load.requests < best.replica.load.requests)
+end
+
+-- The fewest chunks with which `r` is better than `best`; one more than the path has where none are.
+-- It solves cost_of, which never rises with what is held, for `uncached`; what that is off by in the
+-- last digits is put right by steps.
+local function chunks_to_beat(r, ask, best)
+  local left, a_token = best.cost - r.wait, r.delayed / r.prefill
+  local uncached = min(
+    left / a_token,
+    (left - (r.over + ask.output) / r.release) / (a_token + 1 / r.release)
+  )
+  local chunks = ceil((ask.prompt - uncached) * r.bytes_per_token / chunk_bytes)
+  chunks = max(0, min(chunks, #ask.path / 8 + 1))
+  while chunks > 0 and is_better(r, cost_of(r, ask, chunks - 1), best) do
+    chunks = chunks - 1
+  end
+  return chunks
+end
+
+-- Chunks of the path that `r` holds; nil where it holds less than the first `least`, which one look
+-- tells. `guess`, what another replica holds, may be nil.
+local function chunks_held(r, path, least, guess)
+  if least == 0 then
+    return search(r.tree, path, EVER, guess)
+  elseif least > #path / 8 then
+    return nil
+  end
+  local known = least
+  if least == guess then
+    known = least - 1 -- the search looks there first
+  elseif not redis.call('ZSCORE', r.tree, chunk_key(path, least)) then
+    return nil
+  end
+  local chunks = search(r.tree, path, EVER, least <= guess and guess or nil, known)
+  return chunks >= least and chunks or nil
 end
 
 -- Whether `r` has all the requests that it may have: by the ask, and by its own word.
@@ -50,75 +93,99 @@ local function has_most(r, ask)
   return (ask.most > 0 and requests >= ask.most) or (r.most > 0 and requests >= r.most)
 end
 
-local function better(a, b)
-  return a.cost < b.cost
-    or (a.cost == b.cost and a.replica.load.requests < b.replica.load.requests)
+-- The golden share of `count`, or next to it what has no divisor with it: with such steps all are
+-- visited, and those that hold more and more of a prompt in their order do not come in it.
+local function stride_of(count)
+  local function has_divisor(a, b)
+    while b > 0 do
+      a, b = b, a % b
+    end
+    return a > 1
+  end
+  local stride = max(1, floor(0.618 * count))
+  while has_divisor(stride, count) do
+    stride = stride + 1
+  end
+  return stride
 end
 
--- The terms of those that may be chosen, then of those that are full; the best of them, nil where
--- none may be chosen; and whether some were full. Starts at a replica that differs by request, so
--- that equals share.
-local function candidates_of(ask)
-  local found, best, full, is_full, guess = {}, nil, {}, false, nil
+local stride = stride_of(#ready)
+weigh_all()
+
+-- The best of those that may be chosen, nil where none may be; who holds the most; of `all` asked
+-- for, each candidate; and whether some were full. Whoever holds too little to be better than the
+-- best so far, and no more than the one that holds the most, is not looked at closely. Starts at a
+-- replica that differs by request, so that equals share.
+local function choose(ask, all)
+  local best, most, found, full, is_full = nil, nil, {}, {}, false
+
+  local function look(r, least, is_candidate_full)
+    local chunks = chunks_held(r, ask.path, least, most and most.chunks)
+    if chunks then
+      local candidate = { replica = r, chunks = chunks, full = is_candidate_full, cost = 0 }
+      if all then
+        found[#found + 1] = candidate
+      end
+      if not most or chunks > most.chunks then
+        most = candidate
+      end
+      return candidate
+    end
+  end
+
   for i = 1, #ready do
-    local r = ready[(ask.tie + i) % #ready + 1]
+    local r = ready[(ask.tie + i * stride) % #ready + 1]
     local allowed = ask.only == '' or ask.only == r.name
     if not ask.excluded[r.name] and (allowed or ask.every) then
       if has_most(r, ask) then
         full[#full + 1], is_full = r, is_full or allowed
       else
-        local terms = estimate(r, ask, guess)
-        guess = terms.chunks
-        found[#found + 1] = terms
-        if allowed and (not best or better(terms, best)) then
-          best = terms
+        local least = 0
+        if best and not all then
+          least = min(chunks_to_beat(r, ask, best), most.chunks + 1)
+        end
+        local candidate = look(r, least, false)
+        if candidate and allowed then
+          candidate.cost = cost_of(r, ask, candidate.chunks)
+          if not best or is_better(r, candidate.cost, best) then
+            best = candidate
+          end
         end
       end
     end
   end
   if best or explain then -- a prompt that waits asks again and again: nobody reads its terms
     for _, r in ipairs(full) do
-      local terms = estimate(r, ask, guess)
-      guess, terms.full = terms.chunks, true
-      found[#found + 1] = terms
+      look(r, all and 0 or most.chunks + 1, true)
     end
   end
-  return found, best, is_full
+  return best, most, found, is_full
 end
 
 local function capacity_chunks(r)
   if r.capacity == 0 then
     return UNKNOWN_CAPACITY
   end
-  return math.floor(r.capacity * r.bytes_per_token / chunk_bytes)
+  return floor(r.capacity * r.bytes_per_token / chunk_bytes)
 end
 
--- Its terms, and those of `most`, the candidate that holds the most of the prompt.
-local function packed(terms, most)
-  local r = terms.replica
+-- The candidate's terms, and those of `most`, the one that holds the most of the prompt.
+local function packed(ask, candidate, most)
+  local r = candidate.replica
+  local cost, uncached, kv_wait, work = cost_of(r, ask, candidate.chunks)
   return struct.pack('>dddddddddddddddssss',
-    terms.chunks, terms.matched, r.load.prefill, r.load.requests, capacity_chunks(r),
-    r.capacity, r.pinned, terms.wait, terms.kv_wait, terms.work, r.load.waiting, terms.cost,
-    terms.full and 1 or 0, most.chunks, most.full and 1 or 0,
+    candidate.chunks, ask.prompt - uncached, r.load.prefill, r.load.requests, capacity_chunks(r),
+    r.capacity, r.pinned, r.wait, kv_wait, work, r.load.waiting, cost,
+    candidate.full and 1 or 0, most.chunks, most.full and 1 or 0,
     r.name, r.url, r.incarnation, most.replica.name)
 end
 
-local function all_packed(found, most)
+local function all_packed(ask, found, most)
   local all = {}
-  for number, terms in ipairs(found) do
-    all[number] = packed(terms, most)
+  for number, candidate in ipairs(found) do
+    all[number] = packed(ask, candidate, most)
   end
   return all
-end
-
-local function most_held(found)
-  local most = found[1]
-  for _, terms in ipairs(found) do
-    if terms.chunks > most.chunks then
-      most = terms
-    end
-  end
-  return most
 end
 
 -- The prompt whose fields begin at ARGV[i], and where the next one's begin.
@@ -139,18 +206,23 @@ local answers, longest_ms, i = {}, 0, 6
 while i <= #ARGV do
   local ask
   ask, i = read_ask(i)
-  local found, best, full = candidates_of(ask)
+  local best, most, found, full = choose(ask, explain or ask.every)
   if explain then
-    answers = all_packed(found, most_held(found))
+    answers = all_packed(ask, found, most)
   elseif best then
-    local most = most_held(found)
-    local answer = packed(best, most)
+    local answer = packed(ask, best, most)
     if ask.every then
-      answer = { answer, unpack(all_packed(found, most)) }
+      answer = { answer, unpack(all_packed(ask, found, most)) }
     end
     answers[#answers + 1] = answer
-    add_lease(book, ask.lease, best.replica.owner, best.uncached, ask.output, now, ask.lease_ms)
-    longest_ms = math.max(longest_ms, ask.lease_ms)
+    local _, uncached = cost_of(best.replica, ask, best.chunks)
+    local owner = best.replica.owner
+    if add_lease(book, ask.lease, owner, uncached, ask.output, now, ask.lease_ms) then
+      weigh_all()
+    else
+      weigh(best.replica)
+    end
+    longest_ms = max(longest_ms, ask.lease_ms)
   else
     answers[#answers + 1] = full and 'full' or false
   end

@@ -1,0 +1,87 @@
+"""Who is chosen, against all candidates' terms: placement itself looks closely at few of them."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pando_fleet import PoolFull
+from tests.fleet.world import World, path
+
+_PROMPT = path("a prompt", 24)
+_TOKENS = 24 * 64
+
+
+@dataclass(frozen=True)
+class _Replica:
+    """What `_replicas` draws of each; few values, so that there are equals among them."""
+
+    held: int  # chunks of the prompt
+    prefill_per_s: float
+    capacity: int
+    bytes_per_token: float
+    waiting: tuple[int, ...]  # prompt tokens of requests there
+    prefilled: int  # requests there that have their first token
+
+
+_replicas = st.builds(
+    _Replica,
+    held=st.one_of(st.sampled_from((0, 12, 24)), st.integers(0, 24)),
+    prefill_per_s=st.sampled_from((0.0, 1_000.0, 1_000.0, 1_700.0)),
+    capacity=st.sampled_from((0, 2_500, 100_000)),
+    bytes_per_token=st.sampled_from((4.0, 4.0, 3.7)),
+    waiting=st.lists(st.sampled_from((1, 500, 1_536)), max_size=2).map(tuple),
+    prefilled=st.integers(0, 2),
+)
+
+
+async def _build(world: World, replicas: list[_Replica]) -> None:
+    for number, replica in enumerate(replicas):
+        name = f"r{number}"
+        await world.beat(
+            name,
+            prefill_tokens_per_s=replica.prefill_per_s,
+            capacity_tokens=replica.capacity,
+            bytes_per_token=replica.bytes_per_token,
+        )
+        await world.tree.touch(name, "1", _PROMPT[: 8 * replica.held], 10_000)
+        for tokens in replica.waiting:
+            await world.place(prompt_tokens=tokens, only=name)
+        for _ in range(replica.prefilled):
+            await world.prefilled(await world.place(prompt_tokens=100, only=name))
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    replicas=st.lists(_replicas, min_size=1, max_size=7),
+    most=st.sampled_from((0, 0, 1, 3)),
+    asked=st.lists(st.sampled_from((0, 5, 24)), min_size=1, max_size=4),
+)
+async def test_the_cheapest_is_chosen_and_who_holds_most_is_told(
+    redis_url: str, replicas: list[_Replica], most: int, asked: list[int]
+) -> None:
+    async with World.open(redis_url) as world:
+        await _build(world, replicas)
+        for extra in asked:  # each changes the loads that the next one meets
+            keys = _PROMPT + path("behind it", extra)
+            fields = {"prompt_tokens": _TOKENS + 64 * extra, "max_outstanding": most}
+            ask = world.ask(keys, **fields)
+            candidates = await world.placer.explain(ask)
+            free = [candidate for candidate in candidates if not candidate.full]
+            if not free:
+                with pytest.raises(PoolFull):
+                    await world.placer.place(ask)
+                return
+            placed = await world.placer.place(ask)
+            best = min((c.cost_s, c.outstanding) for c in free)
+            assert (placed.chosen.cost_s, placed.chosen.outstanding) == best
+            assert placed.chosen in free
+            longest = max(candidate.matched_chunks for candidate in candidates)
+            assert placed.most_chunks == longest
+            holders = {(c.replica, c.full) for c in candidates if c.matched_chunks == longest}
+            assert (placed.holder, placed.holder_full) in holders
+            assert placed.holder_full == all(full for _, full in holders)
+            await world.placer.flush()
