@@ -20,7 +20,9 @@ SECCOMP = {"RuntimeDefault", "Localhost"}
 def violations(pod: Manifest) -> list[str]:
     """What the profile forbids of a pod."""
     spec = pod["spec"]
-    found = [f"{field} is set" for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field)]
+    found = [
+        f"{field} is set" for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field)
+    ]
     for volume in spec.get("volumes", ()):
         if kinds := set(volume) - {"name"} - VOLUMES:
             found.append(f"volume {volume['name']} is a {kinds.pop()}")
