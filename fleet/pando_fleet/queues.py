@@ -1,8 +1,8 @@
-"""How many requests wait in the routers for a place in each pool, and for how long.
+"""How many requests wait in the routers for a place in each pool, how large, and for how long.
 
 Each router tells the length of its own queue while it is not empty, at least every `TELL_MS`; the
-operator reads the sum, by which a pool that was scaled to zero wakes. A router that fell silent no
-longer counts: its clients have gone with it.
+operator reads the sum, by which a pool grows, and one that was scaled to zero wakes. A router that
+fell silent no longer counts: its clients have gone with it.
 """
 
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ class Queued:
 
     requests: int
     waited_ms: int  # by the one that waits longest, since it came; 0 where none waits
+    tokens: int  # estimated, of their prompts and expected outputs
 
 
 class Queues:
@@ -32,18 +33,28 @@ class Queues:
         self._tell = Script(redis, "clock", "queue_tell")
         self._read = Script(redis, "clock", "queue_read")
 
-    async def tell(self, pool: str, router: str, requests: int, waited_ms: int) -> None:
-        """`router` has `requests` waiting, the first for `waited_ms`; 0 requests end its row."""
-        if not router or requests < 0 or waited_ms < 0:
+    async def tell(
+        self, pool: str, router: str, requests: int, waited_ms: int, tokens: int
+    ) -> None:
+        """`router` has `requests` of `tokens` waiting, the first for `waited_ms`; 0 requests end
+        its row."""
+        if not router or min(requests, waited_ms, tokens) < 0:
             raise FleetError(
                 "a queue has a router's name and no negative numbers: "
-                f"{router=}, {requests=}, {waited_ms=}"
+                f"{router=}, {requests=}, {waited_ms=}, {tokens=}"
             )
-        key = PoolKeys(pool).queues
-        await self._tell([key], time_arg(self._clock), router, requests, waited_ms, SILENCE_MS)
+        await self._tell(
+            [PoolKeys(pool).queues],
+            time_arg(self._clock),
+            router,
+            requests,
+            waited_ms,
+            SILENCE_MS,
+            tokens,
+        )
 
     async def read(self, pool: str) -> Queued:
-        requests, waited_ms = await self._read(
+        requests, waited_ms, tokens = await self._read(
             [PoolKeys(pool).queues], time_arg(self._clock), SILENCE_MS
         )
-        return Queued(int(requests), int(waited_ms))
+        return Queued(int(requests), int(waited_ms), int(tokens))

@@ -35,12 +35,14 @@ class Heartbeat:
     running: int = 0  # requests
     waiting: int = 0  # requests
     waiting_tokens: int = 0  # uncached prompt tokens of the waiting requests
+    waiting_output_tokens: int = 0  # that they are expected to produce
     prefill_tokens_per_s: float = 0.0
     decode_tokens_per_s: float = 0.0
     release_tokens_per_s: float = 0.0  # KV tokens unpinned by ending requests
     bytes_per_token: float = 4.0  # prompt bytes per prompt token, smoothed
     prompt_tokens_total: int = 0
     cached_prompt_tokens_total: int = 0
+    hot_evicted_tokens_total: int = 0  # cached tokens evicted, and soon asked for again
     inter_token_seconds_total: float = 0.0  # between two tokens of a request, of all requests
     inter_tokens_total: int = 0  # how many such gaps that were
 

@@ -156,6 +156,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     running: int
     waiting: int
     waiting_tokens: int  # uncached prompt tokens of the waiting queue
+    waiting_output_tokens: int  # that the waiting queue is expected to produce
     capacity_tokens: int
     # Held by running requests: of this pool, or of the window layers' own if that is fuller, as the
     # same share of the capacity.

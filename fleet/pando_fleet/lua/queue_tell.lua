@@ -1,11 +1,12 @@
 -- Records how long one router's queue is, and forgets routers that have fallen silent.
 --
--- KEYS queues; ARGV now or '', router, requests waiting, ms that the first has waited, silence ms.
--- A row is when it was told, the requests, and when the first began to wait; packed, times in ms.
+-- KEYS queues; ARGV now or '', router, requests waiting, ms that the first has waited, silence ms,
+-- tokens waiting. A row is when it was told, the requests, when the first began to wait, and the
+-- tokens; packed, times in ms.
 local now, silence = now_ms(ARGV[1]), tonumber(ARGV[5])
 local waiting = tonumber(ARGV[3])
 if waiting > 0 then
-  redis.call('HSET', KEYS[1], ARGV[2], struct.pack('>ddd', now, waiting, now - ARGV[4]))
+  redis.call('HSET', KEYS[1], ARGV[2], struct.pack('>dddd', now, waiting, now - ARGV[4], ARGV[6]))
 else
   redis.call('HDEL', KEYS[1], ARGV[2])
 end

@@ -93,6 +93,11 @@ class Admission:
         queues = (queue for reach, queue in self._queues.items() if pool in reach.pools)
         return max((queue.longest_wait_s for queue in queues), default=0.0)
 
+    def waiting_tokens(self, pool: str) -> int:
+        """Estimated, of the prompts and the expected outputs of those that wait for `pool`."""
+        queues = (queue for reach, queue in self._queues.items() if pool in reach.pools)
+        return round(sum(queue.tokens for queue in queues))
+
     async def somebody_waits(self) -> None:
         """Returns at once where requests wait, else when the first one does."""
         if not self.waiting:

@@ -87,6 +87,7 @@ class PoolQueue(Generic[AskT, PlaceT]):
         self._rng = rng
         self._queue: FairQueue[Waiting[AskT, PlaceT]] = FairQueue()
         self._body_bytes = 0
+        self.tokens = 0.0  # estimated, of all who wait
         self._rate = DrainRate()
         self._shortage = Shortage.FULL
         self._free = asyncio.Event()
@@ -153,11 +154,15 @@ class PoolQueue(Generic[AskT, PlaceT]):
             self._refuse(gone, self._full("others needed the place in the queue"))
             self._left(LeaveReason.CROWDED_OUT)
         self._queue.add(mine)
-        self._body_bytes += mine.what.body_bytes
+        self._count(mine, 1)
 
     def _leave(self, entry: Entry[Waiting[AskT, PlaceT]]) -> None:
         self._queue.remove(entry)
-        self._body_bytes -= entry.what.body_bytes
+        self._count(entry, -1)
+
+    def _count(self, entry: Entry[Waiting[AskT, PlaceT]], sign: int) -> None:
+        self._body_bytes += sign * entry.what.body_bytes
+        self.tokens += sign * entry.cost
 
     def _refuse(self, entry: Entry[Waiting[AskT, PlaceT]], error: Exception) -> None:
         self._leave(entry)
@@ -223,7 +228,7 @@ class PoolQueue(Generic[AskT, PlaceT]):
             return True
         self._rate.count()
         self._left(LeaveReason.PLACED)
-        self._body_bytes -= head.what.body_bytes
+        self._count(head, -1)
         self._queue.take(head)
         head.what.found.set_result(found)
         return True

@@ -1,4 +1,4 @@
-"""Tells Redis how many requests wait here for each pool, and learns how many wait elsewhere.
+"""Tells Redis how much waits here for each pool, and learns how many wait elsewhere.
 
 The operator wakes a sleeping pool by it; routers leave each other places by it. While nobody waits
 nothing is sent.
@@ -48,7 +48,8 @@ class QueueReports:
             if not length and pool not in self._told:
                 continue
             waited_ms = int(1000 * self._admission.longest_wait_s(pool))
-            await self._queues.tell(pool, self._router, length, waited_ms)
+            tokens = self._admission.waiting_tokens(pool)
+            await self._queues.tell(pool, self._router, length, waited_ms, tokens)
             if not length:
                 self._told.discard(pool)
                 continue

@@ -42,6 +42,19 @@ def test_the_watermark_stays_free_at_admission() -> None:
     world.run()
 
 
+def test_the_queue_tells_the_output_that_admission_expects_of_it() -> None:
+    world = World(pages=8, page_size=4, new_token_ratio=0.5)
+    for index in range(4):
+        world.send(f"r{index}", [index] * 20, max_new_tokens=10)
+    world.step()
+    stats = world.scheduler.stats()
+    assert (stats.running, stats.waiting, stats.waiting_tokens) == (1, 3, 60)
+    expected = world.scheduler.planner.ratio.value * 30
+    assert expected <= stats.waiting_output_tokens < expected + 1
+    world.run()
+    assert world.scheduler.stats().waiting_output_tokens == 0
+
+
 def test_requests_that_name_no_max_tokens_do_not_reserve_the_whole_context() -> None:
     """For them it is what the context leaves."""
     world = World(pages=50_000, page_size=16, max_running=64, max_request_tokens=131_072)

@@ -39,6 +39,7 @@ from pando_worker.messages import (
 from pando_worker.settings import WorkerSettings
 
 CONTEXT = 256
+WAITING_OUTPUT, HOT_EVICTED = 12, 34  # what its Stats always say
 LONG_LOAD = "long-load"  # a pool name that makes it load until it is killed
 BROKEN_LOAD = "broken-load"
 
@@ -276,6 +277,7 @@ class _StandIn:
             running=len(self._running) + len(self._embedding),
             waiting=0,
             waiting_tokens=0,
+            waiting_output_tokens=WAITING_OUTPUT,
             capacity_tokens=4096,
             pinned_tokens=sum(len(r.command.input_ids) + r.sent for r in self._running.values()),
             cached_tokens=sum(map(len, self._seen)),
@@ -292,6 +294,7 @@ class _StandIn:
             aborted_requests_total=self._aborted,
             retracted_requests_total=0,
             evicted_tokens_total=0,
+            hot_evicted_tokens_total=HOT_EVICTED,
         )
         if stats != self._stats or now - self._stats_at >= 0.5:
             self._send(stats)

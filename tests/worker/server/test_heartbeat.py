@@ -12,7 +12,7 @@ from pando_fleet import Heartbeat, Registry, ReplicaState, connect
 from pando_router.requests import PARSERS as PROXIED
 from pando_worker.server.prompt_meter import PromptMeter
 from tests.fleet.redis_server import RedisServer, free_port
-from tests.worker.server.stand_in import CONTEXT, LONG_LOAD, Trick
+from tests.worker.server.stand_in import CONTEXT, HOT_EVICTED, LONG_LOAD, WAITING_OUTPUT, Trick
 from tests.worker.server.worker_process import MODEL_NAME, WorkerProcess, until
 
 pytestmark = pytest.mark.e2e
@@ -55,6 +55,8 @@ async def test_fleet_sees_a_worker_from_ready_to_leave(valkey_url: str) -> None:
             assert beat is not None
             assert (beat.replica, beat.url, beat.model) == ("one", worker.url, MODEL_NAME)
             assert (beat.capacity_tokens, beat.max_request_tokens) == (4096, CONTEXT)
+            await fleet.shows(lambda beat: beat.waiting_output_tokens == WAITING_OUTPUT)
+            await fleet.shows(lambda beat: beat.hot_evicted_tokens_total == HOT_EVICTED)
             async with aiohttp.ClientSession(worker.url) as http:
                 for path in PROXIED:
                     async with http.post(path, json={}) as answer:

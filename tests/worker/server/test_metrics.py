@@ -21,6 +21,7 @@ NAMES = {
     "running_requests": "running",
     "waiting_requests": "waiting",
     "waiting_tokens": "waiting_tokens",
+    "waiting_output_tokens": "waiting_output_tokens",
     "kv_capacity_tokens": "capacity_tokens",
     'kv_tokens{state="pinned"}': "pinned_tokens",
     'kv_tokens{state="cached"}': "cached_tokens",

@@ -53,6 +53,7 @@ from pando_worker.scheduler.constrained import (
 )
 from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.meter import Meter
+from pando_worker.scheduler.new_token_ratio import still_allowed
 from pando_worker.scheduler.outputs import last_output, take_result
 from pando_worker.scheduler.planner import Plan, Planner
 from pando_worker.scheduler.req import Ending, Grammar, Req
@@ -171,6 +172,9 @@ class Scheduler:
             running=len(queues.prefilling) + len(queues.running),
             waiting=self._num_queued,
             waiting_tokens=sum(req.num_tokens - req.hit_when_queued for req in queues.waiting),
+            waiting_output_tokens=math.ceil(
+                queues.ratio.value * sum(map(still_allowed, queues.waiting))
+            ),
             capacity_tokens=self.kv.capacity_tokens,
             pinned_tokens=self.kv.pinned_tokens,
             cached_tokens=self.kv.cached_tokens,

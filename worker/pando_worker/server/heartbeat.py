@@ -98,11 +98,13 @@ class Heart:
             running=stats.running,
             waiting=stats.waiting,
             waiting_tokens=stats.waiting_tokens,
+            waiting_output_tokens=stats.waiting_output_tokens,
             prefill_tokens_per_s=stats.prefill_tokens_per_s,
             decode_tokens_per_s=stats.decode_tokens_per_s,
             release_tokens_per_s=stats.release_tokens_per_s,
             prompt_tokens_total=stats.prompt_tokens_total,
             cached_prompt_tokens_total=stats.cached_prompt_tokens_total,
+            hot_evicted_tokens_total=stats.hot_evicted_tokens_total,
         )
 
     def _state(self) -> ReplicaState:
