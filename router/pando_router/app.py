@@ -51,6 +51,8 @@ from pando_router.replica_row import ReplicaRow
 from pando_router.requests import PARSERS
 from pando_router.settings import RouterSettings
 from pando_router.shadow import Shadow
+from pando_router.stored import PREFIX as STORED
+from pando_router.stored import StoredResponses
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.guard import Guard
 from pando_router.tenants.limiter import Limiter
@@ -71,6 +73,7 @@ class Router:
     """The server's handler. `running_router` is its life."""
 
     proxy: Proxy
+    stored: Handler
     control: Handler
     lifecycle: Lifecycle
     live: Live
@@ -80,6 +83,8 @@ class Router:
     async def __call__(self, incoming: Incoming) -> None:
         if incoming.path in PARSERS:
             await self.proxy(incoming)
+        elif incoming.path.startswith(STORED):
+            await self.stored(incoming)
         else:
             await self.control(incoming)
 
@@ -205,6 +210,9 @@ async def running_router(
         metrics,
         bodies,
     )
+    stored = StoredResponses(
+        settings, view, lifecycle, tenants, homes, upstream, forwarding, metrics, bodies
+    )
     control = AsgiHandler(
         Guard(
             create_control(
@@ -255,6 +263,7 @@ async def running_router(
     try:
         yield Router(
             proxy,
+            stored,
             control,
             lifecycle,
             live,

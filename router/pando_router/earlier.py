@@ -13,8 +13,9 @@ from pando_fleet.homes import Homes
 from pando_router.fleet_view import FleetView, Target
 from pando_router.home_writer import HomeWriter
 from pando_router.requests import Request
-from pando_router.route import Route
+from pando_router.route import Prompt, Route
 from pando_router.settings import RouterSettings
+from pando_router.tenants.tenant import Tenant
 
 _NAMED = re.compile(rb'"id"\s*:\s*"(resp_[\w-]+)"')
 _FIRST_BYTES = 4096
@@ -30,13 +31,15 @@ class Earlier:
         self._writer = writer
         self._settings = settings
 
-    async def at_home(self, request: Request, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+    async def at_home(
+        self, request: Request, tenant: Tenant, targets: tuple[Target, ...]
+    ) -> tuple[Target, ...]:
         """The one replica that remembers what the request goes on from; `targets` where it goes on
         from nothing, where nobody is known, and where that replica takes no requests now: then the
         answer says that it is unknown."""
-        name = request.earlier
-        if name is None or not self._view.redis_up:
+        if request.earlier is None or not self._view.redis_up:
             return targets
+        name = home_name(tenant, request.earlier)
         try:
             async with asyncio.timeout(self._settings.placement_timeout):
                 for target in targets:
@@ -47,15 +50,22 @@ class Earlier:
             self._view.redis_failed(error)
         return targets
 
-    def remember(self, path: str, request: Request, route: Route, first_bytes: bytes) -> None:
+    def remember(self, path: str, prompt: Prompt, route: Route, first_bytes: bytes) -> None:
         """After the first bytes of a good answer."""
         if path != _PATH:
             return
-        names = [request.earlier] if request.earlier else []
+        earlier = prompt.request.earlier
+        names = [earlier] if earlier else []
         if named := _NAMED.search(first_bytes, 0, _FIRST_BYTES):
             names.append(named[1].decode())
         if names:
+            names = [home_name(prompt.tenant, name) for name in names]
             self._writer.remember(route.pool, names, route.incarnation)
+
+
+def home_name(tenant: Tenant, name: str) -> str:
+    """What a response or conversation is called in Redis: each tenant's are their own."""
+    return f"{tenant.name}/{name}" if tenant.name else name
 
 
 def _only(target: Target, home: str) -> Target | None:

@@ -14,6 +14,7 @@ from pando_router.admission.claims import PRIORITY_HEADER, TIMEOUT_HEADER
 from pando_router.requests import BODIES
 from pando_router.settings import RouterSettings
 from pando_router.steering import EXPLAIN_HEADER, POLICIES, POLICY_HEADER
+from pando_router.stored import PATHS as STORED
 from pando_router.tenants.guard import OPEN_PATHS
 
 Json = dict[str, Any]
@@ -88,6 +89,10 @@ def describe(app: FastAPI, settings: RouterSettings) -> Json:
     headers = _headers(settings)
     for path in BODIES:
         document["paths"][path] = {"post": _operation(path, headers)}
+    for rest, methods in STORED.items():
+        document["paths"][f"/v1/responses/{{response_id}}{rest}"] = {
+            method.lower(): _stored(method, rest) for method in methods
+        }
     components = document.setdefault("components", {})
     bodies = {body.__name__: _schema(body) for body in BODIES.values()}
     components.setdefault("schemas", {}).update(_COMPONENTS, **bodies)
@@ -129,6 +134,16 @@ def _operation(path: str, headers: list[Json]) -> Json:
         "parameters": headers,
         "requestBody": {"required": True, "content": {"application/json": body}},
         "responses": {"200": answer, "default": _error(form)},
+    }
+
+
+def _stored(method: str, rest: str) -> Json:
+    name = {"name": "response_id", "in": "path", "required": True, "schema": {"type": "string"}}
+    return {
+        "operationId": f"{method.lower()}_response{rest.replace('/', '_')}",
+        "tags": ["inference"],
+        "parameters": [name],
+        "responses": {"200": {"description": "the answer of the replica that remembers it"}},
     }
 
 

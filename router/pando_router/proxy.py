@@ -91,7 +91,7 @@ class Proxy:
                 prompt = resolve(request, models, incoming.path, steering, tenant)
                 exchange.plan = self._migrator.plan(incoming.path, request)
                 if request.earlier is not None:
-                    home = await self._earlier.at_home(request, prompt.targets)
+                    home = await self._earlier.at_home(request, tenant, prompt.targets)
                     prompt = replace(prompt, targets=home)
                 if prompt.rename is not None:
                     body = with_model(body, prompt.rename)

@@ -186,7 +186,7 @@ class Tries:
                 return Failure("429", f"{route.replica}: answered 429", busy)
             if answer.status < 400:
                 path = exchange.incoming.path
-                self._earlier.remember(path, prompt.request, route, answer.first_chunk)
+                self._earlier.remember(path, prompt, route, answer.first_chunk)
                 self._warming.seen(route.pool, path, body, prompt)
             try:
                 lost = await self._relay(exchange, answer, route, flight, body)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -12,6 +13,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from pando_fleet.replica import ReplicaState
+from tests.router.test_tenants import ADMIN, bearer, key_file
 from tests.router.world import Replica, RouterClient, Stream, serving
 
 MESSAGE: dict[str, Any] = {
@@ -217,6 +219,92 @@ async def test_a_response_whose_replica_is_gone_is_answered_by_another(valkey_ur
             )
             assert answer.output_text == "It rains."
             assert len(b.received) == 1
+
+
+async def test_a_stored_response_is_read_cancelled_and_deleted_where_it_is(
+    valkey_url: str,
+) -> None:
+    """Through any router; what its replica does not know is that replica's 404."""
+
+    def keeps(name: str) -> Any:
+        kept: dict[str, dict[str, Any]] = {}
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if request.path == "/v1/responses":
+                body = response(f"resp_{name}_{len(kept)}", name)
+                kept[body["id"]] = body
+                return web.json_response(body)
+            named, _, rest = request.path.removeprefix("/v1/responses/").partition("/")
+            if named not in kept:
+                error = {"message": f"{name} knows no {named}", "type": "invalid_request_error"}
+                return web.json_response({"error": error}, status=404)
+            if rest == "input_items":
+                return web.json_response({"object": "list", "data": [], "has_more": False})
+            if rest == "cancel":
+                kept[named]["status"] = "cancelled"
+            elif request.method == "DELETE":
+                del kept[named]
+                return web.json_response({"id": named, "deleted": True})
+            return web.json_response(kept[named])
+
+        return answer
+
+    async with (
+        Replica(valkey_url, "a") as a,
+        Replica(valkey_url, "b") as b,
+        serving(valkey_url, policy="round_robin") as router,
+        serving(valkey_url, policy="round_robin") as other,
+        openai_client(router) as client,
+        openai_client(other) as elsewhere,
+    ):
+        for replica in (a, b):
+            replica.answer = keeps(replica.name)
+        await router.ready("a", "b")
+        await other.ready("a", "b")
+        said = [await client.responses.create(model="m", input="hi") for _ in range(4)]
+        assert {one.output_text for one in said} == {"a", "b"}
+        for one in said:
+            again = await elsewhere.responses.retrieve(one.id)
+            assert again.output_text == one.output_text
+            items = await elsewhere.responses.input_items.list(one.id)
+            assert items.data == []
+            assert (await elsewhere.responses.cancel(one.id)).status == "cancelled"
+            await elsewhere.responses.delete(one.id)
+            with pytest.raises(openai.NotFoundError, match=f"{one.output_text} knows no"):
+                await client.responses.retrieve(one.id)
+        with pytest.raises(openai.NotFoundError, match="no replica remembers this response"):
+            await client.responses.retrieve("resp_nobody")
+        wrong = await router.request("PUT", f"/v1/responses/{said[0].id}")
+        assert (wrong.status, wrong.headers["allow"]) == (405, "GET, DELETE")
+        assert (await router.get("/v1/responses/x/y")).status == 404
+        label = 'path="/v1/responses/{response_id}",status="404"'
+        assert await router.metric(f"pando_router_requests_total{{{label}}}") == 6
+
+
+async def test_a_stored_response_is_its_tenants_own(valkey_url: str, tmp_path: Path) -> None:
+    file = key_file(tmp_path, a={}, b={})
+    async with (
+        Replica(valkey_url, "r") as replica,
+        serving(valkey_url, key=ADMIN, api_keys=file) as router,
+    ):
+        await router.ready("r")
+        replica.answer = say_response
+        made = await router.post("/v1/responses", {"model": "m", "input": "hi"}, **bearer("a"))
+        path = f"/v1/responses/{made.json['id']}"
+        for key, status in (("a", 200), ("b", 404), ("nobody", 401)):
+            assert (await router.request("GET", path, headers=bearer(key))).status == status
+
+
+async def test_a_stored_response_whose_replica_does_not_answer_is_an_error_that_says_so(
+    valkey_url: str,
+) -> None:
+    async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
+        await router.ready("a")
+        a.answer = say_response
+        made = await router.post("/v1/responses", {"model": "m", "input": "hi"})
+        await a.refuse()
+        lost = await router.get(f"/v1/responses/{made.json['id']}")
+        assert (lost.status, lost.json["error"]["code"]) == (502, "replica_lost")
 
 
 async def test_openais_library_sees_what_is_wrong(valkey_url: str) -> None:

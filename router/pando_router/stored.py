@@ -1,0 +1,150 @@
+"""Responses that an engine keeps: read, deleted and cancelled at the replica that remembers them.
+
+OpenAI's `GET` and `DELETE /v1/responses/{id}`, `POST …/cancel` and `GET …/input_items`. They take
+no place on the replica, and whether it knows the name is its own to say.
+"""
+
+import asyncio
+import re
+
+from pando_fleet.client import FleetError
+from pando_fleet.homes import Homes
+from pando_router.byte_budget import ByteBudget
+from pando_router.earlier import home_name
+from pando_router.errors import ApiError, ClientDisconnectedError, error_answer, unavailable
+from pando_router.fleet_view import FleetView, Member
+from pando_router.http.headers import forwarded
+from pando_router.http.incoming import Incoming
+from pando_router.http.upstream import Answer, ReplicaFailedError, ReplicaSilentError, Upstream
+from pando_router.lifecycle import Lifecycle
+from pando_router.metrics import Metrics
+from pando_router.proxy import CLIENT_CLOSED_REQUEST
+from pando_router.request_id import request_id_of
+from pando_router.settings import RouterSettings
+from pando_router.tenants.forwarding import Forwarding
+from pando_router.tenants.tenants import Tenants
+
+PREFIX = "/v1/responses/"
+PATHS = {  # by what follows the name
+    "": ("GET", "DELETE"),
+    "/cancel": ("POST",),
+    "/input_items": ("GET",),
+}
+_NAMED = re.compile(r"/v1/responses/([\w-]+)(|/cancel|/input_items)")
+_LABEL = "/v1/responses/{response_id}"
+
+
+class StoredResponses:
+    """Handler of paths that begin with PREFIX."""
+
+    def __init__(
+        self,
+        settings: RouterSettings,
+        view: FleetView,
+        lifecycle: Lifecycle,
+        tenants: Tenants,
+        homes: Homes,
+        upstream: Upstream,
+        forwarding: Forwarding,
+        metrics: Metrics,
+        bodies: ByteBudget,
+    ) -> None:
+        self._settings = settings
+        self._view = view
+        self._lifecycle = lifecycle
+        self._tenants = tenants
+        self._homes = homes
+        self._upstream = upstream
+        self._forwarding = forwarding
+        self._metrics = metrics
+        self._bodies = bodies
+
+    async def __call__(self, incoming: Incoming) -> None:
+        request_id = request_id_of(incoming.headers)
+        status = 500  # an error that nobody foresaw, for the server to answer
+        try:
+            with self._lifecycle:
+                status = await self._pass_on(incoming, request_id)
+        except ApiError as error:
+            status = error.status
+            if incoming.started:  # then the server cuts what is left unfinished
+                raise
+            await incoming.send(*error_answer(error, request_id))
+        except ClientDisconnectedError:
+            status = CLIENT_CLOSED_REQUEST
+            self._metrics.disconnects.inc()
+            raise
+        finally:
+            self._metrics.requests[_LABEL, status].inc()
+
+    async def _pass_on(self, incoming: Incoming, request_id: str) -> int:
+        """The answer's status. Raises ApiError, ClientDisconnectedError."""
+        if self._lifecycle.requests > self._settings.max_requests:
+            raise unavailable("this router has all the requests it can take", "overloaded")
+        tenant = self._tenants.of(incoming.headers)
+        body = await incoming.body(self._settings.max_body_bytes, self._bodies)
+        member = await self._home(home_name(tenant, _name_in(incoming)))
+        headers = forwarded(incoming.headers, request_id)
+        headers = self._forwarding(headers, tenant, member.beat.url)
+        with incoming.until_gone():
+            try:
+                answer = await self._upstream.request(
+                    incoming.method.encode(), member.beat.url, incoming.target, headers, body
+                )
+            except (ReplicaFailedError, ReplicaSilentError) as error:
+                raise _lost(member, error) from error
+            try:
+                return await _relay(incoming, answer, member, request_id)
+            finally:
+                answer.close()
+
+    async def _home(self, name: str) -> Member:
+        """Raises ApiError 404 where nobody is known to remember it, or that replica is gone."""
+        try:
+            async with asyncio.timeout(self._settings.placement_timeout):
+                for pool, members in self._view.fleet.pools.items():
+                    home = await self._homes.find(pool, name)
+                    for member in members:
+                        if member.beat.incarnation == home:
+                            return member
+        except (FleetError, TimeoutError) as error:
+            raise unavailable("redis is away, which says where it is", "redis_away") from error
+        raise ApiError(404, "no replica remembers this response", param="response_id")
+
+
+def _name_in(incoming: Incoming) -> str:
+    """Raises ApiError: 404 for another path, 405 for another method."""
+    found = _NAMED.fullmatch(incoming.path)
+    if found is None:
+        raise ApiError(404, f"Not Found: {incoming.method} {incoming.path}")
+    methods = PATHS[found[2]]
+    if incoming.method not in methods:
+        allowed = ", ".join(methods)
+        raise ApiError(
+            405, f"{incoming.method} is not allowed here, {allowed} is", headers={"allow": allowed}
+        )
+    return found[1]
+
+
+async def _relay(incoming: Incoming, answer: Answer, member: Member, request_id: str) -> int:
+    headers = answer.headers()
+    headers += (
+        (b"x-request-id", request_id.encode()),
+        (b"x-pando-replica", member.beat.replica.encode()),
+    )
+    incoming.start(answer.status, headers)
+    chunk = answer.first_chunk
+    try:
+        while not answer.complete:
+            await incoming.write(chunk)
+            chunk = await answer.read()
+    except (ReplicaFailedError, ReplicaSilentError) as error:
+        raise _lost(member, error) from error
+    incoming.end(chunk)
+    return answer.status
+
+
+def _lost(member: Member, error: Exception) -> ApiError:
+    return ApiError(
+        502, f"replica {member.beat.replica!r} {error}", kind="upstream_error", code="replica_lost"
+    )
