@@ -76,7 +76,8 @@ def convert(
         schema["additionalProperties"] = convert(node["additionalProperties"], defs, typed)
     if "items" in node:
         schema["items"] = convert(node["items"], defs, typed)
-    if node.get("default") not in (None, []):
+    # "" is left out, too: a server of 1.20 reads it as null, and refuses the CRD.
+    if node.get("default") not in (None, [], ""):
         schema["default"] = _default(node["default"], schema)
     return schema
 
