@@ -6,25 +6,19 @@ import msgspec
 
 from pando_fleet.prefix import chat_bytes
 from pando_router.requests.fields import canonical, count, deterministic, priority, text
+from pando_router.requests.hints import Hints
 from pando_router.requests.request import Request
 from pando_router.requests.tools import NO_TOOLS, read_tools
 
 
-class ChatBody(msgspec.Struct, gc=False):
+class ChatBody(Hints, gc=False, kw_only=True):
     model: str
     messages: list[Any]
     tools: msgspec.Raw = NO_TOOLS
     functions: msgspec.Raw = NO_TOOLS  # what tools were called first
     max_tokens: Any = None
     max_completion_tokens: Any = None
-    stream: Any = None
     n: Any = None
-    temperature: Any = None
-    seed: Any = None
-    priority: Any = None
-    user: Any = None
-    prompt_cache_key: Any = None
-    cache_salt: Any = None
 
 
 _decode = msgspec.json.Decoder(ChatBody).decode

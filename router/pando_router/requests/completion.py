@@ -5,23 +5,17 @@ from typing import Any
 import msgspec
 
 from pando_router.requests.fields import count, deterministic, priority, text
+from pando_router.requests.hints import Hints
 from pando_router.requests.plain import prompted
 from pando_router.requests.request import Request
 
 
-class CompletionBody(msgspec.Struct, gc=False):
+class CompletionBody(Hints, gc=False, kw_only=True):
     model: str
     prompt: Any
     max_tokens: Any = None
-    stream: Any = None
     n: Any = None
     best_of: Any = None
-    temperature: Any = None
-    seed: Any = None
-    priority: Any = None
-    user: Any = None
-    prompt_cache_key: Any = None
-    cache_salt: Any = None
 
 
 _decode = msgspec.json.Decoder(CompletionBody).decode

@@ -6,11 +6,12 @@ import msgspec
 
 from pando_fleet.prefix import responses_bytes
 from pando_router.requests.fields import canonical, count, deterministic, priority, text
+from pando_router.requests.hints import Hints
 from pando_router.requests.request import Request
 from pando_router.requests.tools import NO_TOOLS, read_tools
 
 
-class ResponsesBody(msgspec.Struct, gc=False):
+class ResponsesBody(Hints, gc=False, kw_only=True):
     model: str
     input: Any = None
     instructions: Any = None
@@ -18,13 +19,6 @@ class ResponsesBody(msgspec.Struct, gc=False):
     previous_response_id: Any = None
     conversation: Any = None
     max_output_tokens: Any = None
-    stream: Any = None
-    temperature: Any = None
-    seed: Any = None
-    priority: Any = None
-    user: Any = None
-    prompt_cache_key: Any = None
-    cache_salt: Any = None
 
 
 _decode = msgspec.json.Decoder(ResponsesBody).decode
