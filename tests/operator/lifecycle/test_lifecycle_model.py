@@ -166,5 +166,5 @@ class Fleet(RuleBasedStateMachine):
         assert not self._plan()
 
 
-class TestFleet(Fleet.TestCase):  # type: ignore[misc]
+class TestFleet(Fleet.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
