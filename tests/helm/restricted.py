@@ -23,9 +23,11 @@ def violations(pod: Manifest) -> list[str]:
     found = [
         f"{field} is set" for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field)
     ]
-    for volume in spec.get("volumes", ()):
-        if kinds := set(volume) - {"name"} - VOLUMES:
-            found.append(f"volume {volume['name']} is a {kinds.pop()}")
+    found += [
+        f"volume {volume['name']} is a {kind}"
+        for volume in spec.get("volumes", ())
+        for kind in set(volume) - {"name"} - VOLUMES
+    ]
     for container in containers(pod):
         own = container.get("securityContext", {})
         found += [

@@ -184,10 +184,11 @@ def test_a_changed_setting_rolls_the_operator_and_redis() -> None:
         template = one(render(values), "Deployment", name)["spec"]["template"]
         return template["metadata"]["annotations"]
 
-    for name, values in {
+    changes: dict[str, dict[str, Any]] = {
         "pando-operator": {"operator": {"settings": {"period": 1}}},
         "pando-redis": {"redis": {"maxmemory": "1gb"}},
-    }.items():
+    }
+    for name, values in changes.items():
         assert annotations({}, name) == annotations({"log": {"level": "info"}}, name)
         assert annotations({}, name) != annotations(values, name)
 
