@@ -136,11 +136,11 @@ def allowed(group: str, resource: str, verbs: str, names: str = "*") -> set[Any]
 
 
 OPERATOR = (
-    allowed("pando.dev", "workerpools", "get list watch")
+    allowed("pando.dev", "workerpools", "list watch")
     | allowed("pando.dev", "workerpools/status", "patch")
-    | allowed("apps", "deployments", "get list watch create patch")
-    | allowed("", "services", "get create patch")
-    | allowed("", "pods", "get list watch patch")
+    | allowed("apps", "deployments", "list watch create patch")
+    | allowed("", "services", "list watch create patch")
+    | allowed("", "pods", "list watch patch")
     | allowed("", "pods/status", "patch")
     | allowed("", "events", "create patch")
 )
