@@ -6,6 +6,7 @@ from pydantic.alias_generators import to_snake
 
 from pando_operator.objects.defaults import WorkerDefaults
 from pando_operator.objects.labels import HTTP_PORT
+from pando_operator.objects.quantities import as_text
 from pando_operator.resource.pool import WorkerPool
 
 PREFIX = "PANDO_WORKER_"
@@ -36,7 +37,7 @@ def environment(pool: WorkerPool, defaults: WorkerDefaults) -> list[dict[str, An
         f"{PREFIX}DRAIN_SECONDS": str(spec.scaling.drain.timeout_seconds),
         **{variable(name): _text(value) for name, value in sorted(spec.engine.items())},
     }
-    theirs = list(spec.template.env)
+    theirs: list[dict[str, Any]] = as_text(list(spec.template.env))
     names = {entry["name"] for entry in theirs}
     values |= {name: value for name, value in defaults.variables if name not in names}
     return [*own, *({"name": name, "value": value} for name, value in values.items()), *theirs]

@@ -6,6 +6,7 @@ from pando_operator.lifecycle.pods import GATE
 from pando_operator.objects.defaults import WorkerDefaults
 from pando_operator.objects.environment import environment
 from pando_operator.objects.labels import HTTP_PORT, labels
+from pando_operator.objects.quantities import as_text
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.rules import GRACE_MARGIN_S
 from pando_operator.resource.spec import Template, WorkerPoolSpec
@@ -56,7 +57,7 @@ def pod_template(pool: WorkerPool, defaults: WorkerDefaults) -> dict[str, Any]:
                 "runtimeClassName": template.runtime_class_name,
                 "priorityClassName": template.priority_class_name,
                 "containers": [_container(pool, defaults)],
-                "volumes": [*_own_volumes(pool.spec), *template.volumes],
+                "volumes": [*_own_volumes(pool.spec), *as_text(list(template.volumes))],
             }
         ),
     }
@@ -84,7 +85,7 @@ def _container(pool: WorkerPool, defaults: WorkerDefaults) -> dict[str, Any]:
             # A scheduler that hangs is noticed by the worker itself, which then ends.
             "livenessProbe": _probe("/healthz", period=10, failures=6),
             "readinessProbe": _probe("/readyz", period=2, failures=3),
-            "resources": template.resources,
+            "resources": as_text(template.resources),
             "securityContext": _CONTAINER_SECURITY | template.security_context,
             "volumeMounts": [*_own_mounts(pool.spec), *template.volume_mounts],
         }

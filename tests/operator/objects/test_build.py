@@ -1,0 +1,195 @@
+"""What a pool's objects are: what Kubernetes takes, and what a worker can read."""
+
+import json
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from pando_operator.kube.client import Kube
+from pando_operator.kube.resources import DEPLOYMENTS, SERVICES, Key
+from pando_operator.objects.build import deployment, replicas, service
+from pando_operator.objects.defaults import SecretKey, WorkerDefaults
+from pando_operator.objects.labels import labels, selector, selector_text
+from pando_operator.resource.parse import parse
+from pando_operator.resource.pool import WorkerPool
+from pando_worker.settings import WorkerSettings
+
+DEFAULTS = WorkerDefaults(
+    image="registry/pando-worker:1",
+    redis_url=SecretKey("pando-redis", "url"),
+    variables=(("PANDO_LOG_FORMAT", "json"),),
+)
+FULL: dict[str, Any] = {
+    "tensorParallelSize": 2,
+    "servedModelName": "llama",
+    "engine": {"device": "cuda", "memFractionStatic": 0.85, "radixCache": False, "pageSize": 32},
+    "template": {
+        "image": "mine/worker:2",
+        "imagePullPolicy": "Always",
+        "imagePullSecrets": [{"name": "mine"}],
+        "resources": {"limits": {"nvidia.com/gpu": 2, "memory": "8Gi"}, "requests": {"cpu": 1}},
+        "env": [
+            {
+                "name": "MEMORY",
+                "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": 1}},
+            },
+            {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}},
+            {"name": "PANDO_LOG_FORMAT", "value": "human"},
+        ],
+        "envFrom": [{"configMapRef": {"name": "more"}}],
+        "volumes": [
+            {"name": "models", "persistentVolumeClaim": {"claimName": "models"}},
+            {"name": "scratch", "emptyDir": {"sizeLimit": 1000000}},
+        ],
+        "volumeMounts": [
+            {"name": "models", "mountPath": "/cache/huggingface"},
+            {"name": "models", "mountPath": "/tmp/", "subPath": "tmp"},
+        ],
+        "nodeSelector": {"gpu": "h100"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+        ],
+        "runtimeClassName": "nvidia",
+        "priorityClassName": "high",
+        "serviceAccountName": "workers",
+        "securityContext": {"readOnlyRootFilesystem": False},
+        "podSecurityContext": {"runAsUser": 1000},
+        "labels": {"team": "a"},
+        "annotations": {"note": "b"},
+        "terminationGracePeriodSeconds": 900,
+    },
+    "scaling": {"maxReplicas": 3, "drain": {"timeoutSeconds": 600}},
+}
+
+
+def pool(namespace: str = "serving", **spec: Any) -> WorkerPool:
+    metadata = {"name": "llama", "namespace": namespace, "uid": "7f1f"}
+    return parse({"metadata": metadata, "spec": {"model": "org/Llama-8B", **spec}})
+
+
+def pod_of(built: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = built["spec"]["template"]["spec"]
+    return found
+
+
+def settings_of(built: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> WorkerSettings:
+    """What a worker makes of its container's variables."""
+    for entry in pod_of(built)["containers"][0]["env"]:
+        value = entry.get("value", "redis://redis:6379")
+        if entry["name"] == "PANDO_WORKER_REPLICA":
+            value = "llama-1"
+        monkeypatch.setenv(entry["name"], value.replace("$(POD_IP)", "10.0.0.7"))
+    return WorkerSettings.model_validate({})
+
+
+@pytest.mark.parametrize("spec", [{}, FULL], ids=["least", "full"])
+@pytest.mark.parametrize("version", ["1.25", "1.37"])
+def test_objects_are_what_kubernetes_knows(spec: dict[str, Any], version: str) -> None:
+    for built in (deployment(pool(**spec), DEFAULTS), service(pool(**spec))):
+        kubernetes_validate.validate(json.loads(json.dumps(built)), version, strict=True)
+
+
+@pytest.mark.parametrize("spec", [{}, FULL], ids=["least", "full"])
+async def test_applying_again_changes_nothing_and_keeps_the_scalers_replicas(
+    kube: Kube, namespace: str, spec: dict[str, Any]
+) -> None:
+    one = pool(namespace, **spec)
+    key = Key(namespace, "llama")
+    await kube.apply(DEPLOYMENTS, deployment(one, DEFAULTS), manager="pando-operator")
+    await kube.apply(DEPLOYMENTS, replicas(one, 3), manager="pando-scaler")
+    await kube.apply(SERVICES, service(one), manager="pando-operator")
+    first = await kube.get(DEPLOYMENTS, key)
+
+    await kube.apply(DEPLOYMENTS, deployment(one, DEFAULTS), manager="pando-operator")
+
+    again = await kube.get(DEPLOYMENTS, key)
+    assert again["spec"]["replicas"] == 3
+    assert again["metadata"]["generation"] == first["metadata"]["generation"]
+    assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+def test_a_worker_reads_its_settings_from_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(deployment(pool(**FULL), DEFAULTS), monkeypatch)
+    assert settings.model == "org/Llama-8B"
+    assert settings.served_model_name == "llama"
+    assert settings.pool == "llama"
+    assert settings.replica == "llama-1"
+    assert settings.url == "http://10.0.0.7:30000"
+    assert settings.redis == "redis://redis:6379"
+    assert settings.tensor_parallel_size == 2
+    assert settings.drain_seconds == 600
+    assert settings.device == "cuda"
+    assert settings.mem_fraction_static == 0.85
+    assert settings.radix_cache is False
+    assert settings.page_size == 32
+
+
+def test_the_name_in_the_api_is_the_models_last_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(deployment(pool(), DEFAULTS), monkeypatch)
+    assert settings.served_model_name == pool().spec.model_name == "Llama-8B"
+
+
+def test_redis_comes_by_reference_and_its_password_is_nowhere() -> None:
+    env = pod_of(deployment(pool(), DEFAULTS))["containers"][0]["env"]
+    entry = next(entry for entry in env if entry["name"] == "PANDO_WORKER_REDIS")
+    assert entry == {
+        "name": "PANDO_WORKER_REDIS",
+        "valueFrom": {"secretKeyRef": {"name": "pando-redis", "key": "url"}},
+    }
+
+
+def test_pods_are_restricted_and_write_only_to_their_own_volumes() -> None:
+    pod = pod_of(deployment(pool(), DEFAULTS))
+    container = pod["containers"][0]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["automountServiceAccountToken"] is False
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/tmp", "/cache"}
+    assert all("emptyDir" in volume for volume in pod["volumes"])
+
+
+def test_a_template_goes_before_what_the_operator_would_do() -> None:
+    pod = pod_of(deployment(pool(**FULL), DEFAULTS))
+    container = pod["containers"][0]
+    names = [entry["name"] for entry in container["env"]]
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+    assert container["image"] == "mine/worker:2"
+    assert container["securityContext"]["readOnlyRootFilesystem"] is False
+    assert pod["securityContext"]["runAsUser"] == 1000
+    assert pod["terminationGracePeriodSeconds"] == 900
+    assert names.count("PANDO_LOG_FORMAT") == 1
+    assert {"name": "PANDO_LOG_FORMAT", "value": "human"} in container["env"]
+    assert sorted(mounts) == ["/cache", "/cache/huggingface", "/dev/shm", "/tmp/"]
+
+
+def test_kubernetes_waits_longer_than_a_worker_drains() -> None:
+    for drain in (1, 300, 7200):
+        one = pool(scaling={"maxReplicas": 2, "drain": {"timeoutSeconds": drain}})
+        assert pod_of(deployment(one, DEFAULTS))["terminationGracePeriodSeconds"] > drain + 10
+
+
+def test_a_new_replica_serves_before_an_old_one_leaves_and_only_through_its_gate() -> None:
+    built = deployment(pool(), DEFAULTS)
+    assert built["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert pod_of(built)["readinessGates"] == [{"conditionType": "pando.dev/serving"}]
+    assert "replicas" not in built["spec"]
+
+
+def test_objects_belong_to_their_pool() -> None:
+    for built in (deployment(pool(), DEFAULTS), service(pool())):
+        (owner,) = built["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["uid"]) == ("WorkerPool", "llama", "7f1f")
+        assert owner["controller"] is True
+    built = deployment(pool(), DEFAULTS)
+    assert selector("llama").items() <= labels("llama").items()
+    assert built["spec"]["template"]["metadata"]["labels"] == labels("llama")
+    text = "app.kubernetes.io/name=pando-worker,pando.dev/pool=llama"
+    assert selector_text("llama") == text
