@@ -1,23 +1,27 @@
 """A fleet in virtual time: the real placement scripts in a real Redis, and workers that only count.
 
 A worker is one prefill queue of a given rate and a cache of whole chunks, evicted by age; requests
-decode side by side at a fixed pace. Routers are Placers over one Redis, taken in turn. Everything
-that happens stands in one heap, so the same requests give the same run.
+decode side by side at a fixed pace. Everything that happens stands in one heap. Routers get the
+requests in turn: either the fleet's own Placers, one request after the other, so that the same
+requests give the same run; or others that are given, which race for what arrives at one moment and
+write when they do.
 """
 
+import asyncio
 import heapq
 import itertools
 import struct
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
+from typing import Protocol
 
 from pando_fleet import Ask, Heartbeat, Placement, Placer, RedisClient, Registry, ReplicaState, Wire
 from pando_fleet.prefix import CHUNK_BYTES
 
 POOL = "light"
-BEAT_MS = 500.0
 FLUSH_MS = 2.0  # as long as a router keeps its writes back, in virtual time
 
 
@@ -66,6 +70,20 @@ class Outcome:
         return times[int(share * (len(times) - 1))]
 
 
+_Moments = Iterator[tuple[float, Iterator[Request]]]
+"""When requests come, and which come then."""
+
+
+class Router(Protocol):
+    """What the fleet asks of a router; a Placer is one."""
+
+    async def place(self, ask: Ask) -> Placement: ...
+    def prefilled(self, placement: Placement) -> None: ...
+    def cut(self, placement: Placement, keys: bytes, depth: int) -> None: ...
+    def release(self, placement: Placement) -> None: ...
+    async def flush(self) -> None: ...
+
+
 class LightFleet:
     """`await LightFleet(...).run(requests)`."""
 
@@ -79,22 +97,29 @@ class LightFleet:
         prefill_per_s: float = 10_000.0,
         decode_ms: float = 20.0,  # a token
         chunk_tokens: int = 64,
+        beat_ms: float = 500.0,
+        racing: Sequence[Router] = (),
     ) -> None:
+        """`racing` routers take the place of the `routers` that the fleet makes."""
         self.now_ms = 1_000_000.0
         self.workers = {f"r{n}": Worker(capacity_chunks, prefill_per_s) for n in range(replicas)}
         self.outcome = Outcome()
         self._decode_ms = decode_ms
         self._chunk_tokens = chunk_tokens
-        self._wires = [Wire(redis) for _ in range(routers)]
-        self._placers = [Placer(wire, POOL, self._clock, every_s=None) for wire in self._wires]
-        self._registry = Registry(redis, self._clock)
+        self._beat_ms = beat_ms
+        self._is_race = len(racing) > 0
+        self._wires = [] if racing else [Wire(redis) for _ in range(routers)]
+        self._routers: Sequence[Router] = racing or [
+            Placer(wire, POOL, self.clock, every_s=None) for wire in self._wires
+        ]
+        self._registry = Registry(redis, self.clock)
         self._events: list[tuple[float, int, Callable[[], Awaitable[None]]]] = []
         self._numbers = itertools.count()
 
     async def run(self, requests: Iterable[Request]) -> Outcome:
-        coming = iter(requests)
+        moments = itertools.groupby(requests, attrgetter("at_ms"))
         self._at(self.now_ms, self._beat)
-        self._next_arrival(coming, self.now_ms)
+        self._next_arrivals(moments, self.now_ms)
         arrivals_left = True
         try:
             while self._events and (arrivals_left or len(self._events) > 1):
@@ -102,30 +127,37 @@ class LightFleet:
                 await act()
                 arrivals_left = self._arriving
         finally:
-            for placer in self._placers:
-                await placer.flush()
+            for router in self._routers:
+                await router.flush()
             for wire in self._wires:
                 await wire.aclose()
         return self.outcome
 
-    def _clock(self) -> int:
+    def clock(self) -> int:
         return int(self.now_ms)
 
     def _at(self, when_ms: float, act: Callable[[], Awaitable[None]]) -> None:
         heapq.heappush(self._events, (when_ms, next(self._numbers), act))
 
-    def _next_arrival(self, coming: Iterable[Request], start_ms: float) -> None:
-        request = next(iter(coming), None)
-        self._arriving = request is not None
-        if request is not None:
-            act = partial(self._arrive, request, coming, start_ms)
-            self._at(start_ms + request.at_ms, act)
+    def _next_arrivals(self, moments: _Moments, start_ms: float) -> None:
+        at_ms, group = next(moments, (0.0, None))
+        self._arriving = group is not None
+        if group is not None:
+            act = partial(self._arrive, list(group), moments, start_ms)
+            self._at(start_ms + at_ms, act)
 
-    async def _arrive(self, request: Request, coming: Iterable[Request], start_ms: float) -> None:
-        self._next_arrival(coming, start_ms)
+    async def _arrive(self, requests: list[Request], moments: _Moments, start_ms: float) -> None:
+        self._next_arrivals(moments, start_ms)
+        if self._is_race:
+            await asyncio.gather(*map(self._place, requests))
+        else:
+            for request in requests:
+                await self._place(request)
+
+    async def _place(self, request: Request) -> None:
         number = next(self._numbers)
-        placer = self._placers[number % len(self._placers)]
-        placed = await placer.place(
+        router = self._routers[number % len(self._routers)]
+        placed = await router.place(
             Ask(
                 keys=struct.pack(f">{len(request.chunks)}Q", *request.chunks),
                 prompt_tokens=request.tokens,
@@ -134,17 +166,18 @@ class LightFleet:
                 lease_ms=3_600_000,
             )
         )
-        self._at(self.now_ms + FLUSH_MS, placer.flush)
+        if not self._is_race:
+            self._at(self.now_ms + FLUSH_MS, router.flush)
         name = placed.chosen.replica
         worker = self.workers[name]
         # What is cached is known when the prefill begins.
         begin_ms = max(self.now_ms, worker.free_at_ms)
         expected = max(1, request.tokens - placed.chosen.matched_tokens)
         worker.free_at_ms = begin_ms + 1000 * expected / worker.prefill_per_s
-        self._at(begin_ms, partial(self._prefill, request, placed, placer, self.now_ms, expected))
+        self._at(begin_ms, partial(self._prefill, request, placed, router, self.now_ms, expected))
 
     async def _prefill(
-        self, request: Request, placed: Placement, placer: Placer, asked_ms: float, expected: int
+        self, request: Request, placed: Placement, router: Router, asked_ms: float, expected: int
     ) -> None:
         name, outcome = placed.chosen.replica, self.outcome
         worker = self.workers[name]
@@ -159,38 +192,42 @@ class LightFleet:
         outcome.requests[name] += 1
         first_ms = self.now_ms + 1000 * computed / worker.prefill_per_s
         outcome.served.append((asked_ms, name, request, first_ms - asked_ms))
-        self._at(first_ms, partial(self._first_token, request, placed, placer, cached))
+        self._at(first_ms, partial(self._first_token, request, placed, router, cached))
         end_ms = first_ms + self._decode_ms * request.output_tokens
-        self._at(end_ms, partial(self._end, request, placed, placer))
+        self._at(end_ms, partial(self._end, request, placed, router))
 
     async def _first_token(
-        self, request: Request, placed: Placement, placer: Placer, cached: int
+        self, request: Request, placed: Placement, router: Router, cached: int
     ) -> None:
-        placer.prefilled(placed)
+        router.prefilled(placed)
         if cached < placed.chosen.matched_tokens - self._chunk_tokens:
             keys = struct.pack(f">{len(request.chunks)}Q", *request.chunks)
-            placer.cut(placed, keys, cached // self._chunk_tokens)
-        await placer.flush()
+            router.cut(placed, keys, cached // self._chunk_tokens)
+        if not self._is_race:
+            await router.flush()
 
-    async def _end(self, request: Request, placed: Placement, placer: Placer) -> None:
+    async def _end(self, request: Request, placed: Placement, router: Router) -> None:
         self.workers[placed.chosen.replica].pinned_tokens -= request.tokens
-        placer.release(placed)
-        await placer.flush()
+        router.release(placed)
+        if not self._is_race:
+            await router.flush()
 
     async def _beat(self) -> None:
-        for name, worker in self.workers.items():
-            beat = Heartbeat(
-                replica=name,
-                incarnation="1",
-                url=f"http://{name}",
-                model=POOL,
-                state=ReplicaState.READY,
-                capacity_tokens=worker.capacity_chunks * self._chunk_tokens,
-                pinned_tokens=worker.pinned_tokens,
-                prefill_tokens_per_s=worker.prefill_per_s,
-                decode_tokens_per_s=1_000.0,
-                release_tokens_per_s=worker.prefill_per_s,
-                bytes_per_token=CHUNK_BYTES / self._chunk_tokens,
-            )
-            await self._registry.beat(POOL, beat)
-        self._at(self.now_ms + BEAT_MS, self._beat)
+        beats = [self._heartbeat(name, worker) for name, worker in self.workers.items()]
+        await asyncio.gather(*(self._registry.beat(POOL, beat) for beat in beats))
+        self._at(self.now_ms + self._beat_ms, self._beat)
+
+    def _heartbeat(self, name: str, worker: Worker) -> Heartbeat:
+        return Heartbeat(
+            replica=name,
+            incarnation="1",
+            url=f"http://{name}",
+            model=POOL,
+            state=ReplicaState.READY,
+            capacity_tokens=worker.capacity_chunks * self._chunk_tokens,
+            pinned_tokens=worker.pinned_tokens,
+            prefill_tokens_per_s=worker.prefill_per_s,
+            decode_tokens_per_s=1_000.0,
+            release_tokens_per_s=worker.prefill_per_s,
+            bytes_per_token=CHUNK_BYTES / self._chunk_tokens,
+        )

@@ -85,3 +85,18 @@ async def test_the_cheapest_is_chosen_and_who_holds_most_is_told(
             assert (placed.holder, placed.holder_full) in holders
             assert placed.holder_full == all(full for _, full in holders)
             await world.placer.flush()
+
+
+async def test_equal_costs_are_seen_as_equal_whichever_replica_is_looked_at_first(
+    world: World,
+) -> None:
+    """With these numbers the depth solved for is one chunk too deep in doubles."""
+    await world.beat("busier", "other")
+    for name in ("busier", "other"):
+        await world.tree.touch(name, "1", _PROMPT[: 8 * 14], 10_000)
+        await world.place(prompt_tokens=_TOKENS, only=name)
+    await world.prefilled(await world.place(prompt_tokens=100, only="busier"))
+    for _ in range(12):  # each lease starts at another replica
+        placed = await world.place(_PROMPT, _TOKENS)
+        assert placed.chosen.replica == "other"
+        await world.release(placed)
