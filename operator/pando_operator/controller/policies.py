@@ -28,6 +28,7 @@ def policy_of(fields: spec.PolicyFields) -> ScalingPolicy:
             hot_evictions_per_s=fields.target.hot_evictions_per_second,
         ),
         tolerance=fields.tolerance,
+        window_s=fields.window_seconds,
         scale_up=_rules(fields.behavior.scale_up),
         scale_down=_rules(fields.behavior.scale_down),
         panic=_panic(fields.panic),

@@ -11,6 +11,7 @@ import logging
 from pando_fleet.client import FleetError
 from pando_fleet.loads import Loads
 from pando_fleet.marks import Marks
+from pando_fleet.worth import Worths
 from pando_operator.controller.conversions import follow_starts, moment, recorded, staying
 from pando_operator.controller.execute import Executor
 from pando_operator.controller.look import Look
@@ -52,7 +53,8 @@ class PoolLoop:
         self.key = key
         self._shared = shared
         marks, loads = Marks(shared.redis, key.name), Loads(shared.redis, key.name)
-        self._reader = Reader(shared.registry, shared.queues, marks, loads, key.name)
+        worths = Worths(shared.redis, key.name)
+        self._reader = Reader(shared.registry, shared.queues, marks, loads, worths, key.name)
         self._executor = Executor(shared.kube, shared.world, marks, key, self._did)
         self._parts = Parts(shared.kube, shared.world, self._executor, shared.defaults, key)
         self._teller = Teller(shared, key)

@@ -89,7 +89,7 @@ def _sample(loads: tuple[ReplicaLoad, ...], queue: RouterQueue, hot: int, now_s:
     return Sample(
         at_s=now_s,
         pinned_tokens=sum(load.pinned_tokens for load in loads),
-        waiting_tokens=waiting + queue.prompt_tokens + queue.output_tokens,
+        waiting_tokens=waiting + queue.tokens,
         release_tokens_per_s=sum(load.release_tokens_per_s for load in loads),
         queue_wait_s=queue_wait_s(loads, queue),
         hot_evicted_tokens=hot,

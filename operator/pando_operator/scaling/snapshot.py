@@ -36,8 +36,7 @@ class RouterQueue:
 
     requests: int = 0
     waited_s: float = 0.0  # by the one that waits longest
-    prompt_tokens: int = 0
-    output_tokens: int = 0  # expected
+    tokens: int = 0  # estimated, of their prompts and expected outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

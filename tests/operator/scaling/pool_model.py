@@ -129,7 +129,7 @@ class FluidPool:
         )
         queue = RouterQueue()
         if not self.ready and self.waiting:
-            queue = RouterQueue(requests=1, waited_s=1.0, prompt_tokens=int(self.waiting))
+            queue = RouterQueue(requests=1, waited_s=1.0, tokens=int(self.waiting))
         snapshot = Snapshot(
             current=self.ready + len(self.starting),
             ready=self.ready,

@@ -142,7 +142,7 @@ def _history(*sizes: tuple[float, int]) -> History:
             " scaleUp allows 1 now (no change)",
         ),
         (
-            pool(coming=1, queue=RouterQueue(requests=3, waited_s=2.0, prompt_tokens=300_000)),
+            pool(coming=1, queue=RouterQueue(requests=3, waited_s=2.0, tokens=300_000)),
             POLICY,
             5,
             None,
@@ -186,7 +186,7 @@ def test_waiting_prompts_and_expected_outputs_are_pressure_and_cached_tokens_are
     loads = (load("a", 30_000, prompt=20_000, output=10_000, cached_tokens=70_000),)
     snapshot = replace(pool(0.0), signals=replace(pool().signals, loads=loads))  # type: ignore[type-var]
     assert decide(snapshot, POLICY, NOW).pressure == pytest.approx(0.6)
-    queue = RouterQueue(requests=1, waited_s=1.0, prompt_tokens=15_000, output_tokens=5_000)
+    queue = RouterQueue(requests=1, waited_s=1.0, tokens=20_000)
     snapshot = replace(snapshot, signals=replace(snapshot.signals, queue=queue))  # type: ignore[type-var]
     assert decide(snapshot, POLICY, NOW).pressure == pytest.approx(0.8)
 
@@ -316,6 +316,6 @@ def test_a_sleeping_pool_wakes_though_growth_is_slow_or_disabled() -> None:
     )
     policy = replace(POLICY, min_replicas=0, idle_s=60.0, scale_up=rules)
     asleep = decide(pool(), policy, NOW)
-    queue = RouterQueue(requests=40, waited_s=1.0, prompt_tokens=500_000)
+    queue = RouterQueue(requests=40, waited_s=1.0, tokens=500_000)
     awake = decide(pool(queue=queue, history=asleep.history), policy, NOW + 5)
     assert awake.desired == 1

@@ -44,7 +44,7 @@ _POLICY = st.builds(
 def _snapshot(
     pressures: list[float], coming: int, requests: int, how: str, history: History
 ) -> Snapshot:
-    queue = RouterQueue(requests=requests, waited_s=1.0, prompt_tokens=900 * requests)
+    queue = RouterQueue(requests=requests, waited_s=1.0, tokens=900 * requests)
     age_s = 60.0 if how == "stale" else 0.1
     snapshot = pool(
         *pressures, coming=coming, queue=queue, start_s=40.0, history=history, age_s=age_s

@@ -1,0 +1,64 @@
+-- KEYS a replica's tree, the trees of the others
+-- ARGV now or '', half-life ms, most members to look at.
+-- Returns, as text, how many chunks only the first tree holds, each counted as 0.5 to the power of
+-- its age over the half-life.
+local STRATA = 128 -- of older entries: neighbours are of one prefix, so many places are looked at
+
+local now, half_life, most = now_ms(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local held = redis.call('ZCARD', KEYS[1])
+
+-- Those of the members that the tree has not got.
+local function not_in(tree, members)
+  local left = {}
+  for first = 1, #members, BATCH do
+    local last = math.min(first + BATCH - 1, #members)
+    local scores = redis.call('ZMSCORE', tree, unpack(members, first, last))
+    for i = first, last do
+      if not scores[i - first + 1] then
+        left[#left + 1] = members[i]
+      end
+    end
+  end
+  return left
+end
+
+-- The worth of ranks `first` to `last`, 0 being the newest.
+local function worth(first, last)
+  local rows = redis.call('ZREVRANGE', KEYS[1], first, last, 'WITHSCORES')
+  local members, scores = {}, {}
+  for i = 1, #rows, 2 do
+    members[#members + 1] = rows[i]
+    scores[rows[i]] = tonumber(rows[i + 1])
+  end
+  for i = 2, #KEYS do
+    if #members > 0 then
+      members = not_in(KEYS[i], members)
+    end
+  end
+  local sum = 0
+  for i = 1, #members do
+    local touched = math.ceil(scores[members[i]] / DEPTHS) * BUCKET_MS
+    sum = sum + 0.5 ^ (math.max(0, now - touched) / half_life)
+  end
+  return sum
+end
+
+if held <= most then
+  return string.format('%.6f', worth(0, -1))
+end
+-- The newest half of the sample is looked at in full; a stretch of each stratum stands for the rest.
+local newest = math.floor(most / 2)
+local total = worth(0, newest - 1)
+local stretch = math.max(1, math.floor((most - newest) / STRATA))
+local begins = newest
+for i = 1, STRATA do
+  local ends = newest + math.floor((held - newest) * i / STRATA)
+  local size = ends - begins
+  local looked = math.min(stretch, size)
+  if looked > 0 then
+    local first = begins + math.floor((size - looked) / 2)
+    total = total + worth(first, first + looked - 1) * size / looked
+  end
+  begins = ends
+end
+return string.format('%.6f', total)

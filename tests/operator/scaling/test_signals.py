@@ -1,0 +1,95 @@
+"""From what workers and routers write into a real Redis to the signals of a decision."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from pando_fleet import FleetUnavailable, ReplicaState
+from pando_fleet.marks import MarkKind, Marks
+from pando_fleet.queues import Queues
+from pando_operator.scaling import History, RouterQueue, ScalingPolicy, Signals, Snapshot, decide
+from pando_operator.signals import signals_of
+from tests.fleet.redis_server import VALKEY, RedisServer
+from tests.fleet.world import POOL, World
+
+LOADED = {
+    "capacity_tokens": 100_000,
+    "pinned_tokens": 60_000,
+    "cached_tokens": 40_000,
+    "running": 3,
+    "waiting": 2,
+    "waiting_tokens": 5_000,
+    "waiting_output_tokens": 1_000,
+    "prompt_tokens_total": 700,
+    "hot_evicted_tokens_total": 90,
+}
+
+
+@pytest.fixture
+async def world(valkey_url: str) -> AsyncIterator[World]:
+    async with World.open(valkey_url) as world:
+        yield world
+
+
+async def _signals(world: World) -> Signals:
+    replicas = await world.registry.replicas(POOL)
+    return signals_of(replicas, await Queues(world.redis, world.clock).read(POOL))
+
+
+async def test_what_heartbeats_and_routers_tell_is_what_a_decision_sees(world: World) -> None:
+    await world.beat("a", **LOADED)
+    await Queues(world.redis, world.clock).tell(POOL, "r1", 4, 2_500, 3_000)
+    world.now_ms += 700
+    signals = await _signals(world)
+    (load,) = signals.loads
+    assert (load.name, load.incarnation, load.age_s) == ("a", "1", 0.7)
+    assert (load.capacity_tokens, load.pinned_tokens, load.cached_tokens) == (
+        100_000,
+        60_000,
+        40_000,
+    )
+    assert (load.waiting_prompt_tokens, load.waiting_output_tokens) == (5_000, 1_000)
+    assert (load.running, load.waiting) == (3, 2)
+    assert (load.prompt_tokens_total, load.hot_evicted_tokens_total) == (700, 90)
+    assert (load.prefill_tokens_per_s, load.release_tokens_per_s) == (1_000.0, 500.0)
+    assert signals.queue == RouterQueue(requests=4, waited_s=3.2, tokens=3_000)
+    snapshot = Snapshot(current=1, ready=1, signals=signals, start_s=None, history=History())
+    decision = decide(snapshot, ScalingPolicy(max_replicas=5), world.now_ms / 1000)
+    assert decision.pressure == (60_000 + 5_000 + 1_000 + 3_000) / 100_000
+
+
+async def test_room_of_replicas_that_take_no_requests_does_not_count(world: World) -> None:
+    await world.beat("ready", "drains", "warms")
+    await world.beat("starts", state=ReplicaState.STARTING)
+    await world.beat("ends", state=ReplicaState.DRAINING)
+    marks = Marks(world.redis, POOL, world.clock)
+    await marks.set(MarkKind.DRAIN, "drains", lasts_ms=60_000)
+    await marks.set(MarkKind.WARM, "warms", lasts_ms=60_000, budget_tokens=1_000)
+    assert [load.name for load in (await _signals(world)).loads] == ["ready"]
+
+
+async def test_a_silent_replica_keeps_the_size_of_its_pool(world: World) -> None:
+    await world.beat("silent", "heard")
+    world.now_ms += 6_000
+    await world.beat("heard")
+    snapshot = Snapshot(
+        current=2, ready=2, signals=await _signals(world), start_s=None, history=History()
+    )
+    decision = decide(snapshot, ScalingPolicy(max_replicas=5), world.now_ms / 1000)
+    assert (decision.desired, decision.signals_ok) == (2, False)
+    assert decision.problem == (
+        "no fresh signals of 1 of 2 ready replicas, the oldest heard of is 6 s old"
+    )
+
+
+async def test_a_redis_that_is_away_is_no_signal_of_an_empty_pool() -> None:
+    server = RedisServer(VALKEY)
+    try:
+        server.start()
+        async with World.open(server.url) as world:
+            await world.beat("a")
+            server.stop()
+            with pytest.raises(FleetUnavailable):
+                await _signals(world)
+    finally:
+        server.close()
