@@ -6,6 +6,7 @@ from time import time
 from typing import Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
@@ -134,6 +135,13 @@ def create_control(
     @app.exception_handler(ApiError)
     async def api_error(_: Request, error: ApiError) -> JSONResponse:
         return JSONResponse(error.body, error.status, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def wrong_parameter(_: Request, error: RequestValidationError) -> JSONResponse:
+        wrong = error.errors()[0]
+        name = str(wrong["loc"][-1])
+        body = error_body(f"{name}: {wrong['msg']}", "invalid_request_error", name)
+        return JSONResponse(body, 400)
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:

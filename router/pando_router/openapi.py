@@ -98,7 +98,7 @@ def describe(app: FastAPI, settings: RouterSettings) -> Json:
     components.setdefault("schemas", {}).update(_COMPONENTS, **bodies)
     for operations in document["paths"].values():
         for operation in operations.values():
-            operation["responses"].pop("422", None)  # FastAPI's; no parameter here can be so wrong
+            operation["responses"].pop("422", None)  # FastAPI's; it is 400 here
             operation["responses"].setdefault("default", _error("Error"))
     document["paths"]["/route/explain"]["post"]["requestBody"] = _explained()
     if settings.api_keys is not None:

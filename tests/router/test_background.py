@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pando_fleet.replica import ReplicaState
-from tests.router.test_tenants import key_file
+from tests.router.tenants_world import key_file
 from tests.router.world import Replica, RouterClient, serving, until
 
 

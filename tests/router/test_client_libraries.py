@@ -13,7 +13,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from pando_fleet.replica import ReplicaState
-from tests.router.test_tenants import ADMIN, bearer, key_file
+from tests.router.tenants_world import ADMIN, bearer, key_file
 from tests.router.world import Replica, RouterClient, Stream, serving
 
 MESSAGE: dict[str, Any] = {

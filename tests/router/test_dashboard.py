@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pando_router.dashboard.assets import read_page
 from pando_router.dashboard.history import POINTS, WINDOW, History, Totals, difference, quantile
 from tests.router.router_process import router_process
-from tests.router.test_tenants import ADMIN, key_file
+from tests.router.tenants_world import ADMIN, key_file
 from tests.router.world import Replica, RouterClient, Stream, cached, completion, serving, until
 
 BOUNDS = (0.1, 0.5, 1.0, 5.0, float("inf"))

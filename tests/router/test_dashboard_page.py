@@ -9,7 +9,7 @@ from typing import Any
 from playwright.async_api import Page
 
 from tests.router.browser import chromium, needs_browser
-from tests.router.test_tenants import ADMIN, key_file
+from tests.router.tenants_world import ADMIN, key_file
 from tests.router.world import Replica, RouterClient, cached, completion, serving, until
 
 pytestmark = needs_browser

@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from docs.generate_metrics import PAGE, Described, render, router_metrics, worker_metrics
-from tests.router.test_tenants import ADMIN, key_file
+from tests.router.tenants_world import ADMIN, key_file
 from tests.router.world import Replica, RouterClient, cached, chat, completion, serving, status
 
 GRAFANA = Path(__file__).parents[2] / "docs" / "grafana" / "pando.json"

@@ -8,7 +8,7 @@ import pytest
 from pando_fleet.replica import ReplicaState
 from tests.fleet.redis_server import RedisServer, free_port
 from tests.router.foreign_engines import Vllm
-from tests.router.test_upstreams import QUICK, beat_of, beats
+from tests.router.upstreams_world import QUICK, beat_of, beats
 from tests.router.world import Replica, RouterClient, completion, serving, until
 
 Start = Callable[..., RedisServer]

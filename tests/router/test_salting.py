@@ -10,7 +10,7 @@ from pando_router.tenants.key_file import read_keys
 from pando_router.tenants.salting import Salting
 from pando_router.tenants.tenant import Tenant
 from tests.router.foreign_engines import Engine, LlamaCpp, Sglang, Vllm
-from tests.router.test_tenants import ADMIN, bearer, key_file
+from tests.router.tenants_world import ADMIN, bearer, key_file
 from tests.router.world import RouterClient, chat, completion, serving
 
 PROMPT = "a shared beginning " * 50

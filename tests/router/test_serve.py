@@ -106,6 +106,8 @@ async def test_router_without_replicas_is_ready_itself_but_its_fleet_is_not(
     async with router_process(valkey_url, ready_path=itself) as (child, router):
         answer = await router.get("/readyz")
         assert (answer.status, answer.json["status"]) == (503, "no replica is ready")
+        wrong = await router.get("/readyz?exclude=all")
+        assert (wrong.status, wrong.json["error"]["param"]) == (400, "exclude")
         child.terminate()
 
         async def not_ready() -> bool:

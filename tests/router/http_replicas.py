@@ -1,0 +1,38 @@
+"""Replicas that answer in bytes, and how they are asked."""
+
+import asyncio
+
+from pando_router.http.upstream import Answer, Upstream
+from tests.router.http_world import PATIENCE_S, Script, Worker, read_request
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+Reader = asyncio.StreamReader
+Writer = asyncio.StreamWriter
+
+
+def says(answer: bytes, *, close: bool = False) -> Script:
+    """Answers every request of a connection so; `close` ends it after the first."""
+
+    async def script(reader: Reader, writer: Writer) -> None:
+        while True:
+            await read_request(reader)
+            writer.write(answer)
+            if close:
+                return
+
+    return script
+
+
+async def whole(answer: Answer) -> bytes:
+    pieces = [answer.first_chunk]
+    async with asyncio.timeout(PATIENCE_S):
+        while not answer.complete:
+            pieces.append(await answer.read())
+    answer.close()
+    return b"".join(pieces)
+
+
+async def post(client: Upstream, worker: Worker, body: bytes = b"body") -> Answer:
+    async with asyncio.timeout(PATIENCE_S):
+        return await client.post(worker.url, b"/v1/x?y=z", [(b"x-sent", b"yes")], body)
