@@ -1,4 +1,4 @@
-"""Who may connect to whom by network policies, as Kubernetes defines it, as far as the chart goes."""
+"""Who may connect to whom by network policies, as Kubernetes defines these for rules like ours."""
 
 from dataclasses import dataclass, field
 from typing import Any
