@@ -74,6 +74,12 @@ def _operator() -> click.Command:
     return settings_command("operator", OperatorSettings, run)
 
 
+def _pools() -> click.Command:
+    from pando.pools.command import pools_command
+
+    return pools_command()
+
+
 def _keys() -> click.Command:
     from pando.keys import keys_group
 
@@ -93,6 +99,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], click.Command]]] = {
     "worker": ("Run one worker: a model, its HTTP server and its scheduler.", _worker),
     "router": ("Run one router: the fleet's OpenAI API.", _router),
     "operator": ("Run the operator: WorkerPools of a Kubernetes cluster, scaled.", _operator),
+    "pools": ("Show the pools of a Kubernetes cluster, their pressure and decisions.", _pools),
     "keys": ("Make API keys for routers.", _keys),
     "version": ("Show Pando's version.", _version),
 }

@@ -275,6 +275,13 @@ def test_a_model_that_loads_longer_than_a_mark_lasts_is_marked_again() -> None:
     ]
 
 
+def test_a_replica_that_leaves_is_no_longer_warmed() -> None:
+    leaving = starting("new", draining_since=NOW - 1)
+    marks = [*drain_marks("new"), mark(MarkKind.WARM, "new")]
+    found = actions([pod("a"), leaving], marks, target=1)
+    assert found == [ClearMark(MarkKind.WARM, "new")]
+
+
 def test_nobody_is_warmed_while_requests_have_nobody_else_to_go_to() -> None:
     assert actions([starting("new")], target=1) == []
     found = actions([starting("new")], [mark(MarkKind.WARM, "new")], target=1)

@@ -21,38 +21,16 @@ from pando_operator.resource.parse import InvalidPool, parse, spec_schema
 from pando_operator.resource.pool import WorkerPool
 from pando_worker.settings import WorkerSettings
 from tests.operator.api_server import ApiServer
-from tests.waiting import until
+from tests.operator.pool_crd import install
 
 ROOT = Path(__file__).parents[3]
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @pytest.fixture(scope="module")
 def server(api_server: ApiServer) -> ApiServer:
     """With the CRD as servers before 1.25 get it; those tests that need it share one."""
-    name = crd()["metadata"]["name"]
-    try:
-        api_server.call("POST", CRDS, crd(cel=False))
-    except OSError as error:  # another test's is the same
-        assert getattr(error, "code", None) == 409
-
-    def conditions() -> dict[str, str]:
-        status = api_server.call("GET", f"{CRDS}/{name}").get("status", {})
-        return {entry["type"]: entry["status"] for entry in status.get("conditions") or ()}
-
-    until(lambda: conditions().get("Established") == "True", "the CRD is established")
-    assert conditions().get("NonStructuralSchema") is None
-    pools = "/apis/pando.dev/v1alpha1/workerpools"
-    until(lambda: _is_served(api_server, pools), "the resource is served")
+    install(api_server)
     return api_server
-
-
-def _is_served(api_server: ApiServer, path: str) -> bool:
-    try:
-        api_server.call("GET", path)
-    except OSError:
-        return False
-    return True
 
 
 def manifest(namespace: str, name: str = "llama", **spec: Any) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""`pando pools`: the WorkerPools of a cluster, at a glance."""

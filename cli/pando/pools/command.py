@@ -1,0 +1,139 @@
+"""The command: reads WorkerPools from the API server and shows them, once or again and again."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from kubernetes.aio import config as kube_config
+from rich.console import Console
+from rich.live import Live
+
+from pando.pools.table import pools_view
+from pando_operator.kube.client import Kube, load_configuration
+from pando_operator.kube.errors import KubeError, NotFound
+from pando_operator.kube.resources import WORKER_POOLS, Key
+
+EVERY_S = 2.0
+PIPED_WIDTH = 160  # characters of a line that goes to no terminal
+
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_HELP = """Show the WorkerPools of a cluster: replicas, pressure and the last decisions.
+
+NAME shows one alone. The cluster is that of the pod this runs in, else of KUBECONFIG or
+~/.kube/config."""
+
+
+def pools_command() -> click.Command:
+    return click.Command("pools", callback=_run, params=_parameters(), help=_HELP)
+
+
+def _parameters() -> list[click.Parameter]:
+    return [
+        click.Argument(["name"], required=False),
+        click.Option(["-n", "--namespace"], help="namespace; that of the context by default"),
+        click.Option(["-A", "--all-namespaces"], is_flag=True, help="pools of all namespaces"),
+        click.Option(
+            ["--kubeconfig"],
+            type=click.Path(exists=True, dir_okay=False),
+            help="file that says where the cluster is",
+        ),
+        click.Option(
+            ["-d", "--decisions"],
+            type=click.IntRange(0, 10),
+            default=3,
+            show_default=True,
+            help="last decisions shown of each pool",
+        ),
+        click.Option(["-w", "--watch"], is_flag=True, help="show them anew every 2 seconds"),
+        click.Option(
+            ["-o", "--output"],
+            type=click.Choice(["table", "json"]),
+            default="table",
+            show_default=True,
+            help="form; json has the whole objects",
+        ),
+    ]
+
+
+def _run(
+    name: str | None,
+    namespace: str | None,
+    all_namespaces: bool,
+    kubeconfig: str | None,
+    decisions: int,
+    watch: bool,
+    output: str,
+) -> None:
+    if namespace and all_namespaces:
+        raise click.UsageError("--namespace and --all-namespaces exclude each other")
+    if name and all_namespaces:
+        raise click.UsageError("a NAME is looked for in one namespace, not in all")
+    if watch and output == "json":
+        raise click.UsageError("--watch draws a table; ask for json once")
+    show = _show(name, namespace, all_namespaces, kubeconfig or "", decisions, watch, output)
+    try:
+        asyncio.run(show)
+    except KubeError as error:
+        raise click.ClickException(" ".join(str(error).split())) from error
+
+
+async def _show(
+    name: str | None,
+    namespace: str | None,
+    all_namespaces: bool,
+    kubeconfig: str,
+    decisions: int,
+    watch: bool,
+    output: str,
+) -> None:
+    kube = Kube(await load_configuration(kubeconfig))
+    try:
+        where = "" if all_namespaces else namespace or _namespace(kubeconfig)
+        pools = await _read(kube, where, name)
+        if output == "json":
+            click.echo(json.dumps({"items": pools}, indent=2))
+            return
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=PIPED_WIDTH)
+
+        def view(pools: Sequence[dict[str, Any]]) -> Any:
+            now = datetime.now(UTC)
+            return pools_view(pools, now, decisions=decisions, with_namespace=all_namespaces)
+
+        if not watch:
+            console.print(view(pools))
+            return
+        with Live(view(pools), console=console, auto_refresh=False) as live:
+            while True:
+                await asyncio.sleep(EVERY_S)
+                live.update(view(await _read(kube, where, name)), refresh=True)
+    finally:
+        await kube.close()
+
+
+async def _read(kube: Kube, namespace: str, name: str | None) -> list[dict[str, Any]]:
+    try:
+        if name:
+            pools = [await kube.get(WORKER_POOLS, Key(namespace, name))]
+        else:
+            pools, _ = await kube.list(WORKER_POOLS, namespace)
+    except NotFound as error:
+        if name and f'"{name}"' in str(error):
+            raise
+        raise KubeError("the cluster knows no WorkerPools: Pando's CRD is not there") from error
+    for pool in pools:
+        pool["metadata"].pop("managedFields", None)
+    return sorted(pools, key=lambda pool: (pool["metadata"]["namespace"], pool["metadata"]["name"]))
+
+
+def _namespace(kubeconfig: str) -> str:
+    """That of this pod or of the kubeconfig's context."""
+    if not kubeconfig and _OWN_NAMESPACE.is_file():
+        return _OWN_NAMESPACE.read_text().strip()
+    _, active = kube_config.list_kube_config_contexts(kubeconfig or None)
+    return str(active["context"].get("namespace") or "default")
