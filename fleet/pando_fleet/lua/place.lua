@@ -52,17 +52,20 @@ local function is_better(r, cost, best)
   return cost < best.cost or (cost == best.cost and r.load.requests < best.replica.load.requests)
 end
 
--- The fewest chunks with which `r` is better than `best`; one more than the path has where none are.
--- It solves cost_of, which never rises with what is held, for `uncached`; what that is off by in the
--- last digits is put right by steps.
-local function chunks_to_beat(r, ask, best)
+-- The fewest chunks with which `r` is better than `best`, or `enough` where it takes those or more. It
+-- solves cost_of, which never rises with what is held, for `uncached`; what that is off by in the last
+-- digits is put right by steps.
+local function chunks_to_beat(r, ask, best, enough)
+  if not is_better(r, cost_of(r, ask, enough - 1), best) then
+    return enough
+  end
   local left, a_token = best.cost - r.wait, r.delayed / r.prefill
   local uncached = min(
     left / a_token,
     (left - (r.over + ask.output) / r.release) / (a_token + 1 / r.release)
   )
   local chunks = ceil((ask.prompt - uncached) * r.bytes_per_token / chunk_bytes)
-  chunks = max(0, min(chunks, #ask.path / 8 + 1))
+  chunks = max(0, min(chunks, enough - 1))
   while chunks > 0 and is_better(r, cost_of(r, ask, chunks - 1), best) do
     chunks = chunks - 1
   end
@@ -142,7 +145,7 @@ local function choose(ask, all)
       else
         local least = 0
         if best and not all then
-          least = min(chunks_to_beat(r, ask, best), most.chunks + 1)
+          least = chunks_to_beat(r, ask, best, most.chunks + 1)
         end
         local candidate = look(r, least, false)
         if candidate and allowed then

@@ -17,45 +17,65 @@ end
 
 -- The next depths to look at, between `low` that reaches the floor and `high` that does not. One
 -- call looks at several, which costs hardly more than one.
-local function depths_between(low, high, round, guess)
-  local depths = {}
-  if guess and round == 1 then -- where another replica's share of this path ended
-    if guess > low then
-      depths[1] = guess
-    end
-    if guess + 1 < high then
-      depths[#depths + 1] = guess + 1
-    end
-  elseif round <= 2 then -- a gallop, because paths often part early
+local function depths_between(low, high, round)
+  local depths, count = {}, 0
+  if round == 1 then -- a gallop, because paths often part early
     local step = 1
     while low + step < high do
-      depths[#depths + 1] = low + step
+      count = count + 1
+      depths[count] = low + step
       step = 2 * step
     end
   else
     local step = math.max(1, (high - low) / PARTS)
     for depth = low + step, high - 1, step do
-      depths[#depths + 1] = math.floor(depth)
+      count = count + 1
+      depths[count] = math.floor(depth)
     end
   end
   return depths
 end
 
--- Chunks of the path, from its root on, whose scores reach `floor`. The rest may be nil: `guess`,
--- where to look first; `low`, so many are known to reach it; `high`, the chunk there does not.
-local function search(tree, path, floor, guess, low, high)
-  local round = 0
-  low, high = low or 0, high or #path / 8 + 1
-  guess = guess and math.max(guess, low)
+local function reaches(score, floor)
+  return score and (floor == EVER or tonumber(score) >= floor)
+end
+
+-- Looks at `guess` and the chunk behind it, which is mostly all: so without tables. Returns the new
+-- `low` and `high`. Behind the path's end is the empty key, which no tree has.
+local function look_at_guess(tree, path, floor, guess, low, high)
+  local behind = chunk_key(path, guess + 1)
+  if guess == low then
+    if reaches(redis.call('ZSCORE', tree, behind), floor) then
+      return guess + 1, high
+    end
+    return guess, guess + 1
+  end
+  local scores = redis.call('ZMSCORE', tree, chunk_key(path, guess), behind)
+  if not reaches(scores[1], floor) then
+    return low, guess
+  elseif reaches(scores[2], floor) then
+    return guess + 1, high
+  end
+  return guess, guess + 1
+end
+
+-- Chunks of the path, from its root on, whose scores reach `floor`; the first `low` are known to.
+-- `guess`, where another search of this path ended, may be nil.
+local function search(tree, path, floor, guess, low)
+  local high, round = #path / 8 + 1, 0
+  low = low or 0
+  if guess then
+    low, high = look_at_guess(tree, path, floor, math.max(guess, low), low, high)
+  end
   while high - low > 1 do
     round = round + 1
-    local depths, members = depths_between(low, high, round, guess), {}
+    local depths, members = depths_between(low, high, round), {}
     for i = 1, #depths do
       members[i] = chunk_key(path, depths[i])
     end
     local scores = redis.call('ZMSCORE', tree, unpack(members))
     for i = 1, #depths do
-      if not scores[i] or (floor > EVER and tonumber(scores[i]) < floor) then
+      if not reaches(scores[i], floor) then
         high = depths[i]
         break
       end
