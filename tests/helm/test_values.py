@@ -81,6 +81,19 @@ def test_two_sources_of_api_keys_are_refused() -> None:
         render_files({"auth": {"existingSecret": "a", "tenants": {"b": {"keys": []}}}})
 
 
+def test_a_pool_cannot_have_the_name_of_a_component() -> None:
+    with pytest.raises(helm_python.HelmError, match="name of the chart's own"):
+        render_files({"pools": {"pando-router": {"model": "m"}}})
+
+
+def test_notes_show_a_request_that_names_a_model_and_a_key_where_one_is_asked_for() -> None:
+    notes = render_files(values_of("api-keys-values.yaml"))["pando/templates/NOTES.txt"]
+    assert "kubectl -n llm wait workerpool/default --for=condition=Ready" in notes
+    assert '"model": "pando-tiny"' in notes and "authorization: Bearer $API_KEY" in notes
+    bare = render_files(values_of("bare-values.yaml"))["pando/templates/NOTES.txt"]
+    assert "There is no pool yet" in bare and "workerpool/" not in bare
+
+
 def test_the_table_and_the_schema_are_what_values_yaml_says() -> None:
     again = "python docs/generate_values.py writes it anew"
     assert TABLE.read_text(encoding="utf-8") == render_table(), again
