@@ -8,6 +8,8 @@ minute of the machine meets all of them; the table shows medians.
 """
 
 import platform
+import subprocess
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ from rich.console import Console
 from bench.routing import load
 from bench.routing.load import Streams, Whole, median
 from bench.routing.processes import memory_mib
-from bench.routing.routers import Running, Start, nginx, pando, peer
+from bench.routing.routers import Running, Start, bare, nginx, pando, peer
 
 REPLICAS = 8
 STREAMS = 200
@@ -28,7 +30,9 @@ EVENTS_PER_S = 50
 EVENTS = 200  # of one stream
 
 
-def contestants(peers: Path | None, options: Sequence[str]) -> tuple[dict[str, Start], list[str]]:
+def contestants(
+    peers: Path | None, python: str, options: Sequence[str]
+) -> tuple[dict[str, Start], list[str]]:
     """The routers to start by name, and the names of those whose program is not there."""
     options_of = {
         "smg": ("launch", "--log-level", "warn"),
@@ -36,7 +40,9 @@ def contestants(peers: Path | None, options: Sequence[str]) -> tuple[dict[str, S
         "vllm-router": ("--log-level", "warning"),
     }
     found: dict[str, Start] = {
-        "pando": lambda upstreams, folder: pando(upstreams, folder, *options),
+        "pando": lambda upstreams, folder: pando(upstreams, folder, python, *options),
+        "bare": bare(python, asks_redis=False),
+        "bare+redis": bare(python, asks_redis=True),
         "nginx": nginx,
     }
     missing = []
@@ -128,11 +134,18 @@ def show_memory(console: Console, start: Start, requests: int, folder: Path) -> 
             console.print(f"{done:,.0f} requests: {memory_mib(router.processes[:1]):.1f} MiB")
 
 
+def version_of(python: str) -> str:
+    asked = "import sys; print(sys.version, sys.executable)"
+    found = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True)
+    return found.stdout.strip()
+
+
 @click.command(help=__doc__)
 @click.option("--peers", type=click.Path(exists=True, path_type=Path), help="folder of programs")
 @click.option("--only", multiple=True, help="measure only this router; may be repeated")
 @click.option("--seconds", default=8.0, show_default=True, help="of each single measurement")
 @click.option("--rounds", default=3, show_default=True)
+@click.option("--python", default=sys.executable, show_default=True, help="runs Pando")
 @click.option("--memory-requests", default=0, help="instead: Pando's memory over so many requests")
 @click.option("--option", "options", multiple=True, help="for `pando router`; may be repeated")
 def main(
@@ -140,11 +153,12 @@ def main(
     only: tuple[str, ...],
     seconds: float,
     rounds: int,
+    python: str,
     memory_requests: int,
     options: tuple[str, ...],
 ) -> None:
     console = Console(soft_wrap=True, highlight=False)
-    starts, missing = contestants(peers, options)
+    starts, missing = contestants(peers, python, options)
     if only:
         starts = {name: start for name, start in starts.items() if name in only}
     with tempfile.TemporaryDirectory(prefix="pando-bench-") as name:
@@ -162,7 +176,7 @@ def main(
     console.print()
     show_streams(console, streams)
     console.print(
-        f"\n{platform.platform()}, Python {platform.python_version()}, "
+        f"\n{platform.platform()}, Python {version_of(python)}, "
         f"{psutil.cpu_count()} CPUs, load {psutil.getloadavg()[0]:.1f}"
     )
     if missing and not only:

@@ -5,7 +5,6 @@ measuring process, whose CPU is nobody's.
 """
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -78,19 +77,40 @@ def _server_of(redis_url: str) -> psutil.Process:
 
 
 @contextmanager
-def pando(upstreams: Sequence[str], folder: Path, *options: str) -> Iterator[Running]:
-    """`pando router` with placement in a Valkey of its own."""
+def pando(upstreams: Sequence[str], folder: Path, python: str, *options: str) -> Iterator[Running]:
+    """`pando router` with placement in a Valkey of its own; `python` runs it."""
     with ExitStack() as stack:
         valkey = stack.enter_context(ValkeyServer())
         stack.enter_context(beating(valkey.connection_url, upstreams))
         port, log = free_port(), folder / "pando.log"
         command = [
-            *(sys.executable, "-m", "pando", "router", "--port", str(port)),
+            *(python, "-m", "pando", "router", "--port", str(port)),
             *("--redis", valkey.connection_url, "--leave-seconds", "0", *options),
         ]
         router = stack.enter_context(running(command, log, {"PANDO_LOG_LEVEL": "warning"}))
         wait_for(f"http://127.0.0.1:{port}/readyz", router, log)
         yield Running("pando", port, [router, _server_of(valkey.connection_url)])
+
+
+def bare(python: str, *, asks_redis: bool) -> Start:
+    """A proxy in Python that does nothing but pass on; see `bare.py`."""
+
+    @contextmanager
+    def start(upstreams: Sequence[str], folder: Path) -> Iterator[Running]:
+        with ExitStack() as stack:
+            servers, redis_port = [], 0
+            if asks_redis:
+                valkey = stack.enter_context(ValkeyServer(port=free_port()))
+                servers.append(_server_of(valkey.connection_url))
+                redis_port = valkey.port
+            port, log = free_port(), folder / "bare.log"
+            ports = [url.rpartition(":")[2] for url in upstreams]
+            command = [python, "-m", "bench.routing.bare", str(port), str(redis_port), *ports]
+            proxy = stack.enter_context(running(command, log))
+            wait_for(f"http://127.0.0.1:{port}/health", proxy, log)
+            yield Running("bare", port, [proxy, *servers])
+
+    return start
 
 
 @contextmanager
