@@ -21,12 +21,17 @@ async def test_app_sees_the_request_and_its_answer_arrives() -> None:
         return {"name": name, "q": q, "body": body, "client": request.client is not None}
 
     async with listening(AsgiHandler(app, 100, BODIES)) as port, Raw(port) as client:
-        client.send(b"POST /a%20b/x?q=%C3%A9 HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi")
+        client.send(
+            b"POST /a%20b/x?q=%C3%A9 HTTP/1.1\r\nhost: x\r\nx-request-id: r1\r\n"
+            b"content-length: 2\r\n\r\nhi"
+        )
         answer = await client.answer()
         assert answer.status == 200
         assert answer.json == {"name": "x", "q": "é", "body": "hi", "client": True}
+        assert answer.headers["x-request-id"] == "r1"
         client.send(GET % b"/nothing")
-        assert (await client.answer()).status == 404
+        unknown = await client.answer()
+        assert (unknown.status, len(unknown.headers["x-request-id"])) == (404, 32)
 
 
 async def test_body_above_the_bound_never_reaches_the_app() -> None:

@@ -9,7 +9,7 @@ from pando_fleet.replica import ReplicaState
 from tests.fleet.redis_server import RedisServer, free_port
 from tests.router.foreign_engines import Vllm
 from tests.router.upstreams_world import QUICK, beat_of, beats
-from tests.router.world import Replica, RouterClient, completion, serving, until
+from tests.router.world import Replica, RouterClient, Stream, completion, serving, until
 
 Start = Callable[..., RedisServer]
 
@@ -62,6 +62,24 @@ async def test_requests_go_on_while_redis_dies_and_comes_back_empty(start_valkey
         statuses = await asking
         assert len(statuses) > 10
         assert set(statuses) == {200}
+
+
+async def test_a_lease_whose_end_redis_never_saw_is_counted(start_valkey: Start) -> None:
+    server = start_valkey(port=free_port())
+    async with Replica(server.url, "a") as a, serving(server.url) as router:
+        await router.ready("a")
+        a.answer = stream = Stream()
+        asking = asyncio.create_task(router.post("/v1/completions", completion()))
+        await stream.started.wait()
+        server.stop()
+        await redis_is(router, "away")
+        stream.end()
+        assert (await asking).status == 200
+
+        async def counted() -> bool:
+            return await router.metric("pando_router_lease_write_failures_total") >= 1
+
+        await until(counted, "the write being lost")
 
 
 async def test_same_prompt_goes_to_the_same_replica_without_redis(start_valkey: Start) -> None:

@@ -127,8 +127,9 @@ class PoolQueue(Generic[AskT, PlaceT]):
         try:
             return await found
         except asyncio.CancelledError:
-            self._left(LeaveReason.CLIENT_LEFT)
-            if not found.cancelled() and found.exception() is None:
+            if found.cancelled():
+                self._left(LeaveReason.CLIENT_LEFT)
+            elif found.exception() is None:
                 self._give_back(found.result())  # found in the moment of leaving
             raise
         finally:

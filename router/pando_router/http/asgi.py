@@ -11,6 +11,7 @@ from pando_router.byte_budget import ByteBudget
 from pando_router.errors import ClientDisconnectedError
 from pando_router.http.headers import Headers
 from pando_router.http.incoming import Incoming
+from pando_router.request_id import request_id_of
 
 
 class AsgiHandler:
@@ -28,7 +29,8 @@ class AsgiHandler:
 
     async def __call__(self, incoming: Incoming) -> None:
         body = await incoming.body(self._max_body_bytes, self._bodies)
-        await self._app(_scope(incoming), _Receive(incoming, body), _Send(incoming))
+        request_id = request_id_of(incoming.headers).encode()
+        await self._app(_scope(incoming), _Receive(incoming, body), _Send(incoming, request_id))
 
 
 def _scope(incoming: Incoming) -> dict[str, Any]:
@@ -63,12 +65,14 @@ class _Receive:
 
 
 class _Send:
-    def __init__(self, incoming: Incoming) -> None:
+    def __init__(self, incoming: Incoming, request_id: bytes) -> None:
         self._incoming = incoming
+        self._request_id = request_id
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             headers: Headers = [(name.lower(), value) for name, value in message["headers"]]
+            headers.append((b"x-request-id", self._request_id))
             self._incoming.start(message["status"], headers)
         elif message["type"] == "http.response.body":
             await self._body(message.get("body", b""), more=message.get("more_body", False))
