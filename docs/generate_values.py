@@ -115,7 +115,10 @@ class Reader:
         if comment.text:
             self.rows.append(Value(path, default, comment.text))
         if not comment.text:
-            return self._object(node, path)
+            section = self._object(node, path)
+            for more in comment.schema:
+                section |= json.loads(more)
+            return section
         return {"description": comment.text} | _schema_of(default, comment.schema)
 
 
