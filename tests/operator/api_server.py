@@ -87,7 +87,7 @@ class ApiServer:
         user: str = "admin",
         content_type: str = "application/json",
     ) -> Any:
-        """What a test does beside the operator's own client. Raises urllib's HTTPError."""
+        """What a test does beside the operator's own client. Raises OSError with the answer."""
         request = urllib.request.Request(
             self.url + path,
             method=method,
@@ -98,8 +98,11 @@ class ApiServer:
             },
         )
         context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
-        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
-            return json.load(answer)
+        try:
+            with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise OSError(f"{method} {path}: {error} {error.read().decode()}") from error
 
     def kubeconfig(self, user: str = "admin", server: str = "") -> Path:
         """A file for kubectl and clients; `server` is another address, such as a proxy's."""

@@ -62,7 +62,19 @@ async def running_front(server: ApiServer) -> AsyncIterator[Front]:
     ) as client:
         front = Front("")
 
+        # The server waits for what is under way; watches are for a minute.
+        handling: set[asyncio.Task[object]] = set()
+
         async def handle(request: web.Request) -> web.StreamResponse:
+            task = asyncio.current_task()
+            assert task is not None
+            handling.add(task)
+            try:
+                return await answer(request)
+            finally:
+                handling.discard(task)
+
+        async def answer(request: web.Request) -> web.StreamResponse:
             front.seen.append(f"{request.method} {request.path_qs}")
             for fault in front.faults:
                 if fault.takes(request):
@@ -83,6 +95,9 @@ async def running_front(server: ApiServer) -> AsyncIterator[Front]:
         try:
             yield front
         finally:
+            for task in handling:
+                task.cancel()
+            await asyncio.gather(*handling, return_exceptions=True)
             await runner.cleanup()
 
 

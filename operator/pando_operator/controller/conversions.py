@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import BaseModel
+
 from pando_operator.controller.memory import Memory
 from pando_operator.lifecycle.pods import PodView
 from pando_operator.resource.status import DECISIONS_KEPT, DecisionRecord, ShadowResult
@@ -73,6 +75,14 @@ def moment(now: float) -> datetime:
     return datetime.fromtimestamp(int(now), UTC)
 
 
-def as_json(part: Any) -> dict[str, Any]:
-    dumped: dict[str, Any] = part.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return dumped
+def as_json(part: BaseModel) -> dict[str, Any]:
+    """For the API server, without what is empty: some servers of 1.20 read "" as null, and refuse
+    it."""
+    filled: dict[str, Any] = _filled(part.model_dump(by_alias=True, mode="json"))
+    return filled
+
+
+def _filled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _filled(one) for name, one in value.items() if one not in (None, "")}
+    return [_filled(one) for one in value] if isinstance(value, list) else value

@@ -145,11 +145,7 @@ class PoolLoop:
         decided = await self._remember(look, memory)
         await self._teller.acted(item, actions)
         started = follow_starts(memory, look.pods, now)
-        if look.reading:
-            try:
-                await self._teller.rows(look, memory, decided=decided)
-            except FleetError as error:
-                self._log(str(error))
+        await self._tell_routers(look, memory, decided=decided)
         await self._teller.status(look, memory)
         self._teller.measure(look, started, memory)
         return look
@@ -185,6 +181,16 @@ class PoolLoop:
             reason=reason,
             now=now,
         )
+
+    async def _tell_routers(self, look: Look, memory: Memory, *, decided: bool) -> None:
+        if look.reading is None:
+            self._teller.forget_rows()
+            return
+        try:
+            await self._teller.rows(look, memory, decided=decided)
+        except FleetError as error:
+            self._teller.forget_rows()
+            self._log(f"Redis: {error}")
 
     async def _read(self) -> Reading | None:
         try:

@@ -127,6 +127,10 @@ class Teller:
                 )
                 await self._say(item, said)
 
+    def forget_rows(self) -> None:
+        """Redis is away, and may come back empty."""
+        self._expected = None
+
     async def rows(self, look: Look, memory: Memory, *, decided: bool) -> None:
         """What routers read in Redis. Raises FleetError."""
         model = look.pool.spec.model_name

@@ -1,0 +1,312 @@
+"""Whatever fails, the fleet stays as it is, and what was begun goes on when the failure is over."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from aiohttp import web
+
+from pando_fleet import connect
+from pando_fleet.decisions import PastDecisions
+from pando_fleet.expected import ExpectedPools
+from pando_operator.kube.resources import (
+    DEPLOYMENTS,
+    LEASES,
+    WORKER_POOLS,
+    Key,
+    Object,
+)
+from tests.fleet.redis_server import RedisServer
+from tests.operator.controller.conftest import FAST, Scene
+from tests.operator.front import Fault, Front
+
+END_S = 5.0
+"""From SIGTERM to the end of the process; it takes less than one where the machine is not busy."""
+
+MANUAL = {"mode": "Manual", **FAST}
+
+
+def is_watch(request: web.Request) -> bool:
+    return "watch=true" in request.path_qs
+
+
+def is_lease(request: web.Request) -> bool:
+    return "/leases" in request.path
+
+
+async def drained(scene: Scene) -> list[str]:
+    """Pods that are annotated as leaving."""
+    return [
+        pod["metadata"]["name"]
+        for pod in await scene.cluster.pods()
+        if "pando.dev/draining-since" in pod["metadata"].get("annotations", {})
+    ]
+
+
+async def test_a_pool_that_is_wrong_is_told_the_field_and_nothing_else_changes(
+    scene: Scene,
+) -> None:
+    async with scene.operator():
+        await scene.make(scaling=MANUAL, replicas=1)
+        await scene.serving(1)
+        await scene.change(scaling={"minReplicas": 7}, replicas=2, template={"image": "other"})
+
+        async def told() -> bool:
+            return (await scene.condition("Degraded")).get("status") == "True"
+
+        await scene.until(told, "Degraded")
+        wrong = await scene.condition("Degraded")
+        assert wrong["reason"] == "InvalidSpec"
+        assert "spec.scaling.maxReplicas must be at least minReplicas" in wrong["message"]
+        assert wrong["observedGeneration"] == 2
+        (event,) = await scene.events("InvalidSpec")
+        assert (event["type"], event["message"]) == ("Warning", wrong["message"])
+        deployment = await scene.kube.get(DEPLOYMENTS, scene.key())
+        assert deployment["metadata"]["generation"] == 1
+        status = await scene.status()
+        assert (status["readyReplicas"], status["desired"]) == (1, 1)
+
+        await scene.change(scaling={"minReplicas": 1}, template=None)
+        await scene.serving(2)
+        await scene.until(lambda: scene.events("Recovered"), "it is told that all is well")
+        assert (await scene.condition("Degraded"))["status"] == "False"
+
+
+async def test_a_drain_goes_on_with_another_operator(scene: Scene) -> None:
+    async with scene.operator(identity="first") as first:
+        await scene.make(scaling=MANUAL, replicas=2)
+        await scene.serving(2)
+        scene.cluster.busy(100, running=1)
+        await scene.change(replicas=1)
+        await scene.until(lambda: drained(scene), "a replica drains")
+        (leaving,) = await drained(scene)
+        await first.stop()
+    await scene.redis.flushall()  # even the marks are lost
+    scene.cluster.workers[leaving].running = 0
+    async with scene.operator(identity="second"):
+        await scene.serving(1)
+    assert leaving not in scene.cluster.workers
+    assert scene.cluster.replicas_seen == [2, 1]
+    assert len(await scene.events("ScaledDown")) == 1
+
+
+async def test_a_replica_that_is_needed_again_is_given_back(scene: Scene) -> None:
+    async with scene.operator():
+        await scene.make(scaling=MANUAL, replicas=2)
+        await scene.serving(2)
+        before = set(scene.cluster.workers)
+        scene.cluster.busy(100, running=1)
+        await scene.change(replicas=1)
+        await scene.until(lambda: drained(scene), "a replica drains")
+        await scene.change(replicas=2)
+
+        async def kept() -> bool:
+            return not await drained(scene)
+
+        await scene.until(kept, "it is given back")
+        await scene.serving(2)
+    assert set(scene.cluster.workers) == before
+    assert scene.cluster.replicas_seen == [2]
+    assert await scene.events("Kept")
+
+
+async def test_without_redis_nothing_is_scaled_and_it_is_told(
+    scene: Scene, start_valkey: Callable[..., RedisServer]
+) -> None:
+    server = start_valkey()
+    scene.redis_url = server.url
+    scene.cluster.redis = scene.redis = connect(server.url)
+    async with scene.operator():
+        await scene.make(scaling={"mode": "Auto", **FAST, "minReplicas": 2})
+        await scene.serving(2)
+        server.stop()
+
+        async def told() -> bool:
+            return (await scene.condition("ScalingActive")).get("reason") == "SignalsMissing"
+
+        await scene.until(told, "signals are missing")
+        assert (await scene.condition("ScalingActive"))["status"] == "False"
+        await scene.change(scaling={"minReplicas": 1})
+
+        async def seen() -> bool:
+            return (await scene.status()).get("observedGeneration") == 2
+
+        await scene.until(seen, "the new spec is seen")
+        assert scene.cluster.replicas_seen == [2]
+        assert await drained(scene) == []
+        server.start()
+        await scene.until(lambda: scene.events("SignalsBack"), "signals are back")
+        await scene.serving(1)
+        assert await ExpectedPools(scene.redis).read() == {"pool": ("m",)}
+
+
+async def test_conflicts_and_errors_of_the_api_server_are_tried_again(
+    scene: Scene, front: Front
+) -> None:
+    writes = {"PATCH", "POST", "PUT"}
+    front.faults += [
+        Fault(lambda one: one.method in writes and not is_lease(one), status=409, times=2),
+        Fault(lambda one: one.method in writes and not is_lease(one), status=500, times=2),
+        Fault(lambda one: one.method in writes and not is_lease(one), delay_s=0.2),
+    ]
+    async with scene.operator(kubeconfig=str(scene.server.kubeconfig(server=front.url))):
+        await scene.make(scaling=MANUAL, replicas=2)
+        await scene.serving(2)
+        assert all(fault.times <= 0 for fault in front.faults)
+        await scene.change(replicas=1)
+        await scene.serving(1)
+    assert scene.cluster.replicas_seen == [2, 1]
+
+
+async def test_after_an_outage_of_the_api_server_the_loop_goes_on(
+    scene: Scene, front: Front
+) -> None:
+    async with scene.operator(kubeconfig=str(scene.server.kubeconfig(server=front.url))):
+        await scene.make(scaling=MANUAL, replicas=1)
+        await scene.serving(1)
+        outage = Fault(lambda one: not is_lease(one), status=503)
+        front.faults.append(outage)
+        front.break_watches()
+        await scene.change(replicas=2)
+        await scene.until(lambda: outage.hits > 4, "tries during the outage")
+        assert scene.cluster.replicas_seen == [1]
+        front.faults.clear()
+        await scene.serving(2)
+
+
+async def test_an_expired_watch_hides_no_change(scene: Scene, front: Front) -> None:
+    async with scene.operator(kubeconfig=str(scene.server.kubeconfig(server=front.url))):
+        await scene.make(scaling=MANUAL, replicas=1)
+        await scene.serving(1)
+        expired = Fault(is_watch, status=410, times=4)
+        front.faults.append(expired)
+        front.break_watches()
+        await scene.change(replicas=2)
+        await scene.serving(2)
+        await scene.until(lambda: expired.times == 0, "all watches expired once")
+        await scene.change(replicas=3)
+        await scene.serving(3)
+
+
+async def test_one_operator_acts_at_a_time_and_another_follows_the_one_that_is_cut_off(
+    scene: Scene, front: Front
+) -> None:
+    kubeconfig = str(scene.server.kubeconfig(server=front.url))
+    async with scene.operator(kubeconfig=kubeconfig, identity="first") as first:
+        await scene.make(scaling=MANUAL, replicas=1)
+        await scene.serving(1)
+        async with scene.operator(identity="second") as second:
+            assert not second.operator.leader.is_leading
+            front.faults.append(Fault(is_lease, delay_s=60))
+            await scene.until(lambda: not first.operator.leader.is_leading, "the first stops")
+            writes = len([one for one in front.writes() if "/leases" not in one])
+            await scene.until(lambda: second.operator.leader.is_leading, "the second leads")
+            await scene.change(replicas=2)
+            await scene.serving(2)
+            assert len([one for one in front.writes() if "/leases" not in one]) == writes
+            front.faults.clear()
+
+
+async def test_a_calm_pool_costs_no_write_and_no_event(scene: Scene, front: Front) -> None:
+    async with scene.operator(
+        kubeconfig=str(scene.server.kubeconfig(server=front.url)), period=0.05
+    ) as running:
+        await scene.make(scaling=MANUAL, replicas=1)
+        await scene.serving(1)
+        reconciles = running.operator.metrics.reconciles.labels(scene.namespace, "pool", "ok")
+
+        async def writes_between_looks(looks: int) -> list[str]:
+            before, count = len(front.seen), reconciles._value.get()
+            await scene.until(lambda: reconciles._value.get() >= count + looks, "looks")
+            return [
+                one
+                for one in front.seen[before:]
+                if not one.startswith("GET") and "/leases" not in one
+            ]
+
+        await writes_between_looks(2)  # the last words about its start
+        assert await writes_between_looks(10) == []
+
+
+async def test_of_two_pools_of_one_name_the_older_has_it(scene: Scene) -> None:
+    other = f"{scene.namespace}-b"
+    scene.server.call("POST", "/api/v1/namespaces", {"metadata": {"name": other}})
+    async with scene.operator(namespaces=(scene.namespace, other)):
+        await scene.make(scaling=MANUAL, replicas=1)
+        await scene.serving(1)
+        await asyncio.sleep(1.0)  # creation times are whole seconds
+        later: Object = {
+            "apiVersion": WORKER_POOLS.api_version,
+            "kind": WORKER_POOLS.kind,
+            "metadata": {"name": "pool", "namespace": other},
+            "spec": {"model": "org/other"},
+        }
+        await scene.kube.create(WORKER_POOLS, later)
+
+        async def refused() -> bool:
+            pool = await scene.kube.get(WORKER_POOLS, Key(other, "pool"))
+            found = {one["type"]: one for one in pool.get("status", {}).get("conditions", ())}
+            return bool(found.get("Degraded", {}).get("reason") == "NameTaken")
+
+        await scene.until(refused, "the later one is refused")
+        assert await ExpectedPools(scene.redis).owners() == {"pool": f"{scene.namespace}/pool"}
+
+        await scene.kube.delete(WORKER_POOLS, scene.key())
+
+        async def taken_over() -> bool:
+            return await ExpectedPools(scene.redis).read() == {"pool": ("other",)}
+
+        await scene.until(taken_over, "it has the name now")
+
+
+async def test_a_pool_that_is_gone_is_gone_from_redis(scene: Scene) -> None:
+    expected = ExpectedPools(scene.redis)
+    await expected.put("forgotten", ["m"], owner=f"{scene.namespace}/forgotten")
+    await expected.put("elsewhere", ["m"], owner="another-namespace/elsewhere")
+    await expected.put("by-hand", ["m"])
+    async with scene.operator():
+        await scene.make(scaling=MANUAL, replicas=1)
+        await scene.serving(1)
+        assert set(await expected.read()) == {"pool", "elsewhere", "by-hand"}
+        await scene.kube.delete(WORKER_POOLS, scene.key())
+
+        async def gone() -> bool:
+            return "pool" not in await expected.read()
+
+        await scene.until(gone, "the pool is not expected any more")
+        assert await PastDecisions(scene.redis).read() == {}
+
+
+async def test_the_process_gives_its_lease_back_and_ends_at_sigterm(
+    scene: Scene, tmp_path: Path
+) -> None:
+    await scene.make(scaling=MANUAL, replicas=1)
+    environment = os.environ | {
+        "PANDO_OPERATOR_REDIS": scene.redis_url,
+        "PANDO_OPERATOR_PORT": "0",
+        "PANDO_OPERATOR_HOST": "127.0.0.1",
+        "PANDO_OPERATOR_NAMESPACES": scene.namespace,
+        "PANDO_OPERATOR_LEASE_NAMESPACE": scene.namespace,
+        "PANDO_OPERATOR_KUBECONFIG": str(scene.server.kubeconfig()),
+    }
+    with (tmp_path / "log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "pando", "operator", env=environment, stdout=log, stderr=log
+        )
+    try:
+        await scene.serving(1)
+        lease = Key(scene.namespace, "pando-operator")
+        assert (await scene.kube.get(LEASES, lease))["spec"]["holderIdentity"]
+        started = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert time.monotonic() - started < END_S
+        assert (await scene.kube.get(LEASES, lease))["spec"]["holderIdentity"] == ""
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert "Traceback" not in (tmp_path / "log").read_text()

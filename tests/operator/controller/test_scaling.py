@@ -1,0 +1,197 @@
+"""The operator end to end: load makes a pool grow and shrink, by steps that cut no request."""
+
+import time
+from typing import Any
+
+from aiohttp import web
+
+from pando_fleet import PrefixTree, chunk_keys
+from pando_fleet.decisions import PastDecisions
+from pando_fleet.expected import ExpectedPools
+from pando_fleet.queues import Queues
+from pando_operator.kube.resources import DEPLOYMENTS, SERVICES, WORKER_POOLS, Object
+from tests.operator.controller.conftest import FAST, Scene
+from tests.operator.front import Fault, Front
+
+BEHAVIOR: dict[str, Any] = {"behavior": FAST["behavior"]}
+
+
+async def test_a_new_pool_gets_its_deployment_service_and_least_replicas(scene: Scene) -> None:
+    async with scene.operator():
+        pool = await scene.make()
+        await scene.serving(1)
+    deployment = await scene.kube.get(DEPLOYMENTS, scene.key())
+    (owner,) = deployment["metadata"]["ownerReferences"]
+    assert owner["uid"] == pool["metadata"]["uid"]
+    assert (await scene.kube.get(SERVICES, scene.key()))["spec"]["clusterIP"] == "None"
+    assert scene.cluster.replicas_seen == [1]
+    assert await ExpectedPools(scene.redis).read() == {"pool": ("m",)}
+    assert (await scene.condition("Ready"))["status"] == "True"
+    assert (await scene.condition("Degraded"))["status"] == "False"
+    assert (await scene.status())["observedGeneration"] == 1
+
+
+async def test_load_above_the_target_adds_replicas_and_says_why(scene: Scene) -> None:
+    async with scene.operator():
+        await scene.make()
+        await scene.serving(1)
+        scene.cluster.busy(9_000, running=9)
+        await scene.until(lambda: len(scene.cluster.workers) >= 2, "a second replica")
+
+        async def told() -> bool:
+            decisions = (await scene.status()).get("decisions", [{}])
+            return any(one.get("toReplicas") == 2 for one in decisions)
+
+        await scene.until(told, "the decision is in the status")
+        decision = next(
+            one for one in (await scene.status())["decisions"] if one["toReplicas"] == 2
+        )
+        assert decision["fromReplicas"] == 1
+        assert "pressure" in decision["reason"].lower()
+        messages = [event["message"] for event in await scene.events("ScaledUp")]
+        assert f"from 1 to 2: {decision['reason']}" in messages
+        past = (await PastDecisions(scene.redis).read())["pool"]
+        assert (1, 2) in [(one.before, one.after) for one in past]
+
+
+async def test_a_replica_that_leaves_is_marked_in_redis_before_anything_else(
+    scene: Scene, front: Front
+) -> None:
+    """The least worth one goes: the one whose cache holds nothing that others lack."""
+    steps: list[tuple[str, bool]] = []  # a write to the API server, and whether the mark was there
+    with_marks = scene.sync_redis()
+
+    def spy(request: web.Request) -> bool:
+        what = request.path.rpartition("/namespaces/")[2].partition("/")[2]
+        if request.method == "PATCH" and what.startswith(("pods", "deployments")):
+            steps.append((what, bool(with_marks.hlen("pando:{pool}:marks"))))
+        return False
+
+    kubeconfig = str(scene.server.kubeconfig(server=front.url))
+    async with scene.operator(kubeconfig=kubeconfig):
+        await scene.make(scaling={"mode": "Manual", **FAST}, replicas=2)
+        await scene.serving(2)
+        keep, leave = sorted(scene.cluster.workers.values(), key=lambda one: one.pod)
+        tree = PrefixTree(scene.redis, "pool")
+        await tree.touch(
+            keep.pod, keep.incarnation, chunk_keys(b"x" * 5_000, 0), capacity_chunks=100
+        )
+        leave.running = 1
+        front.faults.append(Fault(spy))
+
+        await scene.change(replicas=1)
+        await scene.until(lambda: steps, "the first step")
+        assert steps[0] == (f"pods/{leave.pod}", True)
+
+        async def draining() -> bool:
+            return bool((await scene.status()).get("drainingReplicas") == 1)
+
+        await scene.until(draining, "the status tells of it")
+        assert (await scene.status())["readyReplicas"] == 1
+        assert not [what for what, _ in steps if "status" in what or "deployments" in what]
+        leave.running = 0
+        await scene.serving(1)
+
+    assert list(scene.cluster.workers) == [keep.pod]
+    assert all(marked for _, marked in steps)
+    order = [what for what, _ in steps]
+    gate, last = order.index(f"pods/{leave.pod}/status"), order.index("deployments/pool")
+    assert order.index(f"pods/{leave.pod}") < gate < last
+    assert scene.cluster.replicas_seen == [2, 1]
+    (event,) = await scene.events("Draining")
+    assert event["message"].startswith(leave.pod)
+    (event,) = await scene.events("ScaledDown")
+    assert event["message"] == "from 2 to 1: spec.replicas is 1"
+
+
+async def test_in_manual_mode_replicas_follow_the_scale_subresource(scene: Scene) -> None:
+    async with scene.operator():
+        await scene.make(scaling={"mode": "Manual", **FAST}, replicas=1)
+        await scene.serving(1)
+        scene.cluster.busy(9_900, running=50)
+        path = WORKER_POOLS.path(scene.namespace, "pool", "scale")
+        scale: Object = scene.server.call("GET", path)
+        assert (scale["spec"]["replicas"], scale["status"]["replicas"]) == (1, 1)
+        assert "pando.dev/pool=pool" in scale["status"]["selector"]
+        scale["spec"]["replicas"] = 3
+        scene.server.call("PUT", path, scale)
+        await scene.serving(3)
+    active = await scene.condition("ScalingActive")
+    assert (active["status"], active["reason"]) == ("False", "ManualMode")
+    assert scene.cluster.replicas_seen == [1, 3]
+
+
+async def test_in_recommend_mode_only_the_status_changes(scene: Scene) -> None:
+    async with scene.operator():
+        await scene.make(scaling={"mode": "Recommend", **FAST}, replicas=1)
+        await scene.serving(1)
+        scene.cluster.busy(9_900, running=50)
+
+        async def recommended() -> bool:
+            return bool((await scene.status()).get("recommended", 0) >= 2)
+
+        await scene.until(recommended, "more are recommended")
+    assert scene.cluster.replicas_seen == [1]
+    assert (await scene.status())["desired"] == 1
+
+
+async def test_shadow_policies_are_told_and_do_nothing(scene: Scene) -> None:
+    eager = {"name": "eager", "maxReplicas": 9, "target": {"pressure": 0.1}, **BEHAVIOR}
+    async with scene.operator():
+        await scene.make(scaling={"mode": "Auto", **FAST, "shadowPolicies": [eager]})
+        await scene.serving(1)
+        scene.cluster.busy(5_000, running=5)
+
+        async def told() -> bool:
+            shadows = (await scene.status()).get("shadows", ())
+            return any(one["name"] == "eager" and one["desired"] >= 3 for one in shadows)
+
+        await scene.until(told, "the shadow wants more")
+    assert scene.cluster.replicas_seen == [1]
+
+
+async def test_a_sleeping_pool_wakes_by_a_waiting_request(scene: Scene) -> None:
+    sleepy = FAST | {"minReplicas": 0, "idleSeconds": 1}
+    async with scene.operator():
+        await scene.make(scaling={"mode": "Auto", **sleepy})
+
+        async def asleep() -> bool:
+            return bool((await scene.condition("Ready")).get("reason") == "ScaledToZero")
+
+        await scene.until(asleep, "no replica is there")
+        assert await ExpectedPools(scene.redis).read() == {"pool": ("m",)}
+        started = time.monotonic()
+        await Queues(scene.redis).tell("pool", "router", 1, 100, 0)
+        await scene.until(lambda: scene.cluster.workers, "a replica for the request", 5)
+        assert time.monotonic() - started < 5
+        scene.cluster.busy(100, running=1)
+        await scene.serving(1)
+
+
+async def test_what_others_do_to_the_deployment_is_undone(scene: Scene) -> None:
+    async with scene.operator():
+        await scene.make(scaling={"mode": "Manual", **FAST}, replicas=1)
+        await scene.serving(1)
+        wrong = {"spec": {"replicas": 3, "minReadySeconds": 7, "revisionHistoryLimit": 9}}
+        await scene.kube.patch(DEPLOYMENTS, scene.key(), wrong, manager="somebody")
+
+        async def undone() -> bool:
+            spec = (await scene.kube.get(DEPLOYMENTS, scene.key()))["spec"]
+            return bool(spec["replicas"] == 1 and spec["revisionHistoryLimit"] == 3)
+
+        await scene.until(undone, "the operator's fields are as they were")
+        await scene.serving(1)
+
+
+async def test_an_upgrade_of_the_template_leaves_replicas_alone(scene: Scene) -> None:
+    async with scene.operator():
+        await scene.make(scaling={"mode": "Manual", **FAST}, replicas=2)
+        await scene.serving(2)
+        await scene.change(template={"image": "worker:2"})
+
+        async def applied() -> bool:
+            spec = (await scene.kube.get(DEPLOYMENTS, scene.key()))["spec"]
+            return bool(spec["template"]["spec"]["containers"][0]["image"] == "worker:2")
+
+        await scene.until(applied, "the new image")
+    assert scene.cluster.replicas_seen == [2]
