@@ -38,20 +38,17 @@ def allowed(history: History, budget: Budget, fewest: int, now_s: float) -> tupl
     words = (
         f"{used_h:.1f} of {budget.replica_hours:g} replica-hours used in {budget.period_hours:g} h"
     )
+    if most > fewest:
+        return most, words
     for parts in range(1, PARTS + 2):
-        # The pool is as large as it may be from now on.
-        further_s = (most - fewest) * parts * part_s
-        if _most(history, budget, fewest, now_s + parts * part_s, further_s) > most:
+        if _most(history, budget, fewest, now_s + parts * part_s) > most:
             return most, f"{words}, more in {parts * part_s / 3600:.1f} h"
-    return most, f"{words}, no more within a period"
+    return most, f"{words}, never more than the fewest"
 
 
-def _most(
-    history: History, budget: Budget, fewest: int, now_s: float, further_s: float = 0.0
-) -> int:
-    """`further_s` are replica-seconds above the fewest that are not in the history."""
+def _most(history: History, budget: Budget, fewest: int, now_s: float) -> int:
     period_s, part_s = budget.period_hours * 3600, _part_s(budget)
-    left_s = budget.replica_hours * 3600 - fewest * period_s - further_s
+    left_s = budget.replica_hours * 3600 - fewest * period_s
     for each in _in_period(history, budget, now_s):
         left_s -= max(0.0, each.replica_s - fewest * min(part_s, now_s - each.since_s))
     return fewest + max(0, floor(left_s / part_s))

@@ -26,12 +26,13 @@ def by_panic(view: View, stable: int) -> tuple[Proposal | None, History]:
         history = replace(history, panic_at_s=view.now_s)
     elif history.panic_at_s is None or view.now_s - history.panic_at_s > view.policy.window_s:
         return None, replace(history, panic_at_s=None, panic_replicas=0)
-    most = max(wanted, stable, history.panic_replicas)
+    most = max(wanted, history.panic_replicas, view.current)
     why = (
-        f"demand of {panic.window_s:g} s wants {wanted},"
-        f" {wanted / ready:.1f} times the {ready} that are ready"
+        f"{wanted / ready:.1f} times what is ready"
         if is_over
-        else "it ends when demand was low for the stable window"
+        else "and was lower for less than the stable window"
     )
-    words = f"panic: {why}; nothing shrinks"
-    return Proposal(By.PANIC, most, f"{words}: wants {most}"), replace(history, panic_replicas=most)
+    words = f"panic: demand of {panic.window_s:g} s wants {wanted}, {why}"
+    return Proposal(By.PANIC, most, f"{words}; nothing shrinks: wants {most}"), replace(
+        history, panic_replicas=max(most, stable)
+    )

@@ -1,0 +1,186 @@
+"""Fills the examples of scaling.md with what `decide` says: python docs/generate_scaling.py.
+
+An example stands between `<!-- example: NAME -->` and `<!-- end -->`: its YAML is the page's own,
+and the block behind that is written here. tests/operator/scaling/test_docs.py fails when the page
+is not what this would write.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from pando_operator.controller.policies import policy_of
+from pando_operator.resource.scaling import Scaling
+from pando_operator.scaling import (
+    Decision,
+    History,
+    ReplicaLoad,
+    RouterQueue,
+    ScalingPolicy,
+    Signals,
+    Snapshot,
+    decide,
+)
+
+PAGE = Path(__file__).with_name("scaling.md")
+EXAMPLE = re.compile(r"(<!-- example: (\w+) -->\n\n```yaml\n(.*?)```\n\n).*?(<!-- end -->)", re.S)
+
+CAPACITY = 100_000  # KV tokens of a replica
+NOON = datetime(2026, 6, 15, 12, tzinfo=UTC).timestamp()  # a Monday
+
+
+def load(name: str, pinned: float, waiting: float, release: float, hot: float = 0) -> ReplicaLoad:
+    return ReplicaLoad(
+        name=name,
+        incarnation=name,
+        age_s=0.3,
+        capacity_tokens=CAPACITY,
+        pinned_tokens=round(pinned),
+        cached_tokens=0,
+        running=int(pinned > 0),
+        waiting=int(waiting > 0),
+        waiting_prompt_tokens=round(waiting),
+        waiting_output_tokens=0,
+        prefill_tokens_per_s=20_000.0,
+        release_tokens_per_s=release,
+        prompt_tokens_total=0,
+        hot_evicted_tokens_total=round(hot),
+    )
+
+
+@dataclass
+class Pool:
+    """Tokens arrive at a rate, wait for room, stay pinned for 20 s, and leave."""
+
+    policy: ScalingPolicy
+    arrives: Callable[[float], float]  # replicas that this load would fill, at a second
+    ready: int = 1
+    start_s: float = 60.0
+    # Tokens that each of so many replicas evicts a second though they are asked for again.
+    hot_per_s: Callable[[int], float] = lambda _: 0.0
+    hot: float = 0.0
+    seen: int = 0  # ready, at the last look
+    pinned: float = 0.0
+    waiting: float = 0.0
+    waited_s: float = 0.0
+    starting: list[float] = field(default_factory=list)
+    history: History = field(default_factory=History)
+
+    def run(self, seconds: int, every_s: int = 5) -> Iterator[tuple[int, int, Decision]]:
+        """Time, ready replicas and decision of each look."""
+        self.pinned = self.arrives(0.0) * CAPACITY
+        for at in range(0, seconds, every_s):
+            decision = self._look(at, every_s)
+            yield at, self.seen, decision
+
+    def _look(self, at: int, every_s: int) -> Decision:
+        self.ready += sum(due <= at for due in self.starting)
+        self.starting = [due for due in self.starting if due > at]
+        released = self.pinned * min(1.0, every_s / 20) if at else 0.0
+        self.waiting += self.arrives(at) * CAPACITY * every_s / 20 if at else 0.0
+        admitted = min(self.waiting, max(0.0, self.ready * CAPACITY - self.pinned + released))
+        self.pinned += admitted - released
+        self.pinned = self.pinned if self.pinned > 100 else 0.0
+        # Routers' queues are bounded.
+        self.waiting = min(self.waiting - admitted, 30.0 * CAPACITY)
+        self.waited_s = self.waited_s + every_s if self.waiting else 0.0
+        self.hot += self.hot_per_s(self.ready) * every_s
+        self.seen = self.ready
+        decision = decide(self._snapshot(released / every_s), self.policy, NOON + at)
+        self.history = decision.history
+        if change := decision.desired - decision.current:
+            by = decision.by
+            self.history = self.history.scaled(NOON + at, decision.current, decision.desired, by)
+            self.starting += [at + self.start_s] * change
+            for _ in range(-change):
+                if self.starting:
+                    self.starting.pop()
+                else:
+                    self.ready -= 1
+        return decision
+
+    def _snapshot(self, release: float) -> Snapshot:
+        share = max(1, self.ready)
+        loads = tuple(
+            load(f"r{i}", self.pinned / share, self.waiting / share, release / share, self.hot)
+            for i in range(self.ready)
+        )
+        queue = RouterQueue()
+        if not self.ready and self.waiting:
+            queue = RouterQueue(requests=1, waited_s=self.waited_s, tokens=round(self.waiting))
+        return Snapshot(
+            current=self.ready + len(self.starting),
+            ready=self.ready,
+            signals=Signals(loads=loads, queue=queue),
+            start_s=self.start_s,
+            history=self.history,
+        )
+
+
+def step(at_s: float) -> float:
+    return 0.5 if at_s < 60 else 4.0
+
+
+def rises(at_s: float) -> float:
+    return 1.2 + min(max(0.0, at_s - 60) / 300, 6.0)
+
+
+def falls(at_s: float) -> float:
+    return 2.6 if at_s < 60 else 1.2 if at_s < 600 else 0.3
+
+
+EXAMPLES: dict[str, Callable[[ScalingPolicy], tuple[Pool, int]]] = {
+    "pressure": lambda policy: (Pool(policy, lambda _: 2.73, ready=3), 5),
+    "step": lambda policy: (Pool(policy, step), 900),
+    "panic": lambda policy: (Pool(policy, step), 900),
+    "growth": lambda policy: (Pool(policy, rises, ready=2, start_s=180.0), 1_200),
+    "falls": lambda policy: (Pool(policy, falls, ready=4), 1_200),
+    "rates": lambda policy: (Pool(policy, falls, ready=4), 1_200),
+    "zero": lambda policy: (
+        Pool(policy, lambda at_s: 0.4 if at_s < 60 or 600 <= at_s < 700 else 0.0),
+        700,
+    ),
+    "hot": lambda policy: (
+        Pool(policy, lambda _: 1.0, ready=2, hot_per_s=lambda ready: 900.0 if ready < 3 else 100.0),
+        600,
+    ),
+    "schedule": lambda policy: (Pool(policy, lambda _: 0.5), 5),
+    "budget": lambda policy: (Pool(policy, lambda _: 9.0, ready=8), 12 * 3600),
+}
+EVERY_S = {"budget": 300}
+
+
+def filled(page: str) -> str:
+    """The page with the blocks of all its examples written anew."""
+    return EXAMPLE.sub(lambda found: found[1] + _table(found[2], found[3]) + found[4], page)
+
+
+def _table(name: str, text: str) -> str:
+    scaling = Scaling.model_validate(yaml.safe_load(text)["scaling"])
+    pool, seconds = EXAMPLES[name](policy_of(scaling))
+    rows = [
+        "| time | ready | pressure | replicas | reason |",
+        "|---|---|---|---|---|",
+    ]
+    last = None
+    for at, ready, decision in pool.run(seconds, EVERY_S.get(name, 5)):
+        if last in (None, decision.desired) and not (last is None and seconds <= 5):
+            last = decision.desired
+            continue
+        change = f"{decision.current} → {decision.desired}"
+        pressure = "" if decision.pressure is None else f"{decision.pressure:.2f}"
+        rows.append(f"| {_time(at)} | {ready} | {pressure} | {change} | {decision.reason} |")
+        last = decision.desired
+    return "\n".join(rows) + "\n\n"
+
+
+def _time(seconds: int) -> str:
+    return f"{seconds} s" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text("utf-8")), "utf-8")
