@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
+from pando_fleet.prefix import KEY_BYTES
+from pando_router.settings import RouterSettings
+from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.key_file import read_keys
 from pando_router.tenants.salting import Salting
 from pando_router.tenants.tenant import Tenant
+from pando_router.warming.prefiller import Prefiller
+from pando_router.warming.prefixes import HotPrefix, Source
 from tests.router.foreign_engines import Engine, LlamaCpp, Sglang, Vllm
+from tests.router.http_world import upstream
 from tests.router.tenants_world import ADMIN, bearer, key_file
 from tests.router.world import RouterClient, chat, completion, serving
 
@@ -75,6 +81,33 @@ def test_only_fields_that_an_engine_knows_are_set() -> None:
     said = json.loads(salting(body, "/generate", tenant, "http://s"))
     assert len(said["extra_key"]) == 64
     assert salting(body, "/generate", Tenant(name="b"), "http://s") == body
+
+
+def test_a_requests_own_salt_is_what_it_says_and_not_how_it_is_spelled() -> None:
+    tenant = Tenant(name="a", isolate=True, secret=b"s")
+    salting = Salting(lambda url: "vllm")
+
+    def salt(body: bytes) -> str:
+        path = "/v1/completions"
+        return str(json.loads(salting(body, path, tenant, "http://x"))["cache_salt"])
+
+    assert salt(b"{}") == salt(b'{"cache_salt": null}') == salt(b'{"cache_salt": ""}')
+    assert salt(b'{"cache_salt": "mine"}') == salt(b'{"cache_salt": "m\\u0069ne"}')
+    assert salt(b'{"cache_salt": "mine"}') != salt(b"{}")
+
+
+async def test_prefixes_are_computed_ahead_in_their_tenants_name_space() -> None:
+    secret = Tenant(name="a", isolate=True, secret=b"s")
+    salting = Salting(lambda url: "vllm")
+    forwarding = Forwarding(RouterSettings())
+    async with Vllm() as engine, upstream() as http:
+        body = json.dumps(completion(PROMPT)).encode()
+        source = Source("/v1/completions", body, "m", secret)
+        keys = b"k" * KEY_BYTES
+        hot = HotPrefix(keys, keys, 1.0, source)
+        await Prefiller(http, forwarding, salting)(engine.url, hot, 4.0)
+        asked = json.loads(salting(body, source.path, secret, engine.url))
+        assert json.loads(engine.received[0].body)["cache_salt"] == asked["cache_salt"]
 
 
 async def test_an_engine_without_name_spaces_gets_the_body_as_it_came(

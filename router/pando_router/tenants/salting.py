@@ -21,8 +21,6 @@ _FIELDS: dict[str, dict[str, str]] = {
 }
 """By engine and path."""
 
-_NONE = frozenset((b"", b"null", b'""'))
-
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -39,7 +37,8 @@ class Salting:
         if field is None:
             return body
         members = _members(body)
-        own = bytes(members.get(field, b""))
-        salt = hmac.digest(tenant.secret, b"" if own in _NONE else own, "sha256").hex()
+        own = msgspec.json.decode(members.get(field, b"null")) or ""
+        # Encoded anew, as one text may be spelled in several ways.
+        salt = hmac.digest(tenant.secret, msgspec.json.encode(own), "sha256").hex()
         members[field] = msgspec.Raw(msgspec.json.encode(salt))
         return msgspec.json.encode(members)
