@@ -1,5 +1,6 @@
 """Who is chosen, against all candidates' terms: placement itself looks closely at few of them."""
 
+import asyncio
 from dataclasses import dataclass
 
 import pytest
@@ -100,3 +101,28 @@ async def test_equal_costs_are_seen_as_equal_whichever_replica_is_looked_at_firs
         placed = await world.place(_PROMPT, _TOKENS)
         assert placed.chosen.replica == "other"
         await world.release(placed)
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    replicas=st.lists(_replicas, min_size=1, max_size=5),
+    leases=st.lists(st.sampled_from("abcdef"), min_size=2, max_size=8),
+)
+async def test_asks_of_one_call_are_placed_as_one_after_the_other_would_be(
+    redis_url: str, replicas: list[_Replica], leases: list[str]
+) -> None:
+    """Also where a lease is asked for again, which gives back what it held before."""
+    placed = {}
+    for at_once in (False, True):
+        async with World.open(redis_url) as world:
+            await _build(world, replicas)
+            asks = [world.ask(_PROMPT, _TOKENS, lease=lease) for lease in leases]
+            if at_once:
+                placements = await asyncio.gather(*map(world.placer.place, asks))
+            else:
+                placements = [await world.placer.place(ask) for ask in asks]
+            placed[at_once] = [(p.chosen, p.most_chunks) for p in placements]
+            await world.placer.flush()
+    assert placed[True] == placed[False]
