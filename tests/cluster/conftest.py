@@ -5,7 +5,6 @@ became of every stream that was sent.
 """
 
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,14 +69,24 @@ def tally(pytestconfig: pytest.Config) -> Tally:
     return Tally(pytestconfig.stash[COUNTS])
 
 
+KEEP = bool(os.environ.get("PANDO_TEST_KEEP"))
+"""While tests are written: what is there stays, and is taken up again by the next session."""
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """A namespace that goes with the session."""
-    cluster = Cluster(f"pando-test-{secrets.token_hex(3)}")
-    cluster.create("/api/v1/namespaces", {"metadata": {"name": cluster.namespace}})
+    """A namespace that goes with the session. It has the same name each time, as the definition of
+    WorkerPools stays when a release goes, and only its own namespace may have it again."""
+    cluster = Cluster("pando-test")
+    path = f"/api/v1/namespaces/{cluster.namespace}"
+    if not KEEP:
+        cluster.delete(path)
+        wait_until("the last session's namespace is gone", lambda: not cluster.find(path), 120)
+    if not cluster.find(path):
+        cluster.create("/api/v1/namespaces", {"metadata": {"name": cluster.namespace}})
     yield cluster
-    if not os.environ.get("PANDO_TEST_KEEP"):
-        cluster.delete(f"/api/v1/namespaces/{cluster.namespace}")
+    if not KEEP:
+        cluster.delete(path)
 
 
 @pytest.fixture(scope="session")
@@ -87,13 +96,22 @@ def release(cluster: Cluster) -> Iterator[Release]:
     release.install(values({POOL: CHAT_POOL}))
     wait_until("the first worker is ready", lambda: any(map(is_ready, cluster.workers(POOL))), 120)
     yield release
-    if not os.environ.get("PANDO_TEST_KEEP"):
+    if not KEEP:
         release.uninstall()
 
 
 @pytest.fixture(scope="session")
-def load(cluster: Cluster, release: Release) -> Iterator[LoadPod]:
+def load_pod(cluster: Cluster, release: Release) -> Iterator[LoadPod]:
     pod = LoadPod(cluster, SERVED)
     pod.start(f"http://{NAME}-router", image("operator"))
     yield pod
     pod.stop()
+
+
+@pytest.fixture
+def load(load_pod: LoadPod) -> Iterator[LoadPod]:
+    """Without clients, which end with the test."""
+    yield load_pod
+    if load_pod.is_there():
+        load_pod.set(0)
+        load_pod.count()

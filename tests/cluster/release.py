@@ -69,8 +69,12 @@ class Release:
     namespace: str
 
     def install(self, given: Values) -> None:
+        """An upgrade where it is there already."""
         with Config(namespace=self.namespace) as helm:
-            helm.install(CHART, NAME, given, wait="watcher", timeout=TIMEOUT_S)
+            if helm.list(all_states=True, name_filter=f"^{NAME}$"):
+                self.upgrade(given)
+            else:
+                helm.install(CHART, NAME, given, wait="watcher", timeout=TIMEOUT_S)
 
     def upgrade(self, given: Values) -> None:
         with Config(namespace=self.namespace) as helm:
@@ -80,14 +84,10 @@ class Release:
         with Config(namespace=self.namespace) as helm:
             helm.rollback(NAME, wait="watcher", timeout=TIMEOUT_S)
 
-    def test(self) -> str:
-        """What the test pods logged.
-
-        Raises:
-            HelmReleaseError: one failed.
-        """
+    def test(self) -> None:
+        """Raises HelmReleaseError where a test of the chart's failed."""
         with Config(namespace=self.namespace) as helm:
-            return str(helm.test(NAME, timeout=TIMEOUT_S, logs=True).get("logs", ""))
+            helm.test(NAME, timeout=TIMEOUT_S)
 
     def uninstall(self) -> None:
         with Config(namespace=self.namespace) as helm:

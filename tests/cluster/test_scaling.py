@@ -26,7 +26,7 @@ def test_load_scales_up_and_down_again_and_no_stream_notices(
         began = datetime.now().astimezone()
         load.set(clients := 14, max_tokens=200)
         line.clients = clients
-        wait_until("three replicas are ready", lambda: _settled(cluster, 3), 120)
+        wait_until("three replicas are ready", lambda: _settled(cluster, 3), 180)
         ended = load.streams(2**31)["ended"]
         wait_until("streams on all three", lambda: load.streams(2**31)["ended"] > ended + 40, 60)
         load.set(clients := 2, max_tokens=200)
@@ -67,7 +67,7 @@ def test_the_replica_whose_cache_is_worth_least_is_the_one_that_leaves(
     """The cold one is the oldest, which Kubernetes by itself would keep."""
     cluster.patch_pool(POOL, {"scaling": SCALING | {"mode": "Manual"}})
     _scale(cluster, 3)
-    wait_until("three replicas are ready", lambda: _settled(cluster, 3), 120)
+    wait_until("three replicas are ready", lambda: _settled(cluster, 3), 180)
     pods = sorted(cluster.workers(POOL), key=lambda pod: pod["metadata"]["creationTimestamp"])
     cold, *hot = map(name_of, pods)
     prompts = {name: _prompts_on(load, name) for name in hot}

@@ -36,6 +36,7 @@ class LoadPod:
     seen: int = 0  # streams that were counted
 
     def start(self, url: str, image: str) -> None:
+        self.stop()  # one that an earlier session left
         self.cluster.create(
             CONFIG_MAPS, {"metadata": {"name": NAME}, "data": {CODE.name: CODE.read_text()}}
         )
@@ -48,6 +49,9 @@ class LoadPod:
         self.cluster.delete(f"{PODS}/{NAME}")
         self.cluster.delete(f"{CONFIG_MAPS}/{NAME}")
         wait_until("the load pod is gone", lambda: not self.cluster.find(f"{PODS}/{NAME}"), 60)
+
+    def is_there(self) -> bool:
+        return self.cluster.find(f"{PODS}/{NAME}") is not None
 
     def set(self, clients: int, **shape: Any) -> None:
         """So many clients from now on; none end after their streams."""
