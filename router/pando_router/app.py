@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from pando_fleet.client import connect
+from pando_fleet.decisions import PastDecisions
 from pando_fleet.expected import ExpectedPools
 from pando_fleet.homes import Homes
 from pando_fleet.queues import Queues
@@ -24,6 +25,7 @@ from pando_router.byte_budget import ByteBudget
 from pando_router.control import create_control
 from pando_router.dashboard.routes import PAGE_PATH, dashboard_routes
 from pando_router.dashboard.sampler import Sampler
+from pando_router.decisions_view import DecisionsView
 from pando_router.dispatch import Dispatcher
 from pando_router.earlier import Earlier
 from pando_router.fleet_view import FleetView
@@ -159,8 +161,9 @@ async def running_router(
     tracing = Tracing.of(settings)
     replica_row = ReplicaRow(breaker, checks.unhealthy, in_flight)
     sampler = Sampler(metrics, view, lifecycle, admission.lengths)
+    decisions = DecisionsView(PastDecisions(redis))
     dashboard = dashboard_routes(
-        settings, view, lifecycle, sampler.history, admission.lengths, replica_row
+        settings, view, lifecycle, sampler.history, admission.lengths, replica_row, decisions
     )
     metrics.follow(metrics.redis_up, lambda: view.redis_up)
     metrics.follow_pools(metrics.queue_requests, admission.lengths)
@@ -226,6 +229,7 @@ async def running_router(
                 metrics,
                 admission.lengths,
                 dashboard,
+                decisions,
                 ended=lambda: background.ended,
             ),
             tenants,

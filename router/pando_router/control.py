@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from pando_fleet.client import FleetError
+from pando_router.decisions_view import DecisionsView
 from pando_router.dispatch import Dispatcher
 from pando_router.errors import ApiError, error_body, unavailable
 from pando_router.explain import Explanation, explain, explain_past
@@ -41,6 +42,7 @@ def create_control(
     metrics: Metrics,
     queue_lengths: Callable[[], dict[str, int]],
     dashboard: APIRouter,
+    decisions: DecisionsView,
     ended: Callable[[], str],
 ) -> FastAPI:
     """`ended` names background work that has ended by itself: a restart is due; empty: none."""
@@ -84,6 +86,7 @@ def create_control(
             "redis": "up" if view.redis_up else "away",
             "pools": pools,
             "queues": queue_lengths(),  # of this router
+            "decisions": await decisions.rows(),  # of the operator, newest first
         }
 
     @app.post("/route/explain")

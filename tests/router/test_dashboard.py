@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 from bisect import bisect_left
+from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 
@@ -11,8 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pando_fleet import connect
+from pando_fleet.decisions import PastDecision, PastDecisions
 from pando_router.dashboard.assets import read_page
 from pando_router.dashboard.history import POINTS, WINDOW, History, Totals, difference, quantile
+from tests.fleet.redis_server import RedisServer
 from tests.router.router_process import router_process
 from tests.router.tenants_world import ADMIN, key_file
 from tests.router.world import Replica, RouterClient, Stream, cached, completion, serving, until
@@ -178,6 +182,31 @@ def test_page_has_names_for_everything_that_is_operated() -> None:
     assert wanted <= set(ids)
     assert '<html lang="en">' in html
     assert re.findall(r"<h(\d)", html)[0] == "1"
+
+
+async def test_the_operator_s_last_decisions_are_shown_also_while_redis_is_away(
+    start_valkey: Callable[..., RedisServer],
+) -> None:
+    server = start_valkey()
+    redis = connect(server.url)
+    decision = PastDecision(at_s=1.5, before=1, after=2, reason="pressure 0.9")
+    await PastDecisions(redis).put("default", [decision])
+    await redis.aclose()
+    shown = {"default": [{"at_s": 1.5, "before": 1, "after": 2, "reason": "pressure 0.9"}]}
+    async with serving(server.url) as router:
+
+        async def is_shown() -> bool:
+            return (await data(router))["decisions"] == shown
+
+        await until(is_shown, "the decision on the dashboard")
+        assert (await router.get("/fleet")).json["decisions"] == shown
+        server.stop()
+
+        async def away() -> bool:
+            return bool((await router.get("/fleet")).json["redis"] == "away")
+
+        await until(away, "Redis is away")
+        assert (await data(router))["decisions"] == shown
 
 
 @pytest.mark.e2e

@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, Response
 
 from pando_router.dashboard.assets import read_page
 from pando_router.dashboard.history import INTERVAL_S, POINTS, WINDOW, History
+from pando_router.decisions_view import DecisionsView
 from pando_router.fleet_view import FleetView, Member
 from pando_router.lifecycle import Lifecycle
 from pando_router.requests import PARSERS
@@ -31,6 +32,7 @@ def dashboard_routes(
     history: History,
     queue_lengths: Callable[[], dict[str, int]],
     replica_row: Callable[[Member], dict[str, Any]],
+    decisions: DecisionsView,
 ) -> APIRouter:
     """Raises OSError where the package lacks the page's files."""
     router = APIRouter(include_in_schema=False)
@@ -67,6 +69,7 @@ def dashboard_routes(
                 for pool, members in view.fleet.pools.items()
             },
             "queues": queue_lengths(),
+            "decisions": await decisions.rows(),
         }
         headers = {"cache-control": "no-store"}
         return Response(msgspec.json.encode(answer), 200, headers, "application/json")

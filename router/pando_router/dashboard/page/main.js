@@ -17,6 +17,7 @@ let points = null; // of the router's process `source`, up to number `last`
 let source = null;
 let last = 0;
 let timer = null;
+let shownDecisions = null; // as text
 
 function wantKey(error) {
   const wrong = sessionStorage.getItem(KEY) !== null;
@@ -74,8 +75,23 @@ function show(data) {
   byId("key-form").hidden = true;
   byId("main").hidden = false;
   replicas.update(pools);
+  showDecisions(data.decisions);
   const span = Math.max(60, points.at.length * data.interval_s);
   charts.forEach((chart) => chart.update(points, span));
+}
+
+/** The operator's, newest first; absent where there is none. Redrawn only when they change. */
+function showDecisions(pools) {
+  const rows = Object.entries(pools)
+    .flatMap(([pool, past]) => past.map((one) => ({ pool, ...one })))
+    .sort((a, b) => b.at_s - a.at_s);
+  const text = JSON.stringify(rows);
+  if (text === shownDecisions) return;
+  shownDecisions = text;
+  byId("decisions-section").hidden = !rows.length;
+  const cells = rows.map((one) =>
+    [new Date(1000 * one.at_s).toLocaleTimeString(), one.pool, `${one.before} to ${one.after}`, one.reason]);
+  byId("decisions").replaceChildren(table("Replicas that are wanted", ["when", "pool", "replicas", "why"], cells));
 }
 
 async function poll() {
