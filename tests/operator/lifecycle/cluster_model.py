@@ -5,6 +5,7 @@ moves only by `pass_time`.
 """
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -116,9 +117,10 @@ class Cluster:
             pod.is_assigned = True
             pod.is_ready = pod.containers_ready and pod.gate
 
-    def load_models(self) -> None:
+    def load_models(self, unseen: Collection[str] = ()) -> None:
+        """Loading takes longer than a watch is late: pods that it has not shown do not end it."""
         for pod in self.alive():
-            if pod.is_running and not pod.containers_ready:
+            if pod.is_running and not pod.containers_ready and pod.name not in unseen:
                 pod.containers_ready, pod.ready_since = True, self.now
 
     def crash(self, pod: Pod) -> None:

@@ -1,6 +1,7 @@
 """The plan in a modelled cluster where everything may fail at any step."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from hypothesis.stateful import (
 
 from pando_operator.lifecycle.actions import Action
 from pando_operator.lifecycle.plan import plan
+from pando_operator.lifecycle.pods import PodView
 from pando_operator.lifecycle.world import LifecycleSettings
 from tests.operator.lifecycle.cluster_model import Cluster, Pod
 
@@ -28,6 +30,7 @@ class Fleet(RuleBasedStateMachine):
         self.cluster = Cluster(size, LIFECYCLE, knows_cost=knows_cost)
         self.target = size
         self.worths: dict[str, float] = {}
+        self.seen: list[PodView] | None = None  # what an old watch shows; None: all as it is
         self._rounds(8)
 
     def _rounds(self, count: int) -> None:
@@ -37,14 +40,24 @@ class Fleet(RuleBasedStateMachine):
                 self.cluster.execute(action, self.target)
             self.cluster.replica_set()
             self.cluster.kubelets()
-            self.cluster.load_models()
+            self.cluster.load_models(self._unseen())
             self.cluster.pass_time(2.0)
+
+    def _unseen(self) -> set[str]:
+        if self.seen is None:
+            return set()
+        return set(self.cluster.pods) - {view.name for view in self.seen}
 
     # The operator.
 
     def _plan(self) -> list[Action]:
+        """Pods as a watch has shown them, which may be late; Redis is asked each time."""
+        views = self.cluster.views()
+        if self.seen is not None:
+            requests = {view.name: view.requests for view in views}
+            views = [replace(view, requests=requests.get(view.name)) for view in self.seen]
         return plan(
-            self.cluster.views(),
+            views,
             list(self.cluster.marks.values()),
             target=self.target,
             replicas=self.cluster.replicas,
@@ -62,6 +75,15 @@ class Fleet(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4))
     def all_goes_well_for_a_while(self, count: int) -> None:
         self._rounds(count)
+
+    @rule()
+    def watch_falls_behind(self) -> None:
+        if self.seen is None:
+            self.seen = self.cluster.views()
+
+    @rule()
+    def watch_catches_up(self) -> None:
+        self.seen = None
 
     @rule()
     def operate_without_redis(self) -> None:
@@ -99,7 +121,7 @@ class Fleet(RuleBasedStateMachine):
 
     @rule()
     def load_models(self) -> None:
-        self.cluster.load_models()
+        self.cluster.load_models(self._unseen())
 
     @rule()
     def finish_marks(self) -> None:
@@ -149,6 +171,7 @@ class Fleet(RuleBasedStateMachine):
         if not hasattr(self, "cluster"):
             return
         cluster = self.cluster
+        self.seen = None
         for _ in range(60):
             for pod in cluster.pods.values():
                 pod.requests = 0
@@ -166,5 +189,5 @@ class Fleet(RuleBasedStateMachine):
         assert not self._plan()
 
 
-class TestFleet(Fleet.TestCase):  # type: ignore[misc,valid-type]
-    settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestFleet = Fleet.TestCase
+TestFleet.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
