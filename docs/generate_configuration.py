@@ -12,6 +12,7 @@ from pando.demo.settings import DemoSettings
 from pando.logs import LogSettings
 from pando.settings.fields import fields
 from pando.up.settings import UpSettings
+from pando_operator.settings import OperatorSettings
 from pando_router.reload.live import FIXED
 from pando_router.settings import RouterSettings
 from pando_worker.settings import WorkerSettings
@@ -64,6 +65,7 @@ In Kubernetes, a Service named `pando-router` makes the cluster set variables su
 SECTIONS: tuple[tuple[str, str, type[BaseSettings]], ...] = (
     ("pando worker", "", WorkerSettings),
     ("pando router", "", RouterSettings),
+    ("pando operator", "", OperatorSettings),
     ("pando up", "", UpSettings),
     ("pando demo", "", DemoSettings),
     ("Logging, for every command (not in the YAML file)", "log_", LogSettings),

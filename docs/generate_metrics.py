@@ -1,4 +1,4 @@
-"""Writes metrics.md from the metrics that router and worker have: python docs/generate_metrics.py.
+"""Writes metrics.md from the metrics of router, worker and operator: docs/generate_metrics.py.
 
 tests/router/test_metrics.py fails when the page is not what this would write.
 """
@@ -11,6 +11,7 @@ from typing import cast
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from pando_operator.metrics import Metrics as OperatorMetrics
 from pando_router.breaker import Breaker
 from pando_router.fleet_view import Fleet, FleetView
 from pando_router.metrics import Metrics as RouterMetrics
@@ -25,9 +26,9 @@ INTRODUCTION = """\
 
 <!-- Written by generate_metrics.py from the metrics themselves; do not edit by hand. -->
 
-Router and worker answer `/metrics` in Prometheus's text format. Names and labels are kept from
-version to version; units are in the names. A histogram `x` has the series `x_bucket` (label `le`),
-`x_count` and `x_sum`.
+Router, worker and operator answer `/metrics` in Prometheus's text format. Names and labels are kept
+from version to version; units are in the names. A histogram `x` has the series `x_bucket` (label
+`le`), `x_count` and `x_sum`.
 
 Labels have few values: pools and replicas of the fleet, tenants of the key file, paths of the API
 (`/v1/completions`; a worker's also `other`), statuses, and words of the code. Nothing of a
@@ -63,6 +64,10 @@ def worker_metrics() -> list[Described]:
     return _described(WorkerMetrics(lambda: stats).registry)
 
 
+def operator_metrics() -> list[Described]:
+    return _described(OperatorMetrics().registry)
+
+
 def _described(registry: CollectorRegistry) -> list[Described]:
     """Every metric, whether it has samples yet or not."""
     found: dict[str, Described] = {}
@@ -89,6 +94,7 @@ def render() -> str:
             "With `--compat-metrics` a worker also has vLLM's `vllm:num_requests_running`,",
             "`vllm:num_requests_waiting` and `vllm:kv_cache_usage_perc`, labelled `model_name`.",
             "",
+            *_section("Operator", operator_metrics()),
         ]
     )
 

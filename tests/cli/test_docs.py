@@ -15,7 +15,11 @@ def names_in(test_file: Path) -> set[str]:
     names = set()
     for node in ast.parse(test_file.read_text(encoding="utf-8")).body:
         match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
                 names.add(name)
             case ast.Assign(targets=[ast.Name(id=name)]):  # TestX = XMachine.TestCase
                 names.add(name)

@@ -8,6 +8,8 @@ from typing import Any
 
 from playwright.async_api import Page
 
+from pando_fleet import connect
+from pando_fleet.decisions import PastDecision, PastDecisions
 from tests.router.browser import chromium, needs_browser
 from tests.router.tenants_world import ADMIN, key_file
 from tests.router.world import Replica, RouterClient, cached, completion, serving, until
@@ -91,6 +93,28 @@ async def test_charts_and_replicas_live(valkey_url: str) -> None:
         before = await page.evaluate("points.at.length")
         await comes(page, f"points.at.length > {before}")
         assert not complaints
+
+
+async def test_scaling_decisions_are_a_table_that_is_absent_without_any(valkey_url: str) -> None:
+    redis = connect(valkey_url)
+    past = PastDecisions(redis)
+    async with busy_fleet(valkey_url) as router, opened(router.url) as (page, complaints):
+        await comes(page, "!document.getElementById('main').hidden")
+        assert not await page.is_visible("#decisions-section")
+        old = PastDecision(at_s=1.0, before=1, after=2, reason="pressure <b>0.9</b>")
+        new = PastDecision(at_s=2.0, before=2, after=1, reason="pressure 0.1")
+        await past.put("default", [new, old])
+        await page.wait_for_selector("#decisions-section", state="visible")
+        rows = await page.eval_on_selector_all(
+            "#decisions tbody tr",
+            "all => all.map((row) => [...row.cells].slice(1).map((cell) => cell.textContent))",
+        )
+        assert rows == [
+            ["default", "2 to 1", "pressure 0.1"],
+            ["default", "1 to 2", "pressure <b>0.9</b>"],
+        ]
+        assert not complaints
+    await redis.aclose()
 
 
 async def test_it_is_dark_where_the_system_is(valkey_url: str) -> None:

@@ -158,7 +158,9 @@ class Teller:
         metrics.desired.labels(*labels).set(look.desired)
         if look.mode is Mode.RECOMMEND:
             metrics.recommended.labels(*labels).set(look.decision.desired)
-        if look.decision.pressure is not None:
+        if look.decision.pressure is None:
+            metrics.pressure.remove(*labels)
+        else:
             metrics.pressure.labels(*labels).set(look.decision.pressure)
         metrics.degraded.labels(*labels).set(degraded(look.deployment).holds or 0)
         for name, shadow in memory.shadows.items():
