@@ -165,7 +165,7 @@ def test_a_router_has_time_to_leave_and_to_drain(values: str) -> None:
     )
     (pod,) = (p for name, p in pods(manifests) if name.endswith("-router"))
     grace = pod["spec"]["terminationGracePeriodSeconds"]
-    assert grace >= settings.leave_seconds + settings.drain_seconds + 10
+    assert grace >= settings.leave_seconds + settings.drain_seconds + 15
     assert settings.leave_seconds >= 5  # Service endpoints take a moment to change
 
 
