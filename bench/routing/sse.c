@@ -179,6 +179,7 @@ static void serve(int port, double per_s, long events) {
           }
       } else {
         Connection *c = connections[fd];
+        if (!c) continue;  /* dropped since epoll named it */
         int got = read(fd, c->in + c->used, BUFFER - 1 - c->used);
         if (got <= 0) { if (got == 0 || errno != EAGAIN) drop(fd); continue; }
         c->used += got;
