@@ -42,8 +42,8 @@ def plan(
     `marks` are all of the pool in Redis, read before the pods' `requests` are, or None while Redis
     is away: then nothing leaves. `replicas` is the Deployment's as last seen or set, `target` what
     it is to be, `worths` those of the caches by replica (0 for one that is not in it), `now` in
-    seconds since 1970. `pods` may be as a watch showed them, if it is not later than the time that
-    a new pod takes to be ready.
+    seconds since 1970. `pods` may be as a watch showed them, not later than the time that a new
+    pod takes to be ready, with the answers of the operator's own writes put in.
     """
     actions: list[Action] = [SetReplicas(target)] if replicas < target else []
     if marks is None:

@@ -13,7 +13,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from pando_operator.lifecycle.actions import Action
+from pando_operator.lifecycle.actions import Action, Annotate, SetGate
 from pando_operator.lifecycle.plan import plan
 from pando_operator.lifecycle.pods import PodView
 from pando_operator.lifecycle.world import LifecycleSettings
@@ -37,7 +37,7 @@ class Fleet(RuleBasedStateMachine):
         """All do their work in turn."""
         for _ in range(count):
             for action in self._plan():
-                self.cluster.execute(action, self.target)
+                self._execute(action)
             self.cluster.replica_set()
             self.cluster.kubelets()
             self.cluster.load_models(self._unseen())
@@ -49,6 +49,16 @@ class Fleet(RuleBasedStateMachine):
         return set(self.cluster.pods) - {view.name for view in self.seen}
 
     # The operator.
+
+    def _execute(self, action: Action) -> None:
+        """The answer to a write of a pod is the pod, which counts at once."""
+        self.cluster.execute(action, self.target)
+        if self.seen is not None and isinstance(action, Annotate | SetGate):
+            written = self.cluster.pods.get(action.pod)
+            self.seen = [
+                written.view() if written and view.name == action.pod else view
+                for view in self.seen
+            ]
 
     def _plan(self) -> list[Action]:
         """Pods as a watch has shown them, which may be late; Redis is asked each time."""
@@ -70,7 +80,7 @@ class Fleet(RuleBasedStateMachine):
     def operate(self, stops_after: int | None) -> None:
         """It may end after any action, and another begins with what it sees."""
         for action in self._plan()[:stops_after]:
-            self.cluster.execute(action, self.target)
+            self._execute(action)
 
     @rule(count=st.integers(1, 4))
     def all_goes_well_for_a_while(self, count: int) -> None:
@@ -97,7 +107,7 @@ class Fleet(RuleBasedStateMachine):
             now=self.cluster.now,
             settings=LIFECYCLE,
         ):
-            self.cluster.execute(action, self.target)
+            self._execute(action)
         assert self.cluster.replicas >= size
 
     @rule(size=st.integers(0, 5))
