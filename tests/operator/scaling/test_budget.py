@@ -32,7 +32,7 @@ def test_no_period_costs_more_than_its_budget() -> None:
     steps = int(BUDGET.period_hours / each_h)
     worst = max(sum(sizes[i : i + steps]) * each_h for i in range(len(sizes) - steps))
     assert worst <= BUDGET.replica_hours + 0.5
-    assert worst >= 0.85 * BUDGET.replica_hours, "and most of it is used"
+    assert worst >= 0.97 * BUDGET.replica_hours, "and nearly all of it is used"
 
 
 def test_a_spent_budget_holds_at_the_fewest_and_says_when_it_frees() -> None:

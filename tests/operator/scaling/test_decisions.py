@@ -204,6 +204,7 @@ def test_an_outage_of_the_signals_begins_the_stabilization_anew() -> None:
     away = decide(
         Snapshot(current=3, ready=3, signals=None, start_s=None, history=history), POLICY, NOW + 900
     )
+    assert (away.desired, away.proposals) == (3, ())
     after = decide(pool(0.1, 0.1, 0.1, history=away.history), POLICY, NOW + 901)
     assert (after.desired, after.limited_by) == (3, Limit.STABILIZATION)
 

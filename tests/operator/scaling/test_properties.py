@@ -15,6 +15,7 @@ from pando_operator.scaling import (
     Target,
     decide,
 )
+from pando_operator.scaling.policy import SCALE_DOWN
 from tests.operator.scaling.pool_model import NOW, pool
 
 _PRESSURES = st.lists(st.floats(0, 3), max_size=6)
@@ -35,6 +36,7 @@ _POLICY = st.builds(
         queue_wait_s=st.sampled_from((None, 2.0)),
         hot_evictions_per_s=st.sampled_from((None, 10.0)),
     ),
+    scale_down=st.sampled_from((SCALE_DOWN, replace(SCALE_DOWN, stabilization_window_s=0.0))),
     panic=st.sampled_from((None, Panic())),
     idle_s=st.sampled_from((None, 30.0)),
     budget=st.sampled_from((None, Budget(replica_hours=0.1, period_hours=0.1))),
