@@ -28,7 +28,7 @@ class Metrics:
         self.redis_up = gauge("redis_up", "1 while Redis answers the leading operator")
         self.reconciles = counter(
             "reconciles_total",
-            "Looks at a pool by how they ended: ok, api (the API server), error (a defect)",
+            "Looks at a pool by how they ended: ok, api (the API server), redis, error (a defect)",
             *_POOL,
             "outcome",
         )

@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from pando_fleet.client import FleetError
+from pando_operator.controller.cancelled import check_cancelled
 from pando_operator.controller.pool_loop import PoolLoop
 from pando_operator.controller.shared import Shared
 from pando_operator.kube.resources import Key
@@ -29,17 +30,16 @@ class Manager:
 
     async def run(self, shared: Shared) -> None:
         """Until it is cancelled; all loops have ended then."""
-        task = asyncio.current_task()
-        assert task is not None
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(shared.world.run())
                 await shared.world.synced()
                 log.info("pools are known", extra={"pools": len(shared.world.pools())})
-                while not task.cancelling():  # as in PoolLoop.run
+                while True:
                     self._changed.clear()
                     self._follow(shared, tasks)
                     await self._sweep(shared)
+                    check_cancelled()
                     await self._wait()
         finally:
             self._loops.clear()

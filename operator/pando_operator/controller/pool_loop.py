@@ -12,6 +12,7 @@ from pando_fleet.client import FleetError
 from pando_fleet.loads import Loads
 from pando_fleet.marks import Marks
 from pando_fleet.worth import Worths
+from pando_operator.controller.cancelled import check_cancelled
 from pando_operator.controller.conversions import follow_starts, moment, recorded, staying
 from pando_operator.controller.execute import Executor
 from pando_operator.controller.look import Look
@@ -68,11 +69,7 @@ class PoolLoop:
 
     async def run(self) -> None:
         backoff = Backoff(0.5, 30.0)
-        task = asyncio.current_task()
-        assert task is not None
-        # redis-py waits with asyncio.wait_for, which before Python 3.12 loses a cancellation that
-        # comes together with its result: only the task itself still knows.
-        while not task.cancelling() and (item := self._shared.world.pool(self.key)) is not None:
+        while (item := self._shared.world.pool(self.key)) is not None:
             self._woken.clear()
             started, outcome = self._shared.clock(), "ok"
             try:
@@ -82,11 +79,15 @@ class PoolLoop:
             except KubeError as error:
                 outcome, pause_s = "api", backoff.next()
                 self._log(str(error))
+            except (FleetError, TimeoutError) as error:  # Redis went away between two steps
+                outcome, pause_s = "redis", backoff.next()
+                self._log(f"Redis: {error or type(error).__name__}")
             except Exception:
                 # A defect, which must end neither this pool's loop nor the other pools'.
                 outcome, pause_s = "error", backoff.next()
                 log.exception("look at a pool failed", extra={"pool": str(self.key)})
             self._measure(outcome, self._shared.clock() - started)
+            check_cancelled()
             await self._pause(pause_s, may_wake=outcome == "ok")
 
     async def _pause(self, seconds: float, *, may_wake: bool) -> None:
@@ -141,6 +142,7 @@ class PoolLoop:
             now=now,
             settings=LifecycleSettings.of(pool.spec.scaling),
         )
+        check_cancelled()
         await self._executor.execute(actions)
         decided = await self._remember(look, memory)
         await self._teller.acted(item, actions)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pando_fleet import FleetUnavailable, Heartbeat, RedisClient, Registry, ReplicaState
+from pando_operator.controller.cancelled import check_cancelled
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import Conflict, KubeError, NotFound
 from pando_operator.kube.resources import DEPLOYMENTS, PODS, Key, Object, key_of
@@ -52,6 +53,7 @@ class Cluster:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
+            check_cancelled()
             with suppress(KubeError, FleetUnavailable):  # the test broke something, and mends it
                 await self.step()
             await asyncio.sleep(STEP_S)

@@ -84,6 +84,11 @@ async def test_a_drain_goes_on_with_another_operator(scene: Scene) -> None:
         await scene.change(replicas=1)
         await scene.until(lambda: drained(scene), "a replica drains")
         (leaving,) = await drained(scene)
+
+        async def told() -> bool:
+            return bool((await scene.status()).get("drainingReplicas") == 1)
+
+        await scene.until(told, "the status tells of it")
         await first.stop()
     await scene.redis.flushall()  # even the marks are lost
     scene.cluster.workers[leaving].running = 0
@@ -136,10 +141,17 @@ async def test_without_redis_nothing_is_scaled_and_it_is_told(
             return (await scene.status()).get("observedGeneration") == 2
 
         await scene.until(seen, "the new spec is seen")
+        await scene.change(scaling={"mode": "Manual"}, replicas=1)
+
+        async def wanted() -> bool:
+            status = await scene.status()
+            return bool(status.get("observedGeneration") == 3 and status.get("desired") == 1)
+
+        await scene.until(wanted, "one replica less is wanted")
         assert scene.cluster.replicas_seen == [2]
         assert await drained(scene) == []
+        assert not [line for line in scene.said if "failed" in line]
         server.start()
-        await scene.until(lambda: scene.events("SignalsBack"), "signals are back")
         await scene.serving(1)
         assert await ExpectedPools(scene.redis).read() == {"pool": ("m",)}
 
