@@ -56,7 +56,12 @@ def values(pools: Mapping[str, Values], **more: Any) -> Values:
     return {
         "pools": {"default": None} | dict(pools),
         "workers": {"image": parted(image("worker"))},
-        "router": {"image": parted(image("router")), "replicas": 2, "resources": RESOURCES},
+        "router": {
+            "image": parted(image("router")),
+            "replicas": 2,
+            "resources": RESOURCES,
+            "settings": {"allow_policy_header": True},
+        },
         "operator": {"image": parted(image("operator")), "replicas": 2, "resources": RESOURCES},
         "redis": {"image": parted(image("redis")), "resources": RESOURCES},
     } | more

@@ -68,11 +68,10 @@ class LoadPod:
         self.seen = told["ended"]
         return Counts.of(told["streams"])
 
-    def chat(self, content: str, *, timeout_s: float = 60, **fields: Any) -> Answer:
-        body = {"messages": [{"role": "user", "content": content}], "max_tokens": 8}
-        return self.ask(
-            "/v1/chat/completions", {"model": self.model} | body | fields, timeout_s=timeout_s
-        )
+    def chat(self, content: str, headers: dict[str, str] | None = None) -> Answer:
+        messages = [{"role": "user", "content": content}]
+        body = {"model": self.model, "messages": messages, "max_tokens": 8}
+        return self.ask("/v1/chat/completions", body, headers)
 
     def ask(
         self, path: str, body: object, headers: dict[str, str] | None = None, timeout_s: float = 60
