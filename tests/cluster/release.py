@@ -36,6 +36,7 @@ CHAT_POOL: Values = {
     "engine": {"threads": 1, "memoryGib": 0.5, "maxTotalTokens": 4096},
     "template": {"resources": {"requests": {"cpu": "50m", "memory": "256Mi"}}},
     "scaling": {
+        "mode": "Auto",
         "minReplicas": 1,
         "maxReplicas": 3,
         "windowSeconds": 5,
