@@ -18,7 +18,6 @@ ALLOWED = {
     ("", "pods", ""): {"list", "watch", "patch"},
     ("", "pods/status", ""): {"patch"},
     ("", "events", ""): {"create", "patch"},
-    ("coordination.k8s.io", "leases", ""): {"create"},
     ("coordination.k8s.io", "leases", f"{NAME}-operator"): {"get", "update"},
 }
 RULE = "spec.scaling.maxReplicas must be at least minReplicas"

@@ -151,9 +151,7 @@ def test_the_operator_may_do_what_it_does_and_nothing_else() -> None:
     assert not of_kind(manifests, "ClusterRole")
     assert rules(one(manifests, "Role", "pando-operator")) == OPERATOR
     lease = rules(one(manifests, "Role", "pando-operator-lease"))
-    assert lease == allowed("coordination.k8s.io", "leases", "create") | allowed(
-        "coordination.k8s.io", "leases", "get update", "pando-operator"
-    )
+    assert lease == allowed("coordination.k8s.io", "leases", "get update", "pando-operator")
     settings = settings_file(manifests, "operator")
     assert (settings["lease_namespace"], settings["lease_name"]) == ("llm", "pando-operator")
     assert settings["namespaces"] == ["llm"]

@@ -26,6 +26,7 @@ KINDS = {
         "io.k8s.api.autoscaling.v2beta2.HorizontalPodAutoscaler"
     ),
     "batch/v1/Job": "io.k8s.api.batch.v1.Job",
+    "coordination.k8s.io/v1/Lease": "io.k8s.api.coordination.v1.Lease",
     "networking.k8s.io/v1/Ingress": "io.k8s.api.networking.v1.Ingress",
     "networking.k8s.io/v1/NetworkPolicy": "io.k8s.api.networking.v1.NetworkPolicy",
     "policy/v1beta1/PodDisruptionBudget": "io.k8s.api.policy.v1beta1.PodDisruptionBudget",
