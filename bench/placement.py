@@ -4,15 +4,17 @@ Run: python -m bench.placement. Starts Valkeys of its own. Everything that a req
 its placement, the touch of its path, prefilled and release. Prompts share their first half, a
 system prompt. In steady trees every replica holds the shared half and one replica each whole
 prompt; scattered trees, the worst case of a match, hold any part of any prompt; with fresh prompts
-the second half of each was never seen, and all of it is written.
+the second half of each was never seen, and all of it is written. Beside the time of a placement
+stands that of a PING at the same rate: what the machine and asyncio take for any answer of Redis.
 """
 
 import asyncio
 import itertools
+import multiprocessing
 import random
 import statistics
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import uvloop
@@ -90,12 +92,17 @@ async def fill(redis: Redis, trees: str, replicas: int, prompts: Prompts) -> Non
             await tree.touch(beat.replica, beat.incarnation, path[: KEY_BYTES * held], 10**6)
 
 
-async def keep_beating(redis: Redis, replicas: int) -> None:
-    registry = Registry(redis)
-    while True:
-        for beat in beats(replicas):
-            await registry.beat(POOL, beat)
-        await asyncio.sleep(1.0)
+def keep_beating(url: str, replicas: int) -> None:
+    """In a process of its own, as the workers' heartbeats are: they take no time of the router."""
+
+    async def beat_on() -> None:
+        registry = Registry(connect(url))
+        while True:
+            for beat in beats(replicas):
+                await registry.beat(POOL, beat)
+            await asyncio.sleep(1.0)
+
+    asyncio.run(beat_on())
 
 
 @asynccontextmanager
@@ -103,13 +110,16 @@ async def pool(url: str, trees: str, replicas: int, prompts: Prompts) -> AsyncIt
     redis = connect(url)
     assert isinstance(redis, Redis)
     await fill(redis, trees, replicas, prompts)
-    beating = asyncio.create_task(keep_beating(redis, replicas))
-    await asyncio.sleep(0.5)
+    for beat in beats(replicas):
+        await Registry(redis).beat(POOL, beat)
+    context = multiprocessing.get_context("spawn")
+    beating = context.Process(target=keep_beating, args=(url, replicas), daemon=True)
+    beating.start()
     try:
         yield redis
     finally:
-        beating.cancel()
-        await asyncio.wait([beating])
+        beating.kill()
+        beating.join()
         await redis.aclose()
 
 
@@ -159,21 +169,37 @@ async def throughput(redis: Redis, prompts: Prompts, routers: int) -> tuple[floa
     return rate, used_us
 
 
-async def latency(redis: Redis, prompts: Prompts, rate: float) -> tuple[float, float]:
-    """Median and 99th percentile in milliseconds of a placement, at `rate` a second, Poisson."""
+async def latency(redis: Redis, prompts: Prompts, rate: float) -> tuple[float, ...]:
+    """Median and 99th percentile in milliseconds of a placement, then of a PING."""
     wire = Wire(redis)
     placer = Placer(wire, POOL, failed=_failed)
+
+    async def ping() -> float:
+        start = time.perf_counter()
+        await wire.call(POOL, "PING")
+        return time.perf_counter() - start
+
+    placed = await poisson(lambda: request(placer, prompts), rate)
+    await placer.flush()
+    pinged = await poisson(ping, rate)
+    await wire.aclose()
+    return tuple(
+        1e3 * value
+        for took in (placed, pinged)
+        for value in (statistics.median(took), statistics.quantiles(took, n=100)[98])
+    )
+
+
+async def poisson(one: Callable[[], Awaitable[float]], rate: float) -> list[float]:
+    """What each took, in seconds, of those that began in SECONDS at `rate` a second."""
     loop, due = asyncio.get_running_loop(), asyncio.get_running_loop().time()
     tasks = []
     for _ in range(int(rate * SECONDS)):
         due += random.expovariate(rate)
         if due > loop.time():
             await asyncio.sleep(due - loop.time())
-        tasks.append(asyncio.create_task(request(placer, prompts)))
-    took = await asyncio.gather(*tasks)
-    await placer.flush()
-    await wire.aclose()
-    return statistics.median(took) * 1e3, statistics.quantiles(took, n=100)[98] * 1e3
+        tasks.append(asyncio.ensure_future(one()))
+    return await asyncio.gather(*tasks)
 
 
 def _failed(reason: str, count: int) -> None:
@@ -190,6 +216,7 @@ async def main() -> None:
     print(
         f"{'trees':<9} {'replicas':>8} {'chunks':>6} {'Redis, µs':>10} {'a second a core':>15}"
         f" {'4 routers, µs':>13} {'rate':>8} {'p50, ms':>8} {'p99, ms':>8}"
+        f" {'PING p50':>9} {'p99, ms':>8}"
     )
     for trees, (replicas, chunks) in itertools.product(TREES, ((8, 128), (64, 128), (64, 1600))):
         prompts = Prompts(chunks, fresh=trees == "fresh")
@@ -198,10 +225,11 @@ async def main() -> None:
                 _, used_us = await throughput(redis, prompts, routers=1)
                 _, of_four_us = await throughput(redis, prompts, routers=4)
                 rate = min(RATE, 0.5e6 / used_us)
-                p50_ms, p99_ms = await latency(redis, prompts, rate)
+                times = await latency(redis, prompts, rate)
         print(
             f"{trees:<9} {replicas:>8} {chunks:>6} {used_us:>10.0f} {1e6 / used_us:>15,.0f}"
-            f" {of_four_us:>13.0f} {rate:>8.0f} {p50_ms:>8.2f} {p99_ms:>8.2f}",
+            f" {of_four_us:>13.0f} {rate:>8.0f} {times[0]:>8.2f} {times[1]:>8.2f}"
+            f" {times[2]:>9.2f} {times[3]:>8.2f}",
             flush=True,
         )
 
