@@ -1,1 +1,1 @@
-"""The operator: keeps each `WorkerPool` of a Kubernetes cluster at the size that its load asks for."""
+"""The operator: keeps each `WorkerPool` of a cluster at the size that its load asks for."""

@@ -28,11 +28,19 @@ def _other_requests(per_s: float, seconds: float, start_ms: float) -> Iterator[R
         yield Request(at_ms, tuple(range(first, first + 20)), 20 * _CHUNK, 1)
 
 
-async def _run(redis_url: str, requests: list[Request], **fleet: int) -> tuple[LightFleet, Outcome]:
+async def _run(
+    redis_url: str, requests: list[Request], *, routers: int = 1, capacity_chunks: int = 4_000
+) -> tuple[LightFleet, Outcome]:
     redis = connect(redis_url)
     try:
         await redis.flushall()
-        world = LightFleet(redis, prefill_per_s=_PREFILL_PER_S, chunk_tokens=_CHUNK, **fleet)
+        world = LightFleet(
+            redis,
+            routers=routers,
+            capacity_chunks=capacity_chunks,
+            prefill_per_s=_PREFILL_PER_S,
+            chunk_tokens=_CHUNK,
+        )
         return world, await world.run(requests)
     finally:
         await redis.aclose()

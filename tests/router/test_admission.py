@@ -348,9 +348,7 @@ async def test_the_queues_length_is_in_redis_while_requests_wait(valkey_url: str
         await until(lambda: told(4), "both routers' queues in Redis")
         waiting = await queues.read("default")
         assert waiting.waited_ms > 0
-        assert waiting.tokens == 4 * (1 + 256), (
-            "a byte of prompt, and the answer"
-        )
+        assert waiting.tokens == 4 * (1 + 256), "a byte of prompt, and the answer"
         async with Replica(valkey_url, "a"):
             assert {(await task).status for task in tasks} == {200}
             await until(lambda: told(0), "empty queues in Redis")

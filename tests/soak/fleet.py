@@ -17,7 +17,7 @@ from tests.soak.relay import Relay
 
 REAL_MODEL = "pando-tiny"
 LEASE_S = 10.0  # above what any request here takes
-ROUTER = {
+ROUTER: dict[str, Any] = {
     "max_body_bytes": 8 * 1024 * 1024,
     "max_replica_requests": 20,
     "queue_requests": 48,

@@ -36,6 +36,7 @@ class Unavailable(KubeError):  # noqa: N818
 
 
 _BY_STATUS: dict[int, type[KubeError]] = {
+    400: Invalid,  # what admission webhooks answer that name no code
     401: Forbidden,
     403: Forbidden,
     404: NotFound,

@@ -13,6 +13,9 @@ def is_idle(view: View, fewest: int) -> bool:
 
 
 def to_zero(view: View) -> Proposal:
+    # Of a pool that sleeps already no clock is told: its status would be written for ever.
+    if not view.current:
+        return Proposal(By.IDLE, 0, f"asleep: no request for {view.policy.idle_s:g} s or longer")
     passed_s = view.now_s - (view.history.last_busy_s or 0.0)
     words = f"no request for {passed_s:.0f} s, idleSeconds {view.policy.idle_s:g}"
     return Proposal(By.IDLE, 0, f"{words}: wants 0")

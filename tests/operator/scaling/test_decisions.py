@@ -299,6 +299,14 @@ def test_a_pool_sleeps_after_idle_seconds_whatever_the_windows() -> None:
     assert asleep.reason == "no request for 60 s, idleSeconds 60: wants 0"
 
 
+def test_a_sleeping_pool_says_the_same_at_each_look() -> None:
+    policy = replace(POLICY, min_replicas=0, idle_s=60.0)
+    history = decide(pool(0.0), policy, NOW).history
+    looks = [decide(pool(history=history), policy, NOW + at) for at in (100, 200, 3000)]
+    assert {look.desired for look in looks} == {0}
+    assert len({look.reason for look in looks}) == 1, "each new reason is a write of the status"
+
+
 def test_short_requests_between_two_looks_keep_a_pool_awake() -> None:
     policy = replace(POLICY, min_replicas=0, idle_s=60.0)
     history = decide(pool(0.0), policy, NOW).history
