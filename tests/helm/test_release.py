@@ -17,9 +17,11 @@ from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Key
 from tests.helm.chart import CHART
 from tests.operator.api_server import ApiServer
+from tests.waiting import until
 
 MERGE = "application/merge-patch+json"
-CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/workerpools.pando.dev"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CRD = f"{CRDS}/workerpools.pando.dev"
 
 
 class Jobs(threading.Thread):
@@ -101,6 +103,12 @@ def release(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[R
     one.helm.close()
     jobs.stop()
     api_server.call("DELETE", CRD)  # it is the cluster's, and other tests have their releases
+
+    def gone() -> bool:
+        names = [one["metadata"]["name"] for one in api_server.call("GET", CRDS)["items"]]
+        return CRD.rsplit("/", 1)[-1] not in names
+
+    until(gone, "the CRD and all its objects are gone", 60)
 
 
 def test_upgrade_rollback_and_uninstall_keep_what_they_should(release: Release) -> None:
