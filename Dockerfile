@@ -24,6 +24,7 @@ COPY fleet fleet
 COPY router router
 COPY worker worker
 COPY operator operator
+COPY sim sim
 COPY cli cli
 RUN python3 -m venv --without-pip /opt/pando \
     && pip --python /opt/pando/bin/python install --no-deps .

@@ -46,7 +46,7 @@ test-cluster: .venv/installed ## the tests that need KUBECONFIG and images there
 lint: .venv/installed ## ruff and mypy
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/mypy fleet router worker operator cli tests bench
+	.venv/bin/mypy fleet router worker operator sim cli tests bench
 
 bench: .venv/installed ## the benchmarks that need neither a GPU nor a server; each prints its result
 	@set -e; for name in placement radix_cache grammar cpu_engine mixed_batches scheduler_loop; do \

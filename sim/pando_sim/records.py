@@ -1,0 +1,104 @@
+"""What a run leaves behind, for tables, files and the report. Times are virtual seconds from the
+trace's start."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    FINISHED = "finished"
+    REFUSED = "refused"  # 429 or 503, or its deadline passed before a replica took it
+    FAILED = "failed"  # the replica died, and no other try was left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """One request from its arrival to its end."""
+
+    number: int  # as in the trace
+    arrival_s: float  # at a router
+    placed_s: float  # the last time that it was; nan where it never was
+    first_token_s: float  # nan where there was none
+    end_s: float
+    replica: str  # the last one; empty where there was none
+    tries: int  # placements
+    prompt_tokens: int
+    matched_tokens: int  # that the placement's replica promised
+    cached_tokens: int  # that it had
+    output_tokens: int
+    longest_gap_s: float  # between two tokens; 0 for a single one
+    outcome: Outcome
+
+    @property
+    def ttft_s(self) -> float:
+        return self.first_token_s - self.arrival_s
+
+    @property
+    def token_gap_s(self) -> float:
+        """The mean time between two tokens; 0 for a single one."""
+        gaps = self.output_tokens - 1
+        return (self.end_s - self.first_token_s) / gaps if gaps > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The pool at one moment; counters count from the start."""
+
+    at_s: float
+    replicas: int  # that cost money: starting, ready, draining
+    ready: int
+    draining: int
+    queued: int  # requests in the routers
+    waiting: int  # requests in the replicas
+    running: int  # requests
+    capacity_tokens: int  # of the replicas that are ready
+    pinned_tokens: int
+    cached_tokens: int
+    arrived: int
+    finished: int
+    prompt_tokens: int
+    cached_prompt_tokens: int
+    output_tokens: int
+    replica_seconds: float
+    prefilled_by_replica: tuple[int, ...] = ()  # tokens computed, of replicas that live, by name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingStep:
+    """A change of the pool's size, and what it cost."""
+
+    at_s: float
+    before: int
+    after: int
+    reason: str
+    ready_s: float | None = None  # growth: when the last of the new replicas was ready
+    recomputed_tokens: int = 0  # shrinking: asked for again, and lost with the removed caches
+    delayed_requests: int = (
+        0  # first token later than the bound, from the step until it took effect
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A fault or another thing worth a line in the plots."""
+
+    at_s: float
+    what: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One policy over one trace."""
+
+    policy: str
+    scaling: str  # "none" for a fixed size
+    seed: int
+    cost_model: str  # name and source
+    settings: Mapping[str, object]
+    served: list[Served] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    steps: list[ScalingStep] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    checks: Mapping[str, int] = field(default_factory=dict)  # invariant: how often it was checked
+    wall_s: float = 0.0
