@@ -75,7 +75,7 @@ class ScalingStep:
     ready_s: float | None = None  # growth: when the last of the new replicas was ready
     recomputed_tokens: int = 0  # shrinking: asked for again, and lost with the removed caches
     delayed_requests: int = (
-        0  # first token later than the bound, from the step until it took effect
+        0  # late first tokens until it took effect
     )
 
 
