@@ -1,0 +1,1 @@
+"""A fleet in virtual time: routers, replicas and one real Redis, driven by one heap of events."""

@@ -1,0 +1,283 @@
+"""What plugs into a simulated fleet: a cost model, a placement rule, a scaler, faults.
+
+Times are virtual seconds from the trace's start. Whatever is drawn at random is drawn from the
+`random.Random` that comes with the context, and whatever is iterated has an order, so that the same
+seed gives the same run bit for bit.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from pando_fleet import Heartbeat, RedisClient, Wire
+from pando_sim.records import Event, ScalingStep
+from pando_sim.request import Prompt, Request
+
+
+class CostModel(Protocol):
+    """How long a worker computes, as a property of its model and hardware.
+
+    A context is counted in pairs of a token that is computed and a token that it attends to.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def source(self) -> str:
+        """Where its numbers are from, for people."""
+        ...
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Keys and values of all layers."""
+        ...
+
+    @property
+    def copy_bytes_per_s(self) -> float:
+        """Between the device and the host's memory; counts where there is a host tier."""
+        ...
+
+    def step_s(
+        self, prefill_tokens: int, prefill_context: int, decodes: int, decode_context: int
+    ) -> float:
+        """Seconds that a step takes, above 0.
+
+        Args:
+            prefill_tokens: tokens of prompts, or of chunks of them.
+            prefill_context: pairs of these with the tokens before them and themselves: n tokens
+                behind s others have n·s + n·(n + 1)/2.
+            decodes: requests that get their next token.
+            decode_context: tokens that these have altogether, the new ones included.
+        """
+        ...
+
+
+class Shortage(StrEnum):
+    """Why there is no place now."""
+
+    FULL = "full"  # replicas are ready, and each has all the requests that it may have
+    NONE = "none"  # none is ready, or all that are have failed this request
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request that a router wants placed."""
+
+    request: Request
+    keys: bytes  # of its prompt's chunks, packed, root first
+    output_tokens: int  # expected
+    lease: str  # an id of this request at this router
+    tried: tuple[str, ...]  # replicas that failed it, and are not to be chosen
+    allowed: tuple["Member", ...]  # those that may be chosen, by name; at least one
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A rule's answer."""
+
+    replica: str
+    incarnation: str
+    matched_chunks: int = 0  # of the prompt, that the rule believes the replica to hold
+    matched_tokens: int = 0
+    handle: object = None  # whatever the rule wants back
+
+
+class End(StrEnum):
+    """How a request's stay at a replica ended."""
+
+    FINISHED = "finished"
+    REFUSED = "refused"  # before it computed anything
+    LOST = "lost"  # the replica died; before its first token as well as behind it
+
+
+class Rule(Protocol):
+    """The placement of one router. It may keep state of its own, and learns what a router learns.
+
+    The calls come in the order of virtual time. None but `place` waits for anything.
+    """
+
+    async def place(self, question: Question) -> Place | Shortage: ...
+
+    def first_byte(self, question: Question, place: Place, cached_tokens: int) -> None:
+        """The replica answers: the prompt is computed, and so much of it was cached."""
+        ...
+
+    def renew(self, question: Question, place: Place) -> None:
+        """The request goes on; called for each in flight every 10 s."""
+        ...
+
+    def ended(self, question: Question, place: Place, end: End) -> None:
+        """Called once for each place, also for those without a first byte."""
+        ...
+
+    def close(self) -> None:
+        """The trace is over; what has not been written is to be written now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A replica as a router knows it by its last heartbeat: fresh, ready, and with no mark that
+    withholds it."""
+
+    beat: Heartbeat
+    age_s: float
+
+    @property
+    def name(self) -> str:
+        return self.beat.replica
+
+
+class RouterContext(Protocol):
+    """What a rule may know and use; one a router."""
+
+    @property
+    def number(self) -> int:
+        """Which of the routers, from 0."""
+        ...
+
+    @property
+    def random(self) -> random.Random: ...
+
+    @property
+    def pool(self) -> str: ...
+
+    @property
+    def wire(self) -> Wire:
+        """To the one Redis of all routers."""
+        ...
+
+    def redis_ms(self) -> int:
+        """Redis's clock, which is the one of all scripts."""
+        ...
+
+    def now_s(self) -> float:
+        """This router's own clock, which may be off."""
+        ...
+
+    def members(self) -> Sequence[Member]:
+        """By name."""
+        ...
+
+    def in_flight(self, replica: str) -> int:
+        """Requests that this router has there."""
+        ...
+
+    def cached_tokens(self, replica: str, prompt: Prompt) -> int:
+        """Of the prompt, what the replica holds at this moment: for rules of fleets whose engines
+        tell each change of their caches."""
+        ...
+
+    def after(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Calls back, `delay_s` of virtual time later."""
+        ...
+
+
+RuleFactory = Callable[[RouterContext], Rule]
+"""Makes the rule of one router."""
+
+
+class ReplicaState(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"  # takes no requests any more, finishes what it has
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaView:
+    """A replica as it is at this moment, without the delay of a heartbeat."""
+
+    name: str
+    state: ReplicaState
+    started_s: float
+    ready_s: float | None
+    running: int
+    waiting: int
+
+
+class FleetControl(Protocol):
+    """What scalers and faults do to a fleet. A replica is known by its name, as a pod is."""
+
+    @property
+    def now_s(self) -> float: ...
+
+    @property
+    def pool(self) -> str: ...
+
+    @property
+    def redis(self) -> RedisClient:
+        """The one of all routers; what they wrote until now is in it."""
+        ...
+
+    @property
+    def random(self) -> random.Random: ...
+
+    def redis_ms(self) -> int: ...
+
+    def replicas(self) -> Sequence[ReplicaView]:
+        """That exist, in the order in which they were started."""
+        ...
+
+    def queued(self) -> int:
+        """Requests that wait in the routers."""
+        ...
+
+    def in_flight(self) -> int:
+        """Requests that came and have not ended."""
+        ...
+
+    def start(self, name: str, after_s: float | None = None) -> None:
+        """A new replica; ready after the specification's start time, or `after_s`."""
+        ...
+
+    def drain(self, name: str) -> None:
+        """What SIGTERM does: its heartbeats say draining, it finishes what it has, and refuses what
+        comes. It exists until `stop`."""
+        ...
+
+    def stop(self, name: str) -> None:
+        """The replica is gone at this moment, with its cache; what runs there is lost."""
+        ...
+
+    def slow_down(self, name: str, factor: float) -> None:
+        """Its steps take `factor` times as long from the next one on; 1.0 ends it."""
+        ...
+
+    def lose_redis(self) -> None:
+        """Redis answers nobody until `regain_redis`."""
+        ...
+
+    def regain_redis(self, *, empty: bool) -> None:
+        """It is back, with what it had or without."""
+        ...
+
+    def shift_clock(self, router: int, by_s: float) -> None:
+        """A router's own clock goes ahead, or back, by so much."""
+        ...
+
+    def at(self, when_s: float, act: Callable[["FleetControl"], Awaitable[None]]) -> None: ...
+
+    def tell(self, what: Event | ScalingStep) -> None:
+        """Into the run's records."""
+        ...
+
+
+class Scaler(Protocol):
+    """Changes the pool's size: a controller together with the Kubernetes that it runs in."""
+
+    @property
+    def every_s(self) -> float:
+        """Between two calls of `act`."""
+        ...
+
+    async def act(self, fleet: FleetControl) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    at_s: float
+    what: str  # for the plots
+    act: Callable[[FleetControl], Awaitable[None]]
