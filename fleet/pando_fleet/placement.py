@@ -20,7 +20,7 @@ from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_fleet.registry import FRESH_MS
 from pando_fleet.scripts import Clock, time_arg
 from pando_fleet.settling import EVERY_S, Failed, Settling
-from pando_fleet.wire import Wire, WireScript
+from pando_fleet.wire import Line, WireScript
 
 MAX_ASKS = 16
 """Prompts of one call to Redis: so long at most it answers nobody else."""
@@ -110,13 +110,13 @@ class Placer:
 
     `prefilled`, `renew`, `release` and `cut` return at once; what they say is in Redis a few
     milliseconds later, in the order of the calls. Where it cannot be written `failed` is told, and
-    the lease ends by itself. With `every_s=None` nothing is written before `flush`, so that a
-    simulation knows when.
+    the lease ends by itself. With `every_s=None` nothing is written before `write` or `flush`, so
+    that a simulation knows when.
     """
 
     def __init__(
         self,
-        wire: Wire,
+        wire: Line,
         pool: str,
         clock: Clock | None = None,
         failed: Failed | None = None,
@@ -126,6 +126,7 @@ class Placer:
         """`timeout_s` is what a placement may take, None for as long as the wire allows."""
         self._pool = pool
         self._wire = wire
+        self._every_s = every_s
         self._keys = PoolKeys(pool)
         self._place_keys = [self._keys.replicas, self._keys.terms, *self._keys.leases]
         self._clock = clock
@@ -173,6 +174,10 @@ class Placer:
         owner = _owner(placement.chosen)
         self._settling.put("cut", owner, keys, depth, placement.ledger, weight=len(keys))
 
+    def write(self) -> None:
+        """Sends what is queued, without waiting for answers."""
+        self._settling.hurry()
+
     async def flush(self) -> None:
         """Returns when all that is queued has been written, or told to `failed`."""
         await self._settling.flush()
@@ -187,7 +192,8 @@ class Placer:
     def _send_asks(self) -> None:
         asked = [item for item in self._asked if not item[1].done()]  # some were cancelled
         self._asked = []
-        self._settling.hurry()
+        if self._every_s is not None:
+            self._settling.hurry()
         for first in range(0, len(asked), MAX_ASKS):
             batch = asked[first : first + MAX_ASKS]
             args: list[Any] = [*self._head("place")]

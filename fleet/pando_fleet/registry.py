@@ -25,6 +25,9 @@ RETENTION_MS = 60_000
 TERMS_VERSION = 1
 """First byte of the packed terms, as `lua/fleet_ops.lua` reads them: one more at each change."""
 
+BEAT = ("clock", "tree_ops", "mark_ops", "beat")
+"""Parts of the script that takes a heartbeat."""
+
 _FIELDS = frozenset(field.name for field in fields(Heartbeat))
 _LISTS = ("endpoints", "adapters")
 _log = logging.getLogger("pando.fleet")
@@ -36,7 +39,7 @@ class Registry:
     def __init__(self, redis: RedisClient, clock: Clock | None = None) -> None:
         self._redis = redis
         self._clock = clock
-        self._beat = Script(redis, "clock", "tree_ops", "mark_ops", "beat")
+        self._beat = Script(redis, *BEAT)
         self._announce = Script(redis, "clock", "announce")
         self._leave = Script(redis, "leave")
         self._replicas = Script(redis, "clock", "mark_ops", "replicas")
@@ -46,22 +49,7 @@ class Registry:
 
         Raises FleetError where the heartbeat has no usable name, incarnation or numbers.
         """
-        keys = PoolKeys(pool)
-        encoded, terms = _encode(heartbeat)
-        await self._beat(
-            [
-                keys.replicas,
-                keys.beats,
-                keys.terms,
-                keys.tree(heartbeat.replica, heartbeat.incarnation),
-                keys.marks,
-            ],
-            time_arg(self._clock),
-            heartbeat.replica,
-            encoded,
-            terms,
-            RETENTION_MS,
-        )
+        await self._beat(*beat_call(pool, heartbeat, self._clock))
         await self._announce([POOLS], time_arg(self._clock), pool, RETENTION_MS)
 
     async def leave(self, pool: str, replica: str, incarnation: str) -> None:
@@ -88,6 +76,17 @@ class Registry:
             if beat is not None:
                 found.append(Replica(beat, age_ms, withheld.decode()))
         return sorted(found, key=lambda replica: replica.beat.replica)
+
+
+def beat_call(
+    pool: str, heartbeat: Heartbeat, clock: Clock | None
+) -> tuple[list[str], int | str, str, str, bytes, int]:
+    """Keys and arguments of the script `BEAT`. Raises FleetError as `Registry.beat`."""
+    keys = PoolKeys(pool)
+    encoded, terms = _encode(heartbeat)
+    tree = keys.tree(heartbeat.replica, heartbeat.incarnation)
+    names = [keys.replicas, keys.beats, keys.terms, tree, keys.marks]
+    return names, time_arg(clock), heartbeat.replica, encoded, terms, RETENTION_MS
 
 
 def _encode(beat: Heartbeat) -> tuple[str, bytes]:

@@ -14,7 +14,7 @@ from functools import partial
 from pando_fleet.client import FleetError
 from pando_fleet.keys import PoolKeys
 from pando_fleet.scripts import Clock, time_arg
-from pando_fleet.wire import Wire, WireScript
+from pando_fleet.wire import Line, WireScript
 
 EVERY_S = 0.002
 """Between two calls at least: at 5,000 requests a second ten are settled at once."""
@@ -40,7 +40,7 @@ class Settling:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: Line,
         keys: PoolKeys,
         clock: Clock | None,
         failed: Failed | None,
@@ -73,7 +73,7 @@ class Settling:
 
     def hurry(self) -> None:
         """Sends what is queued, so that the caller's next call on this wire sees it."""
-        while self._queue and self._every_s is not None:
+        while self._queue:
             self._send()
 
     async def flush(self) -> None:

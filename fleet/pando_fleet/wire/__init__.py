@@ -1,11 +1,12 @@
 """The hot path's way to Redis: many callers' commands over one connection a server.
 
-`Wire` is what callers hold and `WireScript` a Lua script run through it. `connection.py` is one
-connection, `directory.py` knows which server holds a key. What is not asked for every request goes
-through redis-py.
+`Wire` is what callers hold, `Line` what they need of it, and `WireScript` a Lua script run through
+it. `connection.py` is one connection, `directory.py` knows which server holds a key. What is not
+asked for every request goes through redis-py.
 """
 
+from pando_fleet.wire.call import Line
 from pando_fleet.wire.script import WireScript
 from pando_fleet.wire.wire import Wire
 
-__all__ = ["Wire", "WireScript"]
+__all__ = ["Line", "Wire", "WireScript"]

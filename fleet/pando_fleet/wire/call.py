@@ -1,6 +1,7 @@
 """One command on its way: its bytes, and who gets the reply."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import hiredis
 
@@ -24,6 +25,18 @@ class Call:
         self.script = script  # the packed SCRIPT LOAD that it may need first
         self.repeated = False
         self.sent_at = 0.0
+
+
+class Line(Protocol):
+    """What commands are sent over; `Wire` is one."""
+
+    def send(self, key: str, packed: bytes, answer: Answer, script: bytes = b"") -> None:
+        """As `Wire.send`."""
+        ...
+
+    def flush(self) -> None:
+        """As `Wire.flush`."""
+        ...
 
 
 def pack(*args: str | bytes | int | float) -> bytes:

@@ -6,14 +6,14 @@ from hashlib import sha1
 from typing import Any
 
 from pando_fleet.scripts import source_of
-from pando_fleet.wire.call import Answer, Reply, pack
-from pando_fleet.wire.wire import Wire, answer_to
+from pando_fleet.wire.call import Answer, Line, Reply, pack
+from pando_fleet.wire.wire import answer_to
 
 
 class WireScript:
     """The Lua files of `parts`, joined; it must have the effect of once when it runs twice."""
 
-    def __init__(self, wire: Wire, *parts: str) -> None:
+    def __init__(self, wire: Line, *parts: str) -> None:
         source = source_of(parts)
         self._wire = wire
         self._digest = sha1(source.encode(), usedforsecurity=False).hexdigest()  # Redis's name

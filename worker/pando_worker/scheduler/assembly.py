@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pando_worker.memory.window_sight import WindowMemory
 from pando_worker.runner.batch import ModelRunner
+from pando_worker.scheduler.batching import BatchBuilder, build_batch
 from pando_worker.scheduler.constrained import GrammarCompiler
 from pando_worker.scheduler.kv_manager import HostMemory, KVManager
 from pando_worker.scheduler.rates import Rate
@@ -51,12 +52,14 @@ def make_scheduler(
     runner: ModelRunner,
     grammars: GrammarCompiler | None = None,
     clock: Callable[[], float] = time.monotonic,
+    build: BatchBuilder = build_batch,
 ) -> Scheduler:
     """
     Args:
         runner: what batches are launched on, the model that has the pools or something around it.
         grammars: None refuses requests that come with one.
         clock: seconds.
+        build: as for the `Scheduler`.
     """
     kv = KVManager(
         capacity_tokens=pools.capacity_tokens,
@@ -68,7 +71,7 @@ def make_scheduler(
         host=_host_memory(settings, pools),
         windows=_window_memory(settings, pools),
     )
-    return Scheduler(settings, kv, runner, grammars, clock)
+    return Scheduler(settings, kv, runner, grammars, clock, build)
 
 
 def _window_memory(settings: WorkerSettings, pools: Pools) -> WindowMemory | None:

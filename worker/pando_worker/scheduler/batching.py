@@ -1,6 +1,6 @@
 """From requests to arrays: builds the `ForwardBatch` of one step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,10 @@ class Row:
         return self.req.pooling is Pooling.MEAN or (
             self.req.pooling is Pooling.LAST and self.is_last
         )
+
+
+BatchBuilder = Callable[[Sequence[Row], ReqToTokenPool, WindowPages | None], ForwardBatch]
+"""Makes what a runner is given of a step's rows."""
 
 
 def next_row(req: Req, count: int) -> Row:

@@ -44,7 +44,7 @@ from pando_worker.messages import (
     Stats,
 )
 from pando_worker.runner.batch import ModelRunner, Step
-from pando_worker.scheduler.batching import Row, build_batch
+from pando_worker.scheduler.batching import BatchBuilder, Row, build_batch
 from pando_worker.scheduler.constrained import (
     GrammarCompiler,
     PendingGrammar,
@@ -97,13 +97,16 @@ class Scheduler:
         runner: ModelRunner,
         grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
+        build: BatchBuilder = build_batch,
     ) -> None:
         """
         Args:
             grammars: None refuses requests that come with one.
             clock: seconds.
+            build: makes the runner's batches; a runner that computes nothing needs no arrays.
         """
         self.kv = kv
+        self._build = build
         self._settings = settings
         self._runner = runner
         self._grammars = grammars
@@ -333,7 +336,7 @@ class Scheduler:
         if not rows:
             return None
         started = self._clock()
-        batch = build_batch(rows, self.kv.rows, self.kv.windows)
+        batch = self._build(rows, self.kv.rows, self.kv.windows)
         self.kv.put_copies(batch)
         step = self._runner.launch(batch)
         if not is_constrained(rows):

@@ -6,10 +6,10 @@ Imported only where there is a Redis to tell. Redis being away is logged once an
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import replace
 from uuid import uuid4
 
 from pando_fleet import FleetError, Heartbeat, RedisClient, Registry, ReplicaState
+from pando_worker.heartbeats import with_ready, with_stats
 from pando_worker.server.app import endpoints
 from pando_worker.server.service import Service
 from pando_worker.server.startup import Address
@@ -83,29 +83,8 @@ class Heart:
             inter_tokens_total=self._service.metrics.gaps,
         )
         if ready := engine.ready:
-            beat = replace(
-                beat,
-                capacity_tokens=ready.capacity_tokens,
-                max_request_tokens=ready.max_request_tokens,
-            )
-        stats = engine.stats
-        if stats is None:
-            return beat
-        return replace(
-            beat,
-            pinned_tokens=stats.pinned_tokens,
-            cached_tokens=stats.cached_tokens,
-            running=stats.running,
-            waiting=stats.waiting,
-            waiting_tokens=stats.waiting_tokens,
-            waiting_output_tokens=stats.waiting_output_tokens,
-            prefill_tokens_per_s=stats.prefill_tokens_per_s,
-            decode_tokens_per_s=stats.decode_tokens_per_s,
-            release_tokens_per_s=stats.release_tokens_per_s,
-            prompt_tokens_total=stats.prompt_tokens_total,
-            cached_prompt_tokens_total=stats.cached_prompt_tokens_total,
-            hot_evicted_tokens_total=stats.hot_evicted_tokens_total,
-        )
+            beat = with_ready(beat, ready)
+        return beat if engine.stats is None else with_stats(beat, engine.stats)
 
     def _state(self) -> ReplicaState:
         if self._service.gate.draining:
