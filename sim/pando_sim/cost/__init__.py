@@ -1,0 +1,6 @@
+"""How long a worker takes for what it is asked: cost models, their files and their fitting."""
+
+from pando_sim.cost.files import CostModelError, load, shipped
+from pando_sim.cost.model import CostModel, attended, tick
+
+__all__ = ["CostModel", "CostModelError", "attended", "load", "shipped", "tick"]

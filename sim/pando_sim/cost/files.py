@@ -1,0 +1,51 @@
+"""Cost models by name or path: those in `models/` ship with Pando."""
+
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+
+from pando_sim.cost.model import CostModel
+from pando_sim.cost.schema import CostFile
+
+_SHIPPED = files("pando_sim.cost") / "models"
+
+
+class CostModelError(Exception):
+    """There is no such cost model, or its file is wrong; the message is one line."""
+
+
+def shipped() -> list[str]:
+    """Names of those that ship, sorted."""
+    names = (entry.name for entry in _SHIPPED.iterdir())
+    return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
+
+
+def load(name_or_path: str) -> CostModel:
+    """A shipped one by its name, any other by its path. Raises CostModelError."""
+    if name_or_path in shipped():
+        return CostModel(parse((_SHIPPED / f"{name_or_path}.json").read_bytes(), name_or_path))
+    path = Path(name_or_path)
+    if path.suffix != ".json" and not path.exists():
+        raise CostModelError(
+            f"there is no cost model {name_or_path!r}; there are {', '.join(shipped())},"
+            " and `pando sim calibrate` writes files to be named by their path"
+        )
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CostModelError(f"cost model {path}: {error.strerror}") from None
+    return CostModel(parse(data, str(path)))
+
+
+def parse(data: bytes, origin: str) -> CostFile:
+    """Raises CostModelError, which names `origin`, the field and what is wrong with it."""
+    try:
+        return msgspec.json.decode(data, type=CostFile)
+    except msgspec.DecodeError as error:
+        raise CostModelError(f"cost model {origin}: {error}") from None
+
+
+def render(file: CostFile) -> bytes:
+    """As it is stored."""
+    return msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n"

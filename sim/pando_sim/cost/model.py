@@ -1,0 +1,110 @@
+"""`CostModel`: the time of a step, and of a request outside of steps, on one kind of worker.
+
+A step reads the weights once, however few tokens it has; beyond `free_tokens` the arithmetic takes
+longer than that reading (the roofline). To this comes attention: prompt tokens multiply with all
+that they see, decodes read their cache.
+
+    step_s + token_s · max(0, tokens - free_tokens)                      weights, arithmetic
+           + prefill_step_s, if prompts are in it                        no recorded graph
+           + prefill_context_s · prefill_context                         attention of prompts
+           + decode_row_s · decodes + decode_context_s · decode_context  sampling, streams, cache
+
+All times are whole ticks of 2^-34 s (58 picoseconds), so that sums of them are exact in floats
+below 2^19 s, six days: n steps at once take exactly as long as n single ones.
+"""
+
+import math
+
+from pando_sim.cost.schema import CostFile
+
+TICKS_PER_S = 2.0**34
+
+
+def tick(seconds: float) -> float:
+    """The nearest whole number of ticks, in seconds."""
+    return round(seconds * TICKS_PER_S) / TICKS_PER_S
+
+
+def attended(start: int, count: int) -> int:
+    """What `count` prompt tokens from position `start` on see, themselves included, summed."""
+    return count * start + count * (count + 1) // 2
+
+
+class CostModel:
+    """What a `CostFile` says, in whole ticks."""
+
+    def __init__(self, file: CostFile) -> None:
+        self.file = file
+        self._step = file.step
+        # A decode's context grows with each step: only this one coefficient must be in ticks.
+        self._decode_context_s = tick(file.step.decode_context_s)
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def source(self) -> str:
+        return self.file.source
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        return self.file.kv_bytes_per_token
+
+    @property
+    def copy_bytes_per_s(self) -> float:
+        return self.file.copy_bytes_per_s
+
+    def request_s(self, prompt_tokens: int) -> float:
+        """The HTTP server's part of a request's time to its first token: no step takes longer for
+        it."""
+        request = self.file.request
+        return tick(request.request_s + request.prompt_token_s * prompt_tokens)
+
+    def step_s(
+        self,
+        prefill_tokens: int = 0,
+        prefill_context: int = 0,
+        decodes: int = 0,
+        decode_context: int = 0,
+    ) -> float:
+        """
+        Args:
+            prefill_tokens: tokens of prompts, or of chunks of them.
+            prefill_context: what the prompt tokens see, summed; `attended` of each row.
+            decodes: requests that get their next token.
+            decode_context: tokens that these have altogether, the new ones included.
+        """
+        cost = self._step
+        seconds = cost.step_s + cost.decode_row_s * decodes
+        tokens = prefill_tokens + decodes
+        if tokens > cost.free_tokens:
+            seconds += cost.token_s * (tokens - cost.free_tokens)
+        if prefill_tokens:
+            seconds += cost.prefill_step_s + cost.prefill_context_s * prefill_context
+        return tick(seconds) + self._decode_context_s * decode_context
+
+    def decode_steps_s(self, steps: int, decodes: int, decode_context: int) -> float:
+        """So many steps of the same decodes: exactly the sum of `step_s` of each.
+
+        Args:
+            decode_context: of the first step; each later one has `decodes` more.
+        """
+        first = self.step_s(decodes=decodes, decode_context=decode_context)
+        later = decodes * (steps * (steps - 1) // 2)
+        return steps * first + self._decode_context_s * later
+
+    def decode_steps_within(self, seconds: float, decodes: int, decode_context: int) -> int:
+        """How many such steps have ended after `seconds`, one that ends just then included."""
+        first = self.step_s(decodes=decodes, decode_context=decode_context)
+        growth = self._decode_context_s * decodes
+        # The larger root of growth/2 · n² + (first - growth/2) · n = seconds, in the form that
+        # holds without growth; rounding may put it one off.
+        linear = first - growth / 2
+        root = math.sqrt(linear * linear + 2 * growth * seconds)
+        steps = int(2 * seconds / (linear + root))
+        while steps and self.decode_steps_s(steps, decodes, decode_context) > seconds:
+            steps -= 1
+        while self.decode_steps_s(steps + 1, decodes, decode_context) <= seconds:
+            steps += 1
+        return steps

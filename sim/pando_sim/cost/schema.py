@@ -1,0 +1,65 @@
+"""A cost model's file: JSON with units in its names. `pando sim calibrate` writes such files."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+NotNegative = Annotated[float, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class StepCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The coefficients of a step; what they mean together is in `model.py`."""
+
+    step_s: Positive  # of any step: launching it, and reading the weights
+    token_s: NotNegative  # of a token, prompt or decode, after the first free ones
+    free_tokens: NotNegative = 0.0  # whose arithmetic takes no longer than reading the weights
+    prefill_step_s: NotNegative = 0.0  # more, of a step that has prompt tokens
+    prefill_context_s: NotNegative  # of a prompt token and a token that it sees
+    decode_row_s: NotNegative = 0.0  # of a decoding request, beyond its token
+    decode_context_s: NotNegative  # of a token that a decode reads from the cache
+
+
+class RequestCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of the HTTP server: from a request's arrival until the scheduler has it, and from its first
+    token until that is sent."""
+
+    request_s: NotNegative = 0.0
+    prompt_token_s: NotNegative = 0.0  # more, for each token of the prompt
+
+
+class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the measured worker said of itself, or what the source says of its pool."""
+
+    capacity_tokens: Count  # of the KV pool
+    context_length: Count | None = None
+    page_size: Count | None = None
+    chunked_prefill_size: Count | None = None
+    max_running_requests: Count | None = None
+
+
+class Quality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How well the coefficients tell what they were fitted to."""
+
+    observations: Count
+    median_error: NotNegative  # share of the observed time, or rate
+    largest_error: NotNegative
+
+
+class CostFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A worker of one kind: one model on one machine."""
+
+    name: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+    model: str
+    machine: str
+    source: str  # where the numbers are from, in a sentence
+    date: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]  # of the measurement
+    arithmetic: tuple[str, ...] = ()  # how coefficients follow from the source
+    step: StepCost
+    request: RequestCost = RequestCost()
+    worker: WorkerFacts | None = None
+    kv_bytes_per_token: Count  # keys and values of all layers
+    copy_bytes_per_s: Positive  # between the device and the host's memory
+    quality: Quality | None = None

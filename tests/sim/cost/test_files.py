@@ -1,0 +1,60 @@
+"""Cost models by name and by path, and what is said of wrong ones."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pando_sim.cost import CostModelError, load, shipped
+from pando_sim.cost.files import parse, render
+
+
+def test_every_shipped_model_is_named_as_its_file_and_tells_its_source() -> None:
+    assert shipped()
+    for name in shipped():
+        model = load(name)
+        assert model.name == name
+        assert len(model.source) > 20
+        assert model.file.quality is not None
+
+
+def test_a_file_is_loaded_by_its_path(tmp_path: Path) -> None:
+    file = msgspec.structs.replace(load(shipped()[0]).file, name="mine")
+    path = tmp_path / "mine.json"
+    path.write_bytes(render(file))
+    assert load(str(path)).file == file
+
+
+def test_an_unknown_name_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(CostModelError, match=f"no cost model 'h900'; there are {shipped()[0]}"):
+        load("h900")
+
+
+def test_a_file_that_is_not_there_is_told() -> None:
+    with pytest.raises(CostModelError, match=r"none\.json: No such file"):
+        load("somewhere/none.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step_s": 0.0}, r"step.step_s|\$\.step"),
+        ({"step_s": -1.0}, r"\$\.step"),
+        ({"token_s": "fast"}, r"\$\.step"),
+        ({"tokens_s": 1.0}, "unknown field `tokens_s`"),
+    ],
+)
+def test_a_wrong_coefficient_is_told_with_its_place(
+    change: dict[str, object], message: str
+) -> None:
+    content = msgspec.to_builtins(load(shipped()[0]).file)
+    content["step"] |= change
+    with pytest.raises(CostModelError, match=message) as raised:
+        parse(msgspec.json.encode(content), "mine.json")
+    assert "mine.json" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_no_json_is_told() -> None:
+    with pytest.raises(CostModelError, match=r"mine\.json: JSON is malformed"):
+        parse(b"step: 1", "mine.json")

@@ -1,0 +1,90 @@
+"""The arithmetic of a cost model against its own formula, step by step."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pando_sim.cost import CostModel, attended, load, shipped, tick
+from pando_sim.cost.model import TICKS_PER_S
+
+MODELS = [load(name) for name in shipped()]
+models = st.sampled_from(MODELS)
+rows = st.integers(1, 2048)
+
+
+@given(models, st.integers(0, 200), rows, st.integers(1, 5_000_000))
+def test_many_decode_steps_take_exactly_as_long_as_single_ones(
+    model: CostModel, steps: int, decodes: int, context: int
+) -> None:
+    single = 0.0
+    for number in range(steps):
+        single += model.step_s(decodes=decodes, decode_context=context + number * decodes)
+    assert model.decode_steps_s(steps, decodes, context) == single
+
+
+@given(models, st.integers(0, 100_000), st.integers(1, 100_000), rows, st.integers(1, 1_000_000))
+def test_steps_can_be_taken_in_any_strides(
+    model: CostModel, first: int, more: int, decodes: int, context: int
+) -> None:
+    whole = model.decode_steps_s(first + more, decodes, context)
+    parts = model.decode_steps_s(first, decodes, context) + model.decode_steps_s(
+        more, decodes, context + first * decodes
+    )
+    # Beyond six days a float has no room for ticks.
+    assert whole == parts or whole > 2**19
+
+
+@given(models, st.floats(0, 100), rows, st.integers(1, 1_000_000))
+def test_steps_within_a_time_are_all_that_end_in_it(
+    model: CostModel, seconds: float, decodes: int, context: int
+) -> None:
+    steps = model.decode_steps_within(seconds, decodes, context)
+    assert model.decode_steps_s(steps, decodes, context) <= seconds
+    assert model.decode_steps_s(steps + 1, decodes, context) > seconds
+
+
+@given(models, st.integers(1, 500), rows, st.integers(1, 100_000))
+def test_a_step_that_ends_just_then_is_within_the_time(
+    model: CostModel, steps: int, decodes: int, context: int
+) -> None:
+    seconds = model.decode_steps_s(steps, decodes, context)
+    assert model.decode_steps_within(seconds, decodes, context) == steps
+
+
+@given(
+    models, st.integers(0, 8192), st.integers(0, 10**9), st.integers(0, 512), st.integers(0, 10**6)
+)
+def test_a_step_takes_what_its_formula_says(
+    model: CostModel, tokens: int, seen: int, decodes: int, context: int
+) -> None:
+    cost = {
+        name: Fraction(getattr(model.file.step, name)) for name in model.file.step.__struct_fields__
+    }
+    expected = cost["step_s"]
+    expected += cost["token_s"] * max(Fraction(0), tokens + decodes - cost["free_tokens"])
+    if tokens:
+        expected += cost["prefill_step_s"] + cost["prefill_context_s"] * seen
+    expected += cost["decode_row_s"] * decodes + cost["decode_context_s"] * context
+    told = model.step_s(tokens, seen, decodes, context)
+    # Half a tick for the step, and half a one for each token of the context.
+    assert abs(Fraction(told) - expected) <= Fraction(context + 2) / (2 * Fraction(TICKS_PER_S))
+    assert told > 0
+    assert (told * TICKS_PER_S).is_integer()
+
+
+@pytest.mark.parametrize("model", MODELS, ids=shipped())
+def test_rounding_a_coefficient_changes_less_than_a_hundredth(model: CostModel) -> None:
+    exact = model.file.step.decode_context_s
+    assert tick(exact) == pytest.approx(exact, rel=0.01)
+
+
+@given(st.integers(0, 5000), st.integers(0, 50))
+def test_prompt_tokens_see_all_before_them_and_themselves(start: int, count: int) -> None:
+    assert attended(start, count) == sum(start + index + 1 for index in range(count))
+
+
+@given(models, st.integers(0, 100_000))
+def test_a_request_takes_longer_the_longer_its_prompt_is(model: CostModel, tokens: int) -> None:
+    assert 0 <= model.request_s(tokens) <= model.request_s(tokens + 1)
