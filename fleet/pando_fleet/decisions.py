@@ -11,6 +11,7 @@ from typing import cast
 
 from pando_fleet.client import RedisClient, fleet_errors
 from pando_fleet.keys import DECISIONS, PoolKeys
+from pando_fleet.rows import put_row
 
 KEPT = 10
 """Decisions of a pool."""
@@ -38,8 +39,7 @@ class PastDecisions:
         """Those of the pool from now on, newest first; only the first KEPT are."""
         PoolKeys(pool)  # a name that can be one
         row = json.dumps([asdict(decision) for decision in decisions[:KEPT]])
-        with fleet_errors():
-            await self._redis.hset(DECISIONS, pool, row)
+        await put_row(self._redis, DECISIONS, pool, row)
 
     async def remove(self, pool: str) -> None:
         with fleet_errors():

@@ -11,6 +11,7 @@ from typing import cast
 
 from pando_fleet.client import FleetError, RedisClient, fleet_errors
 from pando_fleet.keys import EXPECTED, PoolKeys
+from pando_fleet.rows import put_row
 
 _log = logging.getLogger("pando.fleet")
 
@@ -27,9 +28,8 @@ class ExpectedPools:
         PoolKeys(pool)  # a name that can be one
         if not models or not all(models):
             raise FleetError(f"pool {pool!r} is expected to serve models with names, not {models}")
-        with fleet_errors():
-            row = json.dumps({"models": list(models), "owner": owner})
-            await self._redis.hset(EXPECTED, pool, row)
+        row = json.dumps({"models": list(models), "owner": owner})
+        await put_row(self._redis, EXPECTED, pool, row)
 
     async def remove(self, pool: str) -> None:
         """The pool exists no more."""

@@ -21,8 +21,9 @@ from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 REFRESH_S = 0.2
 READ_TIMEOUT_S = 2.0  # then Redis counts as away
 
-# A replica that the registry stopped vouching for is still trusted for so long, counted in time
-# with Redis present: one that comes back empty or with old heartbeats does not mean dead workers.
+# A replica that the registry stopped vouching for is still trusted for so long, and a pool that
+# stopped being expected is still expected, counted in time with Redis present: one that comes back
+# empty or with old heartbeats means neither dead workers nor deleted pools.
 GRACE_S = 5.0
 
 logger = logging.getLogger("pando.router")
@@ -104,6 +105,8 @@ class Fleet:
     pools: Mapping[str, tuple[Member, ...]] = field(default_factory=dict)
     models: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
     adapters: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
+    # Models by pools that exist without replicas, too, and when that was said, as `present_s`.
+    expected: Mapping[str, tuple[Sequence[str], float]] = field(default_factory=dict)
     _serving: dict[tuple[str, str], tuple[Target, ...]] = field(default_factory=dict)  # as found
 
     def targets(self, name: str) -> tuple[Target, ...] | None:
@@ -162,17 +165,19 @@ def advance(
             pools[pool] = tuple(sorted(members, key=lambda member: member.beat.replica))
     models = _by_name(pools, now, lambda beat: (beat.model,))
     adapters = _by_name(pools, now, lambda beat: beat.adapters)
-    _expect(expected, models, adapters)
-    return Fleet(now, pools, models, adapters)
+    said = {pool: (names, now) for pool, names in expected.items()}
+    recently = {pool: one for pool, one in last.expected.items() if now - one[1] <= GRACE_S}
+    _expect(recently | said, models, adapters)
+    return Fleet(now, pools, models, adapters, recently | said)
 
 
 def _expect(
-    expected: Mapping[str, Sequence[str]],
+    expected: Mapping[str, tuple[Sequence[str], float]],
     models: dict[str, tuple[Target, ...]],
     adapters: dict[str, tuple[Target, ...]],
 ) -> None:
     """Marks the targets of expected pools, and adds those that nobody serves now."""
-    for pool, names in expected.items():
+    for pool, (names, _) in expected.items():
         for name in names:
             found = adapters if name in adapters and name not in models else models
             targets = found.get(name, ())

@@ -3,8 +3,10 @@
 import pytest
 
 from pando_fleet.client import FleetError, connect
+from pando_fleet.decisions import PastDecisions
 from pando_fleet.expected import ExpectedPools
-from pando_fleet.keys import EXPECTED
+from pando_fleet.keys import DECISIONS, EXPECTED
+from pando_fleet.rows import LAST_S
 
 
 async def test_a_pool_is_expected_until_it_is_removed(redis_url: str) -> None:
@@ -27,6 +29,22 @@ async def test_who_put_a_pool_there_is_known(redis_url: str) -> None:
     await redis.hset(EXPECTED, "old", '{"models": ["n"]}')
     assert await pools.owners() == {"a": "default/a", "b": "", "old": ""}
     assert set(await pools.read()) == {"a", "b", "old"}
+    await redis.aclose()
+
+
+async def test_what_no_operator_says_any_more_ends_by_itself(redis_url: str) -> None:
+    redis = connect(redis_url)
+    expected, past = ExpectedPools(redis), PastDecisions(redis)
+
+    async def said() -> None:
+        await expected.put("a", ["m"])
+        await past.put("a", [])
+
+    for _ in range(2):
+        await said()
+        for key in (EXPECTED, DECISIONS):
+            assert LAST_S - 5 < await redis.ttl(key) <= LAST_S
+            await redis.expire(key, 5)
     await redis.aclose()
 
 

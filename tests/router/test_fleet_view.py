@@ -79,6 +79,20 @@ def test_an_expected_pool_is_known_while_it_has_no_replicas() -> None:
     assert not advance(fleet, {}, GRACE_S + 0.1).models
 
 
+def test_a_sleeping_pool_outlives_a_redis_that_comes_back_empty() -> None:
+    """Its row is written anew within the grace; while Redis is away no time passes."""
+    fleet = advance(Fleet(), {}, 0.0, {"p": ("m",)})
+    fleet = advance(fleet, {}, 0.0)
+    fleet = advance(fleet, {}, GRACE_S)
+    assert [target.is_coming for target in fleet.models["m"]] == [True]
+    again = advance(fleet, {}, 0.2, {"p": ("other",)})
+    assert set(again.models) == {"other"}  # what is said counts at once
+    assert set(advance(again, {}, GRACE_S).models) == {"other"}
+    gone = advance(fleet, {}, 0.1)  # nobody wrote it: the pool was deleted
+    assert not gone.models
+    assert not gone.expected
+
+
 def test_a_pool_is_coming_while_a_replica_starts_and_not_while_the_last_drains() -> None:
     for state, coming in ((ReplicaState.STARTING, True), (ReplicaState.DRAINING, False)):
         (target,) = advance(Fleet(), {"p": [replica("a", state=state)]}, 0.0).models["m"]
