@@ -1,0 +1,56 @@
+"""Azure's traces: CSV with TIMESTAMP, ContextTokens, GeneratedTokens. No prompt shares anything.
+
+Source of the format: https://github.com/Azure/AzurePublicDataset (LLM inference traces of 2023 and
+2024; the former end a second in 7 digits, the latter name a time zone).
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pando_sim.traces.errors import TraceError
+from pando_sim.traces.lines import Line, lines
+from pando_sim.traces.prompts import UniquePrompt
+from pando_sim.traces.rows import Reading, Row
+
+COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+
+
+def columns(first: bytes) -> tuple[int, int, int] | None:
+    """Where COLUMNS stand in a header; None for another one."""
+    names = [name.strip() for name in first.decode("utf-8-sig", "replace").split(",")]
+    if not set(COLUMNS).issubset(names):
+        return None
+    at, prompt, output = (names.index(name) for name in COLUMNS)
+    return at, prompt, output
+
+
+def rows(path: Path, reading: Reading, base: int) -> Iterator[Row]:
+    every = lines(path)
+    places = columns(next(every).text)
+    assert places is not None  # or it would not have been recognised
+    for line in every:
+        at_s, prompt, output = _read(path, line, places)
+        yield Row(
+            line=line.number,
+            at_s=at_s,
+            prompt=UniquePrompt(base + line.number, max(1, prompt)),
+            output_tokens=output,
+        )
+
+
+def _read(path: Path, line: Line, places: tuple[int, int, int]) -> tuple[float, int, int]:
+    cells = line.text.decode("utf-8", "replace").split(",")
+    if len(cells) <= max(places):
+        raise TraceError(path, line.number, f"has {len(cells)} columns, {', '.join(COLUMNS)} first")
+    at, prompt, output = (cells[place].strip() for place in places)
+    try:
+        when = datetime.fromisoformat(at)
+    except ValueError:
+        raise TraceError(path, line.number, f"TIMESTAMP is {at!r}, which is no time") from None
+    for name, cell in zip(COLUMNS[1:], (prompt, output), strict=True):
+        if not cell.isascii() or not cell.isdigit():
+            raise TraceError(path, line.number, f"{name} is {cell!r}, a whole number is expected")
+    # A time without a zone is not this machine's: without changes of the clock.
+    moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    return moment.timestamp(), int(prompt), int(output)

@@ -1,0 +1,234 @@
+"""Prompts of traces: bytes and tokens made when they are asked for, from what a trace says.
+
+Most traces hold no text. Their prompts are invented such that they share exactly what the trace
+says they share: tokens are a hash of what names them (a block's id, a chunk's key, a request's
+number) and of their place. A token is 4 bytes of the prompt unless the trace says otherwise.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES, chunk_keys, seed
+from pando_sim.request import Prompt
+
+TOKEN_BYTES = 4
+SEED = seed("sim")
+
+Ids = NDArray[np.uint64]
+Tokenize = Callable[[bytes], NDArray[np.int32]]
+"""The tokens of a prompt's canonical bytes."""
+
+
+class TracePrompt(Prompt, Protocol):
+    """A prompt that can be had again as that of another conversation."""
+
+    def path(self) -> Ids:
+        """Names of its beginnings, each longer than the one before: equal ones mean equal
+        beginnings."""
+        ...
+
+    def renewed(self, kept: int, again: int) -> "TracePrompt":
+        """The same behind the `kept` first names, with other words there; equal prompts renewed
+        with equal numbers `again` stay equal."""
+        ...
+
+
+def mix(numbers: Ids) -> Ids:
+    """Each as a hash of 64 bits (the last steps of SplitMix64); different ones stay different."""
+    with np.errstate(over="ignore"):
+        numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
+        numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return numbers ^ (numbers >> np.uint64(31))
+
+
+def mix_one(number: int) -> np.uint64:
+    return np.uint64(mix(np.array([number], dtype=np.uint64))[0])
+
+
+def tokens_of(sources: Ids | np.uint64, places: Ids) -> NDArray[np.int32]:
+    """A token for each pair of what it belongs to, as a hash, and its place; none negative."""
+    return (mix(sources ^ places) >> np.uint64(33)).astype(np.int32)
+
+
+def view_tokens(data: bytes) -> NDArray[np.int32]:
+    """Each 4 bytes are a token, the last ones filled up with zeros."""
+    padded = data + bytes(-len(data) % TOKEN_BYTES)
+    return np.frombuffer(padded, dtype="<i4").astype(np.int32) & np.int32(0x7FFFFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPrompt:
+    """Whole blocks of `block_tokens`, each named by an id, the last one cut to `num_tokens`."""
+
+    ids: Ids
+    num_tokens: int
+    block_tokens: int
+
+    @property
+    def num_bytes(self) -> int:
+        return self.num_tokens * TOKEN_BYTES
+
+    def tokens(self) -> NDArray[np.int32]:
+        blocks = np.repeat(mix(self.ids), self.block_tokens)[: self.num_tokens]
+        places = np.arange(self.num_tokens, dtype=np.uint64) % np.uint64(self.block_tokens)
+        return tokens_of(blocks, places)
+
+    def keys(self) -> bytes:
+        return chunk_keys(self.tokens().tobytes(), SEED)
+
+    def path(self) -> Ids:
+        """Without a last block that is cut: what stands there goes on in no other prompt."""
+        return self.ids[: self.num_tokens // self.block_tokens]
+
+    def renewed(self, kept: int, again: int) -> "BlockPrompt":
+        ids = self.ids.copy()
+        ids[kept:] = mix(ids[kept:] ^ mix_one(again))
+        return BlockPrompt(ids, self.num_tokens, self.block_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class UniquePrompt:
+    """Of nothing but a length: it shares nothing with any other `number`."""
+
+    number: int
+    num_tokens: int
+
+    @property
+    def num_bytes(self) -> int:
+        return self.num_tokens * TOKEN_BYTES
+
+    def tokens(self) -> NDArray[np.int32]:
+        places = np.arange(self.num_tokens, dtype=np.uint64)
+        return tokens_of(mix_one(self.number), places)
+
+    def keys(self) -> bytes:
+        return chunk_keys(self.tokens().tobytes(), SEED)
+
+    def path(self) -> Ids:
+        return np.zeros(0, dtype=np.uint64)
+
+    def renewed(self, kept: int, again: int) -> "UniquePrompt":
+        return UniquePrompt(renumbered(self.number, again), self.num_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """Canonical bytes, with the tokens that `tokenize` makes of them."""
+
+    data: bytes
+    tokenize: Tokenize = view_tokens
+
+    @property
+    def num_bytes(self) -> int:
+        return len(self.data)
+
+    @property
+    def num_tokens(self) -> int:
+        if self.tokenize is view_tokens:
+            return -(-len(self.data) // TOKEN_BYTES)
+        return len(self.tokenize(self.data))
+
+    def tokens(self) -> NDArray[np.int32]:
+        return self.tokenize(self.data)
+
+    def keys(self) -> bytes:
+        return chunk_keys(self.data, SEED)
+
+    def path(self) -> Ids:
+        return unpacked(self.keys())
+
+    def renewed(self, kept: int, again: int) -> "RenewedPrompt":
+        return RenewedPrompt(self, kept, again)
+
+
+@dataclass(frozen=True, slots=True)
+class RenewedPrompt:
+    """A prompt of which only the first `kept` chunks are the old ones."""
+
+    old: TextPrompt
+    kept: int
+    again: int
+
+    @property
+    def num_bytes(self) -> int:
+        return self.old.num_bytes
+
+    @property
+    def num_tokens(self) -> int:
+        return self.old.num_tokens
+
+    def tokens(self) -> NDArray[np.int32]:
+        tokens = self.old.tokens().copy()
+        kept = self.kept * CHUNK_BYTES * len(tokens) // max(1, self.num_bytes)
+        tokens[kept:] = tokens_of(mix_one(self.again), tokens[kept:].astype(np.uint64))
+        return tokens
+
+    def keys(self) -> bytes:
+        return packed(renewed_keys(self.old.path(), self.kept, self.again))
+
+    def path(self) -> Ids:
+        return unpacked(self.keys())
+
+    def renewed(self, kept: int, again: int) -> "RenewedPrompt":
+        return RenewedPrompt(self.old, min(kept, self.kept), renumbered(self.again, again))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedPrompt:
+    """Of the keys of its chunks: `num_bytes` of which each `bytes_per_token` are a token.
+
+    `bytes_per_token` is to be the same in all prompts of a trace, or equal chunks would have
+    other tokens. What stands behind the last whole chunk is nobody else's.
+    """
+
+    chunks: Ids
+    num_bytes: int
+    bytes_per_token: float
+    number: int  # of no other prompt
+
+    @property
+    def num_tokens(self) -> int:
+        return max(1, int(self.num_bytes / self.bytes_per_token))
+
+    def tokens(self) -> NDArray[np.int32]:
+        count = self.num_tokens
+        places = np.arange(count, dtype=np.uint64)
+        # A token belongs to the chunk in which it ends: of a chunk that is held all are.
+        ends = ((places.astype(np.float64) + 1) * self.bytes_per_token - 1e-9).astype(np.int64)
+        own = mix(np.append(self.chunks, mix_one(self.number)))
+        return tokens_of(own[np.minimum(ends // CHUNK_BYTES, len(self.chunks))], places)
+
+    def keys(self) -> bytes:
+        return packed(self.chunks)
+
+    def path(self) -> Ids:
+        return self.chunks
+
+    def renewed(self, kept: int, again: int) -> "KeyedPrompt":
+        chunks = renewed_keys(self.chunks, kept, again)
+        number = renumbered(self.number, again)
+        return KeyedPrompt(chunks, self.num_bytes, self.bytes_per_token, number)
+
+
+def renumbered(number: int, again: int) -> int:
+    return int(mix_one(number ^ int(mix_one(again))))
+
+
+def renewed_keys(keys: Ids, kept: int, again: int) -> Ids:
+    """Others behind the first `kept`; equal ones stay equal."""
+    keys = keys.copy()
+    keys[kept:] = mix(keys[kept:] ^ mix_one(again))
+    return keys
+
+
+def unpacked(keys: bytes) -> Ids:
+    return np.frombuffer(keys, dtype=f">u{KEY_BYTES}").astype(np.uint64)
+
+
+def packed(keys: Ids) -> bytes:
+    return keys.astype(f">u{KEY_BYTES}").tobytes()

@@ -1,0 +1,100 @@
+"""Recordings of routers (`pando router --record`): lengths, hidden chunk keys, times, outcomes.
+
+Requests stand there in the order in which they ended, each with the arrival of the oldest one that
+was still open. So they are put in the order of their arrival while the file is read, and no more is
+held than what came while the longest request ran.
+
+A prompt's tokens are its bytes by the mean of the recording's beginning: equal chunks need equal
+tokens, whoever asked for them. Of requests that were refused or failed nobody knows the answer;
+they have the length that the router expected. Invalid ones are left out, as they cost nothing.
+"""
+
+import heapq
+from collections.abc import Iterator
+from itertools import chain, count, islice
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from pando_fleet.prefix import CHUNK_BYTES
+from pando_router.recording.form import HIDDEN_BYTES, VERSION, Header, Outcome, Record
+from pando_sim.traces.errors import TraceError
+from pando_sim.traces.json_lines import decode
+from pando_sim.traces.lines import Line, lines
+from pando_sim.traces.prompts import Ids, KeyedPrompt
+from pando_sim.traces.rows import Reading, Row
+
+MARK = b"pando_recording"
+BEGINNING = 1000  # records whose prompts tell how many bytes a token has
+
+_header = msgspec.json.Decoder(Header)
+_record = msgspec.json.Decoder(Record)
+
+_Found = tuple[int, Record]  # the line's number
+
+
+def rows(path: Path, reading: Reading, base: int) -> Iterator[Row]:
+    records = _records(path)
+    beginning = list(islice(records, BEGINNING))
+    tokens = sum(record.prompt_tokens for _, record in beginning)
+    size = sum(record.prompt_bytes for _, record in beginning)
+    bytes_per_token = size / tokens if size and tokens else 4.0
+    for line, record in _by_arrival(chain(beginning, records)):
+        answered = record.outcome in (Outcome.FINISHED, Outcome.LEFT)
+        yield Row(
+            line=line,
+            at_s=record.at,
+            prompt=KeyedPrompt(_keys(record), record.prompt_bytes, bytes_per_token, base + line),
+            output_tokens=record.output_tokens if answered else record.expected_tokens,
+            session=record.session,
+            end_s=record.at + record.total_s,
+        )
+
+
+def _records(path: Path) -> Iterator[_Found]:
+    """Of requests that cost something. Files of one recording may stand behind each other."""
+    for line in lines(path):
+        if MARK in line.text:
+            _check(path, line)
+            continue
+        try:
+            record = decode(path, line, _record)
+        except TraceError:
+            if line.is_whole:
+                raise
+            return  # the router is writing it, or was killed as it did
+        if record.outcome is not Outcome.INVALID:
+            yield line.number, record
+
+
+def _check(path: Path, line: Line) -> None:
+    header = decode(path, line, _header)
+    found = header.pando_recording, header.chunk_bytes, header.hidden_bytes
+    if found != (VERSION, CHUNK_BYTES, HIDDEN_BYTES):
+        raise TraceError(
+            path,
+            line.number,
+            "is a recording of version {}, with chunks of {} bytes and keys of {}; this one reads"
+            " version {}, {} and {}".format(*found, VERSION, CHUNK_BYTES, HIDDEN_BYTES),
+        )
+
+
+def _by_arrival(records: Iterator[_Found]) -> Iterator[_Found]:
+    waiting: list[tuple[float, int, _Found]] = []
+    numbers = count()
+    for found in records:
+        record = found[1]
+        heapq.heappush(waiting, (record.at, next(numbers), found))
+        while waiting and waiting[0][0] <= record.oldest:
+            yield heapq.heappop(waiting)[2]
+    while waiting:
+        yield heapq.heappop(waiting)[2]
+
+
+def _keys(record: Record) -> Ids:
+    hidden = np.frombuffer(record.keys, dtype=np.uint8)
+    hidden = hidden[: len(hidden) // HIDDEN_BYTES * HIDDEN_BYTES].reshape(-1, HIDDEN_BYTES)
+    whole = np.zeros((len(hidden), 8), dtype=np.uint8)
+    whole[:, -HIDDEN_BYTES:] = hidden
+    return whole.reshape(-1).view(">u8").astype(np.uint64)

@@ -1,0 +1,136 @@
+"""Traces with real text: OpenAI's bodies of chats and completions, and the calls of agents.
+
+A JSON object a request. Its prompt is `messages` (with `tools`), `prompt` (a text or token ids) or
+an agent's `input`, either beside `timestamp` or in `body`; it becomes the canonical bytes that a
+router makes of it. How long its answer was is said by the first that is there of `output_tokens`,
+`output_length`, the `usage` in `response`, and the text `output`. `session_id` names who waits for
+the answer before, `duration_s` says how long the answer took.
+
+`timestamp` is an ISO 8601 time, or a number: seconds, or a Unix time in milli-, micro- or
+nanoseconds, which its size tells apart.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pando_fleet.canonical import PrefixError, chat_bytes, completion_bytes, tools_bytes
+from pando_sim.traces.errors import TraceError
+from pando_sim.traces.json_lines import decode
+from pando_sim.traces.lines import Line, lines
+from pando_sim.traces.prompts import TextPrompt
+from pando_sim.traces.rows import Reading, Row
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Body(msgspec.Struct, gc=False):
+    messages: Any = None
+    tools: Any = None
+    functions: Any = None
+    prompt: Any = None
+    input: Any = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    completion_tokens: _Count
+
+
+class _Answer(msgspec.Struct, gc=False):
+    usage: _Usage | None = None
+    body: "_Answer | None" = None  # as OpenAI's batches have it
+
+
+class _Line(_Body, gc=False, kw_only=True):
+    timestamp: float | str
+    body: _Body | None = None
+    session_id: str | int | None = None
+    output_tokens: _Count | None = None
+    output_length: _Count | None = None
+    response: _Answer | None = None
+    output: str | None = None
+    duration_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+
+_decoder = msgspec.json.Decoder(_Line)
+
+
+def rows(path: Path, reading: Reading, base: int) -> Iterator[Row]:
+    for line in lines(path):
+        found = decode(path, line, _decoder)
+        at_s = _seconds(path, line, found.timestamp)
+        session = "" if found.session_id is None else str(found.session_id)
+        yield Row(
+            line=line.number,
+            at_s=at_s,
+            prompt=_prompt(path, line, found.body or found, reading),
+            output_tokens=_output_tokens(path, line, found, reading),
+            session=session,
+            end_s=None if found.duration_s is None else at_s + found.duration_s,
+        )
+
+
+def _seconds(path: Path, line: Line, timestamp: float | str) -> float:
+    if isinstance(timestamp, str):
+        try:
+            when = datetime.fromisoformat(timestamp)
+        except ValueError:
+            why = f"timestamp is {timestamp!r}, which is no ISO 8601 time"
+            raise TraceError(path, line.number, why) from None
+        return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
+    # Of the years 1973 to 5138 in each of the smaller units.
+    for above, units in ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3)):
+        if timestamp >= above:
+            return timestamp / units
+    return timestamp
+
+
+def _prompt(path: Path, line: Line, body: _Body, reading: Reading) -> TextPrompt:
+    try:
+        if body.messages is not None:
+            tools = tools_bytes(body.tools) or tools_bytes(body.functions)
+            data = chat_bytes(body.messages, tools)
+        elif body.prompt is not None:
+            data = completion_bytes(body.prompt)
+            if body.prompt and isinstance(body.prompt, list):
+                return TextPrompt(data, token_ids)
+        elif isinstance(body.input, str):
+            data = completion_bytes(body.input)
+        else:
+            raise PrefixError("has neither messages nor a prompt nor a text as input")
+    except (PrefixError, UnicodeError) as error:
+        raise TraceError(path, line.number, str(error)) from error
+    if not data or body.prompt == []:
+        raise TraceError(path, line.number, "its prompt is empty")
+    return TextPrompt(data, reading.tokenize)
+
+
+def token_ids(data: bytes) -> NDArray[np.int32]:
+    """Of the canonical bytes of token ids: a mark of one byte, and 4 bytes an id."""
+    return np.frombuffer(data, dtype="<u4", offset=1).astype(np.int32) & np.int32(0x7FFFFFFF)
+
+
+def _output_tokens(path: Path, line: Line, found: _Line, reading: Reading) -> int:
+    answer = found.response
+    if answer is not None and answer.usage is None:
+        answer = answer.body
+    for count in (
+        found.output_tokens,
+        found.output_length,
+        answer.usage.completion_tokens if answer is not None and answer.usage else None,
+    ):
+        if count is not None:
+            return count
+    if found.output is not None:
+        return len(reading.tokenize(found.output.encode()))
+    raise TraceError(
+        path,
+        line.number,
+        "does not say how long its answer was: output_tokens, output_length, response.usage or the"
+        " text output",
+    )

@@ -1,0 +1,100 @@
+"""A trace on disk: which format it has, and its requests."""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+
+import msgspec
+
+from pando_sim.request import Request
+from pando_sim.traces import azure, mooncake, recording, text
+from pando_sim.traces.errors import TraceError
+from pando_sim.traces.lines import lines
+from pando_sim.traces.rows import Reading, Row, requests
+
+FILE_NUMBERS = 1 << 40
+"""More than a file has lines: prompts that share with nobody have numbers of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    name: str
+    what: str  # for people
+    rows: Callable[[Path, Reading, int], Iterator[Row]]
+
+
+MOONCAKE = Format(
+    "mooncake",
+    "Mooncake's JSON lines: timestamp, input_length, output_length, hash_ids",
+    mooncake.rows,
+)
+TEXT = Format(
+    "text",
+    "JSON lines with text: timestamp; messages, prompt or input (or all of these in body);"
+    " output_tokens or output; session_id",
+    text.rows,
+)
+AZURE = Format("azure", f"Azure's CSV: {', '.join(azure.COLUMNS)}", azure.rows)
+RECORDING = Format("recording", "what `pando router --record` writes", recording.rows)
+
+FORMATS = (MOONCAKE, TEXT, AZURE, RECORDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Iterated as often as wanted: each time the files are read anew, and never held."""
+
+    paths: tuple[Path, ...]
+    format: Format
+    reading: Reading
+
+    def __iter__(self) -> Iterator[Request]:
+        """Raises TraceError when it comes to what is wrong."""
+        every = [
+            self.format.rows(path, self.reading, number * FILE_NUMBERS)
+            for number, path in enumerate(self.paths)
+        ]
+        rows = every[0] if len(every) == 1 else heapq.merge(*every, key=attrgetter("at_s"))
+        return requests(self.paths[0], rows, self.reading)
+
+    def count(self) -> int:
+        """Requests; reads all of it once."""
+        return sum(1 for _ in self)
+
+
+def open_trace(paths: Path | Sequence[Path], reading: Reading | None = None) -> Trace:
+    """Several files, such as the recordings of several routers, are one trace by their times.
+
+    Raises TraceError where a file cannot be read, or is of none of FORMATS or of another one than
+    the first.
+    """
+    every = (paths,) if isinstance(paths, Path) else tuple(paths)
+    first = _format_of(every[0])
+    for path in every[1:]:
+        if (other := _format_of(path)) is not first:
+            raise TraceError(path, None, f"is of format {other.name}, {every[0]} of {first.name}")
+    return Trace(every, first, reading or Reading())
+
+
+def _format_of(path: Path) -> Format:
+    """By the first line."""
+    line = next(lines(path), None)
+    if line is None:
+        raise TraceError(path, None, "holds no requests")
+    if azure.columns(line.text) is not None:
+        return AZURE
+    try:
+        found = msgspec.json.decode(line.text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        found = None
+    names = set(found) if isinstance(found, dict) else set()
+    if recording.MARK.decode() in names:
+        return RECORDING
+    if names.intersection(("hash_ids", "input_length")):
+        return MOONCAKE
+    if names.intersection(("body", "messages", "prompt", "input")):
+        return TEXT
+    known = "".join(f"\n  {known.name}: {known.what}" for known in FORMATS)
+    raise TraceError(path, line.number, f"is of no known format; known are{known}")
