@@ -1,0 +1,54 @@
+"""A run, reduced to what is shown of it: some 40 kB, whatever the trace was."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from pando_sim.records import Event, Run, ScalingStep
+from pando_sim.report.columns import columns
+from pando_sim.report.series import Series, series
+from pando_sim.report.statistics import Statistics, statistics
+
+
+class Digest(msgspec.Struct, frozen=True, kw_only=True):
+    policy: str  # of placement
+    scaling: str  # "none" for a fixed size
+    cost_model: str
+    settings: Mapping[str, object]
+    statistics: Statistics
+    series: Series
+    steps: list[ScalingStep]
+    events: list[Event]
+    checks: Mapping[str, int]  # invariant: how often it was checked, and held
+
+
+def digest(run: Run, *, slow_ttft_s: float, slow_gap_s: float, gpus_per_replica: int) -> Digest:
+    requests = columns(run.served)
+    return Digest(
+        policy=run.policy,
+        scaling=run.scaling,
+        cost_model=run.cost_model,
+        settings=run.settings,
+        statistics=statistics(
+            requests,
+            run.samples,
+            retried=sum(one.tries > 1 for one in run.served),
+            slow_ttft_s=slow_ttft_s,
+            slow_gap_s=slow_gap_s,
+            gpus_per_replica=gpus_per_replica,
+            wall_s=run.wall_s,
+        ),
+        series=series(requests, run.samples, gpus_per_replica),
+        steps=list(run.steps),
+        events=list(run.events),
+        checks=dict(run.checks),
+    )
+
+
+def names(digests: list[Digest]) -> list[str]:
+    """What tells the runs apart: the placement, the scaling, or both."""
+    several_policies = len({one.policy for one in digests}) > 1
+    several_scalings = len({one.scaling for one in digests}) > 1
+    if several_policies and several_scalings:
+        return [f"{one.policy} · {one.scaling}" for one in digests]
+    return [one.scaling if several_scalings else one.policy for one in digests]

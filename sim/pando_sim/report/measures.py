@@ -1,0 +1,221 @@
+"""What runs are compared by: each measure's name, how its values read, and which is better."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from pando_sim.report.statistics import Spread, Statistics
+
+
+class Better(Enum):
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    title: str
+    meaning: str  # for who meets it first
+    value: Callable[[Statistics], float | None]
+    words: Callable[[float], str]
+    better: Better | None = None  # None: neither
+
+    def best(self, runs: Sequence[Statistics]) -> set[int]:
+        """The runs that read as the best one; none where all read alike."""
+        values = [self.value(run) for run in runs]
+        known = [value for value in values if value is not None]
+        if self.better is None or not known:
+            return set()
+        best = self.words(max(known) if self.better is Better.HIGHER else min(known))
+        if all(value is not None and self.words(value) == best for value in values):
+            return set()
+        return {i for i, v in enumerate(values) if v is not None and self.words(v) == best}
+
+
+def seconds(value: float) -> str:
+    """Three digits: "0.42 ms", "85.0 ms", "1.24 s", "11 min"."""
+    if value == 0:
+        return "0 s"
+    if value < 1:
+        return f"{_digits(1000 * value)} ms"
+    return f"{_digits(value)} s" if value < 600 else span(value)
+
+
+def limit(value: float) -> str:
+    """As somebody wrote it: "50 ms", "2 s"."""
+    return f"{1000 * value:g} ms" if value < 1 else f"{value:g} s"
+
+
+def span(value: float) -> str:
+    """A longer time: "45 s", "12 min", "2 h 10 min"."""
+    if value < 120:
+        return f"{value:.0f} s"
+    minutes = round(value / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def ratio(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def hours(value: float) -> str:
+    return f"{_digits(value)} h"
+
+
+def _digits(value: float) -> str:
+    if value == 0:
+        return "0"
+    places = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(places, 4)}f}"
+
+
+def _of(which: str, part: str) -> Callable[[Statistics], float | None]:
+    def value(run: Statistics) -> float | None:
+        found: Spread | None = getattr(run, which)
+        return None if found is None else float(getattr(found, part))
+
+    return value
+
+
+def _lost(run: Statistics) -> float:
+    return run.refused + run.failed
+
+
+HIT_RATE = Measure(
+    title="hit rate",
+    meaning="prompt tokens that came from a cache, of all prompt tokens",
+    value=lambda run: run.hit_rate,
+    words=percent,
+    better=Better.HIGHER,
+)
+MATCHED = Measure(
+    title="promised",
+    meaning="the hit rate that placement expected; above the delivered one where a replica had"
+    " evicted what it was chosen for",
+    value=lambda run: run.matched_rate,
+    words=percent,
+)
+TTFT_P50 = Measure(
+    title="TTFT p50",
+    meaning="time to first token, from a request's arrival at a router; half have less",
+    value=_of("ttft", "p50"),
+    words=seconds,
+    better=Better.LOWER,
+)
+TTFT_P90 = Measure(
+    title="TTFT p90",
+    meaning="time to first token; 90 % have less",
+    value=_of("ttft", "p90"),
+    words=seconds,
+    better=Better.LOWER,
+)
+TTFT_P99 = Measure(
+    title="TTFT p99",
+    meaning="time to first token; 99 % have less",
+    value=_of("ttft", "p99"),
+    words=seconds,
+    better=Better.LOWER,
+)
+GAP_P50 = Measure(
+    title="gap p50",
+    meaning="a request's mean time between two tokens; half have less",
+    value=_of("gap", "p50"),
+    words=seconds,
+    better=Better.LOWER,
+)
+GAP_P99 = Measure(
+    title="gap p99",
+    meaning="a request's mean time between two tokens; 99 % have less",
+    value=_of("gap", "p99"),
+    words=seconds,
+    better=Better.LOWER,
+)
+LONGEST_P99 = Measure(
+    title="longest gap p99",
+    meaning="a request's longest time between two tokens; 99 % have less",
+    value=_of("longest_gap", "p99"),
+    words=seconds,
+    better=Better.LOWER,
+)
+QUEUE_P99 = Measure(
+    title="queue p99",
+    meaning="time in a router until a replica took it; 99 % have less",
+    value=_of("queue_wait", "p99"),
+    words=seconds,
+    better=Better.LOWER,
+)
+GOODPUT = Measure(
+    title="goodput",
+    meaning="requests that ended well and in time, of all that came",
+    value=lambda run: run.goodput,
+    words=percent,
+    better=Better.HIGHER,
+)
+OUTPUT_RATE = Measure(
+    title="tokens/s",
+    meaning="output tokens a second of the whole pool",
+    value=lambda run: run.output_tokens_per_s,
+    words=whole,
+    better=Better.HIGHER,
+)
+LOAD_SPREAD = Measure(
+    title="load spread",
+    meaning="prompt tokens computed by the busiest replica over an even share; 1 is even",
+    value=lambda run: run.load_spread,
+    words=ratio,
+    better=Better.LOWER,
+)
+GPU_HOURS = Measure(
+    title="GPU-hours",
+    meaning="time that replicas existed, starting and draining included, times their GPUs",
+    value=lambda run: run.gpu_hours,
+    words=_digits,
+    better=Better.LOWER,
+)
+LOST = Measure(
+    title="lost",
+    meaning="requests refused for want of room or failed with their replica",
+    value=_lost,
+    words=whole,
+    better=Better.LOWER,
+)
+
+IN_TABLE = (
+    GOODPUT,
+    TTFT_P50,
+    TTFT_P90,
+    TTFT_P99,
+    GAP_P50,
+    GAP_P99,
+    HIT_RATE,
+    LOAD_SPREAD,
+    GPU_HOURS,
+    LOST,
+    MATCHED,
+    QUEUE_P99,
+    LONGEST_P99,
+    OUTPUT_RATE,
+)
+IN_BARS = (GOODPUT, HIT_RATE, TTFT_P50, TTFT_P99, GAP_P99, LOAD_SPREAD, GPU_HOURS, LOST)
+IN_TERMINAL = (
+    GOODPUT,
+    TTFT_P50,
+    TTFT_P99,
+    GAP_P99,
+    HIT_RATE,
+    LOAD_SPREAD,
+    GPU_HOURS,
+    LOST,
+)

@@ -1,0 +1,1 @@
+"""The report: one HTML file with everything in it."""

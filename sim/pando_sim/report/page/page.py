@@ -1,0 +1,220 @@
+"""Fills the template: what is on the page, in which order, and the words that need numbers."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pando_sim.records import ScalingStep
+from pando_sim.report.about import About
+from pando_sim.report.digest import Digest, names
+from pando_sim.report.measures import (
+    GPU_HOURS,
+    IN_BARS,
+    IN_TABLE,
+    Measure,
+    limit,
+    seconds,
+    span,
+    whole,
+)
+from pando_sim.report.page.verdict import verdict
+from pando_sim.report.plots import bars, distributions, memory, over_time, scaling
+from pando_sim.report.plots.canvas import RUN_COLOURS, Plot
+
+MOST_STEPS = 60  # of a run, in the table; results.json has all
+MOST_EVENTS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    identity: str
+    title: str
+    words: str
+    plots: tuple[Plot, ...]
+    has_lines: bool = True  # that the legend shows and hides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    words: str
+    is_best: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """The scaling decisions of one run."""
+
+    run: str
+    rows: tuple[ScalingStep, ...]
+    left_out: int
+
+
+def write_page(path: Path, about: About, digests: Sequence[Digest]) -> None:
+    """`digests`: at least one, all of the same trace."""
+    path.write_text(render(about, list(digests)), encoding="utf-8")
+
+
+def render(about: About, digests: list[Digest]) -> str:
+    environment = Environment(
+        loader=PackageLoader("pando_sim.report", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "limit": limit,
+        "seconds": seconds,
+        "span": span,
+        "whole": whole,
+        "tied": _tied,
+    }
+    runs, measures = names(digests), _measures(digests)
+    return environment.get_template("report.html.j2").render(
+        about=about,
+        verdict=verdict(about, digests),
+        runs=runs,
+        colours=[number % RUN_COLOURS for number in range(len(runs))],
+        statistics=[one.statistics for one in digests],
+        measures=measures,
+        rows=list(zip(runs, _cells(measures, digests), strict=True)),
+        sections=_sections(about, digests),
+        steps=_steps(digests),
+        events=digests[0].events[:MOST_EVENTS],
+        events_left_out=max(0, len(digests[0].events) - MOST_EVENTS),
+        checks=_checks(digests),
+        settings=_settings(digests),
+    )
+
+
+def _sections(about: About, digests: list[Digest]) -> list[Section]:
+    last = max(one.statistics.duration_s for one in digests)
+    found = [
+        Section(
+            identity="in-time",
+            title="Who is in time",
+            words="Of all requests of the trace, how many were answered how soon.",
+            plots=(distributions.ttft(about, digests), distributions.gap(about, digests)),
+        ),
+        Section(
+            identity="over-time",
+            title="Over time",
+            words="Requests count at the moment they arrived. Time is the simulation's.",
+            plots=(
+                over_time.hit_rate(digests),
+                over_time.ttft(digests, 50),
+                over_time.ttft(digests, 99),
+                over_time.queue(digests),
+                over_time.gap(digests, 50),
+                over_time.gap(digests, 99),
+                over_time.load_spread(digests),
+                over_time.replicas(digests),
+                over_time.gpu_hours(digests),
+            ),
+        ),
+        Section(
+            identity="memory",
+            title="KV memory",
+            words="Tokens of all ready replicas: pinned by running requests, cached for later ones"
+            " (given up when room is needed), or free.",
+            plots=tuple(
+                memory.kv_tokens(name, number, one, last)
+                for number, (name, one) in enumerate(zip(names(digests), digests, strict=True))
+            ),
+            has_lines=False,
+        ),
+    ]
+    if any(one.steps for one in digests):
+        plots = [scaling.recomputed(digests), scaling.delayed(digests)]
+        if len(digests) > 1:
+            plots.insert(0, scaling.price(digests))
+        found.append(
+            Section(
+                identity="scaling",
+                title="What scaling cost",
+                words="A replica that goes takes its cache along; one that comes is late by the"
+                " time it takes to start.",
+                plots=tuple(plots),
+            )
+        )
+    if len(digests) > 1:
+        statistics = [one.statistics for one in digests]
+        sizes_vary = len({one.scaling for one in digests}) > 1
+        differ = [m for m in IN_BARS if m.best(statistics) and (sizes_vary or m is not GPU_HOURS)]
+        found.insert(
+            0,
+            Section(
+                identity="side-by-side",
+                title="Side by side",
+                words="The same requests, replicas and cost model; ★ is best.",
+                plots=tuple(bars.compared(measure, digests) for measure in differ),
+                has_lines=False,
+            ),
+        )
+    return found
+
+
+def _tied(text: str) -> str:
+    """Numbers stay on one line with their units."""
+    return re.sub(r"(?<=\d) (?=(%|ms|s|min|h)(?!\w))", "\N{NO-BREAK SPACE}", text)
+
+
+def _measures(digests: Sequence[Digest]) -> list[Measure]:
+    """Those of which there is a number."""
+    return [m for m in IN_TABLE if any(m.value(one.statistics) is not None for one in digests)]
+
+
+def _cells(measures: Sequence[Measure], digests: Sequence[Digest]) -> list[list[Cell]]:
+    statistics = [one.statistics for one in digests]
+    best = {measure.title: measure.best(statistics) for measure in measures}
+
+    def cell(measure: Measure, number: int) -> Cell:
+        value = measure.value(statistics[number])
+        words = "–" if value is None else measure.words(value)  # noqa: RUF001 - typography
+        return Cell(words=words, is_best=number in best[measure.title])
+
+    return [[cell(measure, n) for measure in measures] for n in range(len(digests))]
+
+
+def _steps(digests: Sequence[Digest]) -> list[Steps]:
+    return [
+        Steps(
+            run=name,
+            rows=tuple(one.steps[:MOST_STEPS]),
+            left_out=max(0, len(one.steps) - MOST_STEPS),
+        )
+        for name, one in zip(names(list(digests)), digests, strict=True)
+        if one.steps
+    ]
+
+
+def _checks(digests: Sequence[Digest]) -> list[tuple[str, int]]:
+    """Each invariant and how often it was checked in all runs together."""
+    total: dict[str, int] = {}
+    for one in digests:
+        for name, count in one.checks.items():
+            total[name] = total.get(name, 0) + count
+    return list(total.items())
+
+
+def _settings(digests: Sequence[Digest]) -> list[tuple[str, str]]:
+    """Of what is simulated, as far as it is the same in all runs."""
+    flat = [_flat(one.settings) for one in digests]
+    return [
+        (name, value)
+        for name, value in flat[0].items()
+        if all(other.get(name) == value for other in flat)
+    ]
+
+
+def _flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + str(name)] = str(value)
+    return found

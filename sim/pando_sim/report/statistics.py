@@ -1,0 +1,137 @@
+"""One run in numbers."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+
+from pando_sim.records import Sample
+from pando_sim.report.columns import Columns, Floats
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a quantity over requests, in seconds."""
+
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    most: float
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """A number is None where nothing was there to take it from."""
+
+    requests: int
+    finished: int
+    refused: int
+    failed: int
+    retried: int  # requests that were placed more than once
+    duration_s: float  # virtual, from the first arrival to the last end
+    wall_s: float
+
+    prompt_tokens: int  # of requests with a first token
+    output_tokens: int
+    hit_rate: float | None  # prompt tokens that were cached, as a share; delivered, not promised
+    matched_rate: float | None  # that the placement promised
+    ttft: Spread | None  # arrival to first token; of requests that have one
+    gap: Spread | None  # a request's mean time between tokens; of those with several
+    longest_gap: Spread | None  # its longest one
+    queue_wait: Spread | None  # arrival to the placement that counted
+    goodput: (
+        float | None
+    )  # share of all requests that finished in time, at first and between tokens
+    requests_per_s: float
+    prompt_tokens_per_s: float
+    output_tokens_per_s: float
+    load_spread: float | None  # tokens that the busiest replica computed over an even share
+    mean_replicas: float | None  # that cost money
+    replica_hours: float
+    gpu_hours: float
+
+
+def spread(values: Floats) -> Spread | None:
+    """Of the values that are numbers."""
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return None
+    p50, p90, p99 = np.quantile(values, (0.5, 0.9, 0.99))
+    return Spread(
+        mean=float(values.mean()),
+        p50=float(p50),
+        p90=float(p90),
+        p99=float(p99),
+        most=float(values.max()),
+    )
+
+
+def statistics(
+    requests: Columns,
+    samples: Sequence[Sample],
+    *,
+    retried: int,
+    slow_ttft_s: float,
+    slow_gap_s: float,
+    gpus_per_replica: int,
+    wall_s: float,
+) -> Statistics:
+    total = len(requests.arrival)
+    has_first = ~np.isnan(requests.first_token)
+    prompt = int(requests.prompt[has_first].sum())
+    output = int(requests.output[has_first].sum())
+    start = float(requests.arrival.min()) if total else 0.0
+    duration = float(np.nanmax(requests.end)) - start if total else 0.0
+    finished, refused = int(requests.finished.sum()), int(requests.refused.sum())
+    replica_seconds = samples[-1].replica_seconds if samples else 0.0
+    good = (
+        requests.finished
+        & (requests.ttft <= slow_ttft_s)
+        & (np.nan_to_num(requests.gap) <= slow_gap_s)
+    )
+
+    def a_second(count: float) -> float:
+        return count / duration if duration else 0.0
+
+    return Statistics(
+        requests=total,
+        finished=finished,
+        refused=refused,
+        failed=total - finished - refused,
+        retried=retried,
+        duration_s=duration,
+        wall_s=wall_s,
+        prompt_tokens=prompt,
+        output_tokens=output,
+        hit_rate=int(requests.cached[has_first].sum()) / prompt if prompt else None,
+        matched_rate=int(requests.matched[has_first].sum()) / prompt if prompt else None,
+        ttft=spread(requests.ttft),
+        gap=spread(requests.gap),
+        longest_gap=spread(requests.longest_gap),
+        queue_wait=spread(requests.placed - requests.arrival),
+        goodput=int(good.sum()) / total if total else None,
+        requests_per_s=a_second(finished),
+        prompt_tokens_per_s=a_second(prompt),
+        output_tokens_per_s=a_second(output),
+        load_spread=load_spread(requests, samples),
+        mean_replicas=_mean(samples, lambda sample: sample.replicas),
+        replica_hours=replica_seconds / 3600,
+        gpu_hours=replica_seconds / 3600 * gpus_per_replica,
+    )
+
+
+def load_spread(requests: Columns, samples: Sequence[Sample]) -> float | None:
+    """Tokens that the busiest replica computed over those that a replica, ready all along, would
+    have computed if all were spread evenly: 1 is even, the number of replicas is the worst."""
+    tokens = np.bincount(
+        requests.replica[requests.replica >= 0],
+        weights=requests.computed[requests.replica >= 0],
+        minlength=len(requests.replicas),
+    )
+    ready = _mean(samples, lambda sample: sample.ready)
+    if not tokens.sum() or not ready:
+        return None
+    return float(tokens.max() / (tokens.sum() / ready))
+
+
+def _mean(samples: Sequence[Sample], value: Callable[[Sample], float]) -> float | None:
+    return sum(map(value, samples)) / len(samples) if samples else None
