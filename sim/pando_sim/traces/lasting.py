@@ -1,0 +1,68 @@
+"""Which beginnings of prompts are in use all through a trace: system prompts, tools, examples.
+
+A trace that is repeated is to be more of the same load: other conversations, which begin with what
+conversations here begin with. A conversation, or a document that is asked about, is of one time;
+what lasts was first and last asked for more than half of the trace apart. With a beginning all
+shorter ones last, too, so what lasts of a prompt is its first part.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pando_sim.traces.prompts import Ids
+
+_Times = NDArray[np.float64]
+
+GATHER = 1 << 20
+"""Names that are added before they are joined with the others: 24 MiB."""
+
+
+class Lasting:
+    """`add` each prompt's path, then `end`, then ask for what is `kept` of one.
+
+    Holds 24 bytes for each beginning that is different from all others.
+    """
+
+    def __init__(self) -> None:
+        self._names = np.zeros(0, dtype=np.uint64)  # in their order, each once
+        self._first: _Times = np.zeros(0)
+        self._last: _Times = np.zeros(0)
+        self._new: list[tuple[Ids, float]] = []
+        self._num_new = 0
+
+    def add(self, path: Ids, at_s: float) -> None:
+        """In the order of times."""
+        self._new.append((path, at_s))
+        self._num_new += len(path)
+        if self._num_new >= max(GATHER, len(self._names)):
+            self._join()
+
+    def end(self, duration_s: float) -> None:
+        """The trace is over, and took so long."""
+        self._join()
+        self._names = self._names[self._last - self._first > duration_s / 2]
+        self._first = self._last = np.zeros(0)
+
+    def kept(self, path: Ids) -> int:
+        """How much of a path lasts."""
+        if not len(self._names):
+            return 0
+        places = np.minimum(np.searchsorted(self._names, path), len(self._names) - 1)
+        lost = np.flatnonzero(self._names[places] != path)
+        return int(lost[0]) if len(lost) else len(path)
+
+    def _join(self) -> None:
+        if not self._new:
+            return
+        paths = [path for path, _ in self._new]
+        times = np.repeat([at_s for _, at_s in self._new], [len(path) for path in paths])
+        names = np.concatenate([self._names, *paths])
+        order = np.argsort(names, kind="stable")
+        names = names[order]
+        starts = np.flatnonzero(np.append(True, names[1:] != names[:-1])[: len(names)])
+        self._names = names[starts]
+        # Stable: of equal names those from before come first, then the new ones by their times.
+        ends = np.append(starts[1:], len(names)) - 1
+        self._first = np.concatenate([self._first, times])[order][starts]
+        self._last = np.concatenate([self._last, times])[order][ends]
+        self._new, self._num_new = [], 0

@@ -1,0 +1,87 @@
+"""A trace made longer, shorter, faster, or a day.
+
+Each of these keeps the order of requests and whole conversations. There is no sampling: a part of
+the requests shares less than all of them, and would make every cache look worse.
+
+At another speed requests come closer together, or farther apart; the pause between an answer and
+the request that waited for it is people's or tools', and stays. Such a request comes no earlier
+than the trace says.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from typing import cast
+
+from pando_sim.request import Request
+from pando_sim.traces.day import Day, through
+from pando_sim.traces.lasting import Lasting
+from pando_sim.traces.prompts import TracePrompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """In this order: the first `take` requests, `repeat` times, `speed` times as fast; or, with a
+    `day`, as often as that takes."""
+
+    take: int | None = None
+    repeat: int = 1
+    speed: float = 1.0
+    day: Day | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        if self.take is not None and self.take < 1:
+            raise ValueError(f"take is {self.take}; at least 1 is possible")
+        if self.repeat < 1:
+            raise ValueError(f"repeat is {self.repeat}; at least 1 is possible")
+        if self.speed <= 0:
+            raise ValueError(f"speed is {self.speed:g}; above 0 is possible")
+        if self.day is not None and self.repeat != 1:
+            raise ValueError("a day repeats the trace as often as it takes: repeat must be 1")
+
+
+def shaped(trace: Iterable[Request], shape: Shape) -> Iterator[Request]:
+    """`trace` is iterated more than once where it is repeated."""
+    requests = repeated(trace, shape.take, None if shape.day is not None else shape.repeat)
+    if shape.speed != 1.0:
+        requests = (replace(request, at_s=request.at_s / shape.speed) for request in requests)
+    return requests if shape.day is None else through(shape.day, requests)
+
+
+def repeated(trace: Iterable[Request], take: int | None, times: int | None) -> Iterator[Request]:
+    """The trace's first requests, `times` times one after the other; None: without end.
+
+    From the second time on these are other conversations: of their prompts only what lasts through
+    the whole trace (see `lasting`) is the same, so that a cache finds in each pass what it would
+    find in the first, and the system prompts.
+    """
+    lasting = Lasting()
+    number, last_s = -1, 0.0
+    for request in islice(trace, take):
+        if times != 1:
+            lasting.add(_prompt(request).path(), request.at_s)
+        number, last_s = request.number, request.at_s
+        yield request
+    requests = number + 1
+    if times == 1 or not requests:
+        return
+    lasting.end(last_s)
+    # The mean time between two requests lies between the passes, too.
+    period_s = last_s + (last_s / number if last_s else 1.0)
+    for again in count(1) if times is None else range(1, times):
+        for request in islice(trace, take):
+            prompt = _prompt(request)
+            yield replace(
+                request,
+                number=request.number + again * requests,
+                at_s=request.at_s + again * period_s,
+                prompt=prompt.renewed(lasting.kept(prompt.path()), again),
+                session=f"{request.session}/{again}" if request.session else "",
+                after=None if request.after is None else request.after + again * requests,
+            )
+
+
+def _prompt(request: Request) -> TracePrompt:
+    """All readers of traces make such."""
+    return cast(TracePrompt, request.prompt)
