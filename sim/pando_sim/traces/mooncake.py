@@ -2,7 +2,8 @@
 
 `timestamp` is in milliseconds, `input_length` and `output_length` in tokens; equal `hash_ids` mean
 that blocks are equal, and all before them. A last block that the prompt does not fill is cut.
-Without `hash_ids` no prompt shares anything.
+Without `hash_ids` no prompt shares anything. A `session_id`, which the original traces do not have,
+names the conversation whose answer before a request waits for.
 
 Source of the format: FAST25-release/traces of https://github.com/kvcache-ai/Mooncake.
 """
@@ -30,6 +31,7 @@ class _Line(msgspec.Struct, gc=False):
     input_length: _Count
     output_length: _Count
     hash_ids: list[_Count] | None = None
+    session_id: str | int | None = None
 
 
 _decoder = msgspec.json.Decoder(_Line)
@@ -43,6 +45,7 @@ def rows(path: Path, reading: Reading, base: int) -> Iterator[Row]:
             at_s=found.timestamp / 1000,
             prompt=_prompt(path, line.number, found, base),
             output_tokens=found.output_length,
+            session="" if found.session_id is None else str(found.session_id),
         )
 
 
