@@ -11,9 +11,10 @@ A replica that leaves takes these steps, and each is seen to be done before the 
 7. `replicas` is lowered by as many pods as Kubernetes will certainly choose from these
 
 Until the pod is gone it may be needed again; then it is given back, which is the fastest capacity
-there is. A replica that joins is marked to be warmed as soon as it is seen, and its gate opens
-when that is over. Who leaves is decided anew in each plan, those on their way before others, so
-an operator may stop after any step.
+there is. While a Deployment rolls, those that it replaces leave first, in the same steps, and
+`replicas` is lowered by one at a time. A replica that joins is marked to be warmed as soon as it is
+seen, and its gate opens when that is over. Who leaves is decided anew in each plan, those on their
+way before others, so an operator may stop after any step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from pando_operator.lifecycle.choice import leaving
 from pando_operator.lifecycle.departing import drain, give_back, may_go, terminate
 from pando_operator.lifecycle.joining import join, open_late
 from pando_operator.lifecycle.pods import PodView, Standing
+from pando_operator.lifecycle.rollout import SURGE, Rollout
 from pando_operator.lifecycle.world import LifecycleSettings, World
 
 
@@ -58,9 +60,8 @@ def plan(
             actions += terminate(pod, world)
     for pod in go:
         actions += drain(pod, world)
-    if not world.is_rolling:
-        actions += _lower(world, go, target, replicas)
-    return actions
+    lower = _lower_by_one if world.is_rolling else _lower
+    return actions + lower(world, go, target, replicas)
 
 
 def _lower(world: World, go: Sequence[PodView], target: int, replicas: int) -> list[SetReplicas]:
@@ -75,6 +76,23 @@ def _lower(world: World, go: Sequence[PodView], target: int, replicas: int) -> l
     gone = sum(pod.standing < safe_below for pod in ended)
     lowered = max(target, len(world.alive) - gone)
     return [SetReplicas(lowered)] if lowered < replicas else []
+
+
+def _lower_by_one(
+    world: World, go: Sequence[PodView], target: int, replicas: int
+) -> list[SetReplicas]:
+    """As `_lower` where Kubernetes chooses a ReplicaSet first, which is foreseen of one pod only.
+
+    The one that it takes may be a new one that serves nobody yet: it takes one that has ended then
+    to go on with its rollout.
+    """
+    ended = [pod for pod in go if may_go(pod, world)]
+    if not ended or replicas <= target or len(world.alive) > replicas + SURGE:
+        return []
+    taken = Rollout(world.alive).next_taken() if replicas > 1 else world.alive
+    if all(pod in ended or _is_useless(pod) for pod in taken):
+        return [SetReplicas(replicas - 1)]
+    return []
 
 
 def _is_useless(pod: PodView) -> bool:

@@ -19,6 +19,9 @@ HAND_OFF = "pando.dev/handed-off-at"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 REVISION = "pod-template-hash"
 
+TEMPLATE = "pando.dev/template"
+"""Digest of the template that a pod was made by, so that an old one can be told from a new one."""
+
 
 class Standing(IntEnum):
     """How Kubernetes ranks pods for deletion, the first to go lowest.
@@ -46,6 +49,7 @@ class PodView:
     deleting: bool = False
     finished: bool = False  # failed or succeeded, so that Kubernetes makes another
     revision: str = ""  # of the pod template
+    outdated: bool = False  # that is not the template which the Deployment has now
     ready_since: float | None = None  # when its containers became ready
     draining_since: float | None = None  # by the annotation
     handed_off: bool = False  # by the annotation
@@ -63,8 +67,11 @@ class PodView:
         return self.is_alive and self.containers_ready and self.gate and self.draining_since is None
 
 
-def pod_view(pod: Mapping[str, Any], requests: int | None) -> PodView:
-    """A pod of the API server (as JSON has it), with its requests by Redis."""
+def pod_view(
+    pod: Mapping[str, Any], requests: int | None, template: Mapping[str, Any] | None = None
+) -> PodView:
+    """A pod of the API server (as JSON has it), with its requests by Redis. `template` is its
+    Deployment's."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
     conditions = {entry["type"]: entry for entry in status.get("conditions") or ()}
@@ -80,11 +87,22 @@ def pod_view(pod: Mapping[str, Any], requests: int | None) -> PodView:
         deleting=bool(metadata.get("deletionTimestamp")),
         finished=status.get("phase") in ("Failed", "Succeeded"),
         revision=(metadata.get("labels") or {}).get(REVISION, ""),
+        outdated=_is_outdated(metadata, (template or {}).get("metadata") or {}),
         ready_since=_seconds(containers.get("lastTransitionTime")) if is_ready else None,
         draining_since=_seconds(annotations.get(DRAIN)),
         handed_off=HAND_OFF in annotations,
         deletion_cost=_integer(annotations.get(DELETION_COST)),
         requests=requests,
+    )
+
+
+def _is_outdated(metadata: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
+    """By the template's own labels and annotations, `TEMPLATE` and that of `kubectl rollout
+    restart` among them; a pod may have more."""
+    return any(
+        (metadata.get(kind) or {}).get(name) != value
+        for kind in ("labels", "annotations")
+        for name, value in (template.get(kind) or {}).items()
     )
 
 

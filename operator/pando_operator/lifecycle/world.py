@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pando_fleet.marks import Mark, MarkKind
 from pando_operator.lifecycle.pods import PodView
+from pando_operator.lifecycle.rollout import is_rolling
 from pando_operator.resource.scaling import Scaling
 
 DRAIN_MARK_S = 120
@@ -51,8 +52,7 @@ class World:
 
     @property
     def is_rolling(self) -> bool:
-        """Whether pods of two templates are there: the Deployment replaces them one by one."""
-        return len({pod.revision for pod in self.alive}) > 1
+        return is_rolling(self.alive)
 
     def mark(self, kind: MarkKind, pod: PodView) -> Mark | None:
         """The mark as far as Redis remembers it, over or not."""

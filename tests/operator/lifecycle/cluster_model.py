@@ -1,4 +1,4 @@
-"""A small model of what the lifecycle acts on: a ReplicaSet, kubelets, routers, marks in Redis.
+"""A small model of what the lifecycle acts on: a Deployment, kubelets, routers, marks in Redis.
 
 Kubernetes' own order of deletion is written down here anew, with and without cost; time
 moves only by `pass_time`.
@@ -20,6 +20,7 @@ from pando_operator.lifecycle.actions import (
 )
 from pando_operator.lifecycle.pods import DELETION_COST, DRAIN, HAND_OFF, PodView, Standing
 from pando_operator.lifecycle.world import LifecycleSettings
+from tests.operator.lifecycle.deployment_model import Deployment
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Pod:
         text = self.annotations.get(DRAIN)
         return datetime.fromisoformat(text).timestamp() if text else None
 
-    def view(self) -> PodView:
+    def view(self, template: str) -> PodView:
         cost = self.annotations.get(DELETION_COST)
         return PodView(
             name=self.name,
@@ -61,6 +62,7 @@ class Pod:
             gate=self.gate,
             deleting=self.deleting,
             revision=self.revision,
+            outdated=self.revision != template,
             ready_since=self.ready_since,
             draining_since=self.drained_at,
             handed_off=HAND_OFF in self.annotations,
@@ -74,7 +76,8 @@ class Cluster:
         self.settings = settings
         self.knows_cost = knows_cost
         self.now = 1_700_000_000.0
-        self.replicas = size
+        self.deployment = Deployment(size, "one", self.now)
+        self.broken: set[str] = set()  # revisions whose pods never serve
         self.pods: dict[str, Pod] = {}
         self.marks: dict[tuple[MarkKind, str], Mark] = {}
         self.cut = 0  # requests that were running where Kubernetes was told to take a pod away
@@ -84,27 +87,47 @@ class Cluster:
 
     # What Kubernetes does by itself.
 
+    @property
+    def replicas(self) -> int:
+        return self.deployment.replicas
+
     def alive(self) -> list[Pod]:
         return [pod for pod in self.pods.values() if not pod.deleting]
 
-    def replica_set(self) -> None:
-        """One look of the ReplicaSet controller: as many pods as `replicas`."""
-        missing = self.replicas - len(self.alive())
-        for _ in range(missing):
-            self._names += 1
-            name = f"pod-{self._names}"
-            self.pods[name] = Pod(name, self.now)
-        for pod in self.deletion_order()[: max(0, -missing)]:
-            pod.deleting = True
+    def of(self, revision: str) -> list[Pod]:
+        return [pod for pod in self.alive() if pod.revision == revision]
 
-    def deletion_order(self) -> list[Pod]:
+    def available(self, revision: str) -> int:
+        return sum(pod.is_ready for pod in self.of(revision))
+
+    def controllers(self) -> None:
+        """One look of the Deployment's controller, and of each ReplicaSet's."""
+        step = self.deployment.sync(self.available, self.now)
+        new = self.deployment.template
+        for one in list(self.deployment.sets.values()):
+            order = self.deletion_order(one.revision)
+            for pod in order[: max(0, len(order) - one.size)]:
+                if step == "roll" and one.revision != new and self._is_stuck():
+                    # No new pod allows it: it is because `replicas` was lowered.
+                    self._check_leaves(pod)
+                pod.deleting = True
+            for _ in range(one.size - len(order)):
+                self._names += 1
+                name = f"pod-{self._names}"
+                self.pods[name] = Pod(name, self.now, one.revision)
+
+    def _is_stuck(self) -> bool:
+        new = self.deployment.template
+        return bool(self.of(new)) and not self.available(new)
+
+    def deletion_order(self, revision: str) -> list[Pod]:
         """Of the pods that are alive, the first to go first; what it does not say is drawn."""
 
         def rank(pod: Pod) -> tuple[float, ...]:
             cost = int(pod.annotations.get(DELETION_COST, 0)) if self.knows_cost else 0
             return pod.standing, cost, self._random.random()
 
-        return sorted(self.alive(), key=rank)
+        return sorted(self.of(revision), key=rank)
 
     def kubelets(self) -> None:
         """One step of every pod: assigned, running; deleted ones end once nothing runs there."""
@@ -120,7 +143,9 @@ class Cluster:
     def load_models(self, unseen: Collection[str] = ()) -> None:
         """Loading takes longer than a watch is late: pods that it has not shown do not end it."""
         for pod in self.alive():
-            if pod.is_running and not pod.containers_ready and pod.name not in unseen:
+            if pod.revision in self.broken or pod.name in unseen:
+                continue
+            if pod.is_running and not pod.containers_ready:
                 pod.containers_ready, pod.ready_since = True, self.now
 
     def crash(self, pod: Pod) -> None:
@@ -162,7 +187,10 @@ class Cluster:
     # What the operator does.
 
     def views(self) -> list[PodView]:
-        return [pod.view() for pod in self.pods.values()]
+        return [self.view(pod) for pod in self.pods.values()]
+
+    def view(self, pod: Pod) -> PodView:
+        return pod.view(self.deployment.template)
 
     def execute(self, action: Action, target: int) -> None:
         match action:
@@ -202,11 +230,12 @@ class Cluster:
         """Looks at what Kubernetes would take away for it, as the lowest rank may be drawn."""
         if count < target:
             self.wrong.append(f"replicas {count} below the target {target}")
-        too_many = len(self.alive()) - count
-        if count < self.replicas and too_many > 0:
-            for pod in self.deletion_order()[:too_many]:
-                self._check_leaves(pod)
-        self.replicas = count
+        if count < self.replicas:
+            for revision, size in self.deployment.scaled(count).items():
+                order = self.deletion_order(revision)
+                for pod in order[: max(0, len(order) - size)]:
+                    self._check_leaves(pod)
+        self.deployment.replicas = count
 
     def _check_leaves(self, pod: Pod) -> None:
         since = pod.drained_at

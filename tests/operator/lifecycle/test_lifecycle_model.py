@@ -38,7 +38,7 @@ class Fleet(RuleBasedStateMachine):
         for _ in range(count):
             for action in self._plan():
                 self._execute(action)
-            self.cluster.replica_set()
+            self.cluster.controllers()
             self.cluster.kubelets()
             self.cluster.load_models(self._unseen())
             self.cluster.pass_time(2.0)
@@ -56,7 +56,7 @@ class Fleet(RuleBasedStateMachine):
         if self.seen is not None and isinstance(action, Annotate | SetGate):
             written = self.cluster.pods.get(action.pod)
             self.seen = [
-                written.view() if written and view.name == action.pod else view
+                self.cluster.view(written) if written and view.name == action.pod else view
                 for view in self.seen
             ]
 
@@ -122,8 +122,17 @@ class Fleet(RuleBasedStateMachine):
     # Kubernetes, routers and clients.
 
     @rule()
-    def replica_set(self) -> None:
-        self.cluster.replica_set()
+    def controllers(self) -> None:
+        self.cluster.controllers()
+
+    @rule(template=st.sampled_from(["one", "two", "three"]), is_broken=st.booleans())
+    def roll(self, template: str, is_broken: bool) -> None:
+        """Back to an earlier one, too. Pods of a broken one never serve."""
+        self.cluster.deployment.template = template
+        if is_broken:
+            self.cluster.broken.add(template)
+        else:
+            self.cluster.broken.discard(template)
 
     @rule()
     def kubelets(self) -> None:
@@ -177,16 +186,18 @@ class Fleet(RuleBasedStateMachine):
             assert not self.cluster.wrong, self.cluster.wrong
 
     def teardown(self) -> None:
-        """Left in peace, the fleet has its size, all of it serves, and nothing is left behind."""
+        """Left in peace, the fleet gets its size, also where a rollout cannot end; once it can, all
+        of it serves, and nothing is left behind."""
         if not hasattr(self, "cluster"):
             return
         cluster = self.cluster
         self.seen = None
-        for _ in range(60):
-            for pod in cluster.pods.values():
-                pod.requests = 0
-            self._rounds(1)
-            cluster.pass_time(3.0)
+        if cluster.broken:
+            self._leave_in_peace(40)
+            assert not cluster.wrong, cluster.wrong
+            assert cluster.replicas == self.target
+        cluster.broken.clear()
+        self._leave_in_peace(60)
         assert not cluster.wrong, cluster.wrong
         assert cluster.replicas == self.target
         assert len(cluster.pods) == self.target
@@ -197,6 +208,13 @@ class Fleet(RuleBasedStateMachine):
         marks = [m for m in cluster.marks.values() if not m.is_over and m.replica in cluster.pods]
         assert not marks
         assert not self._plan()
+
+    def _leave_in_peace(self, rounds: int) -> None:
+        for _ in range(rounds):
+            for pod in self.cluster.pods.values():
+                pod.requests = 0
+            self._rounds(1)
+            self.cluster.pass_time(3.0)
 
 
 TestFleet = Fleet.TestCase
