@@ -26,8 +26,11 @@ class RouterSpec:
     clock_skew_s: float = 0.0  # each router's clock is off by up to this
     network_s: float = 0.0005  # one way, between router and worker
     max_outstanding: int = 0  # requests leased at one replica, at most; 0: any number
+    queue_requests: int = 1024  # that wait in one router; more are refused
     queue_deadline_s: float = 60.0  # a request that no replica takes for so long is refused
     max_tries: int = 3
+    lease_s: float = 30.0
+    expected_output_tokens: int = 256  # reserved for an answer; less where it may have less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

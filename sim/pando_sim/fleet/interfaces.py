@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from pando_fleet import Heartbeat, RedisClient, Wire
+from pando_fleet import Heartbeat, RedisClient
+from pando_fleet.wire import Line
 from pando_sim.records import Event, ScalingStep
 from pando_sim.request import Prompt, Request
 
@@ -38,6 +39,10 @@ class CostModel(Protocol):
     @property
     def copy_bytes_per_s(self) -> float:
         """Between the device and the host's memory; counts where there is a host tier."""
+        ...
+
+    def request_s(self, prompt_tokens: int) -> float:
+        """From a request's arrival at the worker to the scheduler's queue: parsing, tokenizing."""
         ...
 
     def step_s(
@@ -67,6 +72,8 @@ class Question:
     """A request that a router wants placed."""
 
     request: Request
+    prompt_tokens: int
+    prompt_bytes: int
     keys: bytes  # of its prompt's chunks, packed, root first
     output_tokens: int  # expected
     lease: str  # an id of this request at this router
@@ -89,8 +96,8 @@ class End(StrEnum):
     """How a request's stay at a replica ended."""
 
     FINISHED = "finished"
-    REFUSED = "refused"  # before it computed anything
-    LOST = "lost"  # the replica died; before its first token as well as behind it
+    UNANSWERED = "unanswered"  # no first byte came: it was refused, or the replica died
+    LOST = "lost"  # the replica died behind the first byte
 
 
 class Rule(Protocol):
@@ -106,7 +113,7 @@ class Rule(Protocol):
         ...
 
     def renew(self, question: Question, place: Place) -> None:
-        """The request goes on; called for each in flight every 10 s."""
+        """The request goes on; called for each in flight three times a lease."""
         ...
 
     def ended(self, question: Question, place: Place, end: End) -> None:
@@ -146,8 +153,8 @@ class RouterContext(Protocol):
     def pool(self) -> str: ...
 
     @property
-    def wire(self) -> Wire:
-        """To the one Redis of all routers."""
+    def line(self) -> Line:
+        """To the one Redis of all routers; what is sent first arrives first."""
         ...
 
     def redis_ms(self) -> int:
@@ -156,6 +163,10 @@ class RouterContext(Protocol):
 
     def now_s(self) -> float:
         """This router's own clock, which may be off."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """For waiting: a clock that nobody sets."""
         ...
 
     def members(self) -> Sequence[Member]:
@@ -238,8 +249,9 @@ class FleetControl(Protocol):
         comes. It exists until `stop`."""
         ...
 
-    def stop(self, name: str) -> None:
-        """The replica is gone at this moment, with its cache; what runs there is lost."""
+    def stop(self, name: str, *, leaves: bool = True) -> None:
+        """The replica is gone at this moment, with its cache; what runs there is lost. One that
+        `leaves` says so to Redis, as a process does that ends by itself."""
         ...
 
     def slow_down(self, name: str, factor: float) -> None:
@@ -250,7 +262,7 @@ class FleetControl(Protocol):
         """Redis answers nobody until `regain_redis`."""
         ...
 
-    def regain_redis(self, *, empty: bool) -> None:
+    async def regain_redis(self, *, empty: bool) -> None:
         """It is back, with what it had or without."""
         ...
 

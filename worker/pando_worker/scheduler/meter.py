@@ -1,6 +1,7 @@
 """What the scheduler counts and measures of its own work, for heartbeats, metrics and its log."""
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pando_worker.scheduler.rates import Rate
@@ -37,3 +38,13 @@ class Meter:
         if decodes:
             self.decode_rate.add(decodes, seconds)
         self.release_rate.add(released, seconds)
+
+    def add_decodes(self, decodes: int, seconds: Sequence[float]) -> None:
+        """As `add_step` for each of these steps of the same requests, in which none of them ends,
+        with the tokens that came of it."""
+        self.steps += len(seconds)
+        self.rows += decodes * len(seconds)
+        self.batch_sizes[bisect_left(BATCH_SIZES, decodes)] += len(seconds)
+        self.output_tokens += decodes * len(seconds)
+        self.decode_rate.add_each(decodes, seconds)
+        self.release_rate.add_each(0, seconds)

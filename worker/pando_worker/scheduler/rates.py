@@ -1,6 +1,7 @@
 """`Rate`: how much of something happens in a second of work, over the last seconds of it."""
 
 import math
+from collections.abc import Sequence
 
 
 class Rate:
@@ -19,6 +20,15 @@ class Rate:
         keep = math.exp(-self._decay * seconds)
         self._amount = self._amount * keep + amount
         self._seconds = self._seconds * keep + seconds
+
+    def add_each(self, amount: float, seconds: Sequence[float]) -> None:
+        """As `add`, once for each of the times."""
+        total, time, decay, exp = self._amount, self._seconds, -self._decay, math.exp
+        for each in seconds:
+            keep = exp(decay * each)
+            total = total * keep + amount
+            time = time * keep + each
+        self._amount, self._seconds = total, time
 
     @property
     def per_second(self) -> float:

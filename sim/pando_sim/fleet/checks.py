@@ -1,0 +1,99 @@
+"""What must hold in every run, whatever the policy; one in which it does not is worth nothing, and
+ends."""
+
+from collections import Counter
+
+from pando_fleet import RedisClient
+from pando_fleet.keys import PoolKeys
+from pando_sim.fleet.fleet import Fleet
+from pando_sim.records import Outcome, Served
+from pando_sim.request import Request
+from pando_sim.worker.replica import Replica
+
+
+class Violation(Exception):  # noqa: N818  (the run's state, told once)
+    """The simulation has lost or doubled something: its numbers would be wrong."""
+
+
+class Checks:
+    """Counts how often each was looked at."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._open: dict[int, Request] = {}  # came, and have not ended
+        self._finished_tokens = 0
+
+    def came(self, request: Request) -> None:
+        self._open[request.number] = request
+
+    def ended(self, served: Served) -> None:
+        """No request is served twice, and one that has finished has all of its tokens."""
+        self.counts["requests end once"] += 1
+        request = self._open.pop(served.number, None)
+        if request is None:
+            raise Violation(f"request {served.number} has ended twice, or never came")
+        if served.outcome is Outcome.FINISHED:
+            self.counts["tokens of finished requests"] += 1
+            if served.output_tokens != request.output_tokens:
+                raise Violation(
+                    f"request {served.number} has {served.output_tokens} tokens, and was to have"
+                    f" {request.output_tokens}"
+                )
+            if not served.arrival_s <= served.placed_s < served.first_token_s <= served.end_s:
+                raise Violation(f"request {served.number} has times out of order: {served}")
+        self._finished_tokens += served.output_tokens
+
+    def pool(self, replica: Replica) -> None:
+        """Each page has one owner: the free list, the cache, or a request."""
+        self.counts["pools add up"] += 1
+        kv, queues = replica.scheduler.kv, replica.scheduler.planner
+        own = sum(req.num_pages - req.tree_pages for req in (*queues.prefilling, *queues.running))
+        cache = kv.cache.evictable_pages + kv.cache.protected_pages
+        found = kv.allocator.num_free + cache + own
+        if found != kv.allocator.num_pages:
+            raise Violation(
+                f"{replica.name} has {kv.allocator.num_pages} pages, and {found} of them are free,"
+                " cached or a request's"
+            )
+
+    def idle(self, replica: Replica) -> None:
+        """At the end nothing is held, and what the cache counts is what its tree holds."""
+        self.counts["idle pools are free or cached"] += 1
+        if not replica.scheduler.is_idle:
+            raise Violation(f"{replica.name} is not idle at the end")
+        replica.scheduler.kv.check_idle()
+        self.pool(replica)
+        self._tree(replica)
+
+    def _tree(self, replica: Replica) -> None:
+        self.counts["caches hold what they count"] += 1
+        kv = replica.scheduler.kv
+        pages = sum(len(node.pages) for node in kv.cache.nodes() if node.pages is not None)
+        if pages != kv.cache.evictable_pages + kv.cache.protected_pages:
+            raise Violation(f"{replica.name}'s cache holds {pages} pages, and counts others")
+
+    def tokens(self, fleet: Fleet) -> None:
+        """What replicas produced is what requests got, where none was lost on the way."""
+        self.counts["output tokens are conserved"] += 1
+        made = fleet.gone_output_tokens + sum(
+            replica.scheduler.meter.output_tokens for replica in fleet.replicas.values()
+        )
+        if made < self._finished_tokens or (
+            made > self._finished_tokens and not fleet.has_lost_requests
+        ):
+            raise Violation(f"replicas made {made} tokens, requests got {self._finished_tokens}")
+
+    def all_ended(self) -> None:
+        self.counts["no request is lost"] += 1
+        if self._open:
+            some = list(self._open)[:5]
+            raise Violation(f"{len(self._open)} requests came and never ended, such as {some}")
+
+    async def leases(self, redis: RedisClient, pool: str) -> None:
+        """All that was reserved has been given back."""
+        self.counts["leases are given back"] += 1
+        keys = PoolKeys(pool)
+        leases, parts, loads = keys.leases
+        left = await redis.zcard(leases), await redis.hlen(parts), await redis.hlen(loads)
+        if any(left):
+            raise Violation(f"leases, their parts and loads are left at the end: {left}")

@@ -1,0 +1,110 @@
+"""`Control`: the fleet as scalers and faults see it; `interfaces.FleetControl`."""
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+from redis.asyncio import Redis
+
+from pando_fleet import RedisClient
+from pando_sim.fleet.fleet import Fleet
+from pando_sim.fleet.interfaces import FleetControl, ReplicaState, ReplicaView
+from pando_sim.fleet.line import BlockingLine
+from pando_sim.fleet.router import POOL, Router
+from pando_sim.fleet.timeline import Timeline
+from pando_sim.records import Event, Run, ScalingStep
+
+NOBODY = "/nonexistent/pando-sim/redis.sock"
+
+
+class Control:
+    def __init__(
+        self,
+        fleet: Fleet,
+        routers: Sequence[Router],
+        timeline: Timeline,
+        line: BlockingLine,
+        socket: str,
+        run: Run,
+        rng: random.Random,
+    ) -> None:
+        self.pool = POOL
+        self.random = rng
+        self._fleet = fleet
+        self._routers = routers
+        self._timeline = timeline
+        self._line = line
+        self._there = Redis(unix_socket_path=socket)
+        self._away = Redis(unix_socket_path=NOBODY)
+        self._run = run
+
+    @property
+    def now_s(self) -> float:
+        return self._timeline.now_s
+
+    @property
+    def redis(self) -> RedisClient:
+        if self._line.is_away:
+            return self._away
+        self._line.flush()
+        return self._there
+
+    def redis_ms(self) -> int:
+        return self._timeline.redis_ms()
+
+    def replicas(self) -> Sequence[ReplicaView]:
+        return [
+            ReplicaView(
+                each.name,
+                each.state,
+                each.started_s,
+                each.ready_s,
+                len(each.scheduler.planner.running) + len(each.scheduler.planner.prefilling),
+                len(each.scheduler.planner.waiting),
+            )
+            for each in self._fleet.replicas.values()
+        ]
+
+    def queued(self) -> int:
+        return sum(len(router.queue) for router in self._routers)
+
+    def in_flight(self) -> int:
+        return self.queued() + sum(len(router.leased) for router in self._routers)
+
+    def start(self, name: str, after_s: float | None = None) -> None:
+        self._fleet.start(name, after_s)
+
+    def drain(self, name: str) -> None:
+        replica = self._fleet.replicas[name]
+        replica.become(ReplicaState.DRAINING)
+        self._fleet.tell([replica])
+
+    def stop(self, name: str, *, leaves: bool = True) -> None:
+        self._fleet.stop(name, leaves=leaves)
+
+    def slow_down(self, name: str, factor: float) -> None:
+        self._fleet.replicas[name].slow_down(factor)
+
+    def lose_redis(self) -> None:
+        self._line.flush()
+        self._line.is_away = True
+
+    async def regain_redis(self, *, empty: bool) -> None:
+        self._line.is_away = False
+        if empty:
+            await self._there.flushall()
+
+    def shift_clock(self, router: int, by_s: float) -> None:
+        self._routers[router].context.skew_s += by_s
+
+    def at(self, when_s: float, act: Callable[[FleetControl], Awaitable[None]]) -> None:
+        self._timeline.at(when_s, lambda: act(self))
+
+    def tell(self, what: Event | ScalingStep) -> None:
+        if isinstance(what, Event):
+            self._run.events.append(what)
+        else:
+            self._run.steps.append(what)
+
+    async def close(self) -> None:
+        await self._there.aclose()
+        await self._away.aclose()

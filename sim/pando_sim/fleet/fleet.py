@@ -1,0 +1,115 @@
+"""`Fleet`: the replicas of the pool, and what they tell Redis."""
+
+import random
+from collections.abc import Iterator
+
+from pando_fleet.keys import POOLS, PoolKeys
+from pando_fleet.registry import BEAT, RETENTION_MS, beat_call
+from pando_fleet.wire import Line, WireScript
+from pando_sim.fleet.interfaces import CostModel, ReplicaState
+from pando_sim.fleet.timeline import Timeline
+from pando_sim.fleet.view import View
+from pando_sim.spec import WorkerSpec
+from pando_sim.worker.replica import Replica, settings_of
+
+
+class Fleet:
+    """Replicas by name, in the order in which they were started."""
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        pool: str,
+        cost: CostModel,
+        timeline: Timeline,
+        line: Line,
+        view: View,
+        rng: random.Random,
+        *,
+        strides: bool,
+    ) -> None:
+        self.replicas: dict[str, Replica] = {}
+        self.gone_prompt_tokens = 0  # that replicas which are gone had admitted
+        self.gone_output_tokens = 0  # that they had produced
+        self.gone_cached_tokens = 0  # of those prompts, what was cached
+        self.replica_seconds = 0.0  # of those that are gone
+        self.has_lost_requests = False
+        self._spec = spec
+        self._settings = settings_of(spec)
+        self._pool = pool
+        self._keys = PoolKeys(pool)
+        self._cost = cost
+        self._timeline = timeline
+        self._line = line
+        self._clock = timeline.redis_ms
+        self._view = view
+        self._random = rng
+        self._strides = strides
+        self._incarnations = 0
+        self._beat = WireScript(line, *BEAT)
+        self._announce = WireScript(line, "clock", "announce")
+        self._leave = WireScript(line, "leave")
+
+    def start(self, name: str, after_s: float | None) -> None:
+        """Raises ValueError where there is a replica of that name."""
+        if name in self.replicas:
+            raise ValueError(f"there is a replica {name!r} already")
+        if after_s is None:
+            spread = self._spec.start_spread
+            after_s = self._spec.start_s * self._random.uniform(1 - spread, 1 + spread)
+        self._incarnations += 1
+        replica = Replica(
+            name,
+            f"{self._incarnations}",
+            self._spec,
+            self._settings,
+            self._cost,
+            self._timeline,
+            strides=self._strides,
+        )
+        self.replicas[name] = replica
+        if after_s > 0:
+            self._timeline.after(after_s, lambda: self._ready(replica))
+        else:
+            self._ready(replica)
+
+    def _ready(self, replica: Replica) -> None:
+        if replica.state is ReplicaState.STARTING and not replica.gone:
+            replica.ready_s = self._timeline.now_s
+            replica.become(ReplicaState.READY)
+            self.tell([replica])
+
+    def stop(self, name: str, *, leaves: bool) -> None:
+        """`leaves` as a worker that ends by itself; one that is killed just falls silent."""
+        replica = self.replicas.pop(name)
+        for stay in replica.kill():
+            self.has_lost_requests = True
+            stay.follower.lost(stay)
+        meter = replica.scheduler.meter
+        self.gone_prompt_tokens += meter.prompt_tokens
+        self.gone_cached_tokens += meter.cached_prompt_tokens
+        self.gone_output_tokens += meter.output_tokens
+        self.replica_seconds += self._timeline.now_s - replica.started_s
+        if leaves:
+            tree = self._keys.tree(name, replica.incarnation)
+            keys = [self._keys.replicas, self._keys.beats, self._keys.terms, tree]
+            self._leave.send(keys, (name, replica.incarnation), _unheard)
+            self._view.left(name)
+
+    def tell(self, replicas: list[Replica]) -> None:
+        """Heartbeats of these; all are on their way at once."""
+        now_s = self._timeline.now_s
+        for replica in replicas:
+            beat = replica.heartbeat()
+            keys, *args = beat_call(self._pool, beat, self._clock)
+            self._beat.send(keys, args, _unheard)
+            self._view.heard(beat, now_s)
+        self._announce.send([POOLS], (self._clock(), self._pool, RETENTION_MS), _unheard)
+        self._view.refresh(now_s)
+
+    def of(self, state: ReplicaState) -> Iterator[Replica]:
+        return (each for each in self.replicas.values() if each.state is state)
+
+
+def _unheard(reply: object) -> None:
+    """Nobody waits for the answer to a heartbeat; while Redis is away it is lost."""

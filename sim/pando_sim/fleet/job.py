@@ -1,0 +1,76 @@
+"""`Job`: a request from its arrival at a router to its end."""
+
+from dataclasses import dataclass, field
+from math import nan
+
+import numpy as np
+
+from pando_sim.fleet.interfaces import Place, Question
+from pando_sim.records import Outcome, Served
+from pando_sim.request import Request
+from pando_sim.worker.stay import Stay
+from pando_worker.messages import Generate, SamplingParams
+
+MOST_SEEDS = 2**30
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    request: Request
+    arrival_s: float
+    keys: bytes
+    prompt_tokens: int
+    deadline_s: float  # until which it may wait in the router
+    allowed: int  # tries, until one has brought a token
+    tries: int = 0
+    is_lost: bool = False  # its last try, with the replica
+    tried: list[str] = field(default_factory=list)  # replicas that failed it
+    question: Question | None = None  # the last that was asked for it
+    place: Place | None = None
+    placed_s: float = nan
+    stay: Stay | None = None
+    first_s: float = nan
+    last_s: float = nan  # the last token of a stay that was lost
+    output: int = 0  # tokens that earlier stays produced
+    longest_gap_s: float = 0.0
+
+    def command(self) -> Generate:
+        """What its next replica is asked for: after a loss, to go on behind the output so far."""
+        tokens = self.request.prompt.tokens()
+        # Tokens of its own, which no prompt of a trace goes on with.
+        seed = 2**31 - 1 - self.request.number % MOST_SEEDS
+        if self.output:
+            tokens = np.concatenate((tokens, np.full(self.output, seed, dtype=np.int32)))
+        return Generate(
+            rid=f"{self.request.number}.{self.tries}",
+            input_ids=tokens,  # type: ignore[arg-type]  # it is copied into an array anyway
+            num_output=self.output,
+            sampling=SamplingParams(max_new_tokens=self.request.output_tokens, seed=seed),
+        )
+
+    def keep(self, stay: Stay) -> None:
+        """What a stay that is over, or lost, has brought."""
+        if stay.tokens:
+            if self.output:
+                self.longest_gap_s = max(self.longest_gap_s, stay.first_s - self.last_s)
+            self.longest_gap_s = max(self.longest_gap_s, stay.longest_gap_s)
+            self.output += stay.tokens
+            self.last_s = stay.last_s
+
+    def served(self, end_s: float, outcome: Outcome) -> Served:
+        place, stay = self.place, self.stay
+        return Served(
+            number=self.request.number,
+            arrival_s=self.arrival_s,
+            placed_s=self.placed_s,
+            first_token_s=self.first_s,
+            end_s=end_s,
+            replica=place.replica if place else "",
+            tries=self.tries,
+            prompt_tokens=self.prompt_tokens,
+            matched_tokens=place.matched_tokens if place else 0,
+            cached_tokens=stay.cached_tokens if stay else 0,
+            output_tokens=self.output,
+            longest_gap_s=self.longest_gap_s,
+            outcome=outcome,
+        )

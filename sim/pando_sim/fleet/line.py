@@ -1,0 +1,72 @@
+"""`BlockingLine`: a line to Redis on which an answer is waited for without an event loop.
+
+In virtual time nothing else can happen while an answer is awaited, so a turn of the loop for each
+is wasted. What nobody waits for is sent and left to Redis, which works on another core meanwhile;
+its answers are read with the next one that somebody wants.
+"""
+
+import asyncio
+import socket
+from collections import deque
+
+import hiredis
+
+from pando_fleet import FleetUnavailable
+from pando_fleet.wire.call import Answer, refusal
+from pando_fleet.wire.connection import Refused
+
+MOST_UNREAD = 512
+"""Answers that are not read yet; all of them fit into the socket's buffer."""
+
+_MORE = object()
+
+
+class BlockingLine:
+    """As `Wire`, to a server on a Unix socket that answers always. Everything sent on it, by
+    whomever, reaches Redis in that order."""
+
+    def __init__(self, path: str) -> None:
+        self.is_away = False  # nobody gets an answer then
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.connect(path)
+        self._reader = hiredis.Reader(replyError=Refused, notEnoughData=_MORE)
+        self._answers: deque[Answer | None] = deque()
+        self._scripts: set[bytes] = set()
+
+    def send(self, key: str, packed: bytes, answer: Answer, script: bytes = b"") -> None:
+        if self.is_away:
+            error = FleetUnavailable("Redis is away")
+            asyncio.get_running_loop().call_soon(answer, error)
+            return
+        if script and script not in self._scripts:
+            self._scripts.add(script)
+            self._socket.sendall(script)
+            self._answers.append(None)
+        self._socket.sendall(packed)
+        self._answers.append(answer)
+        if len(self._answers) >= MOST_UNREAD:
+            self.flush()
+
+    def flush(self) -> None:
+        """Returns when everything that was sent has been answered.
+
+        Raises FleetUnavailable where the server is gone.
+        """
+        while self._answers:
+            reply = self._reader.gets()
+            while reply is _MORE:
+                data = self._socket.recv(65_536)
+                if not data:
+                    raise FleetUnavailable("the simulation's Redis has ended")
+                self._reader.feed(data)
+                reply = self._reader.gets()
+            answer = self._answers.popleft()
+            if isinstance(reply, Refused):
+                reply = refusal(reply.message)
+                if answer is None:
+                    raise reply
+            if answer is not None:
+                answer(reply)
+
+    def close(self) -> None:
+        self._socket.close()

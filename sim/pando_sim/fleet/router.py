@@ -1,0 +1,309 @@
+"""`Router`: placement, tries and the queue of one router, as `pando_router` has them.
+
+A request that a replica refuses, or loses before its first token, is tried elsewhere; one that is
+lost later goes on elsewhere behind what it has. Retries are bounded by the router's own budget, and
+replicas that fail are left alone by its own breaker. Who finds no place waits, first come first
+served.
+"""
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pando_fleet.wire import Line
+from pando_router.breaker import Breaker, BreakerState
+from pando_router.retry_budget import RetryBudget
+from pando_sim.fleet.interfaces import (
+    CostModel,
+    End,
+    Member,
+    Place,
+    Question,
+    RuleFactory,
+    Shortage,
+)
+from pando_sim.fleet.job import Job
+from pando_sim.fleet.timeline import Act, Timeline
+from pando_sim.fleet.view import View
+from pando_sim.records import Outcome, Served
+from pando_sim.request import Prompt, Request
+from pando_sim.spec import RouterSpec
+from pando_sim.worker.replica import Replica
+from pando_sim.worker.stay import Stay
+
+POOL = "simulated"
+PACE_S = 0.02  # until a place that another router gave back is noticed
+RETRY_SHARE = 0.2  # of the requests, as in the router's settings
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all routers share."""
+
+    timeline: Timeline
+    line: Line
+    view: View
+    replicas: Mapping[str, Replica]
+    cost: CostModel
+    ended: Callable[["Router", Served], None]
+
+
+class Context:
+    """What a router's rule may know: see `interfaces.RouterContext`."""
+
+    def __init__(self, number: int, around: Surroundings, rng: random.Random) -> None:
+        self.number = number
+        self.random = rng
+        self.pool = POOL
+        self.line = around.line
+        self.skew_s = 0.0
+        self.at_replica: Counter[str] = Counter()
+        self._around = around
+
+    def redis_ms(self) -> int:
+        return self._around.timeline.redis_ms()
+
+    def now_s(self) -> float:
+        return self._around.timeline.now_s + self.skew_s
+
+    def monotonic_s(self) -> float:
+        return self._around.timeline.now_s
+
+    def members(self) -> Sequence[Member]:
+        return self._around.view.members
+
+    def in_flight(self, replica: str) -> int:
+        return self.at_replica[replica]
+
+    def cached_tokens(self, replica: str, prompt: Prompt) -> int:
+        there = self._around.replicas.get(replica)
+        return there.cached_tokens(prompt.tokens()) if there else 0
+
+    def after(self, delay_s: float, act: Callable[[], None]) -> None:
+        self._around.timeline.after(delay_s, act)
+
+
+class Router:
+    """`arrive` takes a request, `Surroundings.ended` is told its end."""
+
+    def __init__(
+        self,
+        number: int,
+        spec: RouterSpec,
+        around: Surroundings,
+        make_rule: RuleFactory,
+        rng: random.Random,
+    ) -> None:
+        self.context = Context(number, around, rng)
+        self.queue: deque[Job] = deque()
+        self.name = f"router-{number}"
+        self.rule = make_rule(self.context)
+        self.leased: dict[int, Job] = {}  # at a replica, by number
+        self._spec = spec
+        self._around = around
+        self._timeline = around.timeline
+        self._breaker = Breaker(self.context.monotonic_s)
+        self._budget = RetryBudget(RETRY_SHARE, self.context.monotonic_s)
+        self._will_pump = False
+        self.told_waiting = False  # to Redis, by who tells it
+
+    async def arrive(self, request: Request) -> None:
+        now_s = self._timeline.now_s
+        job = Job(
+            request,
+            now_s,
+            request.prompt.keys(),
+            request.prompt.num_tokens,
+            deadline_s=now_s + self._spec.queue_deadline_s,
+            allowed=self._spec.max_tries,
+        )
+        self._budget.request()
+        await self._go(job)
+
+    def room(self, *, elsewhere: bool) -> None:
+        """A replica may have room again, given back here or `elsewhere`."""
+        if not self.queue or self._will_pump:
+            return
+        self._will_pump = True
+        self._timeline.after(PACE_S if elsewhere else 0.0, self._pump)
+
+    def renew(self) -> None:
+        for job in self.leased.values():
+            assert job.question is not None
+            assert job.place is not None
+            self.rule.renew(job.question, job.place)
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Of the prompts and the expected outputs of those that wait."""
+        return sum(job.prompt_tokens + self._output(job) for job in self.queue)
+
+    # Placing
+
+    async def _go(self, job: Job) -> None:
+        if self.queue:
+            self._wait(job)
+            return
+        found = await self._place(job)
+        if isinstance(found, Place):
+            self._send(job, found)
+        elif found is Shortage.NONE and job.tried:
+            self._end(job, self._failed(job))
+        else:
+            self._wait(job)
+
+    async def _place(self, job: Job) -> Place | Shortage:
+        allowed = tuple(m for m in self._around.view.members if m.name not in job.tried)
+        if self._breaker:
+            allowed = tuple(m for m in allowed if not self._is_out(m)) or allowed
+        if not allowed:
+            return Shortage.NONE
+        job.question = Question(
+            request=job.request,
+            prompt_tokens=job.prompt_tokens,
+            prompt_bytes=job.request.prompt.num_bytes,
+            keys=job.keys,
+            output_tokens=self._output(job),
+            lease=f"{self.context.number}.{job.request.number}",
+            tried=tuple(job.tried),
+            allowed=allowed,
+        )
+        return await self.rule.place(job.question)
+
+    def _is_out(self, member: Member) -> bool:
+        return self._breaker.state(member.beat.incarnation) is BreakerState.OPEN
+
+    def _output(self, job: Job) -> int:
+        return min(job.request.output_tokens, self._spec.expected_output_tokens)
+
+    # Waiting
+
+    def _wait(self, job: Job) -> None:
+        if len(self.queue) >= self._spec.queue_requests or job.deadline_s <= self._timeline.now_s:
+            self._end(job, Outcome.REFUSED)
+            return
+        self.queue.append(job)
+        self._timeline.at(job.deadline_s, partial(self._expire, job))
+
+    def _expire(self, job: Job) -> None:
+        if job in self.queue:
+            self.queue.remove(job)
+            self._end(job, Outcome.REFUSED)
+
+    async def _pump(self) -> None:
+        self._will_pump = False
+        while self.queue:
+            job = self.queue[0]
+            found = await self._place(job)
+            if found is Shortage.NONE and job.tried:
+                job.tried.clear()  # there is nobody else
+                found = await self._place(job)
+            if not isinstance(found, Place):
+                return
+            self.queue.popleft()
+            self._send(job, found)
+
+    # At a replica
+
+    def _send(self, job: Job, place: Place) -> None:
+        now_s, network_s = self._timeline.now_s, self._spec.network_s
+        job.tries += 1
+        job.place, job.placed_s = place, now_s
+        self.leased[job.request.number] = job
+        self.context.at_replica[place.replica] += 1
+        self._breaker.trying(place.incarnation)
+        replica = self._around.replicas.get(place.replica)
+        if replica is None or replica.incarnation != place.incarnation:
+            job.is_lost = True
+            self._timeline.after(2 * network_s, partial(self._retry, job))
+            return
+        command = job.command()
+        handling_s = self._around.cost.request_s(len(command.input_ids))
+        job.stay = Stay(command, Try(self, job), now_s + network_s + handling_s)
+        replica.submit(job.stay)
+
+    def answered(self, job: Job) -> None:
+        """The first byte of a try."""
+        assert job.question is not None
+        assert job.place is not None
+        assert job.stay is not None
+        if job.first_s != job.first_s:
+            job.first_s = self._timeline.now_s
+        self._breaker.succeeded(job.place.incarnation)
+        self.rule.first_byte(job.question, job.place, job.stay.cached_tokens)
+
+    def finished(self, job: Job) -> None:
+        assert job.stay is not None
+        job.keep(job.stay)
+        self._leave(job, End.FINISHED)
+        self._end(job, Outcome.FINISHED)
+
+    async def refused(self, job: Job, status: int) -> None:
+        if status >= 500:
+            job.is_lost = False
+            await self._retry(job)
+        else:
+            self._leave(job, End.UNANSWERED)
+            self._end(job, Outcome.REFUSED)
+
+    async def lost(self, job: Job) -> None:
+        """Its replica is gone."""
+        assert job.stay is not None
+        job.keep(job.stay)
+        job.is_lost = True
+        await self._retry(job)
+
+    async def _retry(self, job: Job) -> None:
+        """The try has failed: another one, if there may be one."""
+        assert job.place is not None
+        streamed = job.is_lost and job.stay is not None and job.stay.tokens > 0
+        self._breaker.failed(job.place.incarnation)
+        self._leave(job, End.LOST if streamed else End.UNANSWERED)
+        job.tried.append(job.place.replica)
+        if streamed:
+            job.allowed = len(job.tried) + self._spec.max_tries
+        job.stay = None
+        if len(job.tried) >= job.allowed or not self._budget.allows():
+            self._end(job, self._failed(job))
+            return
+        self._budget.retry()
+        await self._go(job)
+
+    def _failed(self, job: Job) -> Outcome:
+        return Outcome.FAILED if job.is_lost else Outcome.REFUSED
+
+    def later(self, act: Act) -> None:
+        """What a replica says now is heard here after the network's delay."""
+        self._timeline.after(self._spec.network_s, act)
+
+    def _leave(self, job: Job, end: End) -> None:
+        assert job.question is not None
+        assert job.place is not None
+        del self.leased[job.request.number]
+        self.context.at_replica[job.place.replica] -= 1
+        self.rule.ended(job.question, job.place, end)
+
+    def _end(self, job: Job, outcome: Outcome) -> None:
+        self._around.ended(self, job.served(self._timeline.now_s, outcome))
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Brings a replica's word to the router, over the network."""
+
+    router: Router
+    job: Job
+
+    def first_byte(self, stay: Stay) -> None:
+        self.router.later(partial(self.router.answered, self.job))
+
+    def finished(self, stay: Stay) -> None:
+        self.router.later(partial(self.router.finished, self.job))
+
+    def refused(self, stay: Stay, status: int) -> None:
+        self.router.later(partial(self.router.refused, self.job, status))
+
+    def lost(self, stay: Stay) -> None:
+        self.router.later(partial(self.router.lost, self.job))

@@ -1,0 +1,239 @@
+"""`simulate`: one policy over one trace."""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+
+from pando_fleet import Registry
+from pando_fleet.keys import PoolKeys
+from pando_fleet.queues import SILENCE_MS, TELL_MS
+from pando_fleet.wire import WireScript
+from pando_sim.fleet.arrivals import Arrivals
+from pando_sim.fleet.checks import Checks
+from pando_sim.fleet.control import Control
+from pando_sim.fleet.fleet import Fleet
+from pando_sim.fleet.interfaces import CostModel, Fault, RuleFactory, Scaler
+from pando_sim.fleet.line import BlockingLine
+from pando_sim.fleet.router import POOL, Router, Surroundings
+from pando_sim.fleet.sampling import sample
+from pando_sim.fleet.server import valkey
+from pando_sim.fleet.timeline import Act, Timeline
+from pando_sim.fleet.view import View
+from pando_sim.records import Event, Outcome, Run, Served
+from pando_sim.request import Request
+from pando_sim.spec import FleetSpec
+
+Progress = Callable[[int, float], None]
+"""Told how many requests have ended, and the virtual time, with each sample."""
+
+
+async def simulate(
+    spec: FleetSpec,
+    requests: Iterator[Request],
+    *,
+    cost: CostModel,
+    rule: RuleFactory,
+    scaler: Scaler | None = None,
+    faults: Sequence[Fault] = (),
+    progress: Progress | None = None,
+    strides: bool = True,
+) -> Run:
+    """Runs the trace to its end: all of its requests have ended, and all replicas are idle.
+
+    Args:
+        rule: makes the placement of each router.
+        scaler: None keeps the size.
+        strides: False takes each step by itself, which is the same and slower.
+
+    Raises Violation where the run is not to be trusted, ValueError where the trace has no order,
+    RuntimeError where no Valkey starts.
+    """
+    started = time.perf_counter()
+    with valkey() as socket:
+        simulation = Simulation(spec, requests, cost, rule, scaler, socket, strides=strides)
+        try:
+            await simulation.run(faults, progress)
+        finally:
+            await simulation.close()
+    simulation.record.wall_s = time.perf_counter() - started
+    return simulation.record
+
+
+class Simulation:
+    """All parts of a run, and what comes again and again in it."""
+
+    def __init__(
+        self,
+        spec: FleetSpec,
+        requests: Iterator[Request],
+        cost: CostModel,
+        rule: RuleFactory,
+        scaler: Scaler | None,
+        socket: str,
+        *,
+        strides: bool,
+    ) -> None:
+        self.record = Run(
+            policy=spec.placement,
+            scaling=spec.scaling,
+            seed=spec.seed,
+            cost_model=f"{cost.name}: {cost.source}",
+            settings=asdict(spec),
+        )
+        self._spec = spec
+        self._scaler = scaler
+        self._checks = Checks()
+        self._timeline = Timeline()
+        self._line = BlockingLine(socket)
+        self._view = View()
+        self._fleet = Fleet(
+            spec.worker,
+            POOL,
+            cost,
+            self._timeline,
+            self._line,
+            self._view,
+            self._rng("replicas"),
+            strides=strides,
+        )
+        around = Surroundings(
+            self._timeline, self._line, self._view, self._fleet.replicas, cost, self._ended
+        )
+        self._routers = [
+            Router(number, spec.router, around, rule, self._rng(f"router {number}"))
+            for number in range(spec.router.routers)
+        ]
+        self._control = Control(
+            self._fleet,
+            self._routers,
+            self._timeline,
+            self._line,
+            socket,
+            self.record,
+            self._rng("control"),
+        )
+        self._registry = Registry(self._control.redis, self._timeline.redis_ms)
+        self._arrivals = Arrivals(requests, self._timeline, self._arrive)
+        self._tell_queue = WireScript(self._line, "clock", "queue_tell")
+        self._came = 0
+        self._ends = 0
+        self._finished = 0
+
+    def _rng(self, what: str) -> random.Random:
+        return random.Random(f"{self._spec.seed} {what}")  # a text's seed is the same everywhere
+
+    async def run(self, faults: Sequence[Fault], progress: Progress | None) -> None:
+        spec, timeline = self._spec, self._timeline
+        skews = self._rng("clocks")
+        for router in self._routers:
+            router.context.skew_s = spec.router.clock_skew_s * skews.uniform(-1, 1)
+        for number in range(spec.replicas):
+            self._fleet.start(f"replica-{number}", 0.0)
+        self._every(spec.worker.beat_s, self._beat, first_s=0.0, looks=True)
+        self._every(spec.sample_s, partial(self._sample, progress), first_s=0.0, looks=True)
+        self._every(spec.router.lease_s / 3, self._renew)
+        self._every(TELL_MS / 1000, self._tell_queues)
+        if self._scaler is not None:
+            self._every(self._scaler.every_s, self._scale)
+        for fault in faults:
+            timeline.at(fault.at_s, partial(self._fault, fault))
+        self._arrivals.next()
+        while self._ends < self._arrivals.read or not self._arrivals.exhausted:
+            await timeline.step()
+        await self._end()
+
+    async def close(self) -> None:
+        await self._control.close()
+        self._line.close()
+
+    def _every(
+        self, period_s: float, act: Act, *, first_s: float | None = None, looks: bool = False
+    ) -> None:
+        """Calls `act` again and again; `looks` says that it looks into replicas."""
+
+        async def again() -> None:
+            self._timeline.at(self._timeline.now_s + period_s, again, looks=looks)
+            if (waits := act()) is not None:
+                await waits
+
+        self._timeline.at(period_s if first_s is None else first_s, again, looks=looks)
+
+    # Requests
+
+    async def _arrive(self, request: Request) -> None:
+        self._came += 1
+        self._checks.came(request)
+        await self._routers[request.number % len(self._routers)].arrive(request)
+
+    def _ended(self, router: Router, served: Served) -> None:
+        self._checks.ended(served)
+        self.record.served.append(served)
+        self._ends += 1
+        self._finished += served.outcome is Outcome.FINISHED
+        self._arrivals.ended(served.number)
+        for each in self._routers:
+            each.room(elsewhere=each is not router)
+
+    # What comes again and again
+
+    async def _beat(self) -> None:
+        self._fleet.tell(list(self._fleet.replicas.values()))
+        if self._scaler is not None and not self._line.is_away:
+            self._line.flush()
+            self._view.read(await self._registry.replicas(POOL))
+        for router in self._routers:
+            router.room(elsewhere=True)
+
+    def _sample(self, progress: Progress | None) -> None:
+        now_s = self._timeline.now_s
+        self.record.samples.append(
+            sample(now_s, self._fleet, self._routers, arrived=self._came, finished=self._finished)
+        )
+        for replica in self._fleet.replicas.values():
+            self._checks.pool(replica)
+        if progress is not None:
+            progress(self._ends, now_s)
+
+    def _renew(self) -> None:
+        for router in self._routers:
+            router.renew()
+
+    def _tell_queues(self) -> None:
+        """As the routers do, so that the operator sees what waits in them."""
+        now_s = self._timeline.now_s
+        for router in self._routers:
+            waiting = len(router.queue)
+            if waiting or router.told_waiting:
+                waited_ms = int(1000 * (now_s - router.queue[0].arrival_s)) if waiting else 0
+                args = (router.name, waiting, waited_ms, SILENCE_MS, router.waiting_tokens)
+                clock = self._timeline.redis_ms()
+                self._tell_queue.send([PoolKeys(POOL).queues], (clock, *args), _unheard)
+            router.told_waiting = waiting > 0
+
+    async def _scale(self) -> None:
+        assert self._scaler is not None
+        await self._scaler.act(self._control)
+
+    async def _fault(self, fault: Fault) -> None:
+        self.record.events.append(Event(at_s=self._timeline.now_s, what=fault.what))
+        await fault.act(self._control)
+
+    # The end
+
+    async def _end(self) -> None:
+        self._checks.all_ended()
+        self._sample(None)
+        for router in self._routers:
+            router.rule.close()
+        for replica in self._fleet.replicas.values():
+            self._checks.idle(replica)
+        self._checks.tokens(self._fleet)
+        if not self._line.is_away:
+            await self._checks.leases(self._control.redis, POOL)
+        self.record.checks = dict(self._checks.counts)
+
+
+def _unheard(reply: object) -> None:
+    """Nobody waits for it; while Redis is away it is lost."""

@@ -1,0 +1,45 @@
+"""`View`: the fleet as routers know it, from the last heartbeats."""
+
+from collections.abc import Sequence
+
+from pando_fleet.registry import FRESH_MS
+from pando_fleet.replica import Heartbeat, Replica, ReplicaState
+from pando_sim.fleet.interfaces import Member
+
+
+class View:
+    """The same to all routers. While Redis is away it stays as it was."""
+
+    def __init__(self) -> None:
+        self.members: tuple[Member, ...] = ()
+        self._beats: dict[str, tuple[Heartbeat, float]] = {}  # by replica, with their times
+
+    def heard(self, beat: Heartbeat, at_s: float) -> None:
+        self._beats[beat.replica] = beat, at_s
+
+    def left(self, replica: str) -> None:
+        self._beats.pop(replica, None)
+
+    def refresh(self, now_s: float) -> None:
+        """Takes in what was heard until now."""
+        fresh_s = FRESH_MS / 1000
+        self._beats = {
+            name: (beat, at_s)
+            for name, (beat, at_s) in self._beats.items()
+            if now_s - at_s <= fresh_s
+        }
+        self.members = tuple(
+            Member(beat, now_s - at_s)
+            for _, (beat, at_s) in sorted(self._beats.items())
+            if beat.state is ReplicaState.READY
+        )
+
+    def read(self, replicas: Sequence[Replica]) -> None:
+        """What the registry says, marks included."""
+        self.members = tuple(
+            Member(each.beat, each.age_ms / 1000)
+            for each in replicas
+            if each.beat.state is ReplicaState.READY
+            and not each.withheld
+            and each.age_ms <= FRESH_MS
+        )

@@ -1,0 +1,124 @@
+"""`VirtualModel`: a model runner that computes nothing and takes time all the same."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pando_sim.fleet.interfaces import CostModel
+from pando_worker.memory.req_pool import ReqToTokenPool
+from pando_worker.memory.window_pages import WindowPages
+from pando_worker.runner.batch import ForwardBatch, Int32, PageCopies, SamplingBatch, StepResult
+from pando_worker.scheduler.batching import Row
+from pando_worker.scheduler.rates import Rate
+
+_INTS = np.empty(0, dtype=np.int64)
+_INTS32 = np.empty(0, dtype=np.int32)
+_FLOATS = np.empty(0, dtype=np.float32)
+_SAMPLING = SamplingBatch(
+    temperature=_FLOATS, top_k=_INTS, top_p=_FLOATS, min_p=_FLOATS, seed=_INTS, step=_INTS
+)
+
+
+@dataclass(slots=True)
+class Work:
+    """What the rows of a step add up to, as a cost model counts it."""
+
+    prefill_tokens: int = 0
+    prefill_context: int = 0
+    decodes: int = 0
+    decode_context: int = 0
+
+
+def work_of(rows: Sequence[Row]) -> Work:
+    work = Work()
+    for row in rows:
+        count, start = row.extend_len, row.start
+        if count == 1 and start >= row.req.prompt_len:
+            work.decodes += 1
+            work.decode_context += start + 1
+        else:
+            work.prefill_tokens += count
+            work.prefill_context += count * start + count * (count + 1) // 2
+    return work
+
+
+class VirtualModel:
+    """Its clock is the worker's: a step that is awaited has moved it by the step's time."""
+
+    def __init__(self, cost: CostModel, page_size: int) -> None:
+        self.now_s = 0.0
+        self.slowness = 1.0  # steps take so many times as long
+        self.copy_rate = Rate()  # bytes to and from the host
+        self.on_prefill: Callable[[float], None] | None = None
+        """Told the end of each step that has prompts in it, while the clock still shows its
+        beginning."""
+        self._cost = cost
+        self._page_bytes = page_size * cost.kv_bytes_per_token
+        self._work = Work()
+        self._tokens: list[int] = []
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def build(
+        self, rows: Sequence[Row], pool: ReqToTokenPool, windows: WindowPages | None
+    ) -> ForwardBatch:
+        """A batch without arrays: nobody reads them, and making them takes longer than all else.
+
+        A request's tokens are all its seed.
+        """
+        self._work = work_of(rows)
+        self._tokens = [row.req.sampling.seed for row in rows if row.samples]
+        return ForwardBatch(
+            input_ids=_INTS,
+            positions=_INTS,
+            out_slots=_INTS,
+            extend_lens=_INTS32,
+            seq_lens=_INTS32,
+            page_table=_INTS32,
+            page_size=pool.page_size,
+            req_rows=_INTS,
+            sample_rows=_INTS,
+            sampling=_SAMPLING,
+        )
+
+    def launch(self, batch: ForwardBatch) -> "VirtualStep":
+        """The batch that was built last."""
+        copies_s = self._copy(batch.stores) + self._copy(batch.loads)
+        work = self._work
+        seconds = copies_s + self.step_s(work)
+        return VirtualStep(self, seconds, bool(work.prefill_tokens), self._tokens)
+
+    def step_s(self, work: Work) -> float:
+        return self.slowness * self._cost.step_s(
+            work.prefill_tokens, work.prefill_context, work.decodes, work.decode_context
+        )
+
+    def _copy(self, copies: PageCopies | None) -> float:
+        """Seconds; copies are done one after the other, before the model runs."""
+        if copies is None or not len(copies.device):
+            return 0.0
+        num_bytes = len(copies.device) * self._page_bytes
+        seconds = self.slowness * num_bytes / self._cost.copy_bytes_per_s
+        self.copy_rate.add(num_bytes, seconds)
+        return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualStep:
+    model: VirtualModel
+    seconds: float
+    has_prefill: bool
+    tokens: list[int]
+
+    def sample(self, mask: Int32 | None) -> None:
+        """Nothing is drawn."""
+
+    def result(self) -> StepResult:
+        model = self.model
+        end_s = model.now_s + self.seconds
+        if self.has_prefill and model.on_prefill is not None:
+            model.on_prefill(end_s)
+        model.now_s = end_s
+        return StepResult(tokens=np.array(self.tokens, dtype=np.int64))

@@ -1,0 +1,269 @@
+"""`Replica`: a worker in virtual time.
+
+Its scheduler, pools, cache and meters are the worker's own; what its steps take is the cost model's
+word. A step happens in one event, at its beginning: commands that arrived until then are received,
+the scheduler steps, and the clock that it sees moves by the step's time. What the step yields
+leaves when that time has come, in the event of the next step. Whoever looks in between sees a step
+with prompts as it was launched, and others as done.
+"""
+
+from bisect import bisect_right, insort
+from dataclasses import replace
+from functools import partial
+from operator import attrgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pando_fleet import Heartbeat
+from pando_fleet import ReplicaState as BeatState
+from pando_sim.fleet.interfaces import CostModel, ReplicaState
+from pando_sim.fleet.timeline import Timeline
+from pando_sim.spec import WorkerSpec
+from pando_sim.worker.model import VirtualModel
+from pando_sim.worker.stay import Stay
+from pando_sim.worker.stride import Stride, plan_stride
+from pando_worker.heartbeats import with_ready, with_stats
+from pando_worker.messages import Event, Outputs, Ready, Rejected, Stats
+from pando_worker.scheduler.assembly import Pools, make_scheduler
+from pando_worker.settings import WorkerSettings
+
+MODEL = "simulated"
+UNAVAILABLE = 503
+
+_arrives_s = attrgetter("arrives_s")
+
+
+def settings_of(spec: WorkerSpec) -> WorkerSettings:
+    """Raises pydantic's ValidationError where `spec.engine` has settings that a worker has not."""
+    given: dict[str, object] = {
+        "model": MODEL,
+        "page_size": spec.page_size,
+        "chunked_prefill_size": spec.chunked_prefill_size,
+        "max_running_requests": spec.max_running_requests,
+        **spec.engine,
+        "overlap_schedule": False,  # host time is hidden behind the steps, which the model tells
+        # No variable has such a name: a simulation does not depend on the environment.
+        "_env_prefix": "=",
+    }
+    return WorkerSettings(**given)  # type: ignore[arg-type]
+
+
+class Replica:
+    """Owned by the fleet, which calls `submit`, `stats` and `kill`."""
+
+    def __init__(
+        self,
+        name: str,
+        incarnation: str,
+        spec: WorkerSpec,
+        settings: WorkerSettings,
+        cost: CostModel,
+        timeline: Timeline,
+        *,
+        strides: bool = True,
+    ) -> None:
+        """
+        Args:
+            strides: False takes each step by itself, which is the same and slower.
+        """
+        self.name = name
+        self.incarnation = incarnation
+        self.state = ReplicaState.STARTING
+        self.started_s = timeline.now_s
+        self.ready_s: float | None = None
+        self.stays: dict[str, Stay] = {}  # that have not ended
+        self.model = VirtualModel(cost, spec.page_size)
+        self.model.now_s = timeline.now_s
+        self.model.on_prefill = self._launched
+        self.gone = False
+        pools = Pools(
+            capacity_tokens=spec.capacity_tokens,
+            context_length=spec.context_length,
+            host_pages=spec.host_tokens // spec.page_size,
+            host_page_bytes=spec.page_size * cost.kv_bytes_per_token,
+            copy_rate=self.model.copy_rate,
+        )
+        self.scheduler = make_scheduler(
+            settings, pools, self.model, clock=self.model.clock, build=self.model.build
+        )
+        self._timeline = timeline
+        self._strides = strides
+        self._inbox: list[Stay] = []  # by arrival
+        self._due_s: float | None = None  # the next event of its own
+        self._ticket = 0  # of that event; earlier ones are void
+        self._stride: Stride | None = None
+        self._told = 0  # steps of the stride whose tokens have left
+        self._leaving: list[Event] = []  # with the end of the step under way
+        self._seen: Stats | None = None  # of a step with prompts that somebody looks into
+        kv = self.scheduler.kv
+        starting = Heartbeat(
+            replica=name,
+            incarnation=incarnation,
+            url=f"http://{name}",
+            model=MODEL,
+            state=BeatState.STARTING,
+        )
+        self._starting = starting
+        self._ready = with_ready(
+            starting,
+            Ready(
+                capacity_tokens=kv.capacity_tokens,
+                max_running_requests=len(kv.rows.pages),
+                max_request_tokens=kv.max_request_tokens,
+                page_size=kv.page_size,
+            ),
+        )
+
+    # What the fleet asks
+
+    def submit(self, stay: Stay) -> None:
+        """A request is on its way, and arrives at `stay.arrives_s`."""
+        self.stays[stay.command.rid] = stay
+        insort(self._inbox, stay, key=_arrives_s)
+        arrives_s = max(self._inbox[0].arrives_s, self._timeline.now_s)
+        if self._stride is not None:
+            arrives_s = self._stride.border(arrives_s)
+        if self._due_s is None or (arrives_s < self._due_s and self._may_wake):
+            self._wake_at(arrives_s)
+
+    def stats(self) -> Stats:
+        """What the worker would say of itself at this moment."""
+        now_s = self._timeline.now_s
+        if self._stride is not None and now_s > self._stride.start_s:
+            self._stride.take(self.scheduler, self.model, self._stride.begun(now_s))
+        elif self._seen is not None and now_s < self.model.now_s:
+            return self._seen
+        return self.scheduler.stats()
+
+    def heartbeat(self) -> Heartbeat:
+        if self.state is ReplicaState.STARTING:
+            return self._starting
+        return with_stats(self._ready, self.stats())
+
+    def become(self, state: ReplicaState) -> None:
+        self.state = state
+        self._ready = replace(self._ready, state=BeatState(state.value))
+
+    def slow_down(self, factor: float) -> None:
+        """Steps take `factor` times as long, from the next one on."""
+        self.model.slowness = factor
+        if self._stride is not None:
+            self._wake_at(self._stride.border(self._timeline.now_s))
+
+    def kill(self) -> list[Stay]:
+        """The process is gone; returns what it had, as far as it came."""
+        now_s = self._timeline.now_s
+        if self._stride is not None:
+            self._tell(bisect_right(self._stride.ends, now_s))
+        elif self._due_s is not None and self._due_s <= now_s:
+            self._leave()
+        self.gone = True
+        self._ticket += 1
+        lost, self.stays = list(self.stays.values()), {}
+        return lost
+
+    def cached_tokens(self, tokens: NDArray[np.int32]) -> int:
+        """Of a prompt, what is in the cache at this moment."""
+        return self.scheduler.kv.prefix_len(tokens)
+
+    # Its own events
+
+    @property
+    def _may_wake(self) -> bool:
+        """Whether its next event may be sooner: a step under way is not interrupted."""
+        return self._stride is not None or (self.scheduler.is_idle and not self._leaving)
+
+    def _wake_at(self, at_s: float) -> None:
+        self._ticket += 1
+        self._due_s = at_s
+        self._timeline.at(at_s, partial(self._run, self._ticket))
+
+    def _run(self, ticket: int) -> None:
+        if ticket != self._ticket:
+            return
+        now_s, self._due_s, self._seen = self._timeline.now_s, None, None
+        self._end_stride(now_s)
+        self._leave()
+        self._receive(now_s)
+        if self.scheduler.is_idle:
+            if self._inbox:
+                self._wake_at(self._inbox[0].arrives_s)
+            return
+        self.model.now_s = now_s
+        if self._strides and (stride := plan_stride(self.scheduler, self.model)) is not None:
+            self._stride, self._told = stride, 0
+            next_s = stride.ends[-1]
+            if self._inbox:
+                next_s = stride.border(self._inbox[0].arrives_s)
+            self._wake_at(next_s)
+            return
+        self._leaving = self.scheduler.step()
+        if self.model.now_s <= now_s:
+            raise RuntimeError(f"{self.name} makes no step at {now_s} s, but has requests")
+        self._wake_at(self.model.now_s)
+
+    def _end_stride(self, now_s: float) -> None:
+        if (stride := self._stride) is not None:
+            steps = bisect_right(stride.ends, now_s)
+            stride.take(self.scheduler, self.model, steps)
+            self._tell(steps)
+            self._stride = None
+
+    def _receive(self, now_s: float) -> None:
+        while self._inbox and self._inbox[0].arrives_s <= now_s:
+            stay = self._inbox.pop(0)
+            if self.state is ReplicaState.DRAINING:
+                self._refuse(stay, UNAVAILABLE)
+                continue
+            for event in self.scheduler.receive(stay.command):
+                self._send(event, now_s)
+
+    def _launched(self, end_s: float) -> None:
+        """A step with prompts in it will take until `end_s`."""
+        if end_s > self._timeline.next_look_s:
+            self._seen = self.scheduler.stats()
+
+    # What leaves
+
+    def _leave(self) -> None:
+        leaving, self._leaving = self._leaving, []
+        for event in leaving:
+            self._send(event, self.model.now_s)
+
+    def _send(self, event: Event, at_s: float) -> None:
+        match event:
+            case Outputs(outputs=outputs):
+                for output in outputs:
+                    stay = self.stays[output.rid]
+                    stay.token(at_s)
+                    if stay.tokens == 1:
+                        stay.cached_tokens = output.cached_tokens
+                        stay.follower.first_byte(stay)
+                    if output.finish is not None:
+                        del self.stays[output.rid]
+                        stay.follower.finished(stay)
+            case Rejected(rid=rid, status=status):
+                self._refuse(self.stays[rid], status)
+            case _:
+                raise AssertionError(f"nobody asked for {event}")
+
+    def _refuse(self, stay: Stay, status: int) -> None:
+        del self.stays[stay.command.rid]
+        stay.follower.refused(stay, status)
+
+    def _tell(self, steps: int) -> None:
+        """The tokens of the stride's first `steps` steps have left."""
+        assert self._stride is not None
+        count = steps - self._told
+        if count <= 0:
+            return
+        ends = self._stride.ends
+        first_s, last_s = ends[self._told], ends[steps - 1]
+        longest_s = max(self._stride.durations(self._told + 1, steps), default=0.0)
+        for req in self._stride.reqs:
+            stay = self.stays[req.rid]
+            stay.tokens += count
+            stay.longest_gap_s = max(stay.longest_gap_s, first_s - stay.last_s, longest_s)
+            stay.last_s = last_s
+        self._told = steps

@@ -1,0 +1,41 @@
+"""A request's stay at a replica, as its router follows it."""
+
+from dataclasses import dataclass
+from math import nan
+from typing import Protocol
+
+from pando_worker.messages import Generate
+
+
+class Follower(Protocol):
+    """Who asked; told in virtual time, before the network's delay."""
+
+    def first_byte(self, stay: "Stay") -> None: ...
+
+    def finished(self, stay: "Stay") -> None: ...
+
+    def refused(self, stay: "Stay", status: int) -> None: ...
+
+    def lost(self, stay: "Stay") -> None:
+        """The replica is gone, with or without tokens having come."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Stay:
+    command: Generate
+    follower: Follower
+    arrives_s: float  # at the scheduler
+    cached_tokens: int = 0
+    tokens: int = 0  # that came
+    first_s: float = nan
+    last_s: float = nan
+    longest_gap_s: float = 0.0
+
+    def token(self, at_s: float) -> None:
+        self.tokens += 1
+        if self.tokens == 1:
+            self.first_s = at_s
+        else:
+            self.longest_gap_s = max(self.longest_gap_s, at_s - self.last_s)
+        self.last_s = at_s
