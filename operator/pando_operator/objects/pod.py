@@ -1,8 +1,11 @@
 """The pod of a worker: restricted, with a read-only root, and not ready before it may serve."""
 
+import json
 from typing import Any
 
-from pando_operator.lifecycle.pods import GATE
+import xxhash
+
+from pando_operator.lifecycle.pods import GATE, TEMPLATE
 from pando_operator.objects.defaults import WorkerDefaults
 from pando_operator.objects.environment import environment
 from pando_operator.objects.labels import HTTP_PORT, labels
@@ -30,15 +33,20 @@ _CONTAINER_SECURITY = {
 
 
 def pod_template(pool: WorkerPool, defaults: WorkerDefaults) -> dict[str, Any]:
-    """`spec.template` of the pool's Deployment."""
+    """`spec.template` of the pool's Deployment; its pods have the digest of it."""
+    built = _template(pool, defaults)
+    text = json.dumps(built, sort_keys=True)
+    built["metadata"]["annotations"][TEMPLATE] = xxhash.xxh3_64_hexdigest(text.encode())
+    return built
+
+
+def _template(pool: WorkerPool, defaults: WorkerDefaults) -> dict[str, Any]:
     template = pool.spec.template
     return {
-        "metadata": _filled(
-            {
-                "labels": {**template.labels, **labels(pool.name)},
-                "annotations": dict(template.annotations),
-            }
-        ),
+        "metadata": {
+            "labels": {**template.labels, **labels(pool.name)},
+            "annotations": dict(template.annotations),
+        },
         "spec": _filled(
             {
                 "readinessGates": [{"conditionType": GATE}],

@@ -183,6 +183,16 @@ def test_a_new_replica_serves_before_an_old_one_leaves_and_only_through_its_gate
     assert "replicas" not in built["spec"]
 
 
+def test_pods_tell_which_template_made_them() -> None:
+    def told(**spec: Any) -> str:
+        metadata = deployment(pool(**spec), DEFAULTS)["spec"]["template"]["metadata"]
+        return str(metadata["annotations"]["pando.dev/template"])
+
+    assert told() == told() == told(replicas=7, scaling={"maxReplicas": 9})
+    others = [told(**change) for change in ({"engine": {"pageSize": 32}}, FULL)]
+    assert len({told(), *others}) == 3
+
+
 def test_objects_belong_to_their_pool() -> None:
     for built in (deployment(pool(), DEFAULTS), service(pool())):
         (owner,) = built["metadata"]["ownerReferences"]
