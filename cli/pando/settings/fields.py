@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_settings import BaseSettings
 
-from pando.settings.load import flag_of
+from pando.settings.load import flag_of, is_positional, spelling
 
 REPEATED = ", …"  # of the type of a flag that may be given several times
 _TYPES = {
@@ -25,7 +25,7 @@ class Field:
     """One setting, in words."""
 
     name: str
-    flag: str  # --max-total-tokens
+    flag: str  # --max-total-tokens, or TRACE where it is an argument of its own
     variable: str  # PANDO_WORKER_MAX_TOTAL_TOKENS
     type: str  # INTEGER, or [lpm|fcfs]
     description: str
@@ -34,6 +34,7 @@ class Field:
     limits: str  # such as "> 0, < 1"
 
     is_secret: bool  # and thus no flag: everybody on the machine can read those
+    is_positional: bool
 
     @property
     def is_switch(self) -> bool:
@@ -48,13 +49,14 @@ def fields(settings_class: type[BaseSettings], flag_prefix: str = "") -> Iterato
         choices = value.get("enum", [value["const"]] if "const" in value else [])
         yield Field(
             name=name,
-            flag=flag_of(flag_prefix + name),
+            flag=flag_of(flag_prefix + name) if flag_prefix else spelling(settings_class, name),
             variable=settings_class.model_config.get("env_prefix", "") + name.upper(),
             type=f"[{'|'.join(choices)}]" if choices else _TYPES[value["type"]],
             description=field["description"],
             required=name in schema.get("required", ()),
             default=_default(field.get("default")),
             is_secret=value.get("format") == "password",
+            is_positional=is_positional(settings_class, name),
             limits=", ".join(f"{s} {value[key]:g}" for key, s in _LIMITS.items() if key in value),
         )
 

@@ -73,6 +73,17 @@ def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def spelling(settings_class: type[BaseSettings], name: str) -> str:
+    """How a command line gives a setting: --max-total-tokens, or TRACE where it needs no flag."""
+    return name.upper() if is_positional(settings_class, name) else flag_of(name)
+
+
+def is_positional(settings_class: type[BaseSettings], name: str) -> bool:
+    """Whether it is an argument of its own, which its class says by json_schema_extra."""
+    extra = settings_class.model_fields[name].json_schema_extra
+    return isinstance(extra, dict) and bool(extra.get("positional"))
+
+
 def _from_environment(
     settings_class: type[BaseSettings], environment: Mapping[str, str]
 ) -> dict[str, Given]:
@@ -117,7 +128,8 @@ def _explain(
     name = str(detail["loc"][0])
     if detail["type"] == "missing":
         variable = settings_class.model_config.get("env_prefix", "") + name.upper()
-        return f"{flag_of(name)} is required (or {variable}, or {name} in the --config file)"
+        flag = spelling(settings_class, name)
+        return f"{flag} is required (or {variable}, or {name} in the --config file)"
     setting = given[name]
     said = f"{message[0].lower()}{message[1:]}"
     if len(detail["loc"]) > 1:  # the whole may hold what is nobody else's business

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from inspect import cleandoc
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,7 +11,7 @@ from pydantic_settings import BaseSettings
 
 from pando import logs
 from pando.settings.fields import REPEATED, Field, fields
-from pando.settings.load import Given, SettingsError, Sources, flag_of, load
+from pando.settings.load import Given, SettingsError, Sources, flag_of, load, spelling
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 
@@ -30,7 +31,7 @@ def settings_command(
 
     def callback(config: Path | None, **values: object) -> None:
         given = ((n, value) for n, value in values.items() if value not in (None, ()))
-        flags = {n: Given(value, flag_of(n)) for n, value in given}
+        flags = {n: Given(value, origins[n]) for n, value in given}
         log_flags = {n.removeprefix(LOG_FLAGS): flags.pop(n) for n in log_names if n in flags}
         try:
             log_settings = load(logs.LogSettings, log_flags)
@@ -42,6 +43,10 @@ def settings_command(
             raise click.UsageError(str(error)) from None
 
     log_names = [LOG_FLAGS + field for field in logs.LogSettings.model_fields]
+    origins = {name: flag_of(name) for name in log_names}
+    origins |= {name: spelling(settings_class, name) for name in settings_class.model_fields}
+    shown = [field for field in fields(settings_class) if not field.is_secret]
+    arguments = [field for field in shown if field.is_positional]
     prefix = settings_class.model_config.get("env_prefix", "")
     config_option = click.Option(
         ["--config"],
@@ -55,14 +60,25 @@ def settings_command(
         callback=callback,
         params=[
             config_option,
-            *(_option(f, f.name) for f in fields(settings_class) if not f.is_secret),
+            *(_argument(field) for field in arguments),
+            *(_option(field, field.name) for field in shown if not field.is_positional),
             *log_options,
         ],
-        help=settings_class.__doc__,
+        help="\n\n".join(
+            [cleandoc(settings_class.__doc__ or ""), *(f"{f.flag}: {f.description}." for f in arguments)]
+        ),
         epilog=f"Every option is also a variable ({prefix}<OPTION>, PANDO_LOG_<OPTION>)."
         " Flags come first, then variables, then the file.",
         context_settings={"max_content_width": 100},
     )
+
+
+def _argument(field: Field) -> click.Argument:
+    """Not required of click: it may come from a variable or the file."""
+    several = field.type.endswith(REPEATED)
+    metavar = f"{field.flag}..." if several else field.flag
+    nargs = -1 if several else 1
+    return click.Argument([field.name], type=str, metavar=metavar, nargs=nargs, required=False)
 
 
 def _option(field: Field, parameter: str) -> click.Option:

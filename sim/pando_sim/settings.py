@@ -1,0 +1,207 @@
+"""Every setting of `pando sim`: positional trace, flags, `PANDO_SIM_…` variables and the file.
+
+What a pool is comes from its manifest; here is what only a simulation needs. Names of placements,
+scalings and cost models are judged where those are known, so that this module imports none of them.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+ALL = "all"
+"""Of placements or scalings: every one that there is."""
+
+
+def _words(value: Any) -> Any:
+    """ "a,b" as a list; what is no text is judged as it is."""
+    return [word.strip() for word in value.split(",") if word.strip()] if _is_text(value) else value
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+
+
+class SimSettings(BaseSettings):
+    """Replay a trace of requests against a fleet of any size, in virtual time.
+
+    Placement, scheduler, caches and scaling are Pando's own code; the GPU (a cost model), the
+    network and the clock are simulated. Shows a table, and writes report.html, results.json and CSV
+    files. Each placement with each scaling is a run of its own, in a process of its own.
+
+    pando sim compare TRACE runs all placements, Pando's and those of other routers; pando sim
+    calibrate URL measures a worker's cost model. Each has its own --help.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="PANDO_SIM_", extra="forbid")
+
+    trace: Annotated[
+        Words,
+        Field(
+            min_length=1,
+            description="requests: Mooncake's JSON lines, JSON lines of OpenAI bodies, Azure's CSV,"
+            " or what pando router --record wrote; several files are one trace, by their times",
+            json_schema_extra={"positional": True},
+        ),
+    ]
+    pool: Annotated[
+        Path | None,
+        Field(
+            description="WorkerPool manifest, as for kubectl apply: its engine, scaling, replicas"
+            " and tensorParallelSize count; by default 4 replicas with the worker's defaults"
+        ),
+    ] = None
+    policy: Annotated[
+        Words,
+        Field(
+            min_length=1,
+            description="placement; again for each further run, 'all' for every one there is",
+        ),
+    ] = ("cache_aware",)
+    replicas: Annotated[
+        int | None,
+        Field(ge=1, le=10_000, description="a fixed size, whatever the manifest's scaling says"),
+    ] = None
+    scaling: Annotated[
+        Words,
+        Field(
+            description="who scales the pool, within the manifest's bounds; again for each further"
+            " run, 'all' for every one; by default the operator where the manifest's"
+            " scaling.mode is Auto, else none"
+        ),
+    ] = ()
+    cost_model: Annotated[
+        str,
+        Field(
+            description="how long a worker computes: a name of those that ship, or a file's path"
+        ),
+    ] = "h100-llama-3.1-8b-fp8"
+    capacity_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="KV tokens of a replica; by default engine.maxTotalTokens of the manifest,"
+            " else what the cost model's machine holds",
+        ),
+    ] = None
+    host_tokens: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            description="KV tokens of a replica's host tier; by default what engine.hostMemoryGib"
+            " of the manifest holds",
+        ),
+    ] = None
+    start_seconds: Annotated[
+        float, Field(ge=0, description="from a replica's creation until it is ready, in seconds")
+    ] = 60.0
+    start_spread: Annotated[
+        float,
+        Field(ge=0, lt=1, description="share by which replicas' start times differ, either way"),
+    ] = 0.0
+
+    routers: Annotated[int, Field(ge=1, le=1024, description="that share the requests")] = 1
+    clock_skew_seconds: Annotated[
+        float, Field(ge=0, description="by which a router's clock may be off, in seconds")
+    ] = 0.0
+    network_seconds: Annotated[
+        float, Field(ge=0, description="one way between router and worker, in seconds")
+    ] = 0.0005
+    max_replica_requests: Annotated[
+        int, Field(ge=1, description="at one replica, from all routers; more wait in the queue")
+    ] = 256
+    queue_requests: Annotated[
+        int, Field(ge=0, description="waiting in one router; more are refused")
+    ] = 1024
+    queue_timeout: Annotated[
+        float, Field(gt=0, description="longest wait in the queue, in seconds; then refused")
+    ] = 120.0
+    max_tries: Annotated[
+        int, Field(ge=1, le=16, description="replicas tried until one answers")
+    ] = 3
+
+    fault: Annotated[
+        Words,
+        Field(description="what happens at a time, such as die:replica-1@600; again for more"),
+    ] = ()
+
+    take: Annotated[int | None, Field(ge=1, description="only so many requests of the trace")] = (
+        None
+    )
+    repeat: Annotated[
+        int, Field(ge=1, description="times the trace is played, each time with new conversations")
+    ] = 1
+    speed: Annotated[
+        float, Field(gt=0, description="of arrivals; 2: twice as many requests a second")
+    ] = 1.0
+    closed_loop: Annotated[
+        bool, Field(description="a request of a session waits for the answer before it")
+    ] = True
+    answer_tokens_per_second: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="at which the trace's own answers were written, where it does not say it:"
+            " what a person paused is told by it",
+        ),
+    ] = 100.0
+
+    day_hours: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="make a day of the trace: it is repeated as often as that takes, its rate"
+            " rising and falling once; off by default",
+        ),
+    ] = None
+    day_trough: Annotated[
+        float, Field(gt=0, le=1, description="lowest rate of the day, as a share of the trace's")
+    ] = 0.2
+    day_bursts: Annotated[int, Field(ge=0, description="bursts in the day")] = 6
+    day_burst_factor: Annotated[
+        float, Field(gt=0, description="rate in a burst, as a multiple of the day's")
+    ] = 2.0
+    day_burst_seconds: Annotated[
+        float, Field(gt=0, description="length of a burst, in seconds")
+    ] = 300.0
+
+    slow_ttft_seconds: Annotated[
+        float, Field(gt=0, description="a first token later than this is too late, in seconds")
+    ] = 2.0
+    slow_gap_seconds: Annotated[
+        float,
+        Field(gt=0, description="a request with more between its tokens, in the mean, is too slow"),
+    ] = 0.05
+    sample_seconds: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="between two looks at the pool; by default a thousandth of the trace, 0.5"
+            " to 60 s",
+        ),
+    ] = None
+    seed: Annotated[int, Field(description="the same seed gives the same run, bit for bit")] = 0
+
+    output: Annotated[Path, Field(description="folder for the report and the files")] = Path(
+        "pando-sim"
+    )
+    csv: Annotated[bool, Field(description="write a CSV row for each request and sample")] = True
+    jobs: Annotated[
+        int | None, Field(ge=1, description="runs at a time; by default one a core")
+    ] = None
+
+    @model_validator(mode="after")
+    def _size_is_fixed_or_scaled(self) -> Self:
+        if self.replicas is not None and any(name != "none" for name in self.scaling):
+            raise ValueError("replicas is a fixed size and scaling changes it: give one of both")
+        return self
+
+    @model_validator(mode="after")
+    def _a_day_repeats_by_itself(self) -> Self:
+        if self.day_hours is not None and self.repeat != 1:
+            raise ValueError("day_hours repeats the trace as often as it takes; leave out repeat")
+        return self
