@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from pando_operator.controller.memory import Memory
 from pando_operator.lifecycle.pods import PodView
+from pando_operator.lifecycle.rollout import surplus
 from pando_operator.resource.status import DECISIONS_KEPT, DecisionRecord, ShadowResult
 from pando_operator.scaling import Decision, decided_at, with_start
 
@@ -15,14 +16,21 @@ from pando_operator.scaling import Decision, decided_at, with_start
 def staying(pods: Sequence[PodView], replicas: int) -> int:
     """Of a Deployment's `replicas`, those that are to stay, there or not yet.
 
-    Pods above `replicas` are about to be deleted, and those that drain go first; while a Deployment
-    rolls, the one above is its surge.
+    Of those that drain, some may be gone from `replicas` and are about to be deleted.
     """
     alive = [pod for pod in pods if pod.is_alive]
     draining = sum(pod.draining_since is not None for pod in alive)
-    is_rolling = len({pod.revision for pod in alive}) > 1
-    going = 0 if is_rolling else max(0, len(alive) - replicas)
-    return max(0, replicas - max(0, draining - going))
+    return max(0, replicas - max(0, draining - surplus(alive, replicas)))
+
+
+def follow_replaced(memory: Memory, current: int, replicas: int, now: float) -> None:
+    """A pod that was to leave went in another way (somebody deleted it, a rollout took it), so that
+    Kubernetes made another: the pool is larger than was decided, and no rate is used up by that."""
+    if memory.desired is None or memory.replicas is None:
+        return
+    if current > memory.desired and replicas <= memory.replicas:
+        memory.history = memory.history.scaled(now, memory.desired, current, None)
+        memory.desired = current
 
 
 def follow_starts(memory: Memory, pods: Sequence[PodView], now: float) -> list[float]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from pando_operator.controller.reading import Reading
+from pando_operator.controller.verdicts import Verdict
+from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Object
 from pando_operator.lifecycle.census import Census
 from pando_operator.lifecycle.pods import PodView
@@ -22,11 +24,18 @@ class Look:
     decision: Decision  # of the load, whether or not it counts in this mode
     desired: int
     reason: str
+    degraded: Verdict
+    refusal: KubeError | None  # of the pool's objects, which are as they were
     now: float  # seconds since 1970
 
     @property
     def mode(self) -> Mode:
         return self.pool.spec.scaling.mode
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether nobody is there yet who could tell a load."""
+        return self.reading is not None and not self.census.ready
 
     @property
     def is_busy(self) -> bool:

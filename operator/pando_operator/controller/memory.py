@@ -31,10 +31,11 @@ class Memory:
     starts: tuple[float, ...]  # seconds, newest last
     shadows: dict[str, Shadow]
     desired: int | None = None  # as it was told last
+    replicas: int | None = None  # the Deployment's, as this operator left it
     starting: set[str] = field(default_factory=set)  # uids of pods that were seen not yet serving
     looked_at: float | None = None  # seconds since 1970
     written_at: float = 0.0  # the status, monotonic
-    _applied: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _applied: dict[str, tuple[str, object]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, pool: WorkerPool) -> "Memory":
@@ -58,14 +59,20 @@ class Memory:
         """Whether what was applied last is what is wanted, and nobody has changed it since."""
         return item is not None and self._applied.get(kind) == (wanted, _state(item))
 
+    def has_applied(self, kind: str) -> bool:
+        """Whether it was made or kept at least once."""
+        return kind in self._applied
+
     def applied(self, kind: str, wanted: str, item: Object) -> None:
         self._applied[kind] = (wanted, _state(item))
 
 
-def _state(item: Object) -> str:
-    """Of what the API server counts as changes: Deployments count those of their spec apart."""
+def _state(item: Object) -> object:
+    """What changes when somebody changes it: Deployments, which tell their own state, too, count
+    changes of their spec apart."""
     metadata: Mapping[str, object] = item["metadata"]
-    return f"{metadata.get('uid')}/{metadata.get('generation') or version_of(item)}"
+    version = metadata.get("generation") or version_of(item)
+    return metadata.get("uid"), version, metadata.get("labels"), metadata.get("ownerReferences")
 
 
 def _shadow(result: ShadowResult) -> Shadow:

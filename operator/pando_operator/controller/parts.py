@@ -9,10 +9,27 @@ from pando_operator.controller.execute import MANAGER, SCALER, Executor
 from pando_operator.controller.memory import Memory
 from pando_operator.controller.world import World
 from pando_operator.kube.client import Kube
-from pando_operator.kube.resources import DEPLOYMENTS, SERVICES, Key, Object, Resource
+from pando_operator.kube.errors import Conflict, Forbidden, Invalid, KubeError
+from pando_operator.kube.resources import (
+    DEPLOYMENTS,
+    SERVICES,
+    Key,
+    Object,
+    Resource,
+    key_of,
+)
 from pando_operator.objects.build import deployment, service
 from pando_operator.objects.defaults import WorkerDefaults
+from pando_operator.objects.labels import POOL_LABEL
 from pando_operator.resource.pool import WorkerPool
+
+
+class NameTaken(KubeError):  # noqa: N818  (a state of the world, not a mistake)
+    """An object of the name that the pool's needs is somebody else's."""
+
+
+REFUSALS = (Forbidden, Invalid, NameTaken)
+"""The API server's, and our own: they stay until a person does something."""
 
 
 class Parts:
@@ -27,13 +44,15 @@ class Parts:
 
     async def apply(self, pool: WorkerPool, memory: Memory, size: int) -> int:
         """The Deployment's `replicas`, which are `size` where it was not there before. Raises
-        KubeError."""
+        KubeError: one of REFUSALS where nobody but a person can help."""
         await self._apply(SERVICES, service(pool), self._world.service(self._key), memory)
         wanted, there = deployment(pool, self._defaults), self._world.deployment(self._key)
         if there is None:
             # With its size, as it would have a pod else; the next lines make that the scaler's.
             wanted["spec"]["replicas"] = size
+            await self._check_name(DEPLOYMENTS, wanted, memory)
             created = await self._kube.apply(DEPLOYMENTS, wanted, manager=MANAGER)
+            memory.applied(DEPLOYMENTS.kind, "", created)
             self._world.adopt(DEPLOYMENTS, created)
             await self._executor.scale(size)
             return size
@@ -48,9 +67,23 @@ class Parts:
         digest = xxhash.xxh3_64_hexdigest(json.dumps(wanted, sort_keys=True).encode())
         if memory.is_applied(resource.kind, digest, there):
             return
+        if there is None:
+            await self._check_name(resource, wanted, memory)
         written = await self._kube.apply(resource, wanted, manager=MANAGER)
         self._world.adopt(resource, written)
         memory.applied(resource.kind, digest, written)
+
+    async def _check_name(self, resource: Resource, wanted: Object, memory: Memory) -> None:
+        """Raises NameTaken where somebody else has made such an object, which an apply would make
+        the pool's. Only those with the pool's label are watched, so the API server is asked."""
+        if memory.has_applied(resource.kind):
+            return  # it was made just now, or its label is gone
+        try:
+            await self._kube.create(resource, wanted, dry_run=True)
+        except Conflict:
+            what = f"{resource.kind} {key_of(wanted)}"
+            message = f"there is a {what} without the label {POOL_LABEL}={self._key.name}"
+            raise NameTaken(f"{message}: it is not this pool's, so delete or rename one") from None
 
 
 def replicas_of(item: Object | None) -> int:

@@ -7,33 +7,41 @@ the API server is away nothing is done at all.
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from pando_fleet.client import FleetError
 from pando_fleet.loads import Loads
 from pando_fleet.marks import Marks
 from pando_fleet.worth import Worths
 from pando_operator.controller.cancelled import check_cancelled
-from pando_operator.controller.conversions import follow_starts, moment, recorded, staying
+from pando_operator.controller.conversions import (
+    follow_replaced,
+    follow_starts,
+    moment,
+    recorded,
+    staying,
+)
 from pando_operator.controller.execute import Executor
 from pando_operator.controller.look import Look
 from pando_operator.controller.memory import Memory, Shadow
-from pando_operator.controller.parts import Parts, replicas_of
+from pando_operator.controller.parts import REFUSALS, Parts, replicas_of
 from pando_operator.controller.policies import policy_of
 from pando_operator.controller.reading import Reader, Reading
 from pando_operator.controller.shared import Shared
 from pando_operator.controller.telling import Teller
-from pando_operator.controller.verdicts import trouble
+from pando_operator.controller.verdicts import degraded, refused, trouble
 from pando_operator.kube.backoff import Backoff
-from pando_operator.kube.errors import Forbidden, Invalid, KubeError
+from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Key, Object
 from pando_operator.kube.watched import STALE_S
 from pando_operator.lifecycle.census import Census, census
+from pando_operator.lifecycle.choice import is_open
 from pando_operator.lifecycle.plan import plan
-from pando_operator.lifecycle.pods import pod_view
+from pando_operator.lifecycle.pods import PodView, pod_view
 from pando_operator.lifecycle.world import LifecycleSettings
 from pando_operator.resource.parse import InvalidPool, parse
 from pando_operator.resource.pool import WorkerPool
-from pando_operator.resource.scaling import Mode, PolicyFields
+from pando_operator.resource.scaling import Mode, PolicyFields, Scaling
 from pando_operator.scaling import Decision, History, Snapshot, decide, learned_start_s
 
 GATHER_S = 0.1
@@ -41,6 +49,9 @@ GATHER_S = 0.1
 
 LONGEST_LOOK_S = 60.0
 """Time that nobody looked costs a shadow policy no more than this."""
+
+UNKNOWN = replace(LifecycleSettings.of(Scaling()), hand_off_tokens=0, warm_tokens=0)
+"""Of a pool that was never understood: requests still get their time to end."""
 
 MANY = 1000  # where a pool in mode Manual names no maxReplicas
 
@@ -60,6 +71,7 @@ class PoolLoop:
         self._parts = Parts(shared.kube, shared.world, self._executor, shared.defaults, key)
         self._teller = Teller(shared, key)
         self._memory: Memory | None = None
+        self._lifecycle = UNKNOWN  # as last understood
         self._uid = ""
         self._woken = asyncio.Event()
         self._failed = ""  # what was logged last
@@ -76,6 +88,9 @@ class PoolLoop:
                 pause_s = await self._look(item)
                 backoff.reset()
                 self._failed = ""
+            except REFUSALS as error:
+                outcome, pause_s = "api", self._shared.period_s
+                self._log(str(error))
             except KubeError as error:
                 outcome, pause_s = "api", backoff.next()
                 self._log(str(error))
@@ -116,34 +131,45 @@ class PoolLoop:
         try:
             pool = parse(item)
         except InvalidPool as error:
+            await self._stay(now)
             verdict = trouble("InvalidSpec", str(error))
             await self._teller.refuse(item, verdict, self._memory, now)
             return self._shared.period_s
         memory = self._recall(pool)
         try:
             look = await self._keep(item, pool, memory, now)
-        except (Forbidden, Invalid) as error:
-            # Nobody but a person can help: it stands in the status, where that can be written.
-            verdict = trouble(type(error).__name__, str(error))
-            await self._teller.refuse(item, verdict, memory, now)
+        except REFUSALS as error:
+            # It stands in the status, where that can be written.
+            await self._teller.refuse(item, refused(error), memory, now)
             raise
+        if look.refusal is not None:
+            raise look.refusal
         return self._shared.busy_period_s if look.is_busy else self._shared.period_s
 
     async def _keep(self, item: Object, pool: WorkerPool, memory: Memory, now: float) -> Look:
         """One look at a pool that is valid, and all that follows from it."""
         look = await self._see(item, pool, memory, now)
-        replicas = await self._parts.apply(pool, memory, look.desired)
+        try:
+            replicas = await self._parts.apply(pool, memory, look.desired)
+        except REFUSALS as error:
+            if look.deployment is None:
+                raise  # there is nothing to keep
+            look = replace(look, refusal=error, degraded=refused(error))
+            replicas = replicas_of(look.deployment)
+        self._lifecycle = LifecycleSettings.of(pool.spec.scaling)
+        worths, target = await self._choice(look)
         actions = plan(
             look.pods,
             look.reading.marks if look.reading else None,
-            target=look.desired,
+            target=target,
             replicas=replicas,
-            worths=await self._worths(look),
+            worths=worths,
             now=now,
-            settings=LifecycleSettings.of(pool.spec.scaling),
+            settings=self._lifecycle,
         )
         check_cancelled()
         await self._executor.execute(actions)
+        memory.replicas = replicas_of(self._shared.world.deployment(self.key))
         decided = await self._remember(look, memory)
         await self._teller.acted(item, actions)
         started = follow_starts(memory, look.pods, now)
@@ -152,17 +178,41 @@ class PoolLoop:
         self._teller.measure(look, started, memory)
         return look
 
-    async def _see(self, item: Object, pool: WorkerPool, memory: Memory, now: float) -> Look:
+    async def _stay(self, now: float) -> None:
+        """A pool that is not understood keeps its size; who joins, leaves or ends there goes on."""
         reading = await self._read()
+        pods = self._pods(reading)
+        replicas = replicas_of(self._shared.world.deployment(self.key))
+        actions = plan(
+            pods,
+            reading.marks if reading else None,
+            target=staying(pods, replicas),
+            replicas=replicas,
+            worths={},
+            now=now,
+            settings=self._lifecycle,
+        )
+        check_cancelled()
+        await self._executor.execute(actions)
+
+    def _pods(self, reading: Reading | None) -> list[PodView]:
         requests = reading.requests if reading else {}
-        pods = [
-            pod_view(pod, requests.get(pod["metadata"]["name"]))
+        deployment = self._shared.world.deployment(self.key) or {}
+        template = deployment.get("spec", {}).get("template")
+        return [
+            pod_view(pod, requests.get(pod["metadata"]["name"]), template)
             for pod in self._shared.world.pods(self.key)
         ]
+
+    async def _see(self, item: Object, pool: WorkerPool, memory: Memory, now: float) -> Look:
+        reading = await self._read()
+        pods = self._pods(reading)
         counts = census(pods)
         deployment = self._shared.world.deployment(self.key)
         current = staying(pods, replicas_of(deployment))
         scaling = pool.spec.scaling
+        if scaling.mode is Mode.AUTO:
+            follow_replaced(memory, current, replicas_of(deployment), now)
         decision = _decided(scaling, memory.history, current, counts, reading, memory.starts, now)
         memory.history = decision.history
         _follow_shadows(pool, memory, current, counts, reading, now)
@@ -181,6 +231,8 @@ class PoolLoop:
             decision=decision,
             desired=desired,
             reason=reason,
+            degraded=degraded(deployment, self._shared.world.pods(self.key), now),
+            refusal=None,
             now=now,
         )
 
@@ -204,16 +256,17 @@ class PoolLoop:
         self._shared.metrics.redis_up.set(1)
         return reading
 
-    async def _worths(self, look: Look) -> dict[str, float]:
-        """Of the caches, where somebody has to be chosen; an unknown one counts as none."""
-        alive = sum(pod.is_alive for pod in look.pods)
-        if look.reading is None or look.desired >= alive:
-            return {}
+    async def _choice(self, look: Look) -> tuple[dict[str, float], int]:
+        """What the caches are worth, and the size to plan for. They are read only where somebody
+        new has to be chosen to leave; nobody is while they cannot be read."""
+        is_choice = is_open(look.pods, look.desired, replicas_of(look.deployment))
+        if look.reading is None or not look.desired or not is_choice:
+            return {}, look.desired
         try:
-            return await self._reader.worths()
+            return await self._reader.worths(), look.desired
         except (FleetError, TimeoutError) as error:
             self._log(f"Redis: {error or type(error).__name__}")
-            return {}
+            return {}, max(look.desired, look.decision.current)
 
     async def _remember(self, look: Look, memory: Memory) -> bool:
         """Whether another number is wanted than before; people are told then."""

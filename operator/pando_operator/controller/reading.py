@@ -19,7 +19,7 @@ READ_S = 3.0  # then Redis counts as away
 @dataclass(frozen=True, slots=True)
 class Reading:
     marks: Sequence[Mark]
-    requests: dict[str, int]  # by replica whose heartbeat is fresh
+    requests: dict[str, int]  # by replica: of those with a fresh heartbeat or a lease
     signals: Signals
 
 
@@ -52,10 +52,13 @@ class Reader:
             )
         self._replicas = replicas
         requests = {
-            one.beat.replica: max(one.beat.running + one.beat.waiting, leased[one.beat.replica])
+            one.beat.replica: one.beat.running + one.beat.waiting
             for one in replicas
             if one.age_ms <= FRESH_MS
         }
+        for replica, leases in leased.items():
+            if leases:  # a replica that fell silent may run them all the same
+                requests[replica] = max(leases, requests.get(replica, 0))
         return Reading(marks, requests, signals_of(replicas, queued))
 
     async def worths(self) -> dict[str, float]:

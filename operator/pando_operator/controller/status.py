@@ -27,10 +27,7 @@ def is_due(before: WorkerPoolStatus, after: WorkerPoolStatus, age_s: float) -> b
 def _facts(status: WorkerPoolStatus) -> dict[str, Any]:
     facts = status.model_dump(exclude={"pressure", "reason", "history", "shadows", "conditions"})
     facts["shadows"] = [(shadow.name, shadow.desired) for shadow in status.shadows]
-    facts["conditions"] = [
-        (one.type, one.status, one.reason, one.message if one.type == "Degraded" else "")
-        for one in status.conditions
-    ]
+    facts["conditions"] = [(one.type, one.status, one.reason) for one in status.conditions]
     return facts
 
 

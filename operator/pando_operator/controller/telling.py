@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from pando_fleet.decisions import PastDecision
 from pando_operator.controller.conversions import (
@@ -19,7 +20,6 @@ from pando_operator.controller.status import is_due
 from pando_operator.controller.verdicts import (
     Verdict,
     conditions,
-    degraded,
     ready,
     scaling_active,
     scaling_limited,
@@ -54,6 +54,7 @@ class Teller:
     def __init__(self, shared: Shared, key: Key) -> None:
         self._shared, self._key = shared, key
         self._expected: tuple[float, str] | None = None  # when it was said, and what
+        self._shadows: set[str] = set()  # that have a metric
 
     async def status(self, look: Look, memory: Memory) -> None:
         """Writes it where that is due, and says what changed. Raises KubeError."""
@@ -73,10 +74,10 @@ class Teller:
             conditions=conditions(
                 before.conditions,
                 (
-                    ready(look.census, look.desired),
-                    scaling_active(look.mode, look.decision),
+                    ready(look.mode, look.census, look.desired),
+                    scaling_active(look.mode, look.decision, is_starting=look.is_starting),
                     scaling_limited(look.mode, look.decision),
-                    degraded(look.deployment),
+                    look.degraded,
                 ),
                 look.pool.metadata.generation,
                 moment(look.now),
@@ -135,8 +136,10 @@ class Teller:
         """What routers read in Redis. Raises FleetError."""
         model = look.pool.spec.model_name
         said = self._expected
-        if said is None or said[1] != model or look.now - said[0] >= EXPECTED_S:
+        is_due = said is None or said[1] != model or look.now - said[0] >= EXPECTED_S
+        if is_due or not look.census.ready:  # of a pool that sleeps routers know by this alone
             await self._shared.expected.put(self._key.name, [model], owner=str(self._key))
+        if is_due:
             self._expected = look.now, model
             decided = True  # Redis may have been emptied
         if decided:
@@ -158,11 +161,16 @@ class Teller:
         metrics.desired.labels(*labels).set(look.desired)
         if look.mode is Mode.RECOMMEND:
             metrics.recommended.labels(*labels).set(look.decision.desired)
+        else:
+            metrics.recommended.remove(*labels)
         if look.decision.pressure is None:
             metrics.pressure.remove(*labels)
         else:
             metrics.pressure.labels(*labels).set(look.decision.pressure)
-        metrics.degraded.labels(*labels).set(degraded(look.deployment).holds or 0)
+        metrics.degraded.labels(*labels).set(look.degraded.holds or 0)
+        for name in self._shadows - memory.shadows.keys():
+            metrics.shadow.remove(*labels, name)
+        self._shadows = set(memory.shadows)
         for name, shadow in memory.shadows.items():
             metrics.shadow.labels(*labels, name).set(shadow.desired)
         for seconds in started:
@@ -179,7 +187,7 @@ class Teller:
         after: WorkerPoolStatus,
         memory: Memory | None,
     ) -> None:
-        age_s = self._shared.clock() - memory.written_at if memory else 0.0
+        age_s = self._shared.clock() - memory.written_at if memory else inf
         if not is_due(before, after, age_s):
             return
         metadata = {"name": self._key.name, "namespace": self._key.namespace}

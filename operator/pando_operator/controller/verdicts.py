@@ -9,10 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from pando_operator.controller.pod_troubles import pods_trouble
+from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Object
 from pando_operator.lifecycle.census import Census
 from pando_operator.resource.scaling import Mode
-from pando_operator.resource.status import Condition, ConditionType
+from pando_operator.resource.status import MESSAGE_CHARS, Condition, ConditionType
 from pando_operator.scaling import Decision, Limit
 
 
@@ -28,10 +30,13 @@ class Verdict:
         return "Unknown" if self.holds is None else str(self.holds)
 
 
-def ready(census: Census, desired: int) -> Verdict:
+def ready(mode: Mode, census: Census, desired: int) -> Verdict:
     if desired == 0 and census.replicas == 0:
-        message = "no replica is wanted; a request wakes the pool"
-        return Verdict(ConditionType.READY, True, "ScaledToZero", message)
+        if mode is Mode.AUTO:
+            message = "no replica is wanted; a request wakes the pool"
+            return Verdict(ConditionType.READY, True, "ScaledToZero", message)
+        message = f"spec.replicas is 0, and no request changes that in mode {mode.value}"
+        return Verdict(ConditionType.READY, False, "ScaledToZero", message)
     message = f"{census.ready} of {desired} replicas take requests"
     if census.ready:
         reason = "AllReplicasReady" if census.ready >= desired else "SomeReplicasReady"
@@ -39,21 +44,25 @@ def ready(census: Census, desired: int) -> Verdict:
     return Verdict(ConditionType.READY, False, "NoReplicaReady", message)
 
 
-def scaling_active(mode: Mode, decision: Decision | None) -> Verdict:
+def scaling_active(mode: Mode, decision: Decision, *, is_starting: bool) -> Verdict:
+    """`is_starting`: Redis answers, and no replica is ready that could tell it anything."""
     kind = ConditionType.SCALING_ACTIVE
     if mode is not Mode.AUTO:
-        return Verdict(kind, False, f"{mode.value}Mode", "replicas follow spec.replicas")
-    if decision is not None and not decision.signals_ok:
-        return Verdict(kind, False, "SignalsMissing", decision.problem)
-    return Verdict(kind, True, "ValidSignals", "replicas follow the load")
+        message = "replicas follow spec.replicas; minReplicas and maxReplicas count in mode Auto"
+        return Verdict(kind, False, f"{mode.value}Mode", message)
+    if not decision.signals_ok:
+        reason = "NoReplicaReady" if is_starting else "SignalsMissing"
+        return Verdict(kind, False, reason, decision.problem)
+    message = "replicas follow the load; spec.replicas counts in the modes Manual and Recommend"
+    return Verdict(kind, True, "ValidSignals", message)
 
 
 _NO_LIMITS = (None, Limit.SIGNALS)
 
 
-def scaling_limited(mode: Mode, decision: Decision | None) -> Verdict:
+def scaling_limited(mode: Mode, decision: Decision) -> Verdict:
     kind = ConditionType.SCALING_LIMITED
-    if mode is Mode.MANUAL or decision is None:
+    if mode is Mode.MANUAL:
         return Verdict(kind, False, "NotScaling", "the load is not looked at")
     if decision.limited_by in _NO_LIMITS:
         return Verdict(kind, False, "DesiredWithinRange", "the size is what the load asks for")
@@ -63,18 +72,29 @@ def scaling_limited(mode: Mode, decision: Decision | None) -> Verdict:
     return Verdict(kind, True, limit[0].upper() + limit[1:], message)
 
 
-def degraded(deployment: Object | None) -> Verdict:
-    """Of a pool that is valid: whether its Deployment gets what it asks for."""
+def degraded(deployment: Object | None, pods: Sequence[Object], now: float) -> Verdict:
+    """Of a pool that is valid: whether its Deployment gets what it asks for, and its pods run."""
+    told = _deployment_trouble(deployment, "ReplicaFailure", "True")
+    if told is None and (found := pods_trouble(pods, now)) is not None:
+        told = trouble(found.reason, found.message)
+    told = told or _deployment_trouble(deployment, "Progressing", "False")
+    return told or Verdict(ConditionType.DEGRADED, False, "AsExpected")
+
+
+def _deployment_trouble(deployment: Object | None, kind: str, bad: str) -> Verdict | None:
     conditions = (deployment or {}).get("status", {}).get("conditions") or ()
-    found = {one["type"]: one for one in conditions}
-    for kind, bad in (("ReplicaFailure", "True"), ("Progressing", "False")):
-        if (one := found.get(kind, {})).get("status") == bad:
+    for one in conditions:
+        if one["type"] == kind and one["status"] == bad:
             return trouble(one.get("reason") or kind, one.get("message", ""))
-    return Verdict(ConditionType.DEGRADED, False, "AsExpected")
+    return None
 
 
 def trouble(reason: str, message: str) -> Verdict:
     return Verdict(ConditionType.DEGRADED, True, reason, message)
+
+
+def refused(error: KubeError) -> Verdict:
+    return trouble(type(error).__name__, str(error))
 
 
 def conditions(
@@ -94,6 +114,6 @@ def conditions(
                 was.last_transition_time if was and was.status == verdict.status else now
             ),
             reason=verdict.reason,
-            message=verdict.message,
+            message=verdict.message[:MESSAGE_CHARS],
         )
     return tuple((old | new).values())

@@ -21,7 +21,7 @@ from pando_operator.kube.resources import (
     key_of,
 )
 from pando_operator.kube.watched import Watched
-from pando_operator.objects.labels import POOL_LABEL
+from pando_operator.objects.labels import POOL_LABEL, any_selector_text
 
 ALL = ("",)  # namespaces, as the API has it
 
@@ -61,7 +61,7 @@ class World:
             WORKER_POOLS: watch(WORKER_POOLS, "", self._pool_changed),
             DEPLOYMENTS: watch(DEPLOYMENTS, POOL_LABEL, self._part_changed),
             SERVICES: watch(SERVICES, POOL_LABEL, self._part_changed),
-            PODS: watch(PODS, POOL_LABEL, self._pod_changed),
+            PODS: watch(PODS, any_selector_text(), self._pod_changed),
         }
 
     async def run(self) -> None:

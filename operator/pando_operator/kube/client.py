@@ -67,10 +67,11 @@ class Kube:
                 return items, str(metadata.get("resourceVersion", ""))
             query["continue"] = metadata["continue"]
 
-    async def create(self, resource: Resource, body: Object) -> Object:
-        """Raises Conflict where it exists already."""
+    async def create(self, resource: Resource, body: Object, *, dry_run: bool = False) -> Object:
+        """Raises Conflict where it exists already. `dry_run` changes nothing."""
         key = Key(key_of(body).namespace, "")
-        return await self._call("create", "POST", resource, key, body=body)
+        query = {"dryRun": "All"} if dry_run else None
+        return await self._call("create", "POST", resource, key, query=query, body=body)
 
     async def replace(self, resource: Resource, body: Object) -> Object:
         """Writes the whole object; Conflict where it changed since `body`'s resourceVersion."""

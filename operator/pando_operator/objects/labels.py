@@ -20,6 +20,11 @@ def selector_text(pool: str) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(selector(pool).items()))
 
 
+def any_selector_text() -> str:
+    """Of the pods of all pools."""
+    return f"app.kubernetes.io/name=pando-worker,{POOL_LABEL}"
+
+
 def labels(pool: str) -> dict[str, str]:
     """Of everything that belongs to the pool."""
     return {

@@ -14,6 +14,7 @@ from pando_operator.resource.base import ListMap, Opaque, StatusPart
 
 DECISIONS_KEPT = 10
 STARTS_KEPT = 16
+MESSAGE_CHARS = 32_768
 
 
 class ConditionType(StrEnum):
@@ -34,7 +35,7 @@ class Condition(StatusPart):
         str,
         Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
     ]
-    message: Annotated[str, Field(max_length=32_768)] = ""
+    message: Annotated[str, Field(max_length=MESSAGE_CHARS)] = ""
 
 
 class DecisionRecord(StatusPart):

@@ -1,8 +1,9 @@
 """History as plain values and back: what a WorkerPool's status keeps for the next operator.
 
-Samples and counters stay behind. Where nothing is recalled the current size counts as recommended,
-so a restart never shrinks a pool in haste. With the defaults it is a few hundred bytes, at worst
-about 20 kB (`EVENTS_KEPT` and `USAGE_KEPT`).
+Samples and counters stay behind, and so does when a request was seen last: nobody looked while no
+operator ran, so a restart counts as one. Where nothing is recalled the current size counts as
+recommended, so a restart never shrinks a pool in haste. With the defaults it is a few hundred
+bytes, at worst about 20 kB (`EVENTS_KEPT` and `USAGE_KEPT`).
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,6 @@ from typing import Any
 from pando_operator.scaling.history import History, Recommendation, ScaleEvent, Usage
 
 _SCALARS = {
-    "lastBusy": "last_busy_s",
     "panicAt": "panic_at_s",
     "panicReplicas": "panic_replicas",
     "usageUntil": "seen_s",

@@ -49,6 +49,7 @@ class Cluster:
     log: list[str] = field(default_factory=list)  # "+pod" and "-pod"
     replicas_seen: list[int] = field(default_factory=list)  # of the Deployment, as they changed
     beats: bool = True
+    ignored: set[str] = field(default_factory=set)  # pods that no Deployment made
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -60,7 +61,7 @@ class Cluster:
 
     async def step(self) -> None:
         deployments, _ = await self.kube.list(DEPLOYMENTS, self.namespace)
-        pods, _ = await self.kube.list(PODS, self.namespace)
+        pods = [pod for pod in await self.pods() if key_of(pod).name not in self.ignored]
         for deployment in deployments:
             name = deployment["metadata"]["name"]
             mine = [pod for pod in pods if pod["metadata"]["labels"]["pando.dev/pool"] == name]

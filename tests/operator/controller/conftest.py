@@ -139,6 +139,15 @@ class Scene:
                 await running.stop()
 
 
+async def draining(scene: Scene) -> list[str]:
+    """Pods that are annotated as leaving."""
+    return [
+        pod["metadata"]["name"]
+        for pod in await scene.cluster.pods()
+        if "pando.dev/draining-since" in pod["metadata"].get("annotations", {})
+    ]
+
+
 class Said(logging.Handler):
     """Keeps what an operator logs, for the message of a test that fails."""
 

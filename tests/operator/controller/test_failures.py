@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from aiohttp import web
@@ -21,7 +22,7 @@ from pando_operator.kube.resources import (
     Object,
 )
 from tests.fleet.redis_server import RedisServer
-from tests.operator.controller.conftest import FAST, Scene
+from tests.operator.controller.conftest import FAST, Scene, draining
 from tests.operator.front import Fault, Front
 
 END_S = 5.0
@@ -36,15 +37,6 @@ def is_watch(request: web.Request) -> bool:
 
 def is_lease(request: web.Request) -> bool:
     return "/leases" in request.path
-
-
-async def drained(scene: Scene) -> list[str]:
-    """Pods that are annotated as leaving."""
-    return [
-        pod["metadata"]["name"]
-        for pod in await scene.cluster.pods()
-        if "pando.dev/draining-since" in pod["metadata"].get("annotations", {})
-    ]
 
 
 async def test_a_pool_that_is_wrong_is_told_the_field_and_nothing_else_changes(
@@ -82,8 +74,8 @@ async def test_a_drain_goes_on_with_another_operator(scene: Scene) -> None:
         await scene.serving(2)
         scene.cluster.busy(100, running=1)
         await scene.change(replicas=1)
-        await scene.until(lambda: drained(scene), "a replica drains")
-        (leaving,) = await drained(scene)
+        await scene.until(lambda: draining(scene), "a replica drains")
+        (leaving,) = await draining(scene)
 
         async def told() -> bool:
             return bool((await scene.status()).get("drainingReplicas") == 1)
@@ -106,11 +98,11 @@ async def test_a_replica_that_is_needed_again_is_given_back(scene: Scene) -> Non
         before = set(scene.cluster.workers)
         scene.cluster.busy(100, running=1)
         await scene.change(replicas=1)
-        await scene.until(lambda: drained(scene), "a replica drains")
+        await scene.until(lambda: draining(scene), "a replica drains")
         await scene.change(replicas=2)
 
         async def kept() -> bool:
-            return not await drained(scene)
+            return not await draining(scene)
 
         await scene.until(kept, "it is given back")
         await scene.serving(2)
@@ -149,7 +141,7 @@ async def test_without_redis_nothing_is_scaled_and_it_is_told(
 
         await scene.until(wanted, "one replica less is wanted")
         assert scene.cluster.replicas_seen == [2]
-        assert await drained(scene) == []
+        assert await draining(scene) == []
         assert not [line for line in scene.said if "failed" in line]
         server.start()
         await scene.serving(1)
@@ -250,7 +242,9 @@ async def test_of_two_pools_of_one_name_the_older_has_it(scene: Scene) -> None:
     async with scene.operator(namespaces=(scene.namespace, other)):
         await scene.make(scaling=MANUAL, replicas=1)
         await scene.serving(1)
-        await asyncio.sleep(1.0)  # creation times are whole seconds
+        first = await scene.kube.get(WORKER_POOLS, scene.key())
+        made = datetime.fromisoformat(first["metadata"]["creationTimestamp"]).timestamp()
+        await scene.until(lambda: time.time() >= made + 1, "the next second")
         later: Object = {
             "apiVersion": WORKER_POOLS.api_version,
             "kind": WORKER_POOLS.kind,

@@ -10,7 +10,8 @@ from pando_fleet.decisions import PastDecisions
 from pando_fleet.expected import ExpectedPools
 from pando_fleet.queues import Queues
 from pando_operator.kube.resources import DEPLOYMENTS, SERVICES, WORKER_POOLS, Object
-from tests.operator.controller.conftest import FAST, Scene
+from pando_router.fleet_view import GRACE_S
+from tests.operator.controller.conftest import FAST, Scene, draining
 from tests.operator.front import Fault, Front
 
 BEHAVIOR: dict[str, Any] = {"behavior": FAST["behavior"]}
@@ -166,6 +167,87 @@ async def test_a_sleeping_pool_wakes_by_a_waiting_request(scene: Scene) -> None:
         assert time.monotonic() - started < 5
         scene.cluster.busy(100, running=1)
         await scene.serving(1)
+
+
+async def test_routers_know_a_sleeping_pool_soon_after_redis_lost_its_data(scene: Scene) -> None:
+    sleepy = FAST | {"minReplicas": 0, "idleSeconds": 1}
+    async with scene.operator():
+        await scene.make(scaling={"mode": "Auto", **sleepy})
+
+        async def asleep() -> bool:
+            return bool((await scene.condition("Ready")).get("reason") == "ScaledToZero")
+
+        async def known() -> bool:
+            return await ExpectedPools(scene.redis).read() == {"pool": ("m",)}
+
+        await scene.until(asleep, "no replica is there")
+        await scene.redis.flushall()
+        await scene.until(known, "its row is there again", GRACE_S)
+
+
+async def test_nobody_is_chosen_to_leave_while_worths_cannot_be_read(scene: Scene) -> None:
+    async with scene.operator():
+        await scene.make(scaling={"mode": "Manual", **FAST}, replicas=3)
+        await scene.serving(3)
+        scene.cluster.busy(100, running=1)
+        first, *others = sorted(scene.cluster.workers)
+        trees = {
+            pod: f"pando:{{pool}}:tree:{worker.incarnation}:{pod}"
+            for pod, worker in scene.cluster.workers.items()
+        }
+        await scene.redis.set(trees[first], "what no tree is")
+        await scene.change(replicas=2)
+        await scene.until(lambda: any("WRONGTYPE" in one for one in scene.said), "it is said")
+        assert await draining(scene) == []
+        await scene.redis.delete(trees[first])
+        tree = PrefixTree(scene.redis, "pool")
+        for pod in others:
+            incarnation, text = scene.cluster.workers[pod].incarnation, pod.encode() * 500
+            await tree.touch(pod, incarnation, chunk_keys(text, 0), capacity_chunks=99)
+        await scene.until(lambda: draining(scene), "one leaves")
+        assert await draining(scene) == [first]
+
+        # Those who are on their way need no choice.
+        await scene.redis.set(trees[others[0]], "what no tree is")
+        scene.cluster.workers[first].running = 0
+        await scene.serving(2)
+        assert set(scene.cluster.workers) == set(others)
+
+
+async def test_gauges_of_what_a_pool_no_longer_has_are_gone(scene: Scene) -> None:
+    eager = {"name": "eager", "maxReplicas": 9}
+    async with scene.operator() as running:
+
+        def told() -> str:
+            return running.operator.metrics.render().decode()
+
+        await scene.make(scaling={"mode": "Recommend", **FAST, "shadowPolicies": [eager]})
+        await scene.until(lambda: "shadow_replicas{" in told(), "the shadow's number")
+        assert "recommended_replicas{" in told()
+        await scene.change(scaling={"mode": "Manual", "shadowPolicies": []})
+        await scene.until(lambda: "shadow_replicas{" not in told(), "it is gone")
+        assert "recommended_replicas{" not in told()
+
+
+async def test_a_first_start_is_no_warning(scene: Scene) -> None:
+    scene.cluster.starts_ready = False
+    async with scene.operator():
+        await scene.make()
+
+        async def told() -> bool:
+            return (await scene.condition("ScalingActive")).get("reason") == "NoReplicaReady"
+
+        await scene.until(told, "nobody is there who could tell a load")
+        for worker in scene.cluster.workers.values():
+            worker.ready = True
+        await scene.serving(1)
+
+        async def active() -> bool:
+            return bool((await scene.condition("ScalingActive"))["reason"] == "ValidSignals")
+
+        await scene.until(active, "it scales by load")
+    assert await scene.events("SignalsMissing") == []
+    assert await scene.events("SignalsBack") == []
 
 
 async def test_what_others_do_to_the_deployment_is_undone(scene: Scene) -> None:

@@ -45,6 +45,22 @@ def test_a_restart_decides_as_before_but_for_averages() -> None:
     )
 
 
+def test_a_restart_counts_as_a_request() -> None:
+    """Nobody looked while no operator ran, and what the status has may be old."""
+    sleepy = replace(POLICY, min_replicas=0, idle_s=120.0)
+    history = _lived().history
+    last_s = history.samples[-1].at_s
+    assert history.last_busy_s == last_s
+    recalled = from_status(json.loads(json.dumps(to_status(history))))
+    later_s = last_s + 130.0
+    quiet = pool(0.0, history=recalled)
+    first = decide(quiet, sleepy, later_s)
+    assert first.desired == 1
+    for passed_s, desired in ((119.0, 1), (120.0, 0)):
+        again = replace(quiet, history=first.history)
+        assert decide(again, sleepy, later_s + passed_s).desired == desired
+
+
 def test_what_is_kept_is_small() -> None:
     assert len(json.dumps(to_status(_lived().history))) < 2_000
     history = History()
@@ -56,7 +72,7 @@ def test_what_is_kept_is_small() -> None:
 
 
 @pytest.mark.parametrize(
-    "kept", [{"highs": [[1]]}, {"events": 3}, {"lastBusy": "yesterday"}, {"usage": [[None, 1]]}]
+    "kept", [{"highs": [[1]]}, {"events": 3}, {"panicAt": "yesterday"}, {"usage": [[None, 1]]}]
 )
 def test_what_is_no_history_is_refused(kept: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="a history in a status has another form"):

@@ -1,0 +1,72 @@
+"""What keeps a pool's pods from running, in the words of the scheduler and the kubelet.
+
+A Deployment tells only after its progress deadline that it makes no progress, and a model may take
+long to load; pods tell why at once.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from pando_operator.kube.resources import Object
+
+UNSCHEDULED_S = 30.0
+"""A pod waits so long for a node before that is a trouble: one may be on its way, or a volume."""
+
+LOOPS = 2
+"""Restarts of a container that is not ready, from which on it counts as one that keeps ending."""
+
+_ON_ITS_WAY = frozenset(("", "ContainerCreating", "PodInitializing"))
+_PULLS = frozenset(("ErrImagePull", "ImagePullBackOff"))
+
+
+class Trouble(NamedTuple):
+    reason: str  # one CamelCase word
+    message: str
+
+
+def pods_trouble(pods: Sequence[Object], now: float) -> Trouble | None:
+    """The commonest of the pods that are to stay; None where nothing keeps any of them."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for pod in pods:
+        if pod["metadata"].get("deletionTimestamp"):
+            continue
+        trouble = next(_troubles(pod, now), None)
+        if trouble is not None:
+            found[trouble.reason].append(f"{pod['metadata']['name']}: {trouble.message}")
+    if not found:
+        return None
+    reason = max(sorted(found), key=lambda one: len(found[one]))
+    first, *others = found[reason]
+    more = f" (and {len(others)} more)" if others else ""
+    return Trouble(reason, f"pod {first}{more}")
+
+
+def _troubles(pod: Object, now: float) -> Iterator[Trouble]:
+    status = pod.get("status") or {}
+    for one in status.get("conditions") or ():
+        if one.get("type") == "PodScheduled" and one.get("reason") == "Unschedulable":
+            since = one.get("lastTransitionTime")
+            if since and now - datetime.fromisoformat(since).timestamp() >= UNSCHEDULED_S:
+                yield Trouble("Unschedulable", one.get("message") or "no node takes it")
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(kind) or ():
+            yield from _of_container(container)
+
+
+def _of_container(status: Object) -> Iterator[Trouble]:
+    """Words that stay the same while the trouble does: a container that ends again and again is
+    running in between, and an image is pulled by turns."""
+    name, waiting = status["name"], (status.get("state") or {}).get("waiting") or {}
+    reason = waiting.get("reason") or ""
+    ended = (status.get("lastState") or {}).get("terminated") or {}
+    keeps_ending = ended and not status.get("ready") and status.get("restartCount", 0) >= LOOPS
+    if reason == "CrashLoopBackOff" or (keeps_ending and reason in _ON_ITS_WAY):
+        why = f"{ended.get('reason') or 'Error'}, exit code {ended.get('exitCode', 'unknown')}"
+        yield Trouble("CrashLoopBackOff", f"container {name} ends again and again ({why})")
+    elif reason in _PULLS:
+        image = status.get("image") or ""
+        yield Trouble("ImagePullBackOff", f"the image {image} of container {name} cannot be pulled")
+    elif reason not in _ON_ITS_WAY:
+        yield Trouble(reason, f"container {name}: {waiting.get('message') or reason}")

@@ -1,0 +1,52 @@
+"""Conditions say what is so in each mode, and fit where they are written."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from pando_operator.controller.verdicts import conditions, ready, scaling_active, trouble
+from pando_operator.lifecycle.census import Census
+from pando_operator.resource.scaling import Mode
+from pando_operator.resource.status import MESSAGE_CHARS
+from pando_operator.scaling import Decision, ScalingPolicy, decide
+from tests.operator.scaling.pool_model import NOW, pool
+
+NOBODY = Census(replicas=0, ready=0, starting=0, draining=0)
+
+
+def decision(ready: int) -> Decision:
+    return decide(pool(*[0.5] * ready, coming=1), ScalingPolicy(max_replicas=9), NOW)
+
+
+def test_only_a_pool_that_a_request_wakes_is_ready_without_replicas() -> None:
+    asleep = ready(Mode.AUTO, NOBODY, 0)
+    assert (asleep.holds, asleep.reason) == (True, "ScaledToZero")
+    assert "a request wakes the pool" in asleep.message
+    for mode in (Mode.MANUAL, Mode.RECOMMEND):
+        put_out = ready(mode, NOBODY, 0)
+        assert (put_out.holds, put_out.reason) == (False, "ScaledToZero")
+        assert put_out.message.startswith("spec.replicas is 0")
+
+
+def test_it_says_which_numbers_of_the_spec_count() -> None:
+    auto = scaling_active(Mode.AUTO, decision(2), is_starting=False)
+    assert auto.holds
+    assert "spec.replicas counts in the modes Manual and Recommend" in auto.message
+    for mode in (Mode.MANUAL, Mode.RECOMMEND):
+        other = scaling_active(mode, decision(2), is_starting=False)
+        assert not other.holds
+        assert "minReplicas and maxReplicas count in mode Auto" in other.message
+
+
+@pytest.mark.parametrize("is_starting", [True, False])
+def test_a_pool_that_starts_misses_no_signals(is_starting: bool) -> None:
+    verdict = scaling_active(Mode.AUTO, decision(0), is_starting=is_starting)
+    assert (verdict.holds, verdict.reason) == (
+        (False, "NoReplicaReady") if is_starting else (False, "SignalsMissing")
+    )
+
+
+def test_a_refusal_of_any_length_fits() -> None:
+    told = trouble("Forbidden", "x" * (MESSAGE_CHARS + 1))
+    (condition,) = conditions((), (told,), 1, datetime.now(UTC))
+    assert condition.message == "x" * MESSAGE_CHARS
