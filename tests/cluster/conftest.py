@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.kube import Cluster, is_ready, wait_until
+from tests.cluster.kube import Cluster, is_ready, stages, wait_until
 from tests.cluster.load import Counts, LoadPod
 from tests.cluster.release import CHAT_POOL, NAME, SERVED, Release, image, values
 
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     here = [item for item in items if item.path.parent == Path(__file__).parent]
     for item in here:
         item.add_marker(pytest.mark.cluster)
-        item.add_marker(pytest.mark.timeout(400))
+        item.add_marker(pytest.mark.timeout(600))
         if not os.environ.get("KUBECONFIG"):
             item.add_marker(pytest.mark.skip(reason="KUBECONFIG names no cluster"))
     ordered = sorted(here, key=lambda item: ORDER.index(item.path.stem))
@@ -94,7 +94,12 @@ def release(cluster: Cluster) -> Iterator[Release]:
     """The chart with one pool, which is ready."""
     release = Release(cluster.namespace)
     release.install(values({POOL: CHAT_POOL}))
-    wait_until("the first worker is ready", lambda: any(map(is_ready, cluster.workers(POOL))), 120)
+    wait_until(
+        "the first worker is ready",
+        lambda: any(map(is_ready, cluster.workers(POOL))),
+        120,
+        moving=lambda: stages(cluster.workers(POOL)),
+    )
     yield release
     if not KEEP:
         release.uninstall()

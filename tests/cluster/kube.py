@@ -149,25 +149,57 @@ def is_ready(pod: Object) -> bool:
     return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
+def stages(pods: list[Object]) -> list[Object]:
+    """How far pods have come, to see whether they move."""
+    return [
+        {
+            "name": name_of(pod),
+            "goes": "deletionTimestamp" in pod["metadata"],
+            "annotations": pod["metadata"].get("annotations"),
+            "phase": pod["status"].get("phase"),
+            "true": sorted(
+                entry["type"]
+                for entry in pod["status"].get("conditions", ())
+                if entry["status"] == "True"
+            ),
+            "restarts": [
+                entry["restartCount"] for entry in pod["status"].get("containerStatuses", ())
+            ],
+        }
+        for pod in pods
+    ]
+
+
 def name_of(entry: Object) -> str:
     return str(entry["metadata"]["name"])
 
 
 def wait_until(
-    what: str, condition: Callable[[], Value], timeout_s: float, every_s: float = 0.25
+    what: str,
+    condition: Callable[[], Value],
+    timeout_s: float,
+    every_s: float = 0.25,
+    moving: Callable[[], object] | None = None,
 ) -> Value:
-    """The first value that is true; what the API server refuses meanwhile counts as not yet."""
+    """The first value that is true; what the API server refuses meanwhile counts as not yet.
+
+    The time counts from the last change of `moving`, where there is one: what takes several steps
+    may take long on a busy machine, as long as it goes on.
+    """
     ends = time.monotonic() + timeout_s
     last: object = None
+    stage: object = None
     while True:
         try:
             if value := condition():
                 return value
             last = value
+            if moving and (seen := moving()) != stage:
+                stage, ends = seen, time.monotonic() + timeout_s
         except ApiError as error:
             last = error
         if time.monotonic() > ends:
-            raise AssertionError(f"not within {timeout_s:.0f} s: {what}; last: {last}")
+            raise AssertionError(f"not within {timeout_s:.0f} s: {what}; last: {last}, at: {stage}")
         time.sleep(every_s)
 
 

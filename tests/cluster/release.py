@@ -30,21 +30,24 @@ def parted(reference: str) -> Values:
 
 RESOURCES = {"requests": {"cpu": "50m", "memory": "64Mi"}}
 
-# Few tokens of KV memory, so that some streams fill it. Windows are short, so that a run is, too.
+# A low target, so that few clients are too many for a replica while its KV memory still holds all
+# their streams: nothing waits for room but where a test is about that. Windows are short, so that a
+# run is, too.
 CHAT_POOL: Values = {
     "model": MODEL,
-    "engine": {"threads": 1, "memoryGib": 0.5, "maxTotalTokens": 4096},
+    "engine": {"threads": 1, "memoryGib": 0.5, "maxTotalTokens": 8192},
     "template": {"resources": {"requests": {"cpu": "50m", "memory": "256Mi"}}},
     "scaling": {
         "mode": "Auto",
         "minReplicas": 1,
         "maxReplicas": 3,
+        "target": {"pressure": 0.2},
         "windowSeconds": 5,
         "behavior": {
             "scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 5}]},
             "scaleDown": {
-                "stabilizationWindowSeconds": 20,
-                "policies": [{"type": "Pods", "value": 1, "periodSeconds": 10}],
+                "stabilizationWindowSeconds": 10,
+                "policies": [{"type": "Pods", "value": 1, "periodSeconds": 5}],
             },
         },
         "drain": {"timeoutSeconds": 60, "handOffTokens": 4096},

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.conftest import POOL, Tally
-from tests.cluster.kube import POOLS, Cluster, Object, is_ready, name_of, wait_until
+from tests.cluster.kube import POOLS, Cluster, Object, is_ready, name_of, stages, wait_until
 from tests.cluster.load import LoadPod
 from tests.cluster.release import CHAT_POOL, NAME
 
@@ -13,15 +13,16 @@ SCALING = CHAT_POOL["scaling"]
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{{namespace}}/leases/{NAME}-operator"
 DRAINING = "pando.dev/draining-since"
 CLIENTS = 4
+LONG = 1000
+"""Tokens of a stream: long enough for a drain to wait for; one replica has room for all four."""
 
 
 @pytest.fixture
 def loaded(cluster: Cluster, load: LoadPod) -> Iterator[LoadPod]:
     """Two replicas under load, which do not scale."""
     cluster.patch_pool(POOL, {"replicas": 2, "scaling": SCALING | {"mode": "Manual"}})
-    wait_until("two replicas are ready", lambda: _whole(cluster), 120)
-    load.set(CLIENTS, max_tokens=150)
-    _streams_flow(load)
+    _heals(cluster)
+    load.begin(CLIENTS, max_tokens=150)
     yield load
     load.set(0)
 
@@ -30,7 +31,7 @@ def test_a_worker_is_deleted(cluster: Cluster, loaded: LoadPod, tally: Tally) ->
     victim = name_of(cluster.workers(POOL)[0])
     cluster.delete_pod(victim)
     wait_until("it is gone", lambda: victim not in map(name_of, cluster.workers(POOL)), 120)
-    wait_until("two replicas are ready", lambda: _whole(cluster), 120)
+    _heals(cluster)
     _end(loaded, tally, "4 a worker pod deleted")
 
 
@@ -39,7 +40,7 @@ def test_a_worker_is_killed(cluster: Cluster, loaded: LoadPod, tally: Tally) -> 
     victim = name_of(cluster.workers(POOL)[0])
     path = f"/api/v1/namespaces/{{namespace}}/pods/{victim}"
     cluster.call("DELETE", path, {"gracePeriodSeconds": 0})
-    wait_until("two replicas are ready", lambda: _whole(cluster), 120)
+    _heals(cluster)
     _end(loaded, tally, "4 a worker pod killed")
 
 
@@ -57,7 +58,7 @@ def test_redis_is_deleted(cluster: Cluster, loaded: LoadPod, tally: Tally) -> No
     cluster.delete_pod(victim)
     wait_until("it is gone", lambda: victim not in map(name_of, cluster.component("redis")), 60)
     wait_until("another is ready", lambda: _ready(cluster.component("redis")) == 1, 60)
-    _streams_flow(loaded)
+    loaded.more(CLIENTS)
     assert _whole(cluster)
     _end(loaded, tally, "4 the Redis pod deleted")
 
@@ -65,29 +66,25 @@ def test_redis_is_deleted(cluster: Cluster, loaded: LoadPod, tally: Tally) -> No
 def test_the_leading_operator_is_deleted_during_a_drain_and_the_next_ends_it(
     cluster: Cluster, loaded: LoadPod, tally: Tally
 ) -> None:
-    loaded.set(CLIENTS, max_tokens=1500)  # long enough for the drain to wait for
-    before = loaded.streams(2**31)["ended"]
-    wait_until("long streams", lambda: loaded.streams(2**31)["ended"] >= before + CLIENTS, 60)
+    loaded.begin(CLIENTS, max_tokens=LONG)
     cluster.patch(f"{POOLS}/{POOL}/scale", {"spec": {"replicas": 1}})
     [victim] = wait_until("a drain", lambda: _draining(cluster), 60)
     leader = _leader(cluster)
     cluster.delete_pod(leader)
     wait_until("another leads", lambda: _leader(cluster) not in ("", leader), 60)
-    wait_until("the drain is over", lambda: len(cluster.workers(POOL)) == 1, 120)
+    wait_until("the drain is over", lambda: len(cluster.workers(POOL)) == 1, 150)
     assert victim not in map(name_of, cluster.workers(POOL))
     assert _draining(cluster) == []
     cluster.patch(f"{POOLS}/{POOL}/scale", {"spec": {"replicas": 2}})
-    wait_until("two replicas are ready", lambda: _whole(cluster), 120)
+    _heals(cluster)
     _end(loaded, tally, "4 the leading operator deleted in a drain", retried=False)
 
 
 def test_a_drain_that_is_not_wanted_any_more_is_taken_back(
     cluster: Cluster, loaded: LoadPod, tally: Tally
 ) -> None:
-    loaded.set(CLIENTS, max_tokens=1500)
+    loaded.begin(CLIENTS, max_tokens=LONG)
     before = sorted(map(name_of, cluster.workers(POOL)))
-    ended = loaded.streams(2**31)["ended"]
-    wait_until("long streams", lambda: loaded.streams(2**31)["ended"] >= ended + CLIENTS, 60)
     cluster.patch(f"{POOLS}/{POOL}/scale", {"spec": {"replicas": 1}})
     wait_until("a drain", lambda: _draining(cluster), 60)
     cluster.patch(f"{POOLS}/{POOL}/scale", {"spec": {"replicas": 2}})
@@ -98,7 +95,7 @@ def test_a_drain_that_is_not_wanted_any_more_is_taken_back(
 
 def _end(load: LoadPod, tally: Tally, what: str, retried: bool = True) -> None:
     """The load ends, and every stream of it came to its end."""
-    _streams_flow(load)
+    load.more(CLIENTS)
     load.set(0)
     counts = load.count()
     tally.add(what, counts)
@@ -106,9 +103,13 @@ def _end(load: LoadPod, tally: Tally, what: str, retried: bool = True) -> None:
     assert counts.tried_again <= (CLIENTS if retried else 0), counts
 
 
-def _streams_flow(load: LoadPod) -> None:
-    ended = load.streams(2**31)["ended"]
-    wait_until("streams", lambda: load.streams(2**31)["ended"] >= ended + CLIENTS, 90)
+def _heals(cluster: Cluster) -> None:
+    wait_until(
+        "two replicas are ready",
+        lambda: _whole(cluster),
+        120,
+        moving=lambda: stages(cluster.workers(POOL)),
+    )
 
 
 def _whole(cluster: Cluster) -> bool:

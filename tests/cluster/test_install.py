@@ -6,7 +6,8 @@ from tests.cluster.conftest import POOL
 from tests.cluster.kube import POOLS, ApiError, Cluster, Object, name_of, wait_until
 from tests.cluster.load import LoadPod
 from tests.cluster.release import CHAT_POOL, MODEL, NAME, Release
-from tests.cluster.restricted import violations
+from tests.helm.chart import containers
+from tests.helm.restricted import violations
 
 # What the operator may do in its namespace, beside what every account may; the lease in a row of
 # its own because it is its only object with a name.
@@ -39,6 +40,13 @@ def test_every_pod_runs_restricted_on_a_read_only_root(cluster: Cluster, load: L
     components = {pod["metadata"]["labels"].get("app.kubernetes.io/component") for pod in pods}
     assert {"router", "operator", "redis", "worker"} <= components
     assert {name_of(pod): violations(pod) for pod in pods if violations(pod)} == {}
+    writable = [
+        name_of(pod)
+        for pod in pods
+        for container in containers(pod)
+        if not container["securityContext"].get("readOnlyRootFilesystem")
+    ]
+    assert writable == []
 
 
 def test_no_pod_but_the_operators_has_a_token(cluster: Cluster, load: LoadPod) -> None:

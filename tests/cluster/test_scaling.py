@@ -1,47 +1,80 @@
 """Pools follow their load; streams and the worthiest caches stay."""
 
 import os
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from random import Random
 
 from tests.cluster.conftest import POOL, Tally
-from tests.cluster.kube import POOLS, Cluster, Object, is_ready, name_of, wait_until
-from tests.cluster.load import LoadPod
+from tests.cluster.kube import POOLS, Cluster, Object, is_ready, name_of, stages, wait_until
+from tests.cluster.load import Answer, LoadPod
 from tests.cluster.release import CHAT_POOL
 from tests.cluster.timeline import Timeline
 
 SCALING = CHAT_POOL["scaling"]
 TIMELINE = Path(os.environ.get("PANDO_TEST_TIMELINE", "dist/cluster/scaling.json"))
+STEP_S = 120
+"""For one step of a replica: on a machine with other work, torch alone may take long to import."""
+
+SHAPE = {"words": 200, "max_tokens": 200}
+"""About 870 tokens of KV memory in the middle of a stream, half of a prompt shared with others: the
+target leaves a replica 1638, so one client is for one replica, and eight are for three."""
+
+
+def test_the_replica_whose_cache_is_worth_least_is_the_one_that_leaves(
+    cluster: Cluster, load: LoadPod
+) -> None:
+    """The cold one is the oldest, which Kubernetes by itself would keep. It comes before the load
+    does, of which the oldest would hold what it has served."""
+    cluster.patch_pool(POOL, {"scaling": SCALING | {"mode": "Manual"}})
+    _scale(cluster, 3)
+    _settles(cluster, 3)
+    pods = sorted(cluster.workers(POOL), key=lambda pod: pod["metadata"]["creationTimestamp"])
+    cold, *hot = map(name_of, pods)
+    talks = [talk for name in hot for talk in _talks_on(load, name, 3)]
+    for turn in range(3):
+        for talk in talks:
+            assert talk.grow(load, turn).headers["x-pando-replica"] == talk.replica
+    _scale(cluster, 2)
+    _settles(cluster, 2)
+    assert cold not in hot
+    assert sorted(map(name_of, cluster.workers(POOL))) == sorted(hot)
+    for talk in talks:
+        answer = talk.grow(load, 3)
+        assert answer.headers["x-pando-replica"] == talk.replica
+        assert int(answer.headers["x-pando-cached-tokens"]) > 100
 
 
 def test_load_scales_up_and_down_again_and_no_stream_notices(
     cluster: Cluster, load: LoadPod, tally: Tally
 ) -> None:
+    cluster.patch_pool(POOL, {"scaling": SCALING | {"mode": "Auto"}})
+    _settles(cluster, 1)
     first = load.seen
-    with Timeline(cluster, POOL, target=0.7) as line:
+    with Timeline(cluster, POOL, target=SCALING["target"]["pressure"]) as line:
+
+        def clients(number: int) -> None:
+            load.set(number, **SHAPE)
+            line.clients = number
+
         wait_until("a sample", lambda: line.samples, 30)
-        load.set(clients := 2, max_tokens=200)
-        line.clients = clients
-        wait_until("streams at rest", lambda: load.streams(2**31)["ended"] > first + 3, 30)
+        clients(1)
+        load.more(3)
         began = datetime.now().astimezone()
-        load.set(clients := 14, max_tokens=200)
-        line.clients = clients
-        wait_until("three replicas are ready", lambda: _settled(cluster, 3), 180)
-        ended = load.streams(2**31)["ended"]
-        wait_until("streams on all three", lambda: load.streams(2**31)["ended"] > ended + 40, 60)
-        load.set(clients := 2, max_tokens=200)
-        line.clients = clients
-        wait_until("one replica is left", lambda: _settled(cluster, 1), 150)
-        ended = load.streams(2**31)["ended"]
-        wait_until("streams on the one", lambda: load.streams(2**31)["ended"] > ended + 3, 60)
-        load.set(0)
-        line.clients = 0
+        clients(8)
+        _settles(cluster, 3)
+        load.more(16)
+        clients(1)
+        _settles(cluster, 1)
+        load.more(3)
+        clients(0)
         told = load.streams(first)
         counts = load.count()
     status = cluster.pool_status(POOL)
     line.write(TIMELINE, told["streams"], status["decisions"])
     tally.add("2 up to three replicas and down to one", counts)
-    assert counts.finished == counts.streams > 60, counts
+    assert counts.finished == counts.streams >= 22, counts
     assert (counts.failed, counts.cut, counts.tried_again) == (0, 0, 0), counts
 
     decisions = [
@@ -59,32 +92,6 @@ def test_load_scales_up_and_down_again_and_no_stream_notices(
     assert all(any(d["reason"] in text for text in told_of) for d in decisions), told_of
 
 
-def test_the_replica_whose_cache_is_worth_least_is_the_one_that_leaves(
-    cluster: Cluster, load: LoadPod
-) -> None:
-    """The cold one is the oldest, which Kubernetes by itself would keep."""
-    cluster.patch_pool(POOL, {"scaling": SCALING | {"mode": "Manual"}})
-    _scale(cluster, 3)
-    wait_until("three replicas are ready", lambda: _settled(cluster, 3), 180)
-    pods = sorted(cluster.workers(POOL), key=lambda pod: pod["metadata"]["creationTimestamp"])
-    cold, *hot = map(name_of, pods)
-    prompts = {name: _prompts_on(load, name) for name in hot}
-    for turn in range(3):  # those on the hot ones grow, and are asked again
-        for name, kept in prompts.items():
-            for index, prompt in enumerate(kept):
-                kept[index] = prompt + f" and then {turn} " + _text(f"{name}{index}{turn}", 60)
-                answer = load.chat(kept[index])
-                assert answer.headers["x-pando-replica"] == name
-    _scale(cluster, 2)
-    wait_until("two replicas are left", lambda: _settled(cluster, 2), 120)
-    assert sorted(map(name_of, cluster.workers(POOL))) == sorted(hot)
-    for name, kept in prompts.items():
-        answer = load.chat(kept[0])
-        assert answer.headers["x-pando-replica"] == name
-        assert int(answer.headers["x-pando-cached-tokens"]) > 100
-    assert cold not in hot
-
-
 def test_a_pool_sleeps_when_idle_and_a_request_wakes_it(
     cluster: Cluster, load: LoadPod, tally: Tally
 ) -> None:
@@ -96,42 +103,65 @@ def test_a_pool_sleeps_when_idle_and_a_request_wakes_it(
         "behavior": SCALING["behavior"] | {"scaleDown": calm},
     }
     cluster.patch_pool(POOL, {"scaling": asleep})
-    wait_until("no replica is left", lambda: _settled(cluster, 0), 120)
+    _settles(cluster, 0)
     load.set(3, max_tokens=50, tries=1)
-    wait_until("woken", lambda: load.streams(2**31)["ended"] >= load.seen + 3, 120)
+    wait_until(
+        "woken",
+        lambda: load.now()["ended"] >= load.seen + 3,
+        STEP_S,
+        moving=lambda: stages(cluster.workers(POOL)),
+    )
     load.set(0)
     counts = load.count()
     tally.add("5 woken from zero by three requests", counts)
     assert counts.finished == counts.streams >= 3, counts
     assert (counts.failed, counts.cut, counts.tried_again) == (0, 0, 0), counts
     cluster.patch_pool(POOL, {"scaling": SCALING | {"mode": "Auto", "idleSeconds": None}})
-    wait_until("awake", lambda: _settled(cluster, 1), 120)
+    _settles(cluster, 1)
 
 
-def _settled(cluster: Cluster, count: int) -> bool:
-    """So many replicas take requests, and there are no others."""
-    pods = cluster.workers(POOL)
-    return len(pods) == count and all(map(is_ready, pods))
+def _settles(cluster: Cluster, number: int) -> None:
+    """Until so many replicas take requests, and there are no others."""
+
+    def settled() -> bool:
+        pods = cluster.workers(POOL)
+        return len(pods) == number and all(map(is_ready, pods))
+
+    wait_until(f"{number} replicas", settled, STEP_S, moving=lambda: stages(cluster.workers(POOL)))
 
 
-def _scale(cluster: Cluster, count: int) -> Object:
+def _scale(cluster: Cluster, number: int) -> Object:
     """As `kubectl scale` does."""
-    return cluster.patch(f"{POOLS}/{POOL}/scale", {"spec": {"replicas": count}})
+    return cluster.patch(f"{POOLS}/{POOL}/scale", {"spec": {"replicas": number}})
 
 
-def _prompts_on(load: LoadPod, replica: str) -> list[str]:
-    """Prompts that were placed there, as replicas take turns."""
-    found: list[str] = []
-    for attempt in range(40):
-        prompt = _text(f"{replica}-{attempt}", 50)
-        answer = load.chat(prompt, {"x-pando-policy": "round_robin"})
+@dataclass(slots=True)
+class Talk:
+    """A session: the router's policy of that name places all its turns on one replica."""
+
+    session: str
+    prompt: str
+    replica: str
+
+    def grow(self, load: LoadPod, turn: int) -> Answer:
+        words = Random(f"{self.session} {turn}")
+        self.prompt += " ".join(f" word{words.randrange(1000)}" for _ in range(60))
+        return self.ask(load)
+
+    def ask(self, load: LoadPod) -> Answer:
+        headers = {"x-pando-policy": "session", "x-session-id": self.session}
+        answer = load.chat(self.prompt, headers)
         assert answer.status == 200, answer.text
-        if answer.headers["x-pando-replica"] == replica:
-            found.append(prompt)
-        if len(found) == 3:
+        return answer
+
+
+def _talks_on(load: LoadPod, replica: str, number: int) -> list[Talk]:
+    """Sessions that are this replica's, with a first turn too short to be worth anything."""
+    found: list[Talk] = []
+    for attempt in range(60):
+        talk = Talk(f"{replica}-{attempt}", f"Hello from {replica}-{attempt}.", replica)
+        if talk.ask(load).headers["x-pando-replica"] == replica:
+            found.append(talk)
+        if len(found) == number:
             return found
-    raise AssertionError(f"of 40 prompts {len(found)} were placed on {replica}")
-
-
-def _text(seed: str, words: int) -> str:
-    return " ".join(f"{seed}.{index}" for index in range(words))
+    raise AssertionError(f"of 60 sessions {len(found)} were {replica}'s")

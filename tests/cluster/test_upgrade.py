@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tests.cluster.conftest import POOL, Tally
-from tests.cluster.kube import Cluster, is_ready, name_of, wait_until
+from tests.cluster.kube import Cluster, is_ready, name_of, stages, wait_until
 from tests.cluster.load import LoadPod
 from tests.cluster.release import CHAT_POOL, Release, Values, values
 
@@ -32,14 +32,16 @@ def _rolls(
     setting: str | None,
 ) -> None:
     old = set(map(name_of, cluster.workers(POOL)))
-    load.set(CLIENTS, max_tokens=150)
-    ended = load.streams(2**31)["ended"]
-    wait_until("streams", lambda: load.streams(2**31)["ended"] >= ended + CLIENTS, 60)
+    load.begin(CLIENTS, max_tokens=150)
     change()
-    wait_until("the new settings run", lambda: _running(cluster, setting), 150)
+    wait_until(
+        "the new settings run",
+        lambda: _running(cluster, setting),
+        150,
+        moving=lambda: stages(cluster.workers(POOL)),
+    )
     assert not old & set(map(name_of, cluster.workers(POOL)))
-    ended = load.streams(2**31)["ended"]
-    wait_until("streams", lambda: load.streams(2**31)["ended"] >= ended + CLIENTS, 60)
+    load.more(CLIENTS)
     load.set(0)
     counts = load.count()
     tally.add(what, counts)

@@ -10,6 +10,7 @@ from tests.cluster.kube import Cluster, Object, is_ready, wait_until
 
 NAME = "load"
 PORT = 8080
+PATIENCE_S = 60  # for one stream on a busy machine
 CODE = Path(__file__).with_name("client.py")
 PODS = "/api/v1/namespaces/{namespace}/pods"
 CONFIG_MAPS = "/api/v1/namespaces/{namespace}/configmaps"
@@ -61,9 +62,29 @@ class LoadPod:
         told: Object = json.loads(self._call("GET", f"/streams?since={since}"))
         return told
 
+    def more(self, count: int) -> None:
+        """Until so many more streams have ended."""
+        ended = self.now()["ended"] + count
+        wait_until("streams", lambda: self.now()["ended"] >= ended, PATIENCE_S, moving=self.now)
+
+    def begin(self, clients: int, **shape: Any) -> None:
+        """So many clients, each at the beginning of its stream."""
+        self.set(0)
+        self.rest()
+        self.set(clients, **shape)
+        wait_until("all have begun", lambda: self.now()["begun"] == clients, PATIENCE_S)
+
+    def rest(self) -> None:
+        """Until no stream is running."""
+        wait_until("all have ended", lambda: not self.now()["running"], 2 * PATIENCE_S)
+
+    def now(self) -> Object:
+        """How many streams have ended, are running, and have got an event of those."""
+        return self.streams(2**31)
+
     def count(self) -> "Counts":
         """Of all streams that ended since the last time, once none is running."""
-        wait_until("all streams ended", lambda: self.streams(2**31)["running"] == 0, 120)
+        self.rest()
         told = self.streams(self.seen)
         self.seen = told["ended"]
         return Counts.of(told["streams"])

@@ -63,7 +63,7 @@ class Clients:
         self._tasks: list[asyncio.Task[None]] = []
         self._streams: deque[Stream] = deque(maxlen=KEPT)
         self._ended = 0
-        self._running = 0
+        self._running: list[Stream] = []
 
     def set(self, load: Load) -> None:
         """Clients that are too many end after the stream that they are in."""
@@ -78,24 +78,23 @@ class Clients:
         streams = list(self._streams)[max(0, since - first) :]
         return {
             "ended": self._ended,
-            "running": self._running,
+            "running": len(self._running),
+            "begun": sum(stream.events > 0 for stream in self._running),
             "streams": [asdict(stream) for stream in streams],
         }
 
     async def _client(self, index: int) -> None:
         while index < self._load.clients:
-            load = self._load
-            self._running += 1
-            try:
-                stream = await self._stream(load)
-            finally:
-                self._running -= 1
+            load, stream = self._load, Stream(started=time.time())
+            self._running.append(stream)
+            await self._run(stream, load)
+            self._running = [other for other in self._running if other is not stream]
             self._streams.append(stream)
             self._ended += 1
             await asyncio.sleep(load.pause_s)
 
-    async def _stream(self, load: Load) -> Stream:
-        stream = Stream(started=time.time())
+    async def _run(self, stream: Stream, load: Load) -> None:
+        """Fills the stream in."""
         began = time.perf_counter()
         body = {
             "model": load.model,
@@ -117,7 +116,6 @@ class Clients:
             stream.refused += 1
             await asyncio.sleep(TRY_AGAIN_S)
         stream.seconds = time.perf_counter() - began
-        return stream
 
     async def _try(self, body: dict[str, Any], stream: Stream, began: float) -> None:
         async with self._session.post(f"{self._url}/v1/chat/completions", json=body) as answer:
