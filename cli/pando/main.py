@@ -80,6 +80,12 @@ def _pools() -> click.Command:
     return pools_command()
 
 
+def _sim() -> click.Command:
+    from pando.sim.command import sim_command
+
+    return sim_command()
+
+
 def _keys() -> click.Command:
     from pando.keys import keys_group
 
@@ -100,6 +106,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], click.Command]]] = {
     "router": ("Run one router: the fleet's OpenAI API.", _router),
     "operator": ("Run the operator: WorkerPools of a Kubernetes cluster, scaled.", _operator),
     "pools": ("Show the pools of a Kubernetes cluster, their pressure and decisions.", _pools),
+    "sim": ("Replay a trace against a simulated fleet: what would a policy do?", _sim),
     "keys": ("Make API keys for routers.", _keys),
     "version": ("Show Pando's version.", _version),
 }

@@ -47,6 +47,7 @@ def settings_command(
     origins |= {name: spelling(settings_class, name) for name in settings_class.model_fields}
     shown = [field for field in fields(settings_class) if not field.is_secret]
     arguments = [field for field in shown if field.is_positional]
+    text = cleandoc(settings_class.__doc__ or "")
     prefix = settings_class.model_config.get("env_prefix", "")
     config_option = click.Option(
         ["--config"],
@@ -64,9 +65,7 @@ def settings_command(
             *(_option(field, field.name) for field in shown if not field.is_positional),
             *log_options,
         ],
-        help="\n\n".join(
-            [cleandoc(settings_class.__doc__ or ""), *(f"{f.flag}: {f.description}." for f in arguments)]
-        ),
+        help="\n\n".join([text, *(f"{field.flag}: {field.description}." for field in arguments)]),
         epilog=f"Every option is also a variable ({prefix}<OPTION>, PANDO_LOG_<OPTION>)."
         " Flags come first, then variables, then the file.",
         context_settings={"max_content_width": 100},

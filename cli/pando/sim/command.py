@@ -1,0 +1,164 @@
+"""The command itself, with `compare` and `calibrate` in front of a trace's name."""
+
+import importlib.metadata
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+from pando.logs import LogSettings, configure
+from pando.settings.load import SettingsError
+from pando.settings.options import settings_command
+from pando.up.signals import EndSignals, end_signals
+from pando_sim.settings import ALL, SimSettings
+
+if TYPE_CHECKING:
+    from pando.sim.plan import Plan
+    from pando_sim.report import About, Digest
+
+LEAST_WIDTH = 110  # characters of a line that goes to no terminal
+
+_COMPARE = """Compare all placements, Pando's own and those of other routers, on one trace.
+
+The same as pando sim with --policy all, or, where --scaling is given without --policy, all of these
+scalings with Pando's own placement: --scaling all for the operator, Kubernetes' and Knative's."""
+
+
+def sim_command() -> click.Command:
+    main = settings_command("sim", SimSettings, lambda settings, log, _: run(settings, log))
+    return _WithParts(
+        "sim",
+        callback=main.callback,
+        params=main.params,
+        help=main.help,
+        epilog=main.epilog,
+        context_settings=main.context_settings,
+    )
+
+
+class _WithParts(click.Command):
+    """A command whose first word may name another: `pando sim compare TRACE`. A trace of such a
+    name is `./compare`."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: object,
+    ) -> click.Context:
+        if args and args[0] in _PARTS:
+            part = _PARTS[args[0]]()
+            return part.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+def _compare() -> click.Command:
+    command = settings_command(
+        "compare", SimSettings, lambda settings, log, _: run(_all_of(settings), log)
+    )
+    command.help = _COMPARE
+    return command
+
+
+def _calibrate() -> click.Command:
+    from pando.sim.calibrate import command
+
+    return command
+
+
+_PARTS: dict[str, Callable[[], click.Command]] = {"compare": _compare, "calibrate": _calibrate}
+
+
+def _all_of(settings: SimSettings) -> SimSettings:
+    """All placements where nothing was said of them."""
+    if "policy" in settings.model_fields_set or settings.scaling:
+        return settings
+    return settings.model_copy(update={"policy": (ALL,)})
+
+
+def run(settings: SimSettings, log: LogSettings) -> int:
+    """Returns the exit code: 0 when all runs came to their end, 1 when one did not, 130 after
+    Ctrl-C.
+
+    Raises SettingsError where this cannot be simulated as asked.
+    """
+    try:
+        with end_signals() as signals:
+            return _run(settings, log, signals)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("pando"):
+            raise
+        raise click.ClickException(
+            f"the simulator needs the Python package {error.name}, which is not installed;"
+            " pip install 'pando[sim]' has all that it needs"
+        ) from error
+
+
+def _run(settings: SimSettings, log: LogSettings, signals: EndSignals) -> int:
+    from pando.sim.plan import PlanError, jobs, make_plan
+    from pando.sim.progress import bars
+    from pando.sim.runs import Interrupted, RunError, run_all
+
+    try:
+        plan = make_plan(settings)
+        settings.output.mkdir(parents=True, exist_ok=True)
+    except PlanError as error:
+        raise SettingsError(str(error)) from None
+    except OSError as error:
+        raise SettingsError(f"--output {settings.output}: {error.strerror}") from None
+    names = [task.name for task in plan.tasks]
+    try:
+        with bars(names, plan.extent.requests) as shown:
+            digests = run_all(plan.tasks, jobs(settings), signals, shown, partial(configure, log))
+    except Interrupted:
+        return 130
+    except RunError as error:
+        click.echo(f"pando sim: {error}", err=True)
+        return 1
+    _write(settings, plan, digests)
+    return 0
+
+
+def _write(settings: SimSettings, plan: "Plan", digests: "list[Digest]") -> None:
+    from pando_sim.report import comparison_table, write_page, write_results
+
+    about = _about(settings, plan)
+    write_results(settings.output / "results.json", about, digests)
+    page = settings.output / "report.html"
+    write_page(page, about, digests)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=LEAST_WIDTH)
+    console.print(comparison_table(about, digests))
+    console.print(f"The report is {page}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _about(settings: SimSettings, plan: "Plan") -> "About":
+    from pando.sim.plan import command_of
+    from pando_sim.report import About
+    from pando_sim.report.measures import span
+
+    gpus = plan.pool.spec.tensor_parallel_size
+    sizes = {task.spec.replicas for task in plan.tasks if task.spec.scaling == "none"}
+    bounds = plan.pool.spec.scaling
+    if len(sizes) == len({task.spec.scaling for task in plan.tasks}) == 1:
+        size = f"{min(sizes)} replicas"
+    else:
+        size = f"{bounds.min_replicas} to {bounds.max_replicas} replicas"
+    return About(
+        command=command_of(settings),
+        pando_version=importlib.metadata.version("pando"),
+        trace=", ".join(settings.trace),
+        trace_summary=f"{plan.trace.paths[0].name.partition('.')[0]}:"
+        f" {plan.extent.requests:,} requests in {span(plan.extent.last_s)}",
+        pool=str(settings.pool) if settings.pool else "no manifest",
+        pool_summary=f"{size}, {plan.cost.file.model}, {plan.cost.file.machine}",
+        cost_model=f"{plan.cost.name}: {plan.cost.source}",
+        seed=settings.seed,
+        slow_ttft_s=settings.slow_ttft_seconds,
+        slow_gap_s=settings.slow_gap_seconds,
+        gpus_per_replica=gpus,
+    )

@@ -1,0 +1,82 @@
+"""A pool as its WorkerPool manifest has it, and what a simulation takes from it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic.alias_generators import to_snake
+
+from pando_operator.resource.base import GROUP, KIND, VERSION
+from pando_operator.resource.parse import InvalidPool, parse
+from pando_operator.resource.pool import WorkerPool
+
+NONE: dict[str, Any] = {
+    "apiVersion": f"{GROUP}/{VERSION}",
+    "kind": KIND,
+    "metadata": {"name": "pool"},
+    "spec": {"model": "simulated", "replicas": 4},
+}
+"""What is simulated without a manifest."""
+
+SCHEDULING = frozenset(
+    {
+        "batching",
+        "eviction_policy",
+        "host_write",
+        "max_passed_over",
+        "max_queued_requests",
+        "new_token_ratio",
+        "radix_cache",
+        "request_timeout_seconds",
+        "schedule_policy",
+        "watermark",
+    }
+)
+"""Settings of the worker that its scheduler goes by, and which thus hold in a simulation. Those of
+memory and batch sizes are parts of the specification; the others tell how a model is computed, and
+the cost model stands for that."""
+
+
+class ManifestError(Exception):
+    """A manifest cannot be read or is wrong; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """`spec.engine`, by the names of the worker's settings."""
+
+    values: dict[str, Any]
+
+    @property
+    def scheduling(self) -> dict[str, Any]:
+        return {name: value for name, value in self.values.items() if name in SCHEDULING}
+
+
+def read(path: Path | None) -> WorkerPool:
+    """The only WorkerPool in the file, judged as the operator judges it. Raises ManifestError."""
+    if path is None:
+        return parse(NONE)
+    try:
+        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ManifestError(f"--pool {path}: cannot be read: {why}") from None
+    except yaml.YAMLError as error:
+        raise ManifestError(f"--pool {path}: not YAML: {' '.join(str(error).split())}") from None
+    pools = [one for one in documents if isinstance(one, dict) and one.get("kind") == KIND]
+    if len(pools) != 1:
+        raise ManifestError(f"--pool {path}: holds {len(pools)} objects of kind {KIND}, not one")
+    if pools[0].get("apiVersion") != NONE["apiVersion"]:
+        raise ManifestError(
+            f"--pool {path}: apiVersion is {pools[0].get('apiVersion')!r}, not"
+            f" {NONE['apiVersion']!r}"
+        )
+    try:
+        return parse(pools[0])
+    except InvalidPool as error:
+        raise ManifestError(f"--pool {path}: {' '.join(str(error).split())}") from None
+
+
+def engine(pool: WorkerPool) -> Engine:
+    return Engine({to_snake(name): value for name, value in pool.spec.engine.items()})

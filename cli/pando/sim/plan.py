@@ -1,0 +1,244 @@
+"""From settings to runs: everything that a process needs to know to simulate one of them."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from pando.sim import manifest
+from pando.sim.known import NO_SCALING, PLACEMENTS, SCALINGS, FaultError, parse_fault
+from pando.sim.manifest import Engine, ManifestError
+from pando_operator.resource.pool import WorkerPool
+from pando_operator.resource.scaling import Mode
+from pando_sim.cost import CostModel, CostModelError, load
+from pando_sim.settings import ALL, SimSettings
+from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
+from pando_sim.traces import Day, Reading, Shape, Trace, TraceError, open_trace, shaped
+from pando_sim.worker.replica import settings_of
+from pando_worker.settings import WorkerSettings
+
+OPERATOR = "pando"
+CONTEXT_LENGTH = 131_072  # where neither the manifest nor the cost model says it
+SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S, SAMPLES = 0.5, 60.0, 1000
+
+
+class PlanError(Exception):
+    """This cannot be simulated as asked; the message is one line and says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Of the trace as it is played."""
+
+    requests: int
+    last_s: float  # the last arrival, if nobody waited for an answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One run; picklable."""
+
+    spec: FleetSpec
+    trace: Trace
+    shape: Shape
+    pool: WorkerPool
+    faults: tuple[str, ...]
+    csv: Path | None  # the folder for the run's CSV files
+
+    @property
+    def name(self) -> str:
+        return f"{self.spec.placement}.{self.spec.scaling}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    tasks: list[Task]
+    pool: WorkerPool
+    cost: CostModel
+    trace: Trace
+    extent: Extent
+
+
+def make_plan(settings: SimSettings) -> Plan:
+    """Reads the whole trace once, so that what is wrong in it is found before anything runs.
+
+    Raises PlanError.
+    """
+    try:
+        pool = manifest.read(settings.pool)
+        cost = load(settings.cost_model)
+        trace = _trace(settings)
+        shape = _shape(settings)
+        extent = _extent(trace, shape)
+        for text in settings.fault:
+            parse_fault(text)
+    except (ManifestError, CostModelError, TraceError, FaultError) as error:
+        raise PlanError(" ".join(str(error).split())) from None
+    worker = _worker(settings, manifest.engine(pool), cost)
+    tasks = [
+        Task(
+            spec=_fleet(settings, pool, worker, extent, placement, scaling),
+            trace=trace,
+            shape=shape,
+            pool=pool,
+            faults=settings.fault,
+            csv=settings.output if settings.csv else None,
+        )
+        for placement in _chosen("policy", settings.policy, list(PLACEMENTS))
+        for scaling in _scalings(settings, pool)
+    ]
+    return Plan(tasks=tasks, pool=pool, cost=cost, trace=trace, extent=extent)
+
+
+def command_of(settings: SimSettings) -> str:
+    """That gives the same runs wherever it is typed: with all settings that are not the default."""
+    words = ["pando", "sim", *settings.trace]
+    for name, field in SimSettings.model_fields.items():
+        value = getattr(settings, name)
+        flag = "--" + name.replace("_", "-")
+        if name in ("trace", "output", "jobs", "csv") or value == field.default:
+            continue
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-", 1))
+        else:
+            for one in value if isinstance(value, tuple) else (value,):
+                words += [flag, str(one)]
+    return shlex.join(words)
+
+
+def jobs(settings: SimSettings) -> int:
+    """Runs at a time."""
+    return settings.jobs or len(os.sched_getaffinity(0))
+
+
+def _trace(settings: SimSettings) -> Trace:
+    reading = Reading(
+        closed_loop=settings.closed_loop, answer_tokens_per_s=settings.answer_tokens_per_second
+    )
+    return open_trace([Path(name) for name in settings.trace], reading)
+
+
+def _shape(settings: SimSettings) -> Shape:
+    day = None
+    if settings.day_hours is not None:
+        day = Day(
+            hours=settings.day_hours,
+            trough=settings.day_trough,
+            bursts=settings.day_bursts,
+            burst_factor=settings.day_burst_factor,
+            burst_s=settings.day_burst_seconds,
+            seed=settings.seed,
+        )
+    return Shape(take=settings.take, repeat=settings.repeat, speed=settings.speed, day=day)
+
+
+def _extent(trace: Trace, shape: Shape) -> Extent:
+    requests, last_s = 0, 0.0
+    for request in shaped(trace, shape):
+        requests, last_s = requests + 1, request.at_s
+    return Extent(requests, last_s)
+
+
+def _worker(settings: SimSettings, engine: Engine, cost: CostModel) -> WorkerSpec:
+    facts, values = cost.file.worker, engine.values
+    room = [settings.capacity_tokens or values.get("max_total_tokens")]
+    if settings.capacity_tokens is None and facts is not None:
+        room.append(facts.capacity_tokens)  # more than the machine holds is not to be had
+    known = [tokens for tokens in room if tokens is not None]
+    if not known:
+        raise PlanError(
+            f"--capacity-tokens is required: the cost model {cost.name} says no size of the KV"
+            " pool, and the manifest no engine.maxTotalTokens"
+        )
+    host_bytes = values.get("host_memory_gib", 0.0) * 2**30
+    host_tokens = settings.host_tokens
+    if host_tokens is None:
+        host_tokens = int(host_bytes / cost.kv_bytes_per_token)
+    context = values.get("context_length") or (facts and facts.context_length) or CONTEXT_LENGTH
+    spec = WorkerSpec(
+        cost_model=settings.cost_model,
+        capacity_tokens=min(known),
+        context_length=context,
+        page_size=values.get("page_size", _default("page_size")),
+        chunked_prefill_size=values.get("chunked_prefill_size", _default("chunked_prefill_size")),
+        max_running_requests=values.get("max_running_requests", _default("max_running_requests")),
+        host_tokens=host_tokens,
+        engine=engine.scheduling,
+        start_s=settings.start_seconds,
+        start_spread=settings.start_spread,
+    )
+    try:
+        settings_of(spec)
+    except ValidationError as error:
+        said = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
+        raise PlanError(f"spec.engine of the manifest: {said}") from None
+    return spec
+
+
+def _default(name: str) -> int:
+    """Of the worker's settings."""
+    return int(WorkerSettings.model_fields[name].default)
+
+
+def _fleet(
+    settings: SimSettings,
+    pool: WorkerPool,
+    worker: WorkerSpec,
+    extent: Extent,
+    placement: str,
+    scaling: str,
+) -> FleetSpec:
+    replicas = settings.replicas or pool.spec.replicas
+    if scaling != NO_SCALING:
+        bounds = pool.spec.scaling
+        replicas = min(max(replicas, bounds.min_replicas), bounds.max_replicas or replicas)
+    elif replicas == 0:
+        raise PlanError("the manifest's replicas is 0, and nobody scales it: give --replicas")
+    every = extent.last_s / SAMPLES
+    return FleetSpec(
+        worker=worker,
+        router=RouterSpec(
+            routers=settings.routers,
+            clock_skew_s=settings.clock_skew_seconds,
+            network_s=settings.network_seconds,
+            max_outstanding=settings.max_replica_requests,
+            queue_requests=settings.queue_requests,
+            queue_deadline_s=settings.queue_timeout,
+            max_tries=settings.max_tries,
+        ),
+        replicas=replicas,
+        placement=placement,
+        scaling=scaling,
+        seed=settings.seed,
+        sample_s=settings.sample_seconds or min(max(every, SHORTEST_SAMPLE_S), LONGEST_SAMPLE_S),
+        slow_ttft_s=settings.slow_ttft_seconds,
+        slow_gap_s=settings.slow_gap_seconds,
+    )
+
+
+def _scalings(settings: SimSettings, pool: WorkerPool) -> list[str]:
+    scaling = pool.spec.scaling
+    if settings.replicas is not None:
+        return [NO_SCALING]
+    if not settings.scaling:
+        return [OPERATOR if scaling.mode is Mode.AUTO else NO_SCALING]
+    chosen = _chosen("scaling", settings.scaling, [NO_SCALING, *SCALINGS], left_out=NO_SCALING)
+    if chosen != [NO_SCALING] and scaling.max_replicas is None:
+        raise PlanError("--scaling needs bounds: spec.scaling.maxReplicas in the --pool manifest")
+    return chosen
+
+
+def _chosen(
+    setting: str, names: Sequence[str], known: Sequence[str], left_out: str = ""
+) -> list[str]:
+    """Each once, in the order given; `all` are those known but the one left out."""
+    for name in names:
+        if name != ALL and name not in known:
+            raise PlanError(f"--{setting}: there is no {name!r}; there are {', '.join(known)}, all")
+    every = [one for name in names for one in (known if name == ALL else (name,))]
+    if ALL in names:
+        every = [name for name in every if name != left_out or left_out in names]
+    return list(dict.fromkeys(every))

@@ -1,0 +1,84 @@
+"""One run, in a process of its own. What it tells through its pipe: `Progress` now and then, and
+at the end a `Digest` or `Failed`."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from pando.sim.known import NO_SCALING, PLACEMENTS, SCALINGS, parse_fault
+from pando.sim.plan import Task
+from pando_sim.cost import load
+from pando_sim.fleet.simulate import simulate
+from pando_sim.records import Run
+from pando_sim.report import Digest, digest, write_requests, write_samples
+from pando_sim.traces import shaped
+
+logger = logging.getLogger("pando.sim")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    ended: int  # requests
+    at_s: float  # virtual
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The message is one line."""
+
+    why: str
+
+
+Told = Progress | Digest | Failed
+
+
+def work(task: Task, told: "Connection[Told, None]", configure_logs: Callable[[], None]) -> None:
+    """Entry of the process. It leads a group of its own, with the run's Valkey in it: a terminal's
+    Ctrl-C does not reach it, and its parent ends it with all that it has by SIGTERM. It ends by
+    itself when its parent is gone."""
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    configure_logs()
+    try:
+        result = asyncio.run(_run(task, told))
+    except BrokenPipeError:  # nobody is there any more to hear of it
+        sys.exit(1)
+    except Exception as error:
+        logger.debug("run %s", task.name, exc_info=True)
+        told.send(Failed(" ".join(f"{type(error).__name__}: {error}".split())))
+        sys.exit(1)
+    told.send(result)
+
+
+async def _run(task: Task, told: "Connection[Told, None]") -> Digest:
+    run = await _simulate(task, lambda ended, at_s: told.send(Progress(ended, at_s)))
+    if task.csv is not None:
+        write_requests(task.csv / f"{task.name}.requests.csv", run)
+        write_samples(task.csv / f"{task.name}.samples.csv", run)
+    return digest(
+        run,
+        slow_ttft_s=task.spec.slow_ttft_s,
+        slow_gap_s=task.spec.slow_gap_s,
+        gpus_per_replica=task.pool.spec.tensor_parallel_size,
+    )
+
+
+async def _simulate(task: Task, progress: Callable[[int, float], None]) -> Run:
+    spec = task.spec
+    gc.freeze()  # what is loaded by now stays: collections need not look at it
+    return await simulate(
+        spec,
+        shaped(task.trace, task.shape),
+        cost=load(spec.worker.cost_model),
+        rule=PLACEMENTS[spec.placement](spec),
+        scaler=SCALINGS[spec.scaling](spec, task.pool) if spec.scaling != NO_SCALING else None,
+        faults=[parse_fault(text) for text in task.faults],
+        progress=progress,
+    )
