@@ -51,8 +51,7 @@ class Stride:
             req.ids[req.num_known : end] = req.sampling.seed
             req.num_known = end
             req.cached_len += count
-        for _ in range(count):
-            scheduler.planner.ratio.decay()
+        scheduler.planner.ratio.decay(count)
         scheduler.meter.add_decodes(len(self.reqs), self.durations(self.taken, until))
         model.now_s = self.ends[until - 1]
         self.taken = until

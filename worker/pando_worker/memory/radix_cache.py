@@ -114,19 +114,26 @@ class RadixCache:
         """The nodes along `key`, the root first; changes nothing. The last may match in part."""
         return [self.root, *(child for child, _ in walk(self.root, key, self.page_size, namespace))]
 
-    def match_prefix(self, key: Tokens, namespace: bytes = b"") -> Match:
-        """The longest cached prefix of whole pages; marks it as just used."""
-        match = self._find(key, namespace)
+    def match_prefix(
+        self, key: Tokens, namespace: bytes = b"", above: TreeNode | None = None
+    ) -> Match:
+        """The longest cached prefix of whole pages; marks it as just used.
+
+        Args:
+            above: a node on the device up to which `key` is known to match, a lock's perhaps: what
+                is behind it alone is looked at, and is in the match's pages.
+        """
+        match = self._find(key, namespace, above or self.root)
         self._touch(match.end)
         return match
 
-    def _find(self, key: Tokens, namespace: bytes) -> Match:
+    def _find(self, key: Tokens, namespace: bytes, above: TreeNode) -> Match:
         """Splits the last edge where `key` leaves it, so that the match ends at a node. That is to
         be touched."""
-        device = end = self.root
+        device = end = above
         pages: list[Pages] = []
         host_pages = 0
-        for child, matched in walk(self.root, key, self.page_size, namespace):
+        for child, matched in walk(above, key, self.page_size, namespace):
             end = child if matched == child.num_pages else self._split(child, matched)
             if end.pages is None:
                 host_pages += matched
@@ -148,14 +155,22 @@ class RadixCache:
 
     # Keep
 
-    def insert(self, key: Tokens, pages: Pages, namespace: bytes = b"") -> int:
+    def insert(
+        self,
+        key: Tokens,
+        pages: Pages,
+        namespace: bytes = b"",
+        above: TreeNode | None = None,
+    ) -> int:
         """Store `pages` under `key`; they are `len(key) / page_size` many.
 
         Returns how many leading pages the tree had on the device already. Those of the caller's
-        pages stay the caller's; from there on they belong to the tree.
+        pages stay the caller's; from there on they belong to the tree. `above` is as for
+        `match_prefix`.
         """
-        match = self._find(key, namespace)
-        known = start = len(match.pages)
+        above = above or self.root
+        match = self._find(key, namespace, above)
+        known = start = above.end // self.page_size + len(match.pages)
         for node in path_down(match.node, match.end):  # computed anew instead of loaded
             count = node.num_pages
             self._arrive(node, pages[start : start + count].copy())

@@ -148,14 +148,16 @@ def edge(key: Tokens, start: int, page_size: int) -> bytes:
 
 
 def walk(
-    root: TreeNode, key: Tokens, page_size: int, namespace: bytes = b""
+    above: TreeNode, key: Tokens, page_size: int, namespace: bytes = b""
 ) -> list[tuple[TreeNode, int]]:
-    """The nodes along `key` below `root`, each with how many of its pages match. All match whole,
-    but for the last, perhaps.
+    """The nodes along `key` below `above`, the root or a node up to which `key` is known to match,
+    each with how many of its pages match. All match whole, but for the last, perhaps.
 
     A name space (`namespace.py`) is in front of the edges that leave the root.
     """
-    node, start = root, 0
+    node, start = above, above.end
+    if above.parent is not None:
+        namespace = b""
     path: list[tuple[TreeNode, int]] = []
     while child := node.children.get(namespace + edge(key, start, page_size)):
         namespace = b""

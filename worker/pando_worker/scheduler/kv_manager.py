@@ -289,10 +289,11 @@ class KVManager:
         if self.sliding:
             self.sliding.unpin(req)
         self._give_to_cache(req, count)
-        match = self.cache.match_prefix(req.tokens(count * self.page_size), req.namespace)
+        key = req.tokens(count * self.page_size)
+        match = self.cache.match_prefix(key, req.namespace, req.node)
         self.cache.inc_lock_ref(match.node)
         self.cache.dec_lock_ref(req.node)
-        self.rows.pages[req.row, :count] = match.pages
+        self.rows.pages[req.row, req.tree_pages : count] = match.pages
         req.node, req.tree_pages = match.node, count
         if self.sliding:
             self.sliding.pin(req)
@@ -381,7 +382,7 @@ class KVManager:
         The row still names the freed ones afterwards: the caller mends or drops it.
         """
         key, pages = req.tokens(count * self.page_size), self.rows.pages[req.row, :count]
-        known = self.cache.insert(key, pages, req.namespace)
+        known = self.cache.insert(key, pages, req.namespace, req.node)
         twice = slice(req.tree_pages, known)
         if self.windows and req.tree_pages < known:
             there = self.cache.pages_of(key, req.namespace)

@@ -28,9 +28,13 @@ class NewTokenRatio:
         self._floor = initial * FLOOR
         self.value = initial
 
-    def decay(self) -> None:
-        """A decode step found room for all its tokens."""
-        self.value = max(self._floor, self.value - (self._initial - self._floor) / DECAY_STEPS)
+    def decay(self, steps: int = 1) -> None:
+        """Decode steps found room for all their tokens."""
+        fall = (self._initial - self._floor) / DECAY_STEPS
+        for _ in range(steps):
+            self.value = max(self._floor, self.value - fall)
+            if self.value == self._floor:
+                return
 
     def recover(self, left: Sequence[Req]) -> None:
         """A retraction left these running."""
