@@ -46,6 +46,7 @@ from pando_router.policies import Policies
 from pando_router.policies.loads import Loads
 from pando_router.proxy import Proxy
 from pando_router.recent import Recent
+from pando_router.recording.recorder import Part, Recorder
 from pando_router.relay import Relay
 from pando_router.reload.live import Live
 from pando_router.replica_metrics import ReplicaMetrics
@@ -93,11 +94,12 @@ class Router:
 
 @asynccontextmanager
 async def running_router(
-    settings: RouterSettings, *, sweep_s: float = SWEEP_S
+    settings: RouterSettings, *, sweep_s: float = SWEEP_S, part: Part | None = None
 ) -> AsyncIterator[Router]:
     """A router with its connections and background work, in the running event loop.
 
-    Replicas' time limits hold to within `sweep_s` seconds.
+    Replicas' time limits hold to within `sweep_s` seconds. `part` is its own of a recording that
+    several processes write.
     """
     redis = connect(settings.redis)
     metrics = Metrics()
@@ -159,6 +161,9 @@ async def running_router(
     prefiller = Prefiller(upstream, forwarding, salting)
     warming = Warming(settings.hot_prefix_bytes, redis, view, dispatcher, prefiller, metrics)
     tracing = Tracing.of(settings)
+    recorder = None
+    if settings.record is not None:
+        recorder = Recorder(settings, settings.record, part or Part.of(settings), metrics)
     replica_row = ReplicaRow(breaker, checks.unhealthy, in_flight)
     sampler = Sampler(metrics, view, lifecycle, admission.lengths)
     decisions = DecisionsView(PastDecisions(redis))
@@ -210,6 +215,7 @@ async def running_router(
         migrator,
         access_log,
         tracing,
+        recorder,
         metrics,
         bodies,
     )
@@ -264,6 +270,8 @@ async def running_router(
     background.start("the dashboard's sampling", sampler.run())
     background.start("the renewal of leases", renew_leases(flights, settings))
     background.start("the queue reports", QueueReports(Queues(redis), admission).run())
+    if recorder is not None:
+        background.start("the recording", recorder.run())
     try:
         yield Router(
             proxy,
@@ -283,6 +291,8 @@ async def running_router(
         await dispatcher.settle(SETTLE_S)
         await settlements.settle(SETTLE_S)
         await upstream.close()
+        if recorder is not None:
+            await recorder.close()
         if tracing is not None:
             await tracing.close()
         await wire.aclose()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from pando_fleet.registry import FRESH_MS
 from pando_router.bounded_log import BoundedLog
@@ -15,6 +16,9 @@ from pando_router.route import Route
 from pando_router.tenants.limiter import Ticket
 from pando_router.tenants.tenant import OPEN, Tenant
 from pando_router.tracing import RequestTrace
+
+if TYPE_CHECKING:
+    from pando_router.recording.entry import Entry
 
 LOOKS_READY_S = FRESH_MS / 1000 + GRACE_S
 """A replica that has died is placed on for so long, see `fleet_view`."""
@@ -41,6 +45,7 @@ class Exchange:
     stream: Stream | None = None  # what is out of an answer that can be migrated
     lost: str = ""  # how its last replica was lost
     trace: RequestTrace | None = None  # where traces are wanted
+    entry: "Entry | None" = None  # where requests are recorded
 
     @property
     def elapsed_s(self) -> float:

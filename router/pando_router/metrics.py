@@ -155,6 +155,11 @@ class Metrics:
             "Probes of static upstreams by what was found",
             *("pool", "upstream", "outcome"),
         )
+        self.recorded = counter("recorded_requests_total", "Requests in the recording")
+        self.not_recorded = counter(
+            "unrecorded_requests_total",
+            "Requests lost to the recording: too many waited, or the disk did not take them",
+        )
         self.reload_failures = counter(
             "settings_reload_failures_total", "Settings files that were not taken over"
         )

@@ -20,6 +20,7 @@ from pando_router.metrics import Metrics
 from pando_router.migration.errors import MigrationError
 from pando_router.migration.migrator import Migrator
 from pando_router.models import Models
+from pando_router.recording.recorder import Recorder
 from pando_router.relay import break_off
 from pando_router.rename import with_model
 from pando_router.request_id import request_id_of
@@ -53,6 +54,7 @@ class Proxy:
         migrator: Migrator,
         access_log: AccessLog,
         tracing: Tracing | None,
+        recorder: Recorder | None,
         metrics: Metrics,
         bodies: ByteBudget,
     ) -> None:
@@ -68,6 +70,7 @@ class Proxy:
         self._migrator = migrator
         self._access_log = access_log
         self._tracing = tracing
+        self._recorder = recorder
         self._metrics = metrics
         self._bodies = bodies
 
@@ -89,6 +92,8 @@ class Proxy:
                 models = Models(self._view.fleet, self._settings.aliases, tenant)
                 request = parse(incoming.path, body)
                 prompt = resolve(request, models, incoming.path, steering, tenant)
+                if self._recorder is not None and request.computes:
+                    exchange.entry = self._recorder.begin(prompt)
                 exchange.plan = self._migrator.plan(incoming.path, request)
                 if request.earlier is not None:
                     home = await self._earlier.at_home(request, tenant, prompt.targets)
@@ -146,6 +151,8 @@ class Proxy:
             exchange.ticket.close()
         if exchange.stream is not None:
             exchange.stream.close()
+        if self._recorder is not None and exchange.entry is not None:
+            self._recorder.end(exchange.entry, exchange)
         route = exchange.route
         duration_s = exchange.elapsed_s
         if route is not None:

@@ -57,11 +57,13 @@ class Relay:
     async def _pass_on(self, exchange: Exchange, answer: Answer, flight: Flight) -> None:
         """Raises ReplicaFailedError, ReplicaSilentError where the answer ends before its end."""
         incoming, stream, ticket = exchange.incoming, exchange.stream, exchange.ticket
-        observation = flight.observation
+        observation, entry = flight.observation, exchange.entry
         chunk = answer.first_chunk
         while True:
             if observation is not None:
                 observation.add(chunk)
+            if entry is not None:
+                entry.add(chunk)
             if stream is not None:
                 chunk = stream.pass_on(chunk)
             if ticket:
@@ -73,6 +75,8 @@ class Relay:
                 incoming.end(chunk if stream is None else chunk + stream.end())
                 if observation is not None:
                     exchange.reported(flight.done())
+                if entry is not None:
+                    entry.done = True
                 return
             await incoming.write(chunk)  # with nothing in it the head goes out at least
             chunk = await answer.read()

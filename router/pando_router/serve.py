@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ import uvloop
 from pando_router.app import Router, running_router, server_of
 from pando_router.http.server import Server
 from pando_router.processes import supervise
+from pando_router.recording.recorder import Part
 from pando_router.reload.reloader import Reloader, Source
 from pando_router.settings import RouterSettings
 
@@ -36,20 +38,23 @@ def run(
     code: 1 where a second signal ended it at once, or where it cannot listen. The `source` of the
     settings is read anew on SIGHUP and when its file changes."""
     if settings.processes > 1:
-        return supervise(settings, configure_logging, partial(_run_sibling, source))
+        whole = Part.of(settings)  # a random secret is to be one for all
+        return supervise(settings, configure_logging, partial(_run_sibling, source, whole))
     configure_logging()
     return _run(_serve(settings, source))
 
 
 def _run_sibling(
     source: Source | None,
+    recording: Part,
     settings: RouterSettings,
     configure_logging: Callable[[], None],
     number: int,
 ) -> None:
     """One of several processes on one port, in that process."""
     configure_logging()
-    sys.exit(_run(_serve(settings, source, share_port=True)))
+    part = replace(recording, number=number)
+    sys.exit(_run(_serve(settings, source, share_port=True, part=part)))
 
 
 def _run(serving: Coroutine[Any, Any, bool]) -> int:
@@ -66,11 +71,15 @@ def _allow_open_files() -> None:
 
 
 async def _serve(
-    settings: RouterSettings, source: Source | None, *, share_port: bool = False
+    settings: RouterSettings,
+    source: Source | None,
+    *,
+    share_port: bool = False,
+    part: Part | None = None,
 ) -> bool:
     """Whether the router ended in order."""
     signals = _Signals()
-    async with running_router(settings) as router:
+    async with running_router(settings, part=part) as router:
         server = server_of(router, settings)
         try:
             port = await server.listen(settings.host, settings.port, share_port=share_port)

@@ -1,5 +1,6 @@
 """Every setting of a router, in one place: flags, `PANDO_ROUTER_…` variables and the YAML file."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -260,6 +261,28 @@ class RouterSettings(BaseSettings):
         ),
     ] = 1.0
 
+    record: Annotated[
+        Path | None,
+        Field(
+            description="file in which requests are written down for the simulator: lengths, times,"
+            " outcomes and hidden chunk keys, no text; each of several processes has its own"
+        ),
+    ] = None
+    record_file_bytes: Annotated[
+        int, Field(ge=64 * 1024, description="of a recording's file, before the next one is begun")
+    ] = 256 * 1024 * 1024
+    record_files: Annotated[
+        int, Field(ge=1, le=1000, description="of a recording that are kept; the oldest one goes")
+    ] = 4
+    record_secret: Annotated[
+        SecretStr | None,
+        Field(
+            min_length=16,
+            description="behind which keys are hidden, the same for routers whose recordings are to"
+            " be replayed together; none: a random one",
+        ),
+    ] = None
+
     processes: Annotated[
         int,
         Field(
@@ -301,6 +324,15 @@ class RouterSettings(BaseSettings):
         if endpoint is not None:
             check_installed()  # raises a ValueError
         return endpoint
+
+    @field_validator("record")
+    @classmethod
+    def _recording_has_a_folder(cls, path: Path | None) -> Path | None:
+        if path is not None and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+            raise ValueError(f"{path.parent} is no folder that files can be written to")
+        if path is not None and path.is_dir():
+            raise ValueError(f"{path} is a folder, a file is wanted")
+        return path
 
     @field_validator("upstream")
     @classmethod

@@ -6,7 +6,7 @@ of prompts stay equal, in one recording and in all of one secret, and nothing ca
 """
 
 from enum import StrEnum
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 
 import msgspec
 
@@ -61,8 +61,8 @@ class Disguise:
     """Hides keys and names behind a secret."""
 
     def __init__(self, secret: bytes) -> None:
-        """`secret` is 64 bytes at most, and hard to guess."""
-        self._base = blake2b(key=secret, digest_size=HIDDEN_BYTES)
+        """`secret` is hard to guess."""
+        self._base = blake2b(key=sha256(secret).digest(), digest_size=HIDDEN_BYTES)
 
     def keys(self, keys: bytes) -> bytes:
         """Packed keys of KEY_BYTES as packed keys of HIDDEN_BYTES."""

@@ -23,6 +23,10 @@ FIXED = frozenset(
         "migrate_memory_bytes",
         "otlp_endpoint",
         "trace_sample",
+        "record",
+        "record_file_bytes",
+        "record_files",
+        "record_secret",
     )
 )
 """What a router is built around: these need a restart."""

@@ -11,7 +11,7 @@ they have the length that the router expected. Invalid ones are left out, as the
 
 import heapq
 from collections.abc import Iterator
-from itertools import chain, count, islice
+from itertools import count, islice
 from pathlib import Path
 
 import msgspec
@@ -22,7 +22,7 @@ from pando_router.recording.form import HIDDEN_BYTES, VERSION, Header, Outcome, 
 from pando_sim.traces.errors import TraceError
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
-from pando_sim.traces.prompts import Ids, KeyedPrompt
+from pando_sim.traces.prompts import TOKEN_BYTES, Ids, KeyedPrompt
 from pando_sim.traces.rows import Reading, Row
 
 MARK = b"pando_recording"
@@ -35,21 +35,28 @@ _Found = tuple[int, Record]  # the line's number
 
 
 def rows(path: Path, reading: Reading, base: int) -> Iterator[Row]:
-    records = _records(path)
-    beginning = list(islice(records, BEGINNING))
-    tokens = sum(record.prompt_tokens for _, record in beginning)
-    size = sum(record.prompt_bytes for _, record in beginning)
-    bytes_per_token = size / tokens if size and tokens else 4.0
-    for line, record in _by_arrival(chain(beginning, records)):
+    for line, record in _by_arrival(_records(path)):
         answered = record.outcome in (Outcome.FINISHED, Outcome.LEFT)
         yield Row(
             line=line,
             at_s=record.at,
-            prompt=KeyedPrompt(_keys(record), record.prompt_bytes, bytes_per_token, base + line),
+            prompt=_prompt(record, reading.bytes_per_token, base + line),
             output_tokens=record.output_tokens if answered else record.expected_tokens,
             session=record.session,
             end_s=record.at + record.total_s,
         )
+
+
+def bytes_per_token(path: Path) -> float:
+    """The mean of the recording's beginning."""
+    records = [record for _, record in islice(_records(path), BEGINNING)]
+    tokens = sum(record.prompt_tokens for record in records)
+    size = sum(record.prompt_bytes for record in records)
+    return size / tokens if size and tokens else float(TOKEN_BYTES)
+
+
+def _prompt(record: Record, bytes_per_token: float, number: int) -> KeyedPrompt:
+    return KeyedPrompt(_keys(record), record.prompt_bytes, bytes_per_token, number)
 
 
 def _records(path: Path) -> Iterator[_Found]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pando_sim.request import Request
 from pando_sim.traces.errors import TraceError
-from pando_sim.traces.prompts import Tokenize, TracePrompt, view_tokens
+from pando_sim.traces.prompts import TOKEN_BYTES, Tokenize, TracePrompt, view_tokens
 
 MAX_SESSIONS = 100_000
 """Remembered at once; of more, those that were silent for longest begin anew."""
@@ -26,6 +26,7 @@ class Reading:
     closed_loop: bool = True  # requests of a session wait for each other
     answer_tokens_per_s: float = 100.0  # where the trace does not say how long an answer took
     tokenize: Tokenize = view_tokens  # of traces with text
+    bytes_per_token: float = float(TOKEN_BYTES)  # of recordings, whose files say it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

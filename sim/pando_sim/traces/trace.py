@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 
@@ -75,7 +75,10 @@ def open_trace(paths: Path | Sequence[Path], reading: Reading | None = None) -> 
     for path in every[1:]:
         if (other := _format_of(path)) is not first:
             raise TraceError(path, None, f"is of format {other.name}, {every[0]} of {first.name}")
-    return Trace(every, first, reading or Reading())
+    reading = reading or Reading()
+    if first is RECORDING:  # one number for all, or their prompts would share no tokens
+        reading = replace(reading, bytes_per_token=recording.bytes_per_token(every[0]))
+    return Trace(every, first, reading)
 
 
 def _format_of(path: Path) -> Format:

@@ -1,0 +1,150 @@
+"""Writes requests down as they end, off their way: a thread hides the keys and writes the lines.
+
+What waits to be written is bounded; what has no room is dropped and counted, as is what the disk
+does not take.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter, sleep, time
+
+import msgspec
+
+from pando_router.bounded_log import BoundedLog
+from pando_router.exchange import Exchange
+from pando_router.metrics import Metrics
+from pando_router.recording.entry import Entry
+from pando_router.recording.files import Files
+from pando_router.recording.form import Disguise, Header, Record
+from pando_router.route import Prompt
+from pando_router.settings import RouterSettings
+
+EVERY_S = 0.2
+MAX_WAITING = 64 * 1024 * 1024  # bytes
+RECORD_BYTES = 1024  # of a record in memory, besides its keys
+
+# The thread works for SLICE_S, then leaves the interpreter to the event loop for a moment: Python
+# itself would let it go on for 5 ms while requests wait.
+SLICE_S = 0.0002
+PAUSE_S = 0.0001
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which of the files that one router writes, and the secret behind which all of them hide."""
+
+    secret: bytes = field(repr=False)
+    number: int | None = None  # of the process; None where there is only one
+
+    @classmethod
+    def of(cls, settings: RouterSettings, number: int | None = None) -> "Part":
+        if settings.record_secret is None:
+            return cls(secrets.token_bytes(32), number)
+        return cls(settings.record_secret.get_secret_value().encode(), number)
+
+    def path(self, whole: Path) -> Path:
+        """`FILE.jsonl` becomes `FILE-3.jsonl`."""
+        if self.number is None:
+            return whole
+        return whole.with_name(f"{whole.stem}-{self.number}{whole.suffix}")
+
+
+class Recorder:
+    """`begin` with each request, `end` with its exchange; `run` beside them, and `close`."""
+
+    def __init__(self, settings: RouterSettings, path: Path, part: Part, metrics: Metrics) -> None:
+        self._settings = settings
+        self._began = time() - perf_counter()  # the clock's jumps are none of the trace's
+        self._files = Files(
+            part.path(path),
+            _line(Header(started=time())),
+            max_bytes=settings.record_file_bytes,
+            most=settings.record_files,
+        )
+        self._disguise = Disguise(part.secret)
+        self._open: dict[Entry, None] = {}  # in the order of arrival
+        self._waiting: list[Record] = []
+        self._num_bytes = 0  # of what waits, or is being written
+        self._writing: asyncio.Task[None] | None = None
+        self._metrics = metrics
+        self._log = BoundedLog("requests were not recorded", logging.ERROR)
+
+    def begin(self, prompt: Prompt) -> Entry:
+        at = self._now()
+        entry = Entry(prompt, at, self._settings.expected_output_tokens)
+        self._open[entry] = None
+        return entry
+
+    def end(self, entry: Entry, exchange: Exchange) -> None:
+        del self._open[entry]
+        oldest = next(iter(self._open)).at if self._open else self._now()
+        record = entry.record(exchange, oldest)
+        size = RECORD_BYTES + len(record.keys)
+        if self._num_bytes + size > MAX_WAITING:
+            self._lost("too many wait to be written", 1)
+            return
+        self._num_bytes += size
+        self._waiting.append(record)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            await self._flush()
+
+    async def close(self) -> None:
+        """Writes what is left."""
+        await self._flush()
+        try:
+            await asyncio.to_thread(self._files.close)
+        except OSError as error:
+            self._log(error=str(error))
+
+    async def _flush(self) -> None:
+        """Not interrupted by a cancellation; a second call waits for the first."""
+        while self._writing is not None:
+            await asyncio.shield(self._writing)
+        if self._waiting:
+            self._writing = asyncio.create_task(self._write())
+            await asyncio.shield(self._writing)
+
+    async def _write(self) -> None:
+        records, self._waiting = self._waiting, []
+        size = sum(RECORD_BYTES + len(record.keys) for record in records)
+        try:
+            written, error = await asyncio.to_thread(self._hide_and_write, records)
+        finally:
+            self._num_bytes -= size
+            self._writing = None
+        self._metrics.recorded.inc(written)
+        if error:
+            self._lost(error, len(records) - written)
+
+    def _hide_and_write(self, records: Sequence[Record]) -> tuple[int, str]:
+        """In a thread. Returns how many are in the file, and why the others are not."""
+        slice_ends = perf_counter() + SLICE_S
+        for written, record in enumerate(records):
+            record.keys = self._disguise.keys(record.keys)
+            record.session = self._disguise.name(record.session) if record.session else ""
+            try:
+                self._files.write(_line(record))
+            except OSError as error:
+                return written, error.strerror or str(error)
+            if perf_counter() >= slice_ends:
+                sleep(PAUSE_S)
+                slice_ends = perf_counter() + SLICE_S
+        return len(records), ""
+
+    def _lost(self, why: str, requests: int) -> None:
+        self._metrics.not_recorded.inc(requests)
+        self._log(why, error=why)
+
+    def _now(self) -> float:
+        return round(self._began + perf_counter(), 6)
+
+
+def _line(what: Header | Record) -> bytes:
+    return msgspec.json.encode(what) + b"\n"
