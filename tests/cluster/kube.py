@@ -103,7 +103,9 @@ class Cluster:
         return self.pods(f"app.kubernetes.io/component={name}")
 
     def workers(self, pool: str) -> list[Object]:
-        return self.pods(f"pando.dev/pool={pool}")
+        """Those that are not on their way out: a node may take long to clean up after a pod."""
+        pods = self.pods(f"pando.dev/pool={pool}")
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
     def delete_pod(self, name: str) -> None:
         self.delete(f"/api/v1/namespaces/{{namespace}}/pods/{name}")
@@ -154,7 +156,6 @@ def stages(pods: list[Object]) -> list[Object]:
     return [
         {
             "name": name_of(pod),
-            "goes": "deletionTimestamp" in pod["metadata"],
             "annotations": pod["metadata"].get("annotations"),
             "phase": pod["status"].get("phase"),
             "true": sorted(

@@ -30,7 +30,7 @@ def loaded(cluster: Cluster, load: LoadPod) -> Iterator[LoadPod]:
 def test_a_worker_is_deleted(cluster: Cluster, loaded: LoadPod, tally: Tally) -> None:
     victim = name_of(cluster.workers(POOL)[0])
     cluster.delete_pod(victim)
-    wait_until("it is gone", lambda: victim not in map(name_of, cluster.workers(POOL)), 120)
+    wait_until("it goes", lambda: victim not in map(name_of, cluster.workers(POOL)), 30)
     _heals(cluster)
     _end(loaded, tally, "4 a worker pod deleted")
 
