@@ -36,6 +36,7 @@ OPERATORS_OWN = frozenset(
         "url",
         "tensor_parallel_size",
         "drain_seconds",
+        "hand_off_seconds",
     }
 )
 """Settings of the worker that the operator sets from other parts of the spec."""

@@ -222,6 +222,14 @@ class WorkerSettings(BaseSettings):
     drain_seconds: Annotated[
         float, Field(ge=0, description="time for running requests after SIGTERM, in seconds")
     ] = 30.0
+    hand_off_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="time after SIGTERM in which routers may have what only this worker has"
+            " cached computed elsewhere, where the operator asks for it, in seconds",
+        ),
+    ] = 0.0
     request_timeout_seconds: Annotated[
         float | None,
         Field(gt=0, description="longest time of a request, then it gets 504"),

@@ -79,18 +79,17 @@ def give_back(pod: PodView, world: World) -> list[Action]:
 
 
 def terminate(pod: PodView, world: World) -> list[Action]:
-    """A pod that somebody deleted, or a rollout replaces: it finishes what runs there by itself."""
+    """A pod that somebody deleted, or a rollout replaces: it finishes what runs there by itself,
+    and stays while its hand-off is open. The drain mark tells it that no other follows."""
     actions: list[Action] = []
     if world.open_mark(MarkKind.WARM, pod):
         actions.append(ClearMark(MarkKind.WARM, pod.name))
-    if world.open_mark(MarkKind.DRAIN, pod) is None:
-        actions.append(_drain_mark(pod))
-    else:
-        actions += _renewed(pod, world)
     has_mark = world.mark(MarkKind.HAND_OFF, pod) is not None
     if pod.gate and not pod.handed_off and not has_mark and _has_heirs(pod, world):
         actions.append(_hand_off_mark(pod, world))
-    return actions
+    if world.open_mark(MarkKind.DRAIN, pod) is None:
+        return [*actions, _drain_mark(pod)]
+    return actions + _renewed(pod, world)
 
 
 def _has_ended(pod: PodView, world: World) -> bool:

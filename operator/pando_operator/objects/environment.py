@@ -4,12 +4,16 @@ from typing import Any
 
 from pydantic.alias_generators import to_snake
 
+from pando_operator.lifecycle.world import HAND_OFF_MARK_S
 from pando_operator.objects.defaults import WorkerDefaults
 from pando_operator.objects.labels import HTTP_PORT
 from pando_operator.objects.quantities import as_text
 from pando_operator.resource.pool import WorkerPool
 
 PREFIX = "PANDO_WORKER_"
+
+NOTICE_S = 10
+"""Time in which a mark for the hand-off of a pod that ends is set."""
 
 
 def environment(pool: WorkerPool, defaults: WorkerDefaults) -> list[dict[str, Any]]:
@@ -35,6 +39,10 @@ def environment(pool: WorkerPool, defaults: WorkerDefaults) -> list[dict[str, An
         f"{PREFIX}URL": f"http://$(POD_IP):{HTTP_PORT}",
         f"{PREFIX}TENSOR_PARALLEL_SIZE": str(spec.tensor_parallel_size),
         f"{PREFIX}DRAIN_SECONDS": str(spec.scaling.drain.timeout_seconds),
+        # Whether there is one is asked for by marks: a change of that is no reason for a rollout.
+        f"{PREFIX}HAND_OFF_SECONDS": str(
+            min(HAND_OFF_MARK_S + NOTICE_S, spec.scaling.drain.timeout_seconds)
+        ),
         **{variable(name): _text(value) for name, value in sorted(spec.engine.items())},
     }
     theirs: list[dict[str, Any]] = as_text(list(spec.template.env))

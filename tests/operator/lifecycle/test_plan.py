@@ -292,8 +292,8 @@ def test_nobody_is_warmed_while_requests_have_nobody_else_to_go_to() -> None:
 def test_a_deleted_pod_gets_no_new_request_and_its_prefixes_go_on() -> None:
     ending = pod("a", deleting=True, requests=5)
     assert actions([ending, pod("b")], target=1, replicas=1) == [
-        SetMark(MarkKind.DRAIN, "a", 120_000, 0),
         SetMark(MarkKind.HAND_OFF, "a", 60_000, 500),
+        SetMark(MarkKind.DRAIN, "a", 120_000, 0),
     ]
     marks = [*drain_marks("a"), mark(MarkKind.HAND_OFF, "a", state=MarkState.DONE)]
     assert actions([ending, pod("b")], marks, target=1, replicas=1) == []

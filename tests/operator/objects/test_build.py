@@ -170,10 +170,16 @@ def test_a_template_goes_before_what_the_operator_would_do() -> None:
     assert sorted(mounts) == ["/cache", "/cache/huggingface", "/dev/shm", "/tmp/"]
 
 
-def test_kubernetes_waits_longer_than_a_worker_drains() -> None:
+def test_kubernetes_waits_longer_than_a_worker_drains_and_hands_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for drain in (1, 300, 7200):
         one = pool(scaling={"maxReplicas": 2, "drain": {"timeoutSeconds": drain}})
-        assert pod_of(deployment(one, DEFAULTS))["terminationGracePeriodSeconds"] > drain + 10
+        built = deployment(one, DEFAULTS)
+        settings = settings_of(built, monkeypatch)
+        assert settings.hand_off_seconds == min(70, drain)
+        longest = max(settings.drain_seconds, settings.hand_off_seconds)
+        assert pod_of(built)["terminationGracePeriodSeconds"] > longest + 10
 
 
 def test_a_new_replica_serves_before_an_old_one_leaves_and_only_through_its_gate() -> None:

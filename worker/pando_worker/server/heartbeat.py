@@ -9,8 +9,10 @@ from contextlib import suppress
 from uuid import uuid4
 
 from pando_fleet import FleetError, Heartbeat, RedisClient, Registry, ReplicaState
+from pando_fleet.marks import Marks
 from pando_worker.heartbeats import with_ready, with_stats
 from pando_worker.server.app import endpoints
+from pando_worker.server.departure import handed_off
 from pando_worker.server.service import Service
 from pando_worker.server.startup import Address
 
@@ -47,6 +49,10 @@ class Heart:
                     await changed.wait()
             changed.clear()
             await self._beat()
+
+    async def handed_off(self) -> None:
+        """Returns when nobody needs this replica's tree any more."""
+        await handed_off(Marks(self._redis, self._pool), self._address.replica)
 
     async def leave(self) -> None:
         try:

@@ -99,7 +99,7 @@ async def _serve(
             timeout_graceful_shutdown=LAST_WORDS_S,
         )
     )
-    end = _End(service, scheduler.process)
+    end = _End(service, scheduler.process, heart)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.serve(sockets=[address.listener]))
         background = [tasks.create_task(engine.receive_events())]
@@ -136,9 +136,10 @@ class _End:
     """When and how this process ends: a first signal drains, a second one does not wait, and the
     scheduler's end, or its being stuck, is this process's end."""
 
-    def __init__(self, service: Service, process: SpawnProcess) -> None:
+    def __init__(self, service: Service, process: SpawnProcess, heart: "Heart | None") -> None:
         self._service = service
         self._process = process
+        self._heart = heart
         self._asked = asyncio.Event()
         self._died = asyncio.Event()
         self._stuck: str | None = None
@@ -149,15 +150,15 @@ class _End:
             self._loop.add_signal_handler(number, self._on_signal)
 
     async def reached(self) -> int:
-        """Returns the exit code once no request is left, or no more time to wait for one."""
+        """Returns the exit code once no request is left and the cache is handed off, or no more
+        time to wait for that."""
         gate, engine = self._service.gate, self._service.engine
         await self._first(self._asked.wait(), self._died.wait())
         gate.draining = True
         engine.changed.set()  # the fleet is to know at once
         if not self._died.is_set():
             log.info("draining", extra={"requests": gate.in_flight})
-            patience = self._service.settings.drain_seconds
-            await self._first(gate.wait_empty(), self._died.wait(), within_s=patience)
+            await asyncio.gather(self._requests_end(), self._cache_is_handed_off())
         if self._died.is_set():
             code, reason = 1, self._stuck or self._exit_reason()
             log.error(reason)
@@ -168,6 +169,15 @@ class _End:
         engine.end(reason)
         await self._first(gate.wait_empty(), within_s=LAST_WORDS_S)
         return code
+
+    async def _requests_end(self) -> None:
+        patience = self._service.settings.drain_seconds
+        await self._first(self._service.gate.wait_empty(), self._died.wait(), within_s=patience)
+
+    async def _cache_is_handed_off(self) -> None:
+        patience = self._service.settings.hand_off_seconds
+        if self._heart and patience and self._service.engine.ready:
+            await self._first(self._heart.handed_off(), self._died.wait(), within_s=patience)
 
     def scheduler_is_stuck(self, reason: str) -> None:
         self._stuck = reason
