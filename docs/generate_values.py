@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from pando_operator.resource.pool import NAME
 from pando_operator.settings import OperatorSettings
 from pando_router.settings import RouterSettings
 
@@ -28,7 +29,7 @@ DASHBOARD = CHART / "files/pando-dashboard.json"
 DASHBOARD_SOURCE = ROOT / "docs/grafana/pando.json"
 POD_SCHEMA = ROOT / "operator/pando_operator/resource/pod_schema.json"
 
-ROUTER_FIXED = ("host", "port", "redis", "api_keys", "upstream_api_key")
+ROUTER_FIXED = ("host", "port", "redis", "api_keys", "upstream_api_key", "record_secret")
 OPERATOR_FIXED = (
     "host",
     "port",
@@ -105,7 +106,21 @@ class Reader:
         properties = {
             key.value: self._value(key, value, (*path, key.value)) for key, value in node.value
         }
-        return {"type": "object", "additionalProperties": False, "properties": properties}
+        # To Helm a value that is null does not exist: what templates cannot do without is required.
+        required = [key for key, one in properties.items() if not self._may_be_null((*path, key))]
+        return {
+            "type": "object",
+            "additionalProperties": False,
+            "required": required,
+            "properties": properties,
+        }
+
+    def _may_be_null(self, path: tuple[str, ...]) -> bool:
+        """Where the default is empty, or a mapping as a whole."""
+        defaults = [row.default for row in self.rows if row.path == path]
+        return any(
+            default in (None, "", [], {}) or isinstance(default, dict) for default in defaults
+        )
 
     def _value(self, key: yaml.Node, node: yaml.Node, path: tuple[str, ...]) -> Schema:
         comment = comment_above(self._lines, key.start_mark.line)
@@ -183,7 +198,7 @@ def definitions() -> Schema:
         "ExtraObjects": _array({"type": ["object", "string"]}),
         "Pools": {
             "type": "object",
-            "propertyNames": {"pattern": "^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$"},
+            "propertyNames": {k: v for k, v in NAME.items() if k != "type"},
             "additionalProperties": pool_spec(),
         },
     }

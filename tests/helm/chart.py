@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,30 +30,42 @@ def values_of(name: str) -> Mapping[str, Any]:
     return yaml.safe_load(file.read_text(encoding="utf-8")) if file else {}
 
 
+@dataclass(frozen=True, slots=True)
+class As:
+    """What is rendered: a release's name and namespace, and the chart's folder."""
+
+    name: str = "pando"
+    namespace: str = "llm"
+    chart: Path = CHART
+
+
+PANDO = As()
+
+
 @cache
-def _render(values: str, kube: str) -> str:
+def _render(values: str, kube: str, who: As) -> str:
     # Chart.render has no parameter for the version of Kubernetes, the library below it has.
-    options = {"name": "pando", "namespace": "llm", "kube_version": kube}
-    with Chart.load(CHART) as chart:
+    options = {"name": who.name, "namespace": who.namespace, "kube_version": kube}
+    with Chart.load(who.chart) as chart:
         return _native.call_string("helm_render", chart._raw(), values, json.dumps(options))
 
 
 def render_files(values: Mapping[str, Any], kube: str = CURRENT) -> dict[str, str]:
     """Rendered texts by the template's path. Raises helm_python's HelmError."""
-    files: dict[str, str] = json.loads(_render(json.dumps(values), kube))
+    files: dict[str, str] = json.loads(_render(json.dumps(values), kube, PANDO))
     return files
 
 
-def render(values: Mapping[str, Any], kube: str = CURRENT) -> list[Manifest]:
+def render(values: Mapping[str, Any], kube: str = CURRENT, who: As = PANDO) -> list[Manifest]:
     """All objects that a release consists of, its hooks among them."""
-    manifests: list[Manifest] = json.loads(_parsed(json.dumps(values), kube))
+    manifests: list[Manifest] = json.loads(_parsed(json.dumps(values), kube, who))
     return manifests
 
 
 @cache
-def _parsed(values: str, kube: str) -> str:
+def _parsed(values: str, kube: str, who: As) -> str:
     """Kept as text, so that a test may change what it gets."""
-    files: dict[str, str] = json.loads(_render(values, kube))
+    files: dict[str, str] = json.loads(_render(values, kube, who))
     return json.dumps(
         [
             manifest

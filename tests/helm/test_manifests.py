@@ -1,5 +1,7 @@
 """What the chart renders, for the oldest and the current Kubernetes and all kinds of values."""
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from tests.helm.chart import (
     CURRENT,
     OLDEST,
     VALUES_FILES,
+    As,
+    containers,
     declared_pools,
     of_kind,
     one,
@@ -193,12 +197,66 @@ def test_a_changed_setting_rolls_the_operator_and_redis() -> None:
         assert annotations({}, name) != annotations(values, name)
 
 
-def test_pods_roll_with_images_and_not_with_the_charts_version() -> None:
-    for _, pod in pods(render({})):
-        if "helm.sh/hook" not in pod["metadata"].get("annotations", {}):
-            assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(
-                pod["metadata"]["labels"]
-            )
+def test_a_new_version_of_the_chart_restarts_no_pod(tmp_path: Path) -> None:
+    newer = tmp_path / "pando"
+    shutil.copytree(CHART, newer)
+    lines = (newer / "Chart.yaml").read_text().splitlines()
+    lines = ["version: 9.9.9" if line.startswith("version: ") else line for line in lines]
+    (newer / "Chart.yaml").write_text("\n".join(lines))
+    old, new = (
+        {m["metadata"]["name"]: m["spec"]["template"] for m in of_kind(manifests, "Deployment")}
+        for manifests in (render({}), render({}, who=As(chart=newer)))
+    )
+    assert old == new
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace"), [("2024", "123"), ("n", "on"), ("pando-" + "x" * 47, "y" * 63)]
+)
+def test_any_name_that_kubernetes_allows_is_one(name: str, namespace: str) -> None:
+    """YAML takes 123 and `on` for something else; names and labels have at most 63 characters."""
+    for manifest in render(values_of("everything-values.yaml"), OLDEST, As(name, namespace)):
+        assert not errors(manifest, OLDEST)
+        labels = manifest["metadata"].get("labels", {})
+        assert all(isinstance(value, str) and len(value) <= 63 for value in labels.values())
+        if manifest["kind"] in ("Service", "Job", "Deployment"):
+            assert len(manifest["metadata"]["name"]) <= 63
+        for subject in manifest.get("subjects", ()):
+            assert subject["namespace"] == namespace
+
+
+def test_hooks_run_where_their_component_does() -> None:
+    where: dict[str, Any] = {
+        "nodeSelector": {"kubernetes.io/arch": "amd64"},
+        "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "high",
+    }
+    manifests = dict(pods(render({"router": where, "operator": where})))
+    for name in ("Job pando-pools", "Pod pando-test-chat"):
+        assert {field: manifests[name]["spec"].get(field) for field in where} == where, name
+
+
+@ALL_VALUES
+def test_every_mount_is_of_a_volume(values: str) -> None:
+    for name, pod in pods(render(values_of(values))):
+        volumes = [volume["name"] for volume in pod["spec"].get("volumes", ())]
+        assert len(volumes) == len(set(volumes)), name
+        for container in containers(pod):
+            mounted = [mount["name"] for mount in container.get("volumeMounts", ())]
+            assert set(mounted) <= set(volumes), name
+
+
+def test_a_private_authority_of_redis_reaches_all_who_connect() -> None:
+    manifests = render(values_of("external-redis-values.yaml"))
+    (pool,) = declared_pools(manifests)
+    mounts = {
+        name: [mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]]
+        for name, pod in pods(manifests)
+        if name.startswith("Deployment")
+    } | {"pool": [mount["mountPath"] for mount in pool["spec"]["template"]["volumeMounts"]]}
+    assert len(mounts) == 3
+    assert all("/etc/redis-ca" in paths for paths in mounts.values())
 
 
 def test_images_of_a_mirror_keep_their_paths() -> None:

@@ -18,6 +18,8 @@ PEERS = {
     "router": component("router"),
     "operator": component("operator"),
     "redis": component("redis"),
+    "pools": component("pools"),
+    "test": component("test"),
     "worker": Peer(labels("default")),
     "pod": Peer({"app": "other"}),
     "web": Peer({"app": "web"}, "web", {"kubernetes.io/metadata.name": "web"}),
@@ -35,6 +37,7 @@ def paths(manifests: list[Manifest]) -> set[tuple[str, str]]:
 
 
 NEEDED = {
+    ("test", "router"),
     ("router", "worker"),
     ("router", "redis"),
     ("operator", "redis"),
@@ -57,19 +60,16 @@ def test_named_clients_alone_reach_routers() -> None:
     assert paths(render(values_of("api-keys-values.yaml"))) == NEEDED | {("web", "router")}
 
 
-def test_scrapers_reach_workers_and_operator_where_these_are_scraped() -> None:
-    values = {
-        "networkPolicy": {
-            "enabled": True,
-            "scrapers": [
-                {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "web"}}}
-            ],
-        },
-        "monitoring": {"podMonitor": {"enabled": True}},
-    }
-    scraped = {("web", "worker"), ("web", "operator")}
-    clients = {("pod", "router"), ("web", "router"), ("outside", "router")}
-    assert paths(render(values)) == NEEDED | scraped | clients
+WEB = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "web"}}}
+
+
+def test_scrapers_reach_all_that_have_metrics_and_nobody_does_unasked() -> None:
+    inside = {"podSelector": {"matchLabels": {"app": "other"}}}
+    policy = {"enabled": True, "clients": [inside], "scrapers": [WEB]}
+    scraped = {("web", "worker"), ("web", "operator"), ("web", "router")}
+    assert paths(render({"networkPolicy": policy})) == NEEDED | scraped | {("pod", "router")}
+    del policy["scrapers"]
+    assert paths(render({"networkPolicy": policy})) == NEEDED | {("pod", "router")}
 
 
 @pytest.mark.parametrize("port", [53, 443, 6443])
@@ -77,12 +77,26 @@ def test_names_are_found_and_the_api_server_and_the_hub_are_reached(port: int) -
     manifests = render({"networkPolicy": {"enabled": True}})
     reach = {
         name
-        for name in ("router", "operator", "worker", "redis")
+        for name in ("router", "operator", "worker", "redis", "pools", "test")
         if may_connect(manifests, PEERS[name], PEERS["outside"], port)
     }
-    assert reach == ({"router", "operator", "worker"} if port == 53 else {"operator", "worker"})
+    api = {"operator", "worker", "pools"}
+    assert reach == (api | {"router", "test"} if port == 53 else api)
 
 
-def test_helms_test_reaches_routers_whoever_their_clients_are() -> None:
-    manifests = render(values_of("api-keys-values.yaml"))
-    assert may_connect(manifests, component("test"), PEERS["router"], 8000)
+def test_no_ports_are_no_connection_and_not_all() -> None:
+    manifests = render({"networkPolicy": {"enabled": True, "httpsPorts": []}})
+    assert not may_connect(manifests, PEERS["operator"], PEERS["outside"], 443)
+    assert not may_connect(manifests, PEERS["worker"], PEERS["outside"], 9999)
+
+
+def test_further_rules_lead_to_an_external_redis() -> None:
+    values = dict(values_of("external-redis-values.yaml")) | {
+        "networkPolicy": {
+            "enabled": True,
+            "extraEgress": [{"to": [WEB], "ports": [{"port": 6380}]}],
+        }
+    }
+    manifests = render(values)
+    for name in ("router", "operator", "worker"):
+        assert may_connect(manifests, PEERS[name], PEERS["web"], 6380)

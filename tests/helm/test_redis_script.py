@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,30 +19,33 @@ PASSWORD = "aB3" * 10
 Started = tuple[int, "subprocess.Popen[bytes]", Path]
 
 
-@pytest.fixture(
-    params=[("valkey-server", VALKEY), ("redis-server", REDIS)], ids=["valkey", "redis"]
-)
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Started]:
+PROGRAMS = {"valkey-server": VALKEY, "redis-server": REDIS}
+
+
+@contextmanager
+def running(kind: str, folder: Path, **secret: str) -> Iterator[Started]:
     """As its container starts it, with the container's paths in a folder of the test."""
-    name, program = request.param
-    (tmp_path / name).symlink_to(program)
-    (tmp_path / "redis-cli").symlink_to(REDIS.with_name("redis-cli"))
-    (tmp_path / "password").write_text(PASSWORD)
+    (folder / kind).symlink_to(PROGRAMS[kind])
+    (folder / "redis-cli").symlink_to(REDIS.with_name("redis-cli"))
+    for key, value in secret.items():
+        (folder / key.replace("_", "-")).write_text(value)
     port = free_port()
     for file, text in one(render({}), "ConfigMap", "pando-redis")["data"].items():
         for there, here in {
-            "/etc/redis": str(tmp_path),
-            "/run/secrets/redis": str(tmp_path),
-            "/data": str(tmp_path),
+            "/etc/redis": str(folder),
+            "/run/secrets/redis": str(folder),
+            "/data": str(folder),
             "port 6379": f"port {port}",
             '"$cli"': f'"$cli" -p {port}',
         }.items():
             text = text.replace(there, here)
-        (tmp_path / file).write_text(text)
-    process = subprocess.Popen(["sh", str(tmp_path / "start.sh")], env=path(tmp_path))
-    yield port, process, tmp_path
-    process.terminate()
-    process.wait(10)
+        (folder / file).write_text(text)
+    process = subprocess.Popen(["sh", str(folder / "start.sh")], env=path(folder))
+    try:
+        yield port, process, folder
+    finally:
+        process.terminate()
+        process.wait(10)
 
 
 def path(folder: Path) -> dict[str, str]:
@@ -50,6 +54,12 @@ def path(folder: Path) -> dict[str, str]:
 
 def is_ready(folder: Path) -> bool:
     return subprocess.run(["sh", str(folder / "ready.sh")], env=path(folder)).returncode == 0
+
+
+@pytest.fixture(params=PROGRAMS)
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Started]:
+    with running(request.param, tmp_path, password=PASSWORD) as started:
+        yield started
 
 
 def test_redis_wants_the_secrets_password_and_shows_it_to_nobody(server: Started) -> None:
@@ -68,3 +78,23 @@ def test_redis_wants_the_secrets_password_and_shows_it_to_nobody(server: Started
     (folder / "password").write_text("another one")
     assert not is_ready(folder)
     assert config["save"] == "" and config["appendonly"] == "no"
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_the_previous_password_holds_while_pods_change_over(kind: str, tmp_path: Path) -> None:
+    previous = "xY9" * 10
+    with running(kind, tmp_path, password=PASSWORD, previous_password=previous) as (
+        port,
+        _,
+        folder,
+    ):
+        until(lambda: is_ready(folder), "the probe says that it is ready")
+        for password in (PASSWORD, previous):
+            assert redis.Redis(port=port, password=password).set("key", "value")
+        with pytest.raises(redis.AuthenticationError):
+            redis.Redis(port=port).ping()
+
+
+def test_without_a_password_redis_does_not_start(tmp_path: Path) -> None:
+    with running("valkey-server", tmp_path) as (_, process, _):
+        assert process.wait(10) != 0

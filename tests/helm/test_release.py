@@ -173,6 +173,35 @@ def test_another_releases_crd_is_left_alone_or_handed_over(release: Release) -> 
     release.helm.uninstall("other")
 
 
+def test_an_autoscaler_takes_over_the_number_of_routers_that_there_is(release: Release) -> None:
+    path = "/apis/apps/v1/namespaced/deployments/pando-router"
+    scaled = path.replace("/namespaced/", f"/namespaces/{release.namespace}/") + "/scale"
+
+    def routers() -> int:
+        number: int = release.get(path)["spec"]["replicas"]
+        return number
+
+    values: dict[str, Any] = {"pools": {"default": None}, "router": {"replicas": 5}}
+    release.install(values)
+    values["router"]["autoscaling"] = {"enabled": True}
+    release.upgrade(values)
+    assert routers() == 5
+    release.api_server.call("PATCH", scaled, {"spec": {"replicas": 8}}, content_type=MERGE)
+    release.upgrade(values | {"commonLabels": {"team": "inference"}})
+    assert routers() == 8
+
+
+def test_a_second_operator_for_the_same_pools_is_refused(release: Release) -> None:
+    values: dict[str, Any] = {"pools": {"default": None}, "crds": {"install": False}}
+    release.install({"pools": {"default": None}})
+    with Chart.load(CHART) as chart:
+        with pytest.raises(HelmReleaseError, match=r'release "pando" .* acts on the same pools'):
+            release.helm.install(chart, "other", values, namespace=release.namespace, timeout=30)
+        routers_alone = values | {"operator": {"replicas": 0}}
+        release.helm.install(chart, "other", routers_alone, namespace=release.namespace, timeout=30)
+    release.helm.uninstall("other")
+
+
 def test_a_pool_of_somebody_elses_fails_the_install_and_says_why(release: Release) -> None:
     release.install({"pools": {"default": None}})
     path = f"/apis/pando.dev/v1alpha1/namespaces/{release.namespace}/workerpools"

@@ -25,7 +25,7 @@ def rendered() -> str:
         if text.strip() and not path.startswith(ELSEWHERE)
     )
     # Drawn anew by each rendering.
-    text = re.sub(r"(password: |redis://:)\w{32}", r"\1PASSWORD", text)
+    text = re.sub(r"(password: \"|redis://:)\w{32}", r"\1PASSWORD", text)
     return re.sub(r" +$", "", text, flags=re.MULTILINE)
 
 

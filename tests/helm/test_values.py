@@ -23,7 +23,16 @@ from docs.generate_values import (
 from pando_operator.settings import OperatorSettings
 from pando_router.reload.live import FIXED
 from pando_router.settings import RouterSettings
-from tests.helm.chart import CHART, CURRENT, OLDEST, VALUES_FILES, render_files, values_of
+from tests.helm.chart import (
+    CHART,
+    CURRENT,
+    OLDEST,
+    VALUES_FILES,
+    render,
+    render_files,
+    values_of,
+)
+from tests.helm.kubernetes_schemas import errors
 
 INFORMATION = 1
 
@@ -40,6 +49,13 @@ def test_strict_lint_finds_nothing(values: str, kube: str) -> None:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
+        ("redis", None),
+        ("global.image", None),
+        ("router.service.port", None),
+        ("router.pdb.maxUnavailable", None),
+        ("operator.watchAllNamespaces", None),
+        ("networkPolicy.httpsPorts", None),
+        ("pools.7b.model", "m"),
         ("routers.replicas", 2),
         ("router.replica", 2),
         ("router.replicas", "two"),
@@ -75,6 +91,53 @@ def test_a_value_that_does_not_exist_is_refused_by_name(path: str, value: Any) -
     with pytest.raises(HelmValuesError) as refused:
         render_files(values)
     assert any(name in str(refused.value) for name in names[-2:])
+
+
+def test_a_value_whose_default_is_empty_may_be_null() -> None:
+    values: dict[str, Any] = {}
+    for row in reader().rows:
+        if row.default in (None, "", [], {}) or isinstance(row.default, dict):
+            section = values
+            for name in row.path[:-1]:
+                section = section.setdefault(name, {})
+            section[row.path[-1]] = None
+    assert values["pools"] is None and values["router"]["settings"] is None
+    assert not [error for m in render(values) for error in errors(m, CURRENT)]
+    assert "There is no pool yet" in render_files(values)["pando/templates/NOTES.txt"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"networkPolicy": {"enabled": True}, "monitoring": {"podMonitor": {"enabled": True}}},
+            "networkPolicy.scrapers is empty",
+        ),
+        (
+            {
+                "networkPolicy": {"enabled": True, "clients": [{"podSelector": {}}]},
+                "monitoring": {"serviceMonitor": {"enabled": True}},
+            },
+            "networkPolicy.scrapers is empty",
+        ),
+        (
+            {"networkPolicy": {"enabled": True}, "redis": {"external": {"existingSecret": "a"}}},
+            "networkPolicy.extraEgress is empty",
+        ),
+        (
+            {
+                "router": {"settings": {"metrics_need_key": True}},
+                "monitoring": {"serviceMonitor": {"enabled": True}},
+            },
+            "metrics_need_key",
+        ),
+    ],
+)
+def test_values_that_would_work_against_each_other_are_refused(
+    values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(helm_python.HelmError, match=message):
+        render_files(values)
 
 
 def test_a_chart_that_this_one_is_a_part_of_may_have_globals_of_its_own() -> None:

@@ -18,8 +18,8 @@
 {{/* Labels that never change: list root component. */}}
 {{- define "pando.selector" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ include "pando.name" $root }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/name: {{ include "pando.name" $root | quote }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
@@ -97,7 +97,7 @@ affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with $values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- if hasKey $values "topologySpreadConstraints" }}
 topologySpreadConstraints:
@@ -152,8 +152,8 @@ securityContext:
 - name: {{ index . 1 }}_REDIS
   valueFrom:
     secretKeyRef:
-      name: {{ include "pando.redisSecret" $root }}
-      key: {{ include "pando.redisKey" $root }}
+      name: {{ include "pando.redisSecret" $root | quote }}
+      key: {{ include "pando.redisKey" $root | quote }}
 - name: PANDO_LOG_LEVEL
   value: {{ $root.Values.log.level }}
 - name: PANDO_LOG_FORMAT

@@ -56,6 +56,7 @@ async def _once(kube: Kube, config_map: Key, say: Callable[[str], None]) -> None
     for pool in wanted:
         _check_is_ours(there.get(key_of(pool).name), owner)
     for pool in wanted:
+        _keep_replicas(pool, there.get(key_of(pool).name))
         before = there.get(key_of(pool).name, {}).get("metadata", {}).get("generation", 0)
         after = (await kube.apply(WORKER_POOLS, pool, manager=MANAGER))["metadata"]["generation"]
         did = "as it was" if after == before else "changed" if before else "created"
@@ -92,6 +93,12 @@ def _owned(pool: Object, owner: Object) -> Object:
         "uid": metadata["uid"],
     }
     return pool | {"metadata": pool["metadata"] | {"ownerReferences": [reference]}}
+
+
+def _keep_replicas(pool: Object, there: Object | None) -> None:
+    """A number that is no longer declared stays: the API server would make it the default, 1."""
+    if there and "replicas" in there["spec"]:
+        pool["spec"].setdefault("replicas", there["spec"]["replicas"])
 
 
 def _check_is_ours(pool: Object | None, owner: Object) -> None:

@@ -145,6 +145,15 @@ async def test_a_count_that_kubectl_scale_wrote_outlives_an_upgrade(
     assert (await declared.pools())["a"]["spec"]["replicas"] == 5
 
 
+async def test_a_count_that_is_no_longer_declared_stays(
+    declared: Declared, api_server: ApiServer
+) -> None:
+    install_crd(api_server)
+    await declared.apply(a={"model": "m", "replicas": 3})
+    assert await declared.apply(a={"model": "m"}) == ["a: as it was"]
+    assert (await declared.pools())["a"]["spec"]["replicas"] == 3
+
+
 async def test_others_pools_are_neither_changed_nor_deleted(
     declared: Declared, api_server: ApiServer, kube: Kube
 ) -> None:

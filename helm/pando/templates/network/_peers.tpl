@@ -1,4 +1,4 @@
-{{/* Peers of network policies. Pools' pods may be in other namespaces where the operator watches all. */}}
+{{/* Peers and rules of network policies. Pools' pods may be in other namespaces where the operator watches all. */}}
 {{- define "pando.workersPeer" -}}
 - podSelector:
     matchExpressions:
@@ -9,14 +9,6 @@
   {{- end }}
 {{- end -}}
 
-{{- define "pando.scrapers" -}}
-{{- with .Values.networkPolicy.scrapers -}}
-{{ toYaml . }}
-{{- else -}}
-- namespaceSelector: {}
-{{- end -}}
-{{- end -}}
-
 {{- define "pando.dnsEgress" -}}
 - ports:
     - port: 53
@@ -25,25 +17,31 @@
       protocol: TCP
 {{- end -}}
 
-{{/* To the bundled Redis, and wherever else the values say. */}}
-{{- define "pando.commonEgress" -}}
-{{ include "pando.dnsEgress" . }}
-{{- if not .Values.redis.external.existingSecret }}
+{{/* To API server and model hub. A rule without ports would be one for all ports. */}}
+{{- define "pando.httpsEgress" -}}
+{{- with .Values.networkPolicy.httpsPorts -}}
+- ports:
+    {{- range . }}
+    - port: {{ . }}
+    {{- end }}
+{{- end -}}
+{{- end -}}
+
+{{- define "pando.redisEgress" -}}
+{{- if not .Values.redis.external.existingSecret -}}
 - to:
     - podSelector:
         matchLabels:
           {{- include "pando.selector" (list . "redis") | nindent 10 }}
   ports:
     - port: 6379
-{{- end }}
-{{- with .Values.networkPolicy.extraEgress }}
-{{ toYaml . }}
-{{- end }}
+{{- else if not .Values.networkPolicy.extraEgress -}}
+{{- fail "networkPolicy.extraEgress is empty: it has to lead to the Redis of redis.external" -}}
+{{- end -}}
 {{- end -}}
 
-{{- define "pando.httpsEgress" -}}
-- ports:
-    {{- range .Values.networkPolicy.httpsPorts }}
-    - port: {{ . }}
-    {{- end }}
+{{- define "pando.extraEgress" -}}
+{{- with .Values.networkPolicy.extraEgress -}}
+{{ toYaml . }}
+{{- end -}}
 {{- end -}}

@@ -21,5 +21,20 @@
 {{- end -}}
 {{- $_ := set $settings "worker_image_pull_secrets" $names -}}
 {{- end -}}
-{{- toYaml (merge $settings (deepCopy .Values.operator.settings)) -}}
+{{- toYaml (merge $settings (deepCopy (.Values.operator.settings | default dict))) -}}
+{{- end -}}
+
+{{/* Two operators that act on the same pools would undo what the other does; each release leads by a Lease of its own. */}}
+{{- define "pando.checkAlone" -}}
+{{- $where := .Values.operator.watchAllNamespaces | ternary "" .Release.Namespace -}}
+{{- if .Values.operator.replicas -}}
+{{- range (lookup "apps/v1" "Deployment" $where "").items -}}
+{{- $labels := .metadata.labels | default dict -}}
+{{- $same := and (eq .metadata.namespace $.Release.Namespace) (eq (get $labels "app.kubernetes.io/instance") $.Release.Name) -}}
+{{- $operator := and (hasPrefix "pando-" (get $labels "helm.sh/chart")) (eq "operator" (get $labels "app.kubernetes.io/component")) -}}
+{{- if and $operator .spec.replicas (not $same) -}}
+{{- fail (printf "the release %q in the namespace %q has an operator that acts on the same pools: one namespace has one of them. Install this release in a namespace of its own, or with operator.replicas=0" (get $labels "app.kubernetes.io/instance") .metadata.namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}

@@ -28,7 +28,7 @@ apiVersion: pando.dev/v1alpha1
 kind: WorkerPool
 metadata:
   name: {{ index . 1 }}
-  namespace: {{ $root.Release.Namespace }}
+  namespace: {{ $root.Release.Namespace | quote }}
   labels:
     {{- include "pando.labels" (list $root "worker") | nindent 4 }}
 spec:

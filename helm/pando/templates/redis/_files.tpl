@@ -1,0 +1,27 @@
+{{/* What the bundled Redis is started with. */}}
+{{- define "pando.redisFiles" -}}
+redis.conf: |
+  dir /data
+  port 6379
+  protected-mode no
+  maxmemory {{ .Values.redis.maxmemory }}
+  # What may go is what ages anyhow, the longest unused tree first; what the operator expects stays.
+  maxmemory-policy volatile-lru
+  save ""
+  appendonly {{ .Values.redis.persistence.enabled | ternary "yes" "no" }}
+# The password comes from a file by standard input: arguments could be read with ps.
+start.sh: |
+  set -eu
+  server=$(command -v valkey-server || command -v redis-server)
+  password=$(cat /run/secrets/redis/password)
+  previous=$(cat /run/secrets/redis/previous-password 2>/dev/null || true)
+  exec "$server" /etc/redis/redis.conf - <<END
+  user default on >$password ${previous:+>$previous} ~* &* +@all
+  END
+ready.sh: |
+  set -eu
+  cli=$(command -v valkey-cli || command -v redis-cli)
+  REDISCLI_AUTH=$(cat /run/secrets/redis/password)
+  export REDISCLI_AUTH
+  [ "$("$cli" ping)" = PONG ]
+{{- end -}}
