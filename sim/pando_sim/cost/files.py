@@ -6,13 +6,9 @@ from pathlib import Path
 import msgspec
 
 from pando_sim.cost.model import CostModel
-from pando_sim.cost.schema import CostFile
+from pando_sim.cost.schema import CostFile, CostModelError
 
 _SHIPPED = files("pando_sim.cost") / "models"
-
-
-class CostModelError(Exception):
-    """There is no such cost model, or its file is wrong; the message is one line."""
 
 
 def shipped() -> list[str]:

@@ -15,7 +15,7 @@ below 2^19 s, six days: n steps at once take exactly as long as n single ones.
 
 import math
 
-from pando_sim.cost.schema import CostFile
+from pando_sim.cost.schema import CostFile, CostModelError
 
 TICKS_PER_S = 2.0**34
 
@@ -49,11 +49,19 @@ class CostModel:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        return self.file.kv_bytes_per_token
+        """0 where the file does not say it."""
+        return self.file.kv_bytes_per_token or 0
 
     @property
     def copy_bytes_per_s(self) -> float:
-        return self.file.copy_bytes_per_s
+        """Raises CostModelError where the file does not say what a host tier needs."""
+        file = self.file
+        if file.kv_bytes_per_token is None or file.copy_bytes_per_s is None:
+            raise CostModelError(
+                f"cost model {file.name}: it has no kv_bytes_per_token or no copy_bytes_per_s,"
+                " which a host tier needs"
+            )
+        return file.copy_bytes_per_s
 
     def request_s(self, prompt_tokens: int) -> float:
         """The HTTP server's part of a request's time to its first token: no step takes longer for
@@ -83,6 +91,16 @@ class CostModel:
         if prefill_tokens:
             seconds += cost.prefill_step_s + cost.prefill_context_s * prefill_context
         return tick(seconds) + self._decode_context_s * decode_context
+
+    def decode_steps(self, steps: int, decodes: int, decode_context: int) -> list[float]:
+        """Each of so many steps of the same decodes: exactly what `step_s` says of it.
+
+        Args:
+            decode_context: of the first step; each later one has `decodes` more.
+        """
+        first = self.step_s(decodes=decodes, decode_context=decode_context)
+        growth = self._decode_context_s * decodes
+        return [first + growth * step for step in range(steps)]
 
     def decode_steps_s(self, steps: int, decodes: int, decode_context: int) -> float:
         """So many steps of the same decodes: exactly the sum of `step_s` of each.

@@ -10,6 +10,10 @@ Positive = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
 
 
+class CostModelError(Exception):
+    """There is no such cost model, its file is wrong, or it lacks something; one line says what."""
+
+
 class StepCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The coefficients of a step; what they mean together is in `model.py`."""
 
@@ -60,6 +64,8 @@ class CostFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     step: StepCost
     request: RequestCost = RequestCost()
     worker: WorkerFacts | None = None
-    kv_bytes_per_token: Count  # keys and values of all layers
-    copy_bytes_per_s: Positive  # between the device and the host's memory
+    # Keys and values of all layers, and how fast they are copied between the device and the host's
+    # memory; only a simulated host tier needs them.
+    kv_bytes_per_token: Count | None = None
+    copy_bytes_per_s: Positive | None = None
     quality: Quality | None = None

@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
 from pando_worker.server.errors import ApiError, unavailable
+from pando_worker.server.machine import machine
 from pando_worker.server.protocol.control import AbortRequest
 from pando_worker.server.service import Service
 
@@ -62,6 +63,7 @@ def routes(service: Service) -> APIRouter:
         return {
             "version": _version(),
             "model": service.model.name,
+            "machine": machine(service.settings.device, service.settings.tensor_parallel_size),
             "settings": service.settings.model_dump(mode="json", exclude=_SECRET_SETTINGS),
             "engine": engine.ready and msgspec.to_builtins(engine.ready),
             "stats": engine.stats and msgspec.to_builtins(engine.stats),

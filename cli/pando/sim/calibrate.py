@@ -1,0 +1,224 @@
+"""`pando sim calibrate`: measures a running worker and writes its cost model."""
+
+import asyncio
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from pando.redact import redact
+from pando_sim.cost.calibration.calibrate import Calibration, Options, calibrate
+from pando_sim.cost.calibration.errors import CalibrationError
+from pando_sim.cost.calibration.observations import UNKNOWNS, Observation
+from pando_sim.cost.files import render
+from pando_sim.cost.schema import CostFile
+
+_VARIABLES = "PANDO_CALIBRATE"
+_MEANINGS = {
+    "request_s": "HTTP server, a request",
+    "prompt_token_s": "HTTP server, a prompt token",
+    "step_s": "a step",
+    "token_s": "a token of a step, after the free ones",
+    "prefill_step_s": "more, of a step with prompt tokens",
+    "prefill_context_s": "a prompt token and a token that it sees",
+    "decode_row_s": "a decoding request",
+    "decode_context_s": "a token that a decode reads",
+}
+
+
+@click.command("calibrate", context_settings={"auto_envvar_prefix": _VARIABLES})
+@click.argument("url")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="the cost model's file; by default the model's name, with .json",
+)
+@click.option("--name", help="of the cost model; by default the file's")
+@click.option("--machine", help="where the worker runs, in words; by default as it says")
+@click.option(
+    "--repeat",
+    type=click.IntRange(1, 101),
+    default=5,
+    show_default=True,
+    help="of each measurement; the median counts",
+)
+@click.option(
+    "--longest-prompt",
+    type=click.IntRange(256),
+    default=32_768,
+    show_default=True,
+    help="tokens; shorter where the worker allows less",
+)
+@click.option(
+    "--most-together",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="requests that decode at once",
+)
+@click.option(
+    "--chunked-prefill-size",
+    type=click.IntRange(1),
+    help="tokens of a prefill chunk, where the worker does not tell",
+)
+@click.option(
+    "--capacity-tokens",
+    type=click.IntRange(1),
+    help="of the KV pool, where the worker does not tell",
+)
+@click.option(
+    "--kv-bytes-per-token",
+    type=click.IntRange(1),
+    help="keys and values of all layers; a simulated host tier needs it",
+)
+@click.option(
+    "--copy-bytes-per-s",
+    type=click.FloatRange(0, min_open=True),
+    help="between device and host memory; a simulated host tier needs it",
+)
+@click.option(
+    "--timeout-s",
+    type=click.FloatRange(0, min_open=True),
+    default=600.0,
+    show_default=True,
+    help="of one request",
+)
+@click.option("--api-key", envvar="OPENAI_API_KEY", hidden=True)
+def command(
+    url: str,
+    output: Path | None,
+    name: str | None,
+    machine: str | None,
+    kv_bytes_per_token: int | None,
+    copy_bytes_per_s: float | None,
+    **options: object,
+) -> None:
+    """Measure the worker at URL, such as http://127.0.0.1:30000, and write its cost model.
+
+    It is asked for completions of designed lengths, one at a time and together, new and cached,
+    for some minutes, and must serve nobody else meanwhile. The file is what `pando sim` takes as
+    its cost model. An API key is read from OPENAI_API_KEY.
+    """
+    console = Console(stderr=True)
+    try:
+        calibration = _measure(Options(url=url, **options), console)  # type: ignore[arg-type]
+    except CalibrationError as error:
+        raise click.ClickException(
+            f"{redact(url)} cannot be measured: {redact(str(error))}"
+        ) from None
+    path = output or Path(f"{_plain(calibration.worker.model)}.json")
+    file = _file(
+        calibration,
+        url=redact(url),
+        name=name or _plain(path.stem),
+        machine=machine,
+        repeat=int(str(options["repeat"])),
+        kv_bytes_per_token=kv_bytes_per_token,
+        copy_bytes_per_s=copy_bytes_per_s,
+    )
+    try:
+        path.write_bytes(render(file))
+    except OSError as error:
+        _fail(f"{path} cannot be written: {error.strerror}")
+    out = Console()
+    out.print(_residuals(calibration.observations, calibration.fitted.told_s.tolist()))
+    out.print(_coefficients(file))
+    if not calibration.checked:
+        out.print("Its metrics do not tell whether it served others meanwhile.")
+    out.print(f"{path} written", soft_wrap=True, highlight=False)
+
+
+def _fail(why: str) -> NoReturn:
+    click.echo(f"pando sim calibrate: {why}", err=True)
+    sys.exit(1)
+
+
+def _measure(options: Options, console: Console) -> Calibration:
+    columns = (
+        TextColumn("measuring"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None)
+
+        def progress(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        return asyncio.run(calibrate(options, progress))
+
+
+def _file(
+    calibration: Calibration,
+    *,
+    url: str,
+    name: str,
+    machine: str | None,
+    repeat: int,
+    kv_bytes_per_token: int | None,
+    copy_bytes_per_s: float | None,
+) -> CostFile:
+    worker, fitted = calibration.worker, calibration.fitted
+    told = machine or worker.machine
+    if told is None:
+        raise click.UsageError("the worker does not tell what it runs on; give --machine")
+    version = f", version {worker.version}" if worker.version else ""
+    return CostFile(
+        name=name,
+        model=worker.model,
+        machine=told,
+        source=f"pando sim calibrate {url}{version}; medians of {repeat}",
+        date=worker.date,
+        step=fitted.step,
+        request=fitted.request,
+        worker=worker.facts(),
+        kv_bytes_per_token=kv_bytes_per_token,
+        copy_bytes_per_s=copy_bytes_per_s,
+        quality=fitted.quality,
+    )
+
+
+def _plain(text: str) -> str:
+    """As a cost model's name may be."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "worker"
+
+
+def _residuals(observations: Sequence[Observation], told_s: Sequence[float]) -> Table:
+    table = Table(title="what was measured, and what the cost model says of it")
+    table.add_column("measurement")
+    for column in ("measured ms", "model ms", "error"):
+        table.add_column(column, justify="right")
+    for observation, seconds in zip(observations, told_s, strict=True):
+        table.add_row(
+            observation.what,
+            f"{1000 * observation.seconds:.2f}",
+            f"{1000 * seconds:.2f}",
+            f"{seconds / observation.seconds - 1:+.0%}",
+        )
+    return table
+
+
+def _coefficients(file: CostFile) -> Table:
+    table = Table(title=f"{file.name}: {file.model} on {file.machine}")
+    table.add_column("coefficient")
+    table.add_column("microseconds", justify="right")
+    table.add_column("of")
+    for unknown in UNKNOWNS:
+        part = file.request if unknown in file.request.__struct_fields__ else file.step
+        table.add_row(unknown, f"{1e6 * getattr(part, unknown):.4g}", _MEANINGS[unknown])
+    quality = file.quality
+    assert quality is not None
+    table.caption = (
+        f"{file.step.free_tokens:.0f} tokens of a step are free; median error"
+        f" {quality.median_error:.1%}, largest {quality.largest_error:.1%}"
+    )
+    return table

@@ -1,0 +1,1 @@
+"""Measures a running worker from outside, and fits a cost model to what its clients see."""

@@ -1,0 +1,128 @@
+"""`calibrate`: from the URL of a worker to its cost model and what that leaves unexplained."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pando_sim.cost.calibration.client import Client
+from pando_sim.cost.calibration.design import Limits, Measurement, Texts, design
+from pando_sim.cost.calibration.errors import BusyError, CalibrationError
+from pando_sim.cost.calibration.fitting import Fitted, fit_model
+from pando_sim.cost.calibration.observations import Observation, middle
+from pando_sim.cost.calibration.worker import Load, Worker, check_idle, load_of, look_at
+
+_COUNTERS_S = 2.0  # for the worker's counters to tell what was served
+
+Progress = Callable[[int, int], None]
+"""Takes how many measurements are done, and of how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    url: str
+    api_key: str | None = None
+    repeat: int = 5  # of each measurement; the median counts
+    longest_prompt: int = 32_768  # tokens; the worker may allow fewer
+    most_together: int = 64  # requests that decode at once
+    chunked_prefill_size: int | None = None  # where the worker does not tell it
+    capacity_tokens: int | None = None
+    timeout_s: float = 600.0  # of one request
+    seed: int | None = None  # of the prompts; a new one each time by default
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    worker: Worker
+    observations: list[Observation]
+    fitted: Fitted
+    checked: bool  # the worker's counters say that it served nobody else
+
+
+async def calibrate(options: Options, progress: Progress) -> Calibration:
+    """Measure and fit.
+
+    Raises:
+        BusyError: it served others before or meanwhile.
+        CalibrationError: it cannot be measured, or what was measured does not tell a model.
+    """
+    async with Client(options.url, options.api_key, options.timeout_s) as client:
+        worker = await look_at(client)
+        client.serve_as(worker.model)
+        await check_idle(client)
+        limits = _limits(options, worker)
+        seed = random.SystemRandom().getrandbits(64) if options.seed is None else options.seed
+        texts = Texts(seed)
+        before = await load_of(client)
+        await texts.learn(client)
+        observations = await _measure(client, texts, limits, options.repeat, progress)
+        checked = await _check_alone(client, before)
+    return Calibration(worker, observations, fit_model(observations), checked)
+
+
+def _limits(options: Options, worker: Worker) -> Limits:
+    chunk_tokens = options.chunked_prefill_size or worker.chunked_prefill_size
+    if chunk_tokens is None:
+        raise CalibrationError(
+            "the worker does not tell how long its prefill chunks are; give --chunked-prefill-size"
+        )
+    capacity_tokens = options.capacity_tokens or worker.capacity_tokens
+    if capacity_tokens is None:
+        raise CalibrationError(
+            "the worker does not tell how many tokens its KV pool holds; give --capacity-tokens"
+        )
+    return Limits(
+        longest_prompt=min(options.longest_prompt, worker.context_length or capacity_tokens),
+        capacity_tokens=capacity_tokens,
+        most_together=min(options.most_together, worker.max_running_requests or 2**31),
+        chunk_tokens=chunk_tokens,
+    )
+
+
+async def _measure(
+    client: Client, texts: Texts, limits: Limits, repeat: int, progress: Progress
+) -> list[Observation]:
+    """Each measurement once, then all once more: what disturbs for a while hits one of each."""
+    measurements = design(limits)
+    if not measurements:
+        raise CalibrationError(
+            f"prompts of {limits.longest_prompt} tokens at most, in a pool of"
+            f" {limits.capacity_tokens}, are too few to measure anything"
+        )
+    await _warm_up(client, texts, measurements, limits)
+    seen: dict[str, list[Observation]] = {}
+    for turn in range(repeat):
+        for number, measurement in enumerate(measurements):
+            progress(turn * len(measurements) + number, repeat * len(measurements))
+            for observation in await measurement.measure(client, texts, limits):
+                seen.setdefault(observation.what, []).append(observation)
+    progress(repeat * len(measurements), repeat * len(measurements))
+    return [middle(repetitions) for repetitions in seen.values()]
+
+
+async def _warm_up(
+    client: Client, texts: Texts, measurements: list[Measurement], limits: Limits
+) -> None:
+    """The first request of a process pays for what it loads; the first of each kind may, too."""
+    for kind in dict.fromkeys(type(one) for one in measurements):
+        await next(one for one in measurements if type(one) is kind).measure(client, texts, limits)
+
+
+async def _check_alone(client: Client, before: Load) -> bool:
+    """Whether the worker's counters say that no prompt but ours was served; False where it has no
+    counters that are known. Raises BusyError where they say otherwise."""
+    if before.prompt_tokens is None:
+        return False
+    asked = client.prompt_tokens
+    served = 0.0
+    deadline = asyncio.get_running_loop().time() + _COUNTERS_S
+    while served < asked and asyncio.get_running_loop().time() < deadline:
+        load = await load_of(client)
+        served = (load.prompt_tokens or 0.0) - before.prompt_tokens
+        await asyncio.sleep(0.05)
+    if served != asked:
+        raise BusyError(
+            f"it served {served:.0f} prompt tokens while {asked} were asked for here: others used"
+            " it meanwhile, so its times are not its own; measure again while nobody does"
+        )
+    return True

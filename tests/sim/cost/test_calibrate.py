@@ -1,0 +1,138 @@
+"""`pando sim calibrate` against a real worker with the model that ships."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from pando_sim.cost import load
+from tests.worker.server.worker_process import WorkerProcess, until
+
+pytestmark = pytest.mark.e2e
+QUICK = ("--repeat", "1", "--longest-prompt", "400", "--most-together", "2")
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[WorkerProcess]:
+    with WorkerProcess.start(
+        stand_in=False, max_total_tokens=4096, threads=1, page_size=8, chunked_prefill_size=512
+    ) as worker:
+        yield worker
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "pando", "sim", "calibrate", *arguments]
+
+
+def test_a_running_worker_becomes_a_cost_model(worker: WorkerProcess, tmp_path: Path) -> None:
+    path = tmp_path / "measured.json"
+    done = subprocess.run(
+        command(worker.url, "--output", str(path), *QUICK), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "first token of 64 new tokens" in done.stdout
+    model = load(str(path))
+    file = model.file
+    assert (file.name, file.model) == ("measured", "pando-tiny")
+    assert "cores" in file.machine
+    assert file.worker is not None
+    assert file.worker.capacity_tokens == 4096
+    assert (file.worker.page_size, file.worker.chunked_prefill_size) == (8, 512)
+    assert 0 < model.step_s(decodes=1, decode_context=64) < 1
+
+
+async def test_a_worker_that_serves_others_is_not_measured(
+    worker: WorkerProcess, tmp_path: Path
+) -> None:
+    path = tmp_path / "measured.json"
+    body = {"model": "pando-tiny", "prompt": "and so", "max_tokens": 1500, "ignore_eos": True}
+    async with aiohttp.ClientSession(worker.url) as http:
+        request = asyncio.ensure_future(http.post("/v1/completions", json=body | {"stream": True}))
+        async with await request as answer:
+            await answer.content.readline()
+            process = await asyncio.create_subprocess_exec(
+                *command(worker.url, "--output", str(path), *QUICK),
+                stderr=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+            )
+            _, said = await process.communicate()
+    assert process.returncode == 1
+    assert b"1 requests are running or waiting there already" in said
+    assert not path.exists()
+
+
+async def test_who_comes_meanwhile_is_noticed(worker: WorkerProcess, tmp_path: Path) -> None:
+    path = tmp_path / "measured.json"
+    body = {"model": "pando-tiny", "prompt": "somebody else", "max_tokens": 1}
+    process = await asyncio.create_subprocess_exec(
+        *command(worker.url, "--output", str(path), *QUICK),
+        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    async with aiohttp.ClientSession(worker.url) as http:
+        before = await _prompt_tokens(http)
+        await until(lambda: _served_more(http, before))
+        async with http.post("/v1/completions", json=body) as answer:
+            assert answer.status == 200, await answer.text()
+    _, said = await process.communicate()
+    assert process.returncode == 1, said
+    assert b"others used it meanwhile" in b" ".join(said.split())
+    assert not path.exists()
+
+
+async def _prompt_tokens(http: aiohttp.ClientSession) -> int:
+    async with http.get("/server_info") as answer:
+        return int((await answer.json())["stats"]["prompt_tokens_total"])
+
+
+async def test_an_interrupt_ends_it_and_writes_nothing(
+    worker: WorkerProcess, tmp_path: Path
+) -> None:
+    path = tmp_path / "measured.json"
+    process = await asyncio.create_subprocess_exec(
+        *command(worker.url, "--output", str(path), "--repeat", "50"),
+        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    async with aiohttp.ClientSession(worker.url) as http:
+        before = await _prompt_tokens(http)
+        await until(lambda: _served_more(http, before + 1000))
+        process.send_signal(signal.SIGINT)
+        _, said = await process.communicate()
+        assert process.returncode == 130, said
+        assert b"Traceback" not in said
+        assert not path.exists()
+        await until(lambda: _is_idle(http))
+
+
+async def _served_more(http: aiohttp.ClientSession, than: int) -> bool:
+    return await _prompt_tokens(http) > than
+
+
+async def _is_idle(http: aiohttp.ClientSession) -> bool:
+    async with http.get("/server_info") as answer:
+        stats = (await answer.json())["stats"]
+    return not (stats["running"] or stats["waiting"])
+
+
+def test_what_is_no_worker_is_told_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command("http://127.0.0.1:1", "--output", str(tmp_path / "x.json")),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("pando sim calibrate: http://127.0.0.1:1 cannot be measured: GET")
+    assert done.stderr.count("\n") == 1
+
+
+async def test_the_worker_says_what_it_runs_on(worker: WorkerProcess) -> None:
+    async with aiohttp.ClientSession(worker.url) as http, http.get("/server_info") as answer:
+        info = json.loads(await answer.read())
+    assert info["machine"].endswith("cores")

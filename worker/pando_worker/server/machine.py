@@ -1,0 +1,39 @@
+"""What the worker runs on, in words and without asking torch: for `/server_info`."""
+
+import os
+import platform
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+_CPU = Path("/proc/cpuinfo")
+_GPUS = Path("/proc/driver/nvidia/gpus")
+
+
+@cache
+def machine(device: str, ranks: int) -> str:
+    """Such as "2 x NVIDIA H100 80GB HBM3" or "AMD EPYC, 1 of 2 cores".
+
+    Args:
+        ranks: processes that share the model, each with a GPU of its own on cuda.
+    """
+    if device == "cuda":
+        return f"{ranks} x {_first(_GPUS.glob('*/information'), 'Model') or 'unknown GPU'}"
+    processor = _first([_CPU], "model name") or platform.processor() or platform.machine()
+    cores = os.cpu_count()
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    return f"{processor}, {usable} of {cores} cores"
+
+
+def _first(files: Iterable[Path], name: str) -> str | None:
+    """The value of the first `name: value` in the files that can be read."""
+    for file in files:
+        try:
+            lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            key, separator, value = line.partition(":")
+            if separator and key.strip() == name:
+                return value.strip()
+    return None
