@@ -7,7 +7,14 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from docs.generate_metrics import PAGE, Described, render, router_metrics, worker_metrics
+from docs.generate_metrics import (
+    PAGE,
+    Described,
+    operator_metrics,
+    render,
+    router_metrics,
+    worker_metrics,
+)
 from tests.router.tenants_world import ADMIN, key_file
 from tests.router.world import Replica, RouterClient, cached, chat, completion, serving, status
 
@@ -84,9 +91,10 @@ def expressions() -> list[str]:
 
 
 def test_every_metric_and_label_of_the_grafana_dashboard_exists() -> None:
-    by_name = {one.name: one for one in (*router_metrics(), *worker_metrics())}
+    by_name = {one.name: one for one in (*router_metrics(), *worker_metrics(), *operator_metrics())}
     asked = expressions()
     assert len(asked) > 30
+    assert all(f"pando_{part}_" in "".join(asked) for part in ("router", "worker", "operator"))
     wrong = []
     for expression in asked:
         labels: set[str] = {"instance"}  # which Prometheus adds
@@ -99,7 +107,7 @@ def test_every_metric_and_label_of_the_grafana_dashboard_exists() -> None:
                 assert (known.kind == "histogram") == (name != known.name), name
                 labels.update(known.labels, {"le"} if known.kind == "histogram" else ())
         used = re.findall(r"(\w+)(?:=~|=|!=)\"", expression)
-        for group in re.findall(r"(?:by|ignoring) \(([^)]*)\)", expression):
+        for group in re.findall(r"(?:by|ignoring|on) \(([^)]*)\)", expression):
             used += re.split(r",\s*", group)
         wrong += [f"label {label} in {expression}" for label in used if label not in labels]
     assert not wrong
