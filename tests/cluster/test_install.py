@@ -14,6 +14,7 @@ from tests.helm.restricted import violations
 ALLOWED = {
     ("pando.dev", "workerpools", ""): {"list", "watch"},
     ("pando.dev", "workerpools/status", ""): {"patch"},
+    ("pando.dev", "workerpools/scale", ""): {"patch"},
     ("apps", "deployments", ""): {"list", "watch", "create", "patch"},
     ("", "services", ""): {"list", "watch", "create", "patch"},
     ("", "pods", ""): {"list", "watch", "patch"},

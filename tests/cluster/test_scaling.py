@@ -19,8 +19,8 @@ STEP_S = 120
 
 CALM = {"clients": 1, "words": 100, "max_tokens": 200}
 BUSY = {"clients": 5, "words": 300, "max_tokens": 200}
-"""A word is about four tokens, and half of a prompt may be shared: this pins some 5,000 tokens of KV
-memory. The target leaves a replica 1,638, which is enough for CALM, while BUSY is for three."""
+"""A word is about four tokens, and half of a prompt may be shared: BUSY pins some 5,000 tokens of
+KV memory. The target leaves a replica 1,638, enough for CALM, while BUSY is for three."""
 
 
 def test_the_replica_whose_cache_is_worth_least_is_the_one_that_leaves(
