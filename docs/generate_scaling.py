@@ -1,20 +1,25 @@
 """Fills the examples of scaling.md with what `decide` says: python docs/generate_scaling.py.
 
 An example stands between `<!-- example: NAME -->` and `<!-- end -->`: its YAML is the page's own,
-and the block behind that is written here. tests/operator/scaling/test_docs.py fails when the page
+and the block behind that is written here. So is the table of all fields between `<!-- fields -->`
+and `<!-- end -->`. tests/operator/scaling/test_docs.py fails when the page
 is not what this would write.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, get_args
 
 import yaml
+from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
 
 from pando_operator.controller.policies import policy_of
-from pando_operator.resource.scaling import Scaling
+from pando_operator.resource.scaling import PolicyFields, Scaling
 from pando_operator.scaling import (
     Decision,
     History,
@@ -27,6 +32,7 @@ from pando_operator.scaling import (
 )
 
 PAGE = Path(__file__).with_name("scaling.md")
+FIELDS = re.compile(r"(<!-- fields -->\n\n).*?(<!-- end -->)", re.S)
 EXAMPLE = re.compile(r"(<!-- example: (\w+) -->\n\n```yaml\n(.*?)```\n\n).*?(<!-- end -->)", re.S)
 
 CAPACITY = 100_000  # KV tokens of a replica
@@ -155,8 +161,36 @@ EVERY_S = {"budget": 300}
 
 
 def filled(page: str) -> str:
-    """The page with the blocks of all its examples written anew."""
-    return EXAMPLE.sub(lambda found: found[1] + _table(found[2], found[3]) + found[4], page)
+    """The page with the blocks of all its examples, and the table of fields, written anew."""
+    page = EXAMPLE.sub(lambda found: found[1] + _table(found[2], found[3]) + found[4], page)
+    rows = "\n".join(_fields(Scaling, ""))
+    table = f"| field of `scaling` | default | what it is |\n|---|---|---|\n{rows}\n\n"
+    return FIELDS.sub(lambda found: found[1] + table + found[2], page)
+
+
+def _fields(model: type[BaseModel], above: str) -> Iterator[str]:
+    """One row a field, those of its parts below it."""
+    for name, info in model.model_fields.items():
+        path = f"{above}{info.alias or name}"
+        parts = [one for one in _parts(info.annotation) if not issubclass(one, PolicyFields)]
+        if not parts or info.default is None or not isinstance(info.default, BaseModel):
+            yield f"| `{path}` | {_default(info)} | {info.description} |"
+        for part in parts:
+            yield from _fields(part, f"{path}{'[]' if isinstance(info.default, tuple) else ''}.")
+
+
+def _parts(annotation: Any) -> list[type[BaseModel]]:
+    """The models that a field holds, one or a list of them."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [part for one in get_args(annotation) for part in _parts(one)]
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return "needed"
+    value = TypeAdapter(Any).dump_python(info.default, mode="json", by_alias=True)
+    return "" if value in (None, []) else f"`{json.dumps(value)}`".replace('"', "")
 
 
 def _table(name: str, text: str) -> str:

@@ -121,3 +121,15 @@ def test_the_grafana_dashboard_asks_the_data_source_that_is_picked() -> None:
     assert len(set(ids)) == len(ids)
     places = [tuple(panel["gridPos"][side] for side in "xy") for panel in panels]
     assert len(set(places)) == len(places)
+
+
+def test_every_metric_that_a_page_names_exists() -> None:
+    every = {one.name: one for one in (*router_metrics(), *worker_metrics(), *operator_metrics())}
+    pages = [*PAGE.parent.glob("*.md"), PAGE.parents[1] / "README.md"]
+    named = {
+        (name, page.name)
+        for page in pages
+        for name in re.findall(r"\bpando_(?:router|worker|operator)_\w+", page.read_text("utf-8"))
+    }
+    assert len(named) > 100
+    assert not [one for one in named if documented(one[0], every) is None]
