@@ -8,8 +8,12 @@ JSON.
 import json
 import logging
 import struct
-from dataclasses import asdict, fields
+from dataclasses import fields
+from math import isfinite
+from operator import attrgetter
 from typing import cast
+
+import msgspec
 
 from pando_fleet.client import FleetError, RedisClient, fleet_errors
 from pando_fleet.keys import POOLS, PoolKeys
@@ -29,6 +33,8 @@ BEAT = ("clock", "tree_ops", "mark_ops", "beat")
 """Parts of the script that takes a heartbeat."""
 
 _FIELDS = frozenset(field.name for field in fields(Heartbeat))
+_numbers = attrgetter(*(field.name for field in fields(Heartbeat) if field.type in (int, float)))
+_encode_json = msgspec.json.Encoder().encode
 _LISTS = ("endpoints", "adapters")
 _log = logging.getLogger("pando.fleet")
 
@@ -80,7 +86,7 @@ class Registry:
 
 def beat_call(
     pool: str, heartbeat: Heartbeat, clock: Clock | None
-) -> tuple[list[str], int | str, str, str, bytes, int]:
+) -> tuple[list[str], int | str, str, bytes, bytes, int]:
     """Keys and arguments of the script `BEAT`. Raises FleetError as `Registry.beat`."""
     keys = PoolKeys(pool)
     encoded, terms = _encode(heartbeat)
@@ -89,7 +95,7 @@ def beat_call(
     return names, time_arg(clock), heartbeat.replica, encoded, terms, RETENTION_MS
 
 
-def _encode(beat: Heartbeat) -> tuple[str, bytes]:
+def _encode(beat: Heartbeat) -> tuple[bytes, bytes]:
     """The heartbeat as JSON, and the terms that placement unpacks; empty unless it is ready."""
     if not beat.replica or "\0" in beat.replica:
         raise FleetError(f"a replica needs a name without NUL, unlike {beat.replica!r}")
@@ -99,10 +105,9 @@ def _encode(beat: Heartbeat) -> tuple[str, bytes]:
         raise FleetError(f"a URL has no NUL, unlike {beat.url!r}")
     if not beat.bytes_per_token > 0:
         raise FleetError(f"bytes_per_token must be above 0, not {beat.bytes_per_token}")
-    try:
-        encoded = json.dumps(asdict(beat), allow_nan=False)
-    except ValueError:
-        raise FleetError(f"a heartbeat's numbers must be finite: {beat}") from None
+    if not all(map(isfinite, _numbers(beat))):
+        raise FleetError(f"a heartbeat's numbers must be finite: {beat}")
+    encoded = _encode_json(beat)
     if beat.state is not ReplicaState.READY:
         return encoded, b""
     numbers = struct.pack(

@@ -59,6 +59,14 @@ class CostModel(Protocol):
         """
         ...
 
+    def decode_steps(self, steps: int, decodes: int, decode_context: int) -> list[float]:
+        """Each of so many steps in a row of the same decodes, exactly as `step_s` tells it.
+
+        Args:
+            decode_context: of the first step; each later one has `decodes` more.
+        """
+        ...
+
 
 class Shortage(StrEnum):
     """Why there is no place now."""

@@ -95,6 +95,10 @@ class VirtualModel:
             work.prefill_tokens, work.prefill_context, work.decodes, work.decode_context
         )
 
+    def decode_steps(self, steps: int, decodes: int, decode_context: int) -> list[float]:
+        seconds = self._cost.decode_steps(steps, decodes, decode_context)
+        return [self.slowness * each for each in seconds]
+
     def _copy(self, copies: PageCopies | None) -> float:
         """Seconds; copies are done one after the other, before the model runs."""
         if copies is None or not len(copies.device):

@@ -8,8 +8,9 @@ else may happen, such as an eviction, a retraction or an end, happens in a step 
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
-from pando_sim.worker.model import VirtualModel, Work
+from pando_sim.worker.model import VirtualModel
 from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.req import Req
 from pando_worker.scheduler.scheduler import Scheduler
@@ -21,10 +22,11 @@ LONGEST = 128
 class Stride:
     """Steps ahead of a scheduler, from now on; `take` makes them happen."""
 
-    def __init__(self, start_s: float, ends: list[float], reqs: Sequence[Req]) -> None:
-        self.start_s = start_s
-        self.ends = ends  # of each step, in seconds
+    def __init__(self, borders: list[float], reqs: Sequence[Req]) -> None:
+        self.start_s = borders[0]
+        self.ends = borders[1:]  # of each step, in seconds
         self.reqs = reqs
+        self._borders = borders
         self.taken = 0  # steps
 
     def border(self, at_s: float) -> float:
@@ -37,8 +39,7 @@ class Stride:
 
     def durations(self, first: int, last: int) -> list[float]:
         """Of the steps from `first` on, `last` excluded."""
-        borders = [self.start_s, *self.ends]
-        return [borders[i + 1] - borders[i] for i in range(first, last)]
+        return [end_s - start_s for start_s, end_s in pairwise(self._borders[first : last + 1])]
 
     def take(self, scheduler: Scheduler, model: VirtualModel, until: int) -> None:
         """The steps before number `until` have happened."""
@@ -69,13 +70,8 @@ def plan_stride(scheduler: Scheduler, model: VirtualModel) -> Stride | None:
         count //= 2
     if count < 2 or _pages(kv, reqs, count) > kv.allocator.num_free:
         return None
-    work = Work(decodes=len(reqs), decode_context=sum(req.num_tokens for req in reqs))
-    ends, now = [], model.now_s
-    for _ in range(count):
-        now += model.step_s(work)
-        ends.append(now)
-        work.decode_context += work.decodes
-    return Stride(model.now_s, ends, tuple(reqs))
+    seconds = model.decode_steps(count, len(reqs), sum(req.num_tokens for req in reqs))
+    return Stride([*accumulate(seconds, initial=model.now_s)], tuple(reqs))
 
 
 def _pages(kv: KVManager, reqs: Sequence[Req], count: int) -> int:

@@ -46,5 +46,6 @@ class Meter:
         self.rows += decodes * len(seconds)
         self.batch_sizes[bisect_left(BATCH_SIZES, decodes)] += len(seconds)
         self.output_tokens += decodes * len(seconds)
-        self.decode_rate.add_each(decodes, seconds)
-        self.release_rate.add_each(0, seconds)
+        kept = self.decode_rate.shares_kept(seconds)  # both forget alike
+        self.decode_rate.add_each(decodes, seconds, kept)
+        self.release_rate.add_each(0, seconds, kept)

@@ -32,9 +32,9 @@ class NewTokenRatio:
         """Decode steps found room for all their tokens."""
         fall = (self._initial - self._floor) / DECAY_STEPS
         for _ in range(steps):
-            self.value = max(self._floor, self.value - fall)
             if self.value == self._floor:
                 return
+            self.value = max(self._floor, self.value - fall)
 
     def recover(self, left: Sequence[Req]) -> None:
         """A retraction left these running."""

@@ -48,7 +48,7 @@ class Prefixes:
 
     def _pages(self, key: Tokens, namespace: bytes, loads: bool) -> int:
         if self._sliding is None:
-            if loads:
+            if loads or self._host is None:
                 return self._cache.prefix_len(key, namespace) // self._cache.page_size
             return len(self._cache.pages_of(key, namespace))
         device, host = places_of(self._cache, key, namespace)

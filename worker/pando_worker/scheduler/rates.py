@@ -21,11 +21,15 @@ class Rate:
         self._amount = self._amount * keep + amount
         self._seconds = self._seconds * keep + seconds
 
-    def add_each(self, amount: float, seconds: Sequence[float]) -> None:
-        """As `add`, once for each of the times."""
-        total, time, decay, exp = self._amount, self._seconds, -self._decay, math.exp
-        for each in seconds:
-            keep = exp(decay * each)
+    def shares_kept(self, seconds: Sequence[float]) -> list[float]:
+        """What of the sums is left after each of these times."""
+        decay, exp = -self._decay, math.exp
+        return [exp(decay * each) for each in seconds]
+
+    def add_each(self, amount: float, seconds: Sequence[float], kept: Sequence[float]) -> None:
+        """As `add`, once for each of the times; `kept` are their `shares_kept`."""
+        total, time = self._amount, self._seconds
+        for each, keep in zip(seconds, kept, strict=True):
             total = total * keep + amount
             time = time * keep + each
         self._amount, self._seconds = total, time
