@@ -23,7 +23,8 @@ class Lasting:
     Holds 24 bytes for each beginning that is different from all others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gather: int = GATHER) -> None:
+        self._gather = gather
         self._names = np.zeros(0, dtype=np.uint64)  # in their order, each once
         self._first: _Times = np.zeros(0)
         self._last: _Times = np.zeros(0)
@@ -32,9 +33,10 @@ class Lasting:
 
     def add(self, path: Ids, at_s: float) -> None:
         """In the order of times."""
-        self._new.append((path, at_s))
+        if len(path):
+            self._new.append((path, at_s))
         self._num_new += len(path)
-        if self._num_new >= max(GATHER, len(self._names)):
+        if self._num_new >= max(self._gather, len(self._names)):
             self._join()
 
     def end(self, duration_s: float) -> None:
@@ -52,14 +54,14 @@ class Lasting:
         return int(lost[0]) if len(lost) else len(path)
 
     def _join(self) -> None:
-        if not self._new:
+        if not self._num_new:
             return
         paths = [path for path, _ in self._new]
         times = np.repeat([at_s for _, at_s in self._new], [len(path) for path in paths])
         names = np.concatenate([self._names, *paths])
         order = np.argsort(names, kind="stable")
         names = names[order]
-        starts = np.flatnonzero(np.append(True, names[1:] != names[:-1])[: len(names)])
+        starts = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
         self._names = names[starts]
         # Stable: of equal names those from before come first, then the new ones by their times.
         ends = np.append(starts[1:], len(names)) - 1

@@ -61,7 +61,7 @@ def view_tokens(data: bytes) -> NDArray[np.int32]:
     return np.frombuffer(padded, dtype="<i4").astype(np.int32) & np.int32(0x7FFFFFFF)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BlockPrompt:
     """Whole blocks of `block_tokens`, each named by an id, the last one cut to `num_tokens`."""
 
@@ -91,7 +91,7 @@ class BlockPrompt:
         return BlockPrompt(ids, self.num_tokens, self.block_tokens)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class UniquePrompt:
     """Of nothing but a length: it shares nothing with any other `number`."""
 
@@ -116,7 +116,7 @@ class UniquePrompt:
         return UniquePrompt(renumbered(self.number, again), self.num_tokens)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TextPrompt:
     """Canonical bytes, with the tokens that `tokenize` makes of them."""
 
@@ -146,7 +146,7 @@ class TextPrompt:
         return RenewedPrompt(self, kept, again)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RenewedPrompt:
     """A prompt of which only the first `kept` chunks are the old ones."""
 
@@ -178,7 +178,7 @@ class RenewedPrompt:
         return RenewedPrompt(self.old, min(kept, self.kept), renumbered(self.again, again))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KeyedPrompt:
     """Of the keys of its chunks: `num_bytes` of which each `bytes_per_token` are a token.
 
