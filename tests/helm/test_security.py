@@ -138,6 +138,7 @@ def allowed(group: str, resource: str, verbs: str, names: str = "*") -> set[Any]
 OPERATOR = (
     allowed("pando.dev", "workerpools", "list watch")
     | allowed("pando.dev", "workerpools/status", "patch")
+    | allowed("pando.dev", "workerpools/scale", "patch")
     | allowed("apps", "deployments", "list watch create patch")
     | allowed("", "services", "list watch create patch")
     | allowed("", "pods", "list watch patch")

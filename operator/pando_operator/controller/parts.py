@@ -13,6 +13,7 @@ from pando_operator.kube.errors import Conflict, Forbidden, Invalid, KubeError
 from pando_operator.kube.resources import (
     DEPLOYMENTS,
     SERVICES,
+    WORKER_POOLS,
     Key,
     Object,
     Resource,
@@ -60,6 +61,17 @@ class Parts:
             await self._executor.scale(replicas_of(there))
         await self._apply(DEPLOYMENTS, wanted, there, memory)
         return replicas_of(there)
+
+    async def keep_size(self, pool: WorkerPool, memory: Memory, size: int) -> None:
+        """`spec.replicas` is the size that was decided, as an autoscaler has it, so that the pool
+        keeps that when its mode leaves Auto. Written before anything follows from the decision.
+        Raises KubeError: Conflict where somebody has just changed the pool."""
+        version = pool.metadata.resource_version
+        if pool.spec.replicas == size or memory.size_kept == (version, size):
+            return  # it is so, or was made so and is not yet seen
+        body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": size}}
+        await self._kube.patch(WORKER_POOLS, self._key, body, manager=MANAGER, subresource="scale")
+        memory.size_kept = version, size
 
     async def _apply(
         self, resource: Resource, wanted: Object, there: Object | None, memory: Memory

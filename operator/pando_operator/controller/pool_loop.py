@@ -150,6 +150,8 @@ class PoolLoop:
         """One look at a pool that is valid, and all that follows from it."""
         look = await self._see(item, pool, memory, now)
         try:
+            if look.mode is Mode.AUTO:
+                await self._parts.keep_size(pool, memory, look.desired)
             replicas = await self._parts.apply(pool, memory, look.desired)
         except REFUSALS as error:
             if look.deployment is None:
@@ -209,7 +211,8 @@ class PoolLoop:
         pods = self._pods(reading)
         counts = census(pods)
         deployment = self._shared.world.deployment(self.key)
-        current = staying(pods, replicas_of(deployment))
+        # A Deployment that somebody deleted comes back with the size that was decided.
+        current = staying(pods, replicas_of(deployment)) if deployment else memory.desired or 0
         scaling = pool.spec.scaling
         if scaling.mode is Mode.AUTO:
             follow_replaced(memory, current, replicas_of(deployment), now)

@@ -231,8 +231,9 @@ class Scaling(PolicyFields):
     mode: Annotated[
         Mode,
         Field(
-            description="Auto: replicas follow the load. Manual: they follow spec.replicas."
-            " Recommend: they follow spec.replicas, and the status tells what Auto would do"
+            description="Auto: replicas follow the load, and spec.replicas follows them. Manual:"
+            " they follow spec.replicas, which is the size that Auto left unless the same change"
+            " gives it. Recommend: as Manual, and the status tells what Auto would do"
         ),
     ] = Mode.AUTO
     drain: Annotated[Drain, Field(description="how a replica leaves")] = Drain()

@@ -121,8 +121,9 @@ class WorkerPoolSpec(SpecPart):
         Field(
             ge=0,
             le=1000,
-            description="how many pods, where scaling.mode is Manual or Recommend;"
-            " kubectl scale writes it",
+            description="how many pods, where scaling.mode is Manual or Recommend: kubectl scale"
+            " writes it. In mode Auto the operator does, so that the pool keeps its size when the"
+            " mode is another one; leave it out of what you apply then",
         ),
     ] = 1
     scaling: Annotated[

@@ -1,23 +1,32 @@
 """The rest of a cluster, played: a Deployment controller, a kubelet, workers that send heartbeats.
 
-Pods come and go as Kubernetes 1.20 would have it: of too many, those go first that are not ready
-(and nothing looks at deletion costs). A pod is Ready where its containers and its gate are.
-Everything goes through the real API server and a real Redis.
+Pods come and go as Kubernetes 1.20 would have it: a new template is rolled out one by one; of too
+many pods, those go first that are not ready (and nothing looks at deletion costs). A pod is Ready
+where its containers and its gate are. Pods of a Deployment that is gone go, too. One that ends
+stays for its hand-off by the worker's own rule. Everything goes through the real API server and a
+real Redis.
 """
 
 import asyncio
 import itertools
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+import xxhash
+
 from pando_fleet import FleetUnavailable, Heartbeat, RedisClient, Registry, ReplicaState
+from pando_fleet.marks import Marks
 from pando_operator.controller.cancelled import check_cancelled
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import Conflict, KubeError, NotFound
 from pando_operator.kube.resources import DEPLOYMENTS, PODS, Key, Object, key_of
+from pando_worker.server.departure import handed_off
 from tests.operator.api_server import ApiServer
+from tests.operator.lifecycle.deployment_model import Deployment
 
 STEP_S = 0.05
 CAPACITY = 10_000
@@ -32,6 +41,7 @@ class Worker:
     pod: str
     incarnation: str
     ready: bool = True
+    ends: "asyncio.Task[None] | None" = None  # its hand-off, once its pod is deleted
     pinned: int = 0
     running: int = 0
     waiting: int = 0
@@ -50,6 +60,10 @@ class Cluster:
     replicas_seen: list[int] = field(default_factory=list)  # of the Deployment, as they changed
     beats: bool = True
     ignored: set[str] = field(default_factory=set)  # pods that no Deployment made
+    placeless: set[str] = field(default_factory=set)  # images whose pods no node takes
+    _deployments: dict[str, Deployment] = field(default_factory=dict)  # by uid
+    _templates: dict[str, Object] = field(default_factory=dict)  # by revision
+    _owners: dict[str, str] = field(default_factory=dict)  # uid of its Deployment by pod
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -66,8 +80,13 @@ class Cluster:
             name = deployment["metadata"]["name"]
             mine = [pod for pod in pods if pod["metadata"]["labels"]["pando.dev/pool"] == name]
             await self._follow(deployment, mine)
+        uids = {deployment["metadata"]["uid"] for deployment in deployments}
         for pod in pods:
-            await self._live(pod)
+            owner = self._owners.get(key_of(pod).name)
+            if "deletionTimestamp" in pod["metadata"] or (owner and owner not in uids):
+                await self._end(pod)
+            else:
+                await self._live(pod)
 
     def busy(self, pinned: int, **more: Any) -> None:
         """So many tokens are pinned on each worker, of CAPACITY."""
@@ -83,32 +102,63 @@ class Cluster:
         wanted = deployment["spec"]["replicas"]
         if self.replicas_seen[-1:] != [wanted]:
             self.replicas_seen.append(wanted)
-        for _ in range(wanted - len(pods)):
-            await self._create(deployment)
-        if len(pods) > wanted:
-            ranked = sorted(pods, key=lambda pod: (_is_ready(pod), -next(_numbers)))
-            for pod in ranked[: len(pods) - wanted]:
-                await self._delete(key_of(pod))
+        template, uid = deployment["spec"]["template"], deployment["metadata"]["uid"]
+        revision = xxhash.xxh3_64_hexdigest(msgspec.json.encode(template))[:10]
+        self._templates[revision] = template
+        made = Deployment(wanted, revision, time.time())
+        controller = self._deployments.setdefault(uid, made)
+        controller.replicas, controller.template = wanted, revision
+        sets: dict[str, list[Object]] = {}
+        for pod in pods:
+            if "deletionTimestamp" not in pod["metadata"]:
+                labels = pod["metadata"]["labels"]
+                sets.setdefault(labels["pod-template-hash"], []).append(pod)
+        controller.sync(lambda one: sum(map(_is_ready, sets.get(one, ()))), time.time())
+        for one in controller.sets.values():
+            mine = sorted(sets.get(one.revision, ()), key=_standing)
+            for pod in mine[: max(0, len(mine) - one.size)]:
+                await self.kube.delete(PODS, key_of(pod))
+            for _ in range(one.size - len(mine)):
+                await self._create(deployment, one.revision)
 
-    async def _create(self, deployment: Object) -> None:
-        template = deployment["spec"]["template"]
+    async def _create(self, deployment: Object, revision: str) -> None:
+        template = self._templates[revision]
         name = f"{deployment['metadata']['name']}-{next(_numbers)}"
-        labels = template["metadata"]["labels"] | {"pod-template-hash": "h1"}
-        spec = template["spec"] | {"nodeName": "node"}
+        labels = template["metadata"]["labels"] | {"pod-template-hash": revision}
+        spec = dict(template["spec"])
+        has_place = spec["containers"][0]["image"] not in self.placeless
+        if has_place:
+            spec["nodeName"] = "node"
         body = {"metadata": template["metadata"] | {"name": name, "labels": labels}, "spec": spec}
         body["metadata"]["namespace"] = self.namespace
         await self.kube.create(PODS, body)
         self.log.append(f"+{name}")
-        self.workers[name] = Worker(name, f"i{name}", ready=self.starts_ready)
+        self._owners[name] = deployment["metadata"]["uid"]
+        if has_place:
+            self.workers[name] = Worker(name, f"i{name}", ready=self.starts_ready)
+
+    async def _end(self, pod: Object) -> None:
+        """Worker and kubelet of a pod that was deleted."""
+        key = key_of(pod)
+        worker, pool = self.workers.get(key.name), key.name.rpartition("-")[0]
+        if worker is not None:
+            if worker.ends is None:
+                stays = handed_off(Marks(self.redis, pool), key.name)
+                worker.ends = asyncio.create_task(asyncio.wait_for(stays, 20))
+            if worker.running or not worker.ends.done():
+                await self._beat(pool, worker)
+                return
+        await self._delete(key)
 
     async def _delete(self, key: Key) -> None:
         # There is no kubelet that would confirm a graceful end.
         path, at_once = PODS.path(key.namespace, key.name), {"gracePeriodSeconds": 0}
         await asyncio.to_thread(self.server.call, "DELETE", path, at_once)
         self.log.append(f"-{key.name}")
-        worker = self.workers.pop(key.name)
-        pool = key.name.rpartition("-")[0]
-        await Registry(self.redis).leave(pool, worker.pod, worker.incarnation)
+        worker = self.workers.pop(key.name, None)
+        if worker is not None:
+            pool = key.name.rpartition("-")[0]
+            await Registry(self.redis).leave(pool, worker.pod, worker.incarnation)
 
     async def _live(self, pod: Object) -> None:
         """Kubelet and worker."""
@@ -148,7 +198,7 @@ class Cluster:
             incarnation=worker.incarnation,
             url=f"http://{worker.pod}:30000",
             model="m",
-            state=ReplicaState.READY if worker.ready else ReplicaState.STARTING,
+            state=_state(worker),
             capacity_tokens=CAPACITY,
             pinned_tokens=worker.pinned,
             running=worker.running,
@@ -156,6 +206,18 @@ class Cluster:
             waiting_tokens=worker.waiting_tokens,
         )
         await Registry(self.redis).beat(pool, beat)
+
+
+def _state(worker: Worker) -> ReplicaState:
+    if worker.ends is not None:
+        return ReplicaState.DRAINING
+    return ReplicaState.READY if worker.ready else ReplicaState.STARTING
+
+
+def _standing(pod: Object) -> tuple[bool, bool, int]:
+    """Which goes first; the order of what it does not say is the age."""
+    number = int(pod["metadata"]["name"].rpartition("-")[2])
+    return "nodeName" in pod["spec"], _is_ready(pod), -number
 
 
 def _condition(pod: Object, kind: str) -> str:

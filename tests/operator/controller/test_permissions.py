@@ -35,7 +35,7 @@ def grant(scene: Scene, rules: list[Object]) -> None:
 
 async def test_the_listed_permissions_are_enough(scene: Scene) -> None:
     rules = listed()
-    assert len(rules) == 8
+    assert len(rules) == 9
     grant(scene, rules)
     async with scene.operator(kubeconfig=str(scene.server.kubeconfig(USER))):
         await scene.make(scaling={"mode": "Manual", **FAST}, replicas=2)
