@@ -25,6 +25,11 @@ class Timeline:
         """When somebody looks next."""
         return self._looks[0] if self._looks else math.inf
 
+    @property
+    def pending(self) -> int:
+        """Events that are still to come."""
+        return len(self._events)
+
     def redis_ms(self) -> int:
         """Redis's clock, which is the one of all scripts."""
         return EPOCH_MS + int(1000 * self.now_s)

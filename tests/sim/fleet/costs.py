@@ -1,0 +1,31 @@
+"""A cost model in four numbers."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LinearCost:
+    """No number of it is a binary fraction, so that sums depend on their order."""
+
+    step: float = 0.011
+    token: float = 0.0013
+    pair: float = 3e-7
+    handling: float = 0.0017
+    name: str = "linear"
+    source: str = "a test"
+    kv_bytes_per_token: int = 1000
+    copy_bytes_per_s: float = 1e7
+
+    def request_s(self, prompt_tokens: int) -> float:
+        return self.handling
+
+    def step_s(
+        self, prefill_tokens: int, prefill_context: int, decodes: int, decode_context: int
+    ) -> float:
+        tokens, pairs = prefill_tokens + decodes, prefill_context + decode_context
+        return self.step + self.token * tokens + self.pair * pairs
+
+    def decode_steps(self, steps: int, decodes: int, decode_context: int) -> list[float]:
+        return [
+            self.step_s(0, 0, decodes, decode_context + decodes * step) for step in range(steps)
+        ]
