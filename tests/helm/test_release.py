@@ -118,7 +118,10 @@ def test_upgrade_rollback_and_uninstall_keep_what_they_should(release: Release) 
     assert release.jobs.said[-1] == "default: created"
     uid = release.pool()["metadata"]["uid"]
 
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{release.namespace}/leases/pando-operator"
+    release.api_server.call("DELETE", lease)
     release.upgrade({"pools": {"default": {"engine": {"pageSize": 32}}, "second": {"model": "m"}}})
+    assert release.api_server.call("GET", lease)["metadata"]["name"] == "pando-operator"
     assert release.pool()["spec"]["engine"]["pageSize"] == 32
     assert release.pool("second")["spec"]["model"] == "m"
     assert release.password() == password

@@ -131,6 +131,7 @@ def test_a_value_whose_default_is_empty_may_be_null() -> None:
             },
             "metrics_need_key",
         ),
+        ({"fullnameOverride": "7b"}, "set fullnameOverride"),
     ],
 )
 def test_values_that_would_work_against_each_other_are_refused(

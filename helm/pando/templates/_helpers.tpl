@@ -6,13 +6,16 @@
 
 {{/* Beginning of all names; room is left for the components' endings. */}}
 {{- define "pando.fullname" -}}
+{{- $name := printf "%s-%s" .Release.Name (include "pando.name" .) -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- $name = .Values.fullnameOverride -}}
 {{- else if contains (include "pando.name" .) .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name (include "pando.name" .) | trunc 40 | trimSuffix "-" -}}
+{{- $name = .Release.Name -}}
 {{- end -}}
+{{- if not (regexMatch "^[a-z]" $name) -}}
+{{- fail (printf "%s cannot begin the name of a Service, which begins with a letter: set fullnameOverride" $name) -}}
+{{- end -}}
+{{- $name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
 {{/* Labels that never change: list root component. */}}
