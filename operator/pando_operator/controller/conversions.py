@@ -40,7 +40,8 @@ def follow_starts(memory: Memory, pods: Sequence[PodView], now: float) -> list[f
     started = [pod for pod in pods if pod.uid in memory.starting and pod.is_serving]
     there = {pod.uid for pod in pods}
     memory.starting = (memory.starting & there | new) - {pod.uid for pod in started}
-    found = [round(now - decided_at(memory.history, pod.created), 1) for pod in started]
+    created = [pod.created for pod in pods]
+    found = [round(now - decided_at(memory.history, pod.created, created), 1) for pod in started]
     for seconds in found:
         memory.starts = with_start(memory.starts, seconds)
     return found
