@@ -18,6 +18,8 @@ from pando_sim.request import Prompt
 TOKEN_BYTES = 4
 SEED = seed("sim")
 
+_BITS = 2**64 - 1
+
 Ids = NDArray[np.uint64]
 Tokenize = Callable[[bytes], NDArray[np.int32]]
 """The tokens of a prompt's canonical bytes."""
@@ -39,15 +41,18 @@ class TracePrompt(Prompt, Protocol):
 
 def mix(numbers: Ids) -> Ids:
     """Each as a hash of 64 bits (the last steps of SplitMix64); different ones stay different."""
-    with np.errstate(over="ignore"):
-        numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
-        numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return numbers ^ (numbers >> np.uint64(31))
+    numbers = numbers + np.uint64(0x9E3779B97F4A7C15)  # arrays overflow silently
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
 
 
 def mix_one(number: int) -> np.uint64:
-    return np.uint64(mix(np.array([number], dtype=np.uint64))[0])
+    """The same of one number, without an array's overhead."""
+    number = (number + 0x9E3779B97F4A7C15) & _BITS
+    number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9 & _BITS
+    number = (number ^ (number >> 27)) * 0x94D049BB133111EB & _BITS
+    return np.uint64(number ^ (number >> 31))
 
 
 def tokens_of(sources: Ids | np.uint64, places: Ids) -> NDArray[np.int32]:

@@ -13,6 +13,8 @@ from pando_sim.traces.prompts import (
     TextPrompt,
     TracePrompt,
     UniquePrompt,
+    mix,
+    mix_one,
 )
 from tests.sim.traces.files import equal_start, packed
 
@@ -78,6 +80,13 @@ def test_texts_share_what_their_bytes_share(start: str, one: str, other: str) ->
         assert shared == len(tokens)
     else:
         assert shared >= equal_start(left, right) // 4
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1))
+def test_numbers_are_mixed_alike_one_by_one_and_together(numbers: list[int]) -> None:
+    together = mix(np.array(numbers, dtype=np.uint64)).tolist()
+    assert together == [int(mix_one(number)) for number in numbers]
+    assert len(set(together)) == len(set(numbers))
 
 
 def test_prompts_without_any_name_share_nothing() -> None:
