@@ -1,0 +1,227 @@
+"""Measures, replays, simulates and compares; exits 1 where the two sides differ too much."""
+
+import asyncio
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from bench.sim_fidelity.measured import Outcome
+from bench.sim_fidelity.real import WORKERS, Real, measure, replay, router_s
+from bench.sim_fidelity.simulated import replay as simulated
+from bench.sim_fidelity.workload import Ask, make, write
+from pando.up.signals import end_signals
+from pando_sim.cost import load
+from pando_sim.cost.calibration.calibrate import Calibration
+from pando_sim.cost.calibration.fitting import fit_model
+from pando_sim.cost.files import render
+from pando_sim.cost.schema import CostFile
+
+POLICIES = ("cache_aware", "round_robin", "least_loaded")
+HIT_RATE_POINTS = 0.01
+TTFT_SHARE = 0.15
+KV_BYTES_PER_TOKEN = 4096  # of the demo model: 4 layers, 2 heads of 64, keys and values, float32
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """Of the real side; real.json."""
+
+    date: str
+    load: tuple[float, float, float]  # of the machine, at the end
+    niceness: int
+    capacity_tokens: int
+    router_s: float
+    drift: float  # of the measurements between begin and end, as a median ratio
+    rounds: dict[str, list[Outcome]]  # by policy
+
+
+class Compared(msgspec.Struct, frozen=True):
+    policy: str
+    real: list[Outcome]  # a round each
+    simulated: Outcome
+
+    @property
+    def real_hit_rate(self) -> float:
+        return statistics.fmean(outcome.hit_rate for outcome in self.real)
+
+    @property
+    def real_ttft_p50_s(self) -> float:
+        return statistics.median(outcome.ttft_p50_s for outcome in self.real)
+
+    @property
+    def hit_rate_off(self) -> float:
+        return self.simulated.hit_rate - self.real_hit_rate
+
+    @property
+    def ttft_off(self) -> float:
+        return self.simulated.ttft_p50_s / self.real_ttft_p50_s - 1
+
+
+class Result(msgspec.Struct, frozen=True):
+    machine: str
+    requests: int
+    measured: Measured
+    compared: list[Compared]
+    same_order: bool  # of the policies, by TTFT p50
+
+
+@click.command()
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), required=True)
+@click.option("--requests", type=click.IntRange(2), default=100, show_default=True)
+@click.option("--groups", type=click.IntRange(1), default=12, show_default=True)
+@click.option("--rate", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True)
+@click.option("--capacity-tokens", type=click.IntRange(2048), default=6144, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--repeat", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--simulate-only", is_flag=True, help="beside what OUTPUT has of a real fleet")
+def main(
+    output: Path,
+    requests: int,
+    groups: int,
+    rate: float,
+    capacity_tokens: int,
+    rounds: int,
+    repeat: int,
+    seed: int,
+    simulate_only: bool,
+) -> None:
+    """Compare the simulator with a real fleet of two workers on this machine.
+
+    Files in OUTPUT: the trace, the cost model, real.json, result.json and what the fleet said.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    if not simulate_only:
+        asks = make(requests, groups, rate, seed)
+        write(asks, output / "trace.jsonl")
+        with end_signals() as signals:
+            real = Real(capacity_tokens, signals, output / "fleet.log")
+            measured, file = asyncio.run(_measure(real, asks, rounds, repeat))
+        (output / "cost_model.json").write_bytes(render(file))
+        _write(measured, output / "real.json")
+    result = asyncio.run(_compare(output))
+    _write(result, output / "result.json")
+    _show(result)
+    sys.exit(0 if all(map(_is_close, result.compared)) and result.same_order else 1)
+
+
+def _write(content: msgspec.Struct, path: Path) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
+
+
+async def _measure(
+    real: Real, asks: list[Ask], rounds: int, repeat: int
+) -> tuple[Measured, CostFile]:
+    before = await real.run("cache_aware", lambda fleet: measure(fleet, 0, repeat, 1))
+    answers: dict[str, list[Outcome]] = {policy: [] for policy in POLICIES}
+    for _ in range(rounds):
+        for policy in POLICIES:
+            replies = await real.run(policy, lambda fleet: replay(fleet, asks))
+            answers[policy].append(Outcome.of(replies))
+            click.echo(f"real {policy}: {answers[policy][-1]}", err=True)
+    # The machine may have changed meanwhile: the other worker is measured at the end.
+    after = await real.run("round_robin", lambda fleet: measure(fleet, 1, repeat, 2))
+    added_s = await real.run("round_robin", lambda fleet: router_s(fleet, 21))
+    measured = Measured(
+        date=datetime.now(UTC).date().isoformat(),
+        load=os.getloadavg(),
+        niceness=os.nice(0),
+        capacity_tokens=real.capacity_tokens,
+        router_s=added_s,
+        drift=_drift(before, after),
+        rounds=answers,
+    )
+    return measured, _cost_file(before, after)
+
+
+async def _compare(output: Path) -> Result:
+    measured = msgspec.json.decode((output / "real.json").read_bytes(), type=Measured)
+    cost = load(str(output / "cost_model.json"))
+    trace = output / "trace.jsonl"
+    compared = []
+    for policy, rounds in measured.rounds.items():
+        replies = await simulated(trace, policy, cost, WORKERS, measured.router_s)
+        compared.append(Compared(policy, rounds, Outcome.of(replies)))
+    return Result(
+        machine=cost.file.machine,
+        requests=len(trace.read_bytes().splitlines()),
+        measured=measured,
+        compared=compared,
+        same_order=_order(compared, real=True) == _order(compared, real=False),
+    )
+
+
+def _cost_file(before: Calibration, after: Calibration) -> CostFile:
+    fitted = fit_model([*before.observations, *after.observations])
+    return CostFile(
+        name="cpu-pando-tiny",
+        model=before.worker.model,
+        machine=f"{before.worker.machine}, Python {platform.python_version()}",
+        source="python -m bench.sim_fidelity: workers of a fleet, before and after its runs",
+        date=before.worker.date,
+        step=fitted.step,
+        request=fitted.request,
+        worker=before.worker.facts(),
+        kv_bytes_per_token=KV_BYTES_PER_TOKEN,
+        quality=fitted.quality,
+    )
+
+
+def _drift(before: Calibration, after: Calibration) -> float:
+    first = {one.what: one.seconds for one in before.observations}
+    ratios = [one.seconds / first[one.what] for one in after.observations if one.what in first]
+    return statistics.median(ratios) - 1
+
+
+def _order(compared: Sequence[Compared], *, real: bool) -> list[str]:
+    times: Mapping[str, float] = {
+        one.policy: one.real_ttft_p50_s if real else one.simulated.ttft_p50_s for one in compared
+    }
+    return sorted(times, key=lambda policy: times[policy])
+
+
+def _is_close(one: Compared) -> bool:
+    return abs(one.hit_rate_off) <= HIT_RATE_POINTS and abs(one.ttft_off) <= TTFT_SHARE
+
+
+def _show(result: Result) -> None:
+    table = Table(title=f"{result.requests} requests, {WORKERS} workers on {result.machine}")
+    table.add_column("policy")
+    for column in ("hit rate", "simulated", "off", "TTFT p50 ms", "simulated", "off", "TTFT mean"):
+        table.add_column(column, justify="right")
+    table.add_column("simulated", justify="right")
+    table.add_column("")
+    for one in result.compared:
+        means = [outcome.ttft_mean_s for outcome in one.real]
+        table.add_row(
+            one.policy,
+            f"{one.real_hit_rate:.1%}",
+            f"{one.simulated.hit_rate:.1%}",
+            f"{100 * one.hit_rate_off:+.1f} points",
+            f"{1000 * one.real_ttft_p50_s:.0f}",
+            f"{1000 * one.simulated.ttft_p50_s:.0f}",
+            f"{one.ttft_off:+.0%}",
+            f"{1000 * statistics.median(means):.0f}",
+            f"{1000 * one.simulated.ttft_mean_s:.0f}",
+            "close" if _is_close(one) else "off",
+        )
+    console = Console(width=None if sys.stdout.isatty() else 130)
+    console.print(table)
+    measured = result.measured
+    console.print(
+        f"order of policies by TTFT p50: {'the same' if result.same_order else 'another'};"
+        f" a router adds {1000 * measured.router_s:.1f} ms; measurements drifted by"
+        f" {measured.drift:+.0%}; load {measured.load[0]:.1f}, niceness {measured.niceness}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""What the fidelity check gives both sides, and how it sums up their answers."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.sim_fidelity.measured import Answer, Outcome
+from bench.sim_fidelity.workload import SHARED_TOKENS, make, write
+from pando_sim.traces import open_trace
+
+
+def test_the_simulator_reads_the_tokens_and_times_that_the_fleet_gets(tmp_path: Path) -> None:
+    asks = make(requests=30, groups=3, per_s=2.0, seed=7)
+    path = tmp_path / "trace.jsonl"
+    write(asks, path)
+    read = list(open_trace(path))
+    assert [one.prompt.tokens().tolist() for one in read] == [ask.prompt for ask in asks]
+    assert [one.output_tokens for one in read] == [ask.output_tokens for ask in asks]
+    # A trace begins with its first request.
+    assert [one.at_s for one in read] == pytest.approx([a.at_s - asks[0].at_s for a in asks])
+
+
+def test_prompts_share_their_groups_beginning_and_nothing_else() -> None:
+    asks = make(requests=40, groups=4, per_s=2.0, seed=7)
+    begins = {tuple(ask.prompt[:SHARED_TOKENS]) for ask in asks}
+    assert len(begins) == 4
+    assert len({tuple(ask.prompt[SHARED_TOKENS : SHARED_TOKENS + 16]) for ask in asks}) == 40
+
+
+def test_an_outcome_sums_up_answers() -> None:
+    answers = [
+        Answer(ttft_s=0.1 * n, end_s=1.0 + n, prompt_tokens=100, cached_tokens=10 * n, replica=name)
+        for n, name in ((1, "a"), (2, "b"), (3, "b"), (4, "b"))
+    ]
+    outcome = Outcome.of(answers)
+    assert outcome.hit_rate == pytest.approx(0.25)
+    assert outcome.ttft_p50_s == pytest.approx(0.25)
+    assert outcome.ttft_mean_s == pytest.approx(0.25)
+    assert outcome.end_mean_s == pytest.approx(3.5)
+    assert outcome.busiest_share == 0.75
