@@ -13,14 +13,16 @@ def compared(measure: Measure, digests: Sequence[Digest]) -> Plot:
     """Horizontal bars from 0, each with its name and value."""
     runs = [one.statistics for one in digests]
     best = measure.best(runs)
+    called = names(list(digests))
     canvas = Canvas(
         f"bars-{measure.title.replace(' ', '-').replace('/', '-')}",
-        height=0.25 + 0.3 * len(digests),
+        height=0.5 + 0.27 * len(digests),
+        left=min(2.2, 0.15 + 0.075 * max(map(len, called))),
     )
     values = [measure.value(run) for run in runs]
     most = max((value for value in values if value is not None), default=0.0) or 1.0
     said = []
-    for number, (name, value) in enumerate(zip(names(list(digests)), values, strict=True)):
+    for number, (name, value) in enumerate(zip(called, values, strict=True)):
         words = "-" if value is None else measure.words(value)
         said.append(f"{name} {words}{' (best)' if number in best else ''}")
         canvas.axes.barh(
@@ -36,7 +38,7 @@ def compared(measure: Measure, digests: Sequence[Digest]) -> Plot:
         )
     canvas.axes.set_xlim(0, most * 1.3)
     canvas.axes.set_ylim(-len(digests) + 0.45, 0.55)
-    canvas.axes.set_yticks([-n for n in range(len(digests))], names(list(digests)))
+    canvas.axes.set_yticks([-n for n in range(len(digests))], called)
     canvas.axes.tick_params(axis="y", labelcolor=COLOUR["ink"])
     canvas.axes.xaxis.set_major_locator(NullLocator())
     canvas.axes.spines["bottom"].set_visible(False)

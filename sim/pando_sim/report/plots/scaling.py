@@ -53,11 +53,11 @@ def price(digests: Sequence[Digest]) -> Plot:
         said.append(f"{name} {hours[number]:.1f} GPU-hours and {percent(slow[number])}")
     axis.percentages(canvas.axes, max(slow) * 1.15 or 1.0)
     canvas.axes.set_xlim(0, max(hours) * 1.3 or 1)
-    canvas.axes.set_xlabel("GPU-hours")
+    canvas.axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g} h"))
     return canvas.plot(
         "The price of being in time",
-        "Requests that were refused, failed or late, against GPU-hours; nearer to the lower left"
-        " is better.",
+        "Requests that were refused, failed or late (upwards) and GPU-hours (to the right); nearer"
+        " to the lower left is better.",
         "; ".join(said),
     )
 

@@ -1,0 +1,164 @@
+"""The HTML report: complete in one file, bounded, readable by people with and without eyes, and
+right in a real browser at any width and in both schemes."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+from playwright.async_api import Page
+
+from pando_sim.report import Digest, digest, write_page
+from pando_sim.report.page.page import MOST_STEPS, render
+from tests.router.browser import chromium, needs_browser
+from tests.sim.report.made_runs import ABOUT, made_digest, made_run
+
+
+class Elements(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def of(self, tag: str) -> Iterator[dict[str, str | None]]:
+        return (attributes for name, attributes in self.found if name == tag)
+
+
+@asynccontextmanager
+async def opened(
+    digests: list[Digest], folder: Path, *, width: int = 1280, scheme: str = "light"
+) -> AsyncIterator[Page]:
+    """The page in a browser, which has nothing to complain of."""
+    write_page(folder / "report.html", ABOUT, digests)
+    async with chromium() as browser:
+        shown = await browser.new_page(
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,  # type: ignore[arg-type]
+        )
+        complaints: list[str] = []
+        shown.on("console", lambda message: complaints.append(message.text))
+        await shown.goto(f"file://{folder}/report.html")
+        yield shown
+        assert not complaints
+
+
+@pytest.fixture(scope="module")
+def digests() -> list[Digest]:
+    return [
+        made_digest("cache_aware", slowness=0.8, requests=800, faults=True),
+        made_digest("<round> & robin", slowness=3.0, requests=800, faults=True),
+    ]
+
+
+@pytest.fixture(scope="module")
+def page(digests: list[Digest]) -> str:
+    return render(ABOUT, digests)
+
+
+def test_nothing_is_loaded_from_elsewhere(page: str) -> None:
+    elements = Elements(page)
+    assert not [tag for tag, _ in elements.found if tag in ("script", "link", "img", "iframe")]
+    for tag, attributes in elements.found:
+        for name in ("src", "href", "xlink:href"):
+            assert (attributes.get(name) or "#").startswith("#"), (tag, attributes)
+    assert not re.search(r"url\((?!#)|@import", page)
+
+
+def test_names_are_text_and_never_markup(page: str) -> None:
+    assert "<round>" not in page
+    assert "&lt;round&gt; &amp; robin" in page
+
+
+def test_the_page_says_what_was_simulated_and_how_to_do_it_again(page: str) -> None:
+    for words in (ABOUT.command, ABOUT.trace, ABOUT.cost_model, ABOUT.pool_summary, "replica-2"):
+        assert words in page
+
+
+def test_every_plot_says_in_words_what_it_shows(page: str) -> None:
+    plots = list(Elements(page).of("svg"))
+    assert len(plots) > 15
+    for attributes in plots:
+        assert attributes["role"] == "img"
+        assert len(attributes["aria-label"] or "") > 40
+
+
+def test_identities_are_unique_and_those_referred_to_exist(page: str) -> None:
+    identities = [a["id"] for _, a in Elements(page).found if a.get("id")]
+    assert len(identities) == len(set(identities))
+    referred = set(re.findall(r'(?:href="|url\()#([^")]+)', page))
+    assert referred <= set(identities)
+
+
+def test_colours_are_the_pages_own(page: str) -> None:
+    plots = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
+    assert "var(--run-1)" in plots
+    assert not re.findall(r"#[0-9a-fA-F]{6}\b", plots)
+
+
+def test_wide_tables_are_reachable_by_keyboard(page: str) -> None:
+    regions = [a for a in Elements(page).of("div") if "scroll" in (a.get("class") or "")]
+    assert regions
+    assert all(a["tabindex"] == "0" and a["role"] == "region" for a in regions)
+    assert all(a.get("aria-label") for a in regions)
+
+
+def test_a_page_of_many_runs_is_below_two_megabytes() -> None:
+    runs = [
+        made_digest(f"policy-{number}", requests=5000, scaling="pando", faults=True)
+        for number in range(16)
+    ]
+    assert len(render(ABOUT, runs).encode()) < 2_000_000
+
+
+def test_of_many_scaling_decisions_the_first_are_shown_and_the_others_counted() -> None:
+    one = made_digest("p", requests=300, scaling="pando")
+    many = msgspec.structs.replace(one, steps=one.steps * 100)
+    assert f"{len(many.steps) - MOST_STEPS} more are in results.json" in render(ABOUT, [many])
+
+
+def test_a_run_in_which_nothing_was_answered_has_a_page() -> None:
+    run = made_run("p", requests=100)
+    run.served = []
+    empty = digest(run, slow_ttft_s=2.0, slow_gap_s=0.05, gpus_per_replica=1)
+    assert "No request had an answer" in render(ABOUT, [empty])
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [360, 768, 1280])
+async def test_no_page_is_wider_than_its_window(
+    digests: list[Digest], tmp_path: Path, width: int
+) -> None:
+    async with opened(digests, tmp_path, width=width) as shown:
+        assert await shown.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@needs_browser
+async def test_dark_is_dark_and_light_is_light(digests: list[Digest], tmp_path: Path) -> None:
+    script = "getComputedStyle(document.body).backgroundColor"
+    line = "getComputedStyle(document.querySelector('.lines .run-0 path')).stroke"
+    colours = {}
+    for scheme in ("light", "dark"):
+        async with opened(digests, tmp_path, scheme=scheme) as shown:
+            colours[scheme] = (await shown.evaluate(script), await shown.evaluate(line))
+    assert colours["light"][0] == "rgb(255, 255, 255)"
+    assert colours["dark"][0] == "rgb(20, 23, 27)"
+    assert colours["light"][1] != colours["dark"][1]
+
+
+@needs_browser
+async def test_a_run_is_hidden_in_the_plots_by_its_name(
+    digests: list[Digest], tmp_path: Path
+) -> None:
+    async with opened(digests, tmp_path) as shown:
+        line = shown.locator(".lines .run-1").first
+        assert await line.is_visible()
+        await shown.locator("#show-1").focus()
+        await shown.keyboard.press("Space")
+        assert not await line.is_visible()
+        assert await shown.locator(".lines .run-0").first.is_visible()
