@@ -1,7 +1,7 @@
 """The objects that a pool owns, kept as they are to be: its Deployment and its Service."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import xxhash
 
@@ -33,6 +33,14 @@ REFUSALS = (Forbidden, Invalid, NameTaken)
 """The API server's, and our own: they stay until a person does something."""
 
 
+class _Built(NamedTuple):
+    """A pool's objects, each with its digest."""
+
+    version: tuple[str, int]  # uid and generation of the pool
+    service: tuple[Object, str]
+    deployment: tuple[Object, str]
+
+
 class Parts:
     """Of one pool. They are applied where they differ from what was applied last, or where somebody
     has changed them since; after a start of the operator, once."""
@@ -42,15 +50,17 @@ class Parts:
     ) -> None:
         self._kube, self._world, self._executor = kube, world, executor
         self._defaults, self._key = defaults, key
+        self._built: _Built | None = None
 
     async def apply(self, pool: WorkerPool, memory: Memory, size: int) -> int:
         """The Deployment's `replicas`, which are `size` where it was not there before. Raises
         KubeError: one of REFUSALS where nobody but a person can help."""
-        await self._apply(SERVICES, service(pool), self._world.service(self._key), memory)
-        wanted, there = deployment(pool, self._defaults), self._world.deployment(self._key)
+        built = self._build(pool)
+        await self._apply(SERVICES, *built.service, self._world.service(self._key), memory)
+        (wanted, digest), there = built.deployment, self._world.deployment(self._key)
         if there is None:
             # With its size, as it would have a pod else; the next lines make that the scaler's.
-            wanted["spec"]["replicas"] = size
+            wanted = wanted | {"spec": wanted["spec"] | {"replicas": size}}
             await self._check_name(DEPLOYMENTS, wanted, memory)
             created = await self._kube.apply(DEPLOYMENTS, wanted, manager=MANAGER)
             memory.applied(DEPLOYMENTS.kind, "", created)
@@ -59,7 +69,7 @@ class Parts:
             return size
         if not _has_scaler(there):
             await self._executor.scale(replicas_of(there))
-        await self._apply(DEPLOYMENTS, wanted, there, memory)
+        await self._apply(DEPLOYMENTS, wanted, digest, there, memory)
         return replicas_of(there)
 
     async def keep_size(self, pool: WorkerPool, memory: Memory, size: int) -> None:
@@ -73,10 +83,22 @@ class Parts:
         await self._kube.patch(WORKER_POOLS, self._key, body, manager=MANAGER, subresource="scale")
         memory.size_kept = version, size
 
+    def _build(self, pool: WorkerPool) -> "_Built":
+        """Once for each version of its spec."""
+        version = pool.metadata.uid, pool.metadata.generation
+        if self._built is None or self._built.version != version:
+            made = service(pool), deployment(pool, self._defaults)
+            self._built = _Built(version, *((one, _digest(one)) for one in made))
+        return self._built
+
     async def _apply(
-        self, resource: Resource, wanted: Object, there: Object | None, memory: Memory
+        self,
+        resource: Resource,
+        wanted: Object,
+        digest: str,
+        there: Object | None,
+        memory: Memory,
     ) -> None:
-        digest = xxhash.xxh3_64_hexdigest(json.dumps(wanted, sort_keys=True).encode())
         if memory.is_applied(resource.kind, digest, there):
             return
         if there is None:
@@ -96,6 +118,10 @@ class Parts:
             what = f"{resource.kind} {key_of(wanted)}"
             message = f"there is a {what} without the label {POOL_LABEL}={self._key.name}"
             raise NameTaken(f"{message}: it is not this pool's, so delete or rename one") from None
+
+
+def _digest(item: Object) -> str:
+    return xxhash.xxh3_64_hexdigest(json.dumps(item, sort_keys=True).encode())
 
 
 def replicas_of(item: Object | None) -> int:

@@ -72,6 +72,7 @@ class PoolLoop:
         self._teller = Teller(shared, key)
         self._memory: Memory | None = None
         self._lifecycle = UNKNOWN  # as last understood
+        self._parsed: tuple[Object, WorkerPool] | None = None
         self._uid = ""
         self._woken = asyncio.Event()
         self._failed = ""  # what was logged last
@@ -129,7 +130,7 @@ class PoolLoop:
             await self._teller.refuse(item, trouble("NameTaken", message), self._memory, now)
             return self._shared.period_s
         try:
-            pool = parse(item)
+            pool = self._parse(item)
         except InvalidPool as error:
             await self._stay(now)
             verdict = trouble("InvalidSpec", str(error))
@@ -283,6 +284,12 @@ class PoolLoop:
             memory.history = memory.history.scaled(look.now, before, look.desired, by)
         await self._teller.changed(look.item, before, look.desired, look.reason)
         return True
+
+    def _parse(self, item: Object) -> WorkerPool:
+        """Raises InvalidPool. Most looks find the same object as the one before."""
+        if self._parsed is None or self._parsed[0] is not item:
+            self._parsed = item, parse(item)
+        return self._parsed[1]
 
     def _recall(self, pool: WorkerPool) -> Memory:
         """A pool that was deleted and made anew has no past."""

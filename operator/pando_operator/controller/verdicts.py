@@ -53,7 +53,7 @@ def scaling_active(mode: Mode, decision: Decision, *, is_starting: bool) -> Verd
     if not decision.signals_ok:
         reason = "NoReplicaReady" if is_starting else "SignalsMissing"
         return Verdict(kind, False, reason, decision.problem)
-    message = "replicas follow the load; spec.replicas counts in the modes Manual and Recommend"
+    message = "replicas follow the load, and spec.replicas follows them"
     return Verdict(kind, True, "ValidSignals", message)
 
 

@@ -40,6 +40,7 @@ class World:
         self._wake = wake
         self._namespaces = tuple(dict.fromkeys(namespaces)) or ALL
         self._pods: defaultdict[Key, dict[Key, Object]] = defaultdict(dict)  # by pool
+        self._named: defaultdict[str, set[Key]] = defaultdict(set)  # pools by name
 
         def watch(
             resource: Resource, selector: str, told: Callable[[Object | None, Object | None], None]
@@ -106,8 +107,7 @@ class World:
 
     def namesake(self, key: Key) -> Key | None:
         """An older pool of the same name, which therefore has the name in Redis."""
-        same = [other for other in self.pools() if other.name == key.name]
-        first = min(same, key=self._age, default=key)
+        first = min(self._named.get(key.name, ()), key=self._age, default=key)
         return first if first != key else None
 
     def adopt(self, resource: Resource, item: Object) -> None:
@@ -129,13 +129,17 @@ class World:
     def _pool_changed(self, old: Object | None, new: Object | None) -> None:
         item = new or old
         assert item is not None
+        key = key_of(item)
         if old is None or new is None:
             # It may have the name that another one wants, or wanted.
-            for key in self.pools():
-                if key.name == key_of(item).name:
-                    self._wake(key)
+            same = self._named[key.name]
+            (same.discard if new is None else same.add)(key)
+            for other in same:
+                self._wake(other)
+            if not same:
+                del self._named[key.name]
         if old is None or new is None or _spec_changed(old, new):
-            self._wake(key_of(item))
+            self._wake(key)
 
     def _part_changed(self, old: Object | None, new: Object | None) -> None:
         self._wake(_pool_of(new or old))

@@ -31,7 +31,7 @@ def test_only_a_pool_that_a_request_wakes_is_ready_without_replicas() -> None:
 def test_it_says_which_numbers_of_the_spec_count() -> None:
     auto = scaling_active(Mode.AUTO, decision(2), is_starting=False)
     assert auto.holds
-    assert "spec.replicas counts in the modes Manual and Recommend" in auto.message
+    assert "spec.replicas follows" in auto.message
     for mode in (Mode.MANUAL, Mode.RECOMMEND):
         other = scaling_active(mode, decision(2), is_starting=False)
         assert not other.holds
