@@ -149,6 +149,12 @@ class SimSettings(BaseSettings):
             " what a person paused is told by it",
         ),
     ] = 100.0
+    tokenizer: Annotated[
+        Path | None,
+        Field(
+            description="a model's tokenizer.json, for traces with text; none: 4 bytes are a token"
+        ),
+    ] = None
 
     day_hours: Annotated[
         float | None,

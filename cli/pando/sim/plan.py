@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -16,7 +16,16 @@ from pando_operator.resource.scaling import Mode
 from pando_sim.cost import CostModel, CostModelError, load
 from pando_sim.settings import ALL, SimSettings
 from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
-from pando_sim.traces import Day, Reading, Shape, Trace, TraceError, open_trace, shaped
+from pando_sim.traces import (
+    Day,
+    Reading,
+    Shape,
+    TextTokenizer,
+    Trace,
+    TraceError,
+    open_trace,
+    shaped,
+)
 from pando_sim.worker.replica import settings_of
 from pando_worker.settings import WorkerSettings
 
@@ -118,6 +127,8 @@ def _trace(settings: SimSettings) -> Trace:
     reading = Reading(
         closed_loop=settings.closed_loop, answer_tokens_per_s=settings.answer_tokens_per_second
     )
+    if settings.tokenizer is not None:
+        reading = replace(reading, tokenize=TextTokenizer(settings.tokenizer))
     return open_trace([Path(name) for name in settings.trace], reading)
 
 

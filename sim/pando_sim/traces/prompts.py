@@ -121,12 +121,15 @@ class UniquePrompt:
         return UniquePrompt(renumbered(self.number, again), self.num_tokens)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class TextPrompt:
-    """Canonical bytes, with the tokens that `tokenize` makes of them."""
+    """Canonical bytes, with the tokens that `tokenize` makes of them, once: it may take long."""
 
-    data: bytes
-    tokenize: Tokenize = view_tokens
+    __slots__ = ("_tokenize", "_tokens", "data")
+
+    def __init__(self, data: bytes, tokenize: Tokenize = view_tokens) -> None:
+        self.data = data
+        self._tokenize = tokenize
+        self._tokens: NDArray[np.int32] | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -134,12 +137,12 @@ class TextPrompt:
 
     @property
     def num_tokens(self) -> int:
-        if self.tokenize is view_tokens:
-            return -(-len(self.data) // TOKEN_BYTES)
-        return len(self.tokenize(self.data))
+        return len(self.tokens())
 
     def tokens(self) -> NDArray[np.int32]:
-        return self.tokenize(self.data)
+        if self._tokens is None:
+            self._tokens = self._tokenize(self.data)
+        return self._tokens
 
     def keys(self) -> bytes:
         return chunk_keys(self.data, SEED)
