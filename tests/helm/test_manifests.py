@@ -272,6 +272,18 @@ def test_images_of_a_mirror_keep_their_paths() -> None:
     assert operator["worker_image_pull_secrets"] == ["regcred"]
 
 
+def test_a_path_is_all_that_is_reached_from_outside() -> None:
+    router = {
+        "ingress": {"enabled": True, "hosts": ["a"], "path": "/v1"},
+        "httpRoute": {"enabled": True, "parentRefs": [{"name": "web"}], "path": "/v1"},
+    }
+    manifests = render({"router": router})
+    (rule,) = one(manifests, "Ingress", "pando-router")["spec"]["rules"]
+    assert [path["path"] for path in rule["http"]["paths"]] == ["/v1"]
+    (rule,) = one(manifests, "HTTPRoute", "pando-router")["spec"]["rules"]
+    assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": "/v1"}}]
+
+
 def test_an_external_redis_installs_none() -> None:
     manifests = render(values_of("external-redis-values.yaml"))
     assert not [m for m in manifests if "redis" in m["metadata"]["name"]]
