@@ -32,6 +32,7 @@ def running(kind: str, folder: Path, **secret: str) -> Iterator[Started]:
     port = free_port()
     for file, text in one(render({}), "ConfigMap", "pando-redis")["data"].items():
         for there, here in {
+            "/tmp/password": str(folder / "started-with"),
             "/etc/redis": str(folder),
             "/run/secrets/redis": str(folder),
             "/data": str(folder),
@@ -75,7 +76,7 @@ def test_redis_wants_the_secrets_password_and_shows_it_to_nobody(server: Started
     config = redis.Redis(port=port, password=PASSWORD).config_get()
     assert config["maxmemory"] == str(200 * 1024 * 1024)
     assert config["maxmemory-policy"] == "volatile-lru"
-    (folder / "password").write_text("another one")
+    (folder / "started-with").write_text("another one")
     assert not is_ready(folder)
     assert config["save"] == "" and config["appendonly"] == "no"
 
@@ -98,3 +99,11 @@ def test_the_previous_password_holds_while_pods_change_over(kind: str, tmp_path:
 def test_without_a_password_redis_does_not_start(tmp_path: Path) -> None:
     with running("valkey-server", tmp_path) as (_, process, _):
         assert process.wait(10) != 0
+
+
+def test_a_secret_that_changes_takes_no_running_redis_down(server: Started) -> None:
+    _, _, folder = server
+    until(lambda: is_ready(folder), "the probe says that it is ready")
+    (folder / "password").write_text("another one")
+    assert is_ready(folder)
+    assert (folder / "started-with").stat().st_mode & 0o077 == 0

@@ -15,13 +15,15 @@ start.sh: |
   server=$(command -v valkey-server || command -v redis-server)
   password=$(cat /run/secrets/redis/password)
   previous=$(cat /run/secrets/redis/previous-password 2>/dev/null || true)
+  (umask 077 && printf %s "$password" >/tmp/password)
   exec "$server" /etc/redis/redis.conf - <<END
   user default on >$password ${previous:+>$previous} ~* &* +@all
   END
+# By the password that the server was started with: a Secret that changes takes no server down.
 ready.sh: |
   set -eu
   cli=$(command -v valkey-cli || command -v redis-cli)
-  REDISCLI_AUTH=$(cat /run/secrets/redis/password)
+  REDISCLI_AUTH=$(cat /tmp/password)
   export REDISCLI_AUTH
   [ "$("$cli" ping)" = PONG ]
 {{- end -}}
