@@ -75,9 +75,9 @@ class Result(msgspec.Struct, frozen=True):
 
 @click.command()
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), required=True)
-@click.option("--requests", type=click.IntRange(2), default=100, show_default=True)
+@click.option("--requests", type=click.IntRange(2), default=120, show_default=True)
 @click.option("--groups", type=click.IntRange(1), default=12, show_default=True)
-@click.option("--rate", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True)
+@click.option("--rate", type=click.FloatRange(0, min_open=True), default=2.5, show_default=True)
 @click.option("--capacity-tokens", type=click.IntRange(2048), default=6144, show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--repeat", type=click.IntRange(1), default=3, show_default=True)
@@ -129,7 +129,7 @@ async def _measure(
             click.echo(f"real {policy}: {answers[policy][-1]}", err=True)
     # The machine may have changed meanwhile: the other worker is measured at the end.
     after = await real.run("round_robin", lambda fleet: measure(fleet, 1, repeat, 2))
-    added_s = await real.run("round_robin", lambda fleet: router_s(fleet, 21))
+    added_s = await real.run("round_robin", lambda fleet: router_s(fleet, asks, 21))
     measured = Measured(
         date=datetime.now(UTC).date().isoformat(),
         load=os.getloadavg(),

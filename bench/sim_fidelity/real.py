@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -25,6 +26,7 @@ from pando_sim.cost.calibration.calibrate import Calibration, Options, calibrate
 WORKERS = 2
 HOST = "127.0.0.1"
 LEAD_S = 1.0  # until the first request
+PAUSE_S = 0.3  # before a measurement; about as long as a worker is idle between two requests
 
 Result = TypeVar("Result")
 
@@ -99,7 +101,14 @@ async def measure(fleet: Fleet, number: int, repeat: int, seed: int) -> Calibrat
     seen = await fleet.router.fleet()
     assert seen is not None
     url = next(r.url for r in seen.replicas if r.replica == f"worker-{number}")
-    options = Options(url=url, repeat=repeat, longest_prompt=1600, most_together=8, seed=seed)
+    options = Options(
+        url=url,
+        repeat=repeat,
+        longest_prompt=1600,
+        most_together=8,
+        pause_s=PAUSE_S,
+        seed=seed,
+    )
     return await calibrate(options, _show)
 
 
@@ -108,24 +117,24 @@ def _show(done: int, total: int) -> None:
         print(f"\r{done}/{total} measurements", end="", file=sys.stderr, flush=True)
 
 
-async def router_s(fleet: Fleet, repeat: int) -> float:
-    """What a router adds to a short, cached request's first token: medians, in turn."""
+async def router_s(fleet: Fleet, asks: list[Ask], repeat: int) -> float:
+    """What a router adds to the first token of a prompt of usual length that is cached: medians of
+    asking it and a worker in turn."""
     seen = await fleet.router.fleet()
     assert seen is not None
-    worker = seen.replicas[0]
-    direct, routed = [], []
+    ask = Ask(0.0, sorted(asks, key=lambda one: len(one.prompt))[len(asks) // 2].prompt, 1)
+    direct: list[float] = []
+    routed: list[float] = []
     async with aiohttp.ClientSession() as http:
-        # Warm both ways, and the prompt on all workers.
-        ask = Ask(0.0, list(range(400, 448)), 1)
-        for replica in seen.replicas:
-            await _ask(http, replica.url, fleet.model, ask)
-        for _ in range(3 * WORKERS):
-            await _ask(http, fleet.router.url, fleet.model, ask)
-        for _ in range(repeat):
-            direct.append((await _ask(http, worker.url, fleet.model, ask)).ttft_s)
-            routed.append((await _ask(http, fleet.router.url, fleet.model, ask)).ttft_s)
-    middle = repeat // 2
-    return max(0.0, sorted(routed)[middle] - sorted(direct)[middle])
+        for url in (fleet.router.url, *(replica.url for replica in seen.replicas)):
+            for _ in range(WORKERS):
+                await _ask(http, url, fleet.model, ask)
+        for number in range(repeat):
+            worker = seen.replicas[number % WORKERS]
+            for url, times in ((worker.url, direct), (fleet.router.url, routed)):
+                await asyncio.sleep(PAUSE_S)
+                times.append((await _ask(http, url, fleet.model, ask)).ttft_s)
+    return max(0.0, statistics.median(routed) - statistics.median(direct))
 
 
 async def replay(fleet: Fleet, asks: list[Ask]) -> list[Answer]:

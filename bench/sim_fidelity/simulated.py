@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bench.sim_fidelity.measured import Answer
-from pando.sim.known import PLACEMENTS
+from bench.sim_fidelity.rules import rule_of
 from pando_sim.cost.model import CostModel
 from pando_sim.fleet.simulate import simulate
 from pando_sim.records import Outcome
@@ -34,7 +34,9 @@ async def replay(
         replicas=replicas,
         placement=policy,
     )
-    run = await simulate(spec, iter(open_trace(trace)), cost=cost, rule=PLACEMENTS[policy](spec))
+    run = await simulate(
+        spec, iter(open_trace(trace)), cost=cost, rule=rule_of(policy, spec.router)
+    )
     for served in run.served:
         if served.outcome is not Outcome.FINISHED:
             raise RuntimeError(f"request {served.number} ended as {served.outcome}")

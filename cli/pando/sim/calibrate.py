@@ -83,6 +83,13 @@ _MEANINGS = {
     help="between device and host memory; a simulated host tier needs it",
 )
 @click.option(
+    "--pause-s",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="before each measurement: a worker that was idle is slower at first",
+)
+@click.option(
     "--timeout-s",
     type=click.FloatRange(0, min_open=True),
     default=600.0,

@@ -27,6 +27,7 @@ class Options:
     most_together: int = 64  # requests that decode at once
     chunked_prefill_size: int | None = None  # where the worker does not tell it
     capacity_tokens: int | None = None
+    pause_s: float = 0.0  # before each measurement, for a worker as it is after being idle
     timeout_s: float = 600.0  # of one request
     seed: int | None = None  # of the prompts; a new one each time by default
 
@@ -55,7 +56,7 @@ async def calibrate(options: Options, progress: Progress) -> Calibration:
         texts = Texts(seed)
         before = await load_of(client)
         await texts.learn(client)
-        observations = await _measure(client, texts, limits, options.repeat, progress)
+        observations = await _measure(client, texts, limits, options, progress)
         checked = await _check_alone(client, before)
     return Calibration(worker, observations, fit_model(observations), checked)
 
@@ -80,7 +81,7 @@ def _limits(options: Options, worker: Worker) -> Limits:
 
 
 async def _measure(
-    client: Client, texts: Texts, limits: Limits, repeat: int, progress: Progress
+    client: Client, texts: Texts, limits: Limits, options: Options, progress: Progress
 ) -> list[Observation]:
     """Each measurement once, then all once more: what disturbs for a while hits one of each."""
     measurements = design(limits)
@@ -91,9 +92,11 @@ async def _measure(
         )
     await _warm_up(client, texts, measurements, limits)
     seen: dict[str, list[Observation]] = {}
+    repeat = options.repeat
     for turn in range(repeat):
         for number, measurement in enumerate(measurements):
             progress(turn * len(measurements) + number, repeat * len(measurements))
+            await asyncio.sleep(options.pause_s)
             for observation in await measurement.measure(client, texts, limits):
                 seen.setdefault(observation.what, []).append(observation)
     progress(repeat * len(measurements), repeat * len(measurements))
