@@ -3,7 +3,8 @@
 Run: python examples/traces/make_small.py > examples/traces/small.jsonl
 
 Three assistants, each with a system prompt of its own, are asked by people who read the answer,
-think, and ask on; some open a conversation in the same half minute, after a reminder by mail. The
+think, and ask on, often about a document that they have pasted; some open a conversation in the
+same few seconds, after a reminder by mail. The
 lines have Mooncake's form: an id for each block of 512 tokens, equal where all up to the block's
 end is equal; and a `session_id`, as a turn waits for the answer before it. The same seed makes the
 same file.
@@ -16,9 +17,10 @@ from itertools import count
 
 SEED = 7
 BLOCK_TOKENS = 512
-MINUTES = 4
-CONVERSATIONS = 110
-MAIL_AT_S, MAIL_FOR_S, MAIL_SHARE = 120.0, 30.0, 0.35
+MINUTES = 2
+CONVERSATIONS = 150
+MAIL_AT_S, MAIL_FOR_S, MAIL_SHARE = 60.0, 10.0, 0.3
+PASTED = 0.3  # of the questions come with a document
 ASSISTANTS = ((0.5, 3_600), (0.35, 2_100), (0.15, 6_200))  # share, tokens of the system prompt
 ON = 0.72  # that a person asks on after an answer
 ANSWERED_PER_S = 60.0  # tokens, as people saw them come
@@ -53,9 +55,10 @@ def main() -> None:
         (_, tokens, blocks), *_ = draw.choices(systems, [share for share, *_ in systems])
         conversation = Conversation(tokens, list(blocks))
         while at_s < MINUTES * 60:
-            # Now and then somebody pastes a page.
-            pasted = draw.random() < 0.12
-            conversation.grow(round(draw.lognormvariate(7.4 if pasted else 4.2, 0.6)), names)
+            asked = draw.lognormvariate(4.2, 0.6)
+            if draw.random() < PASTED:
+                asked += draw.lognormvariate(8.9, 0.7)
+            conversation.grow(round(asked), names)
             answer = max(1, round(draw.lognormvariate(5.2, 0.6)))
             # What does not fill a block has a name that nobody else's has.
             rest = [next(names)] if conversation.tokens % BLOCK_TOKENS else []
@@ -70,7 +73,7 @@ def main() -> None:
             if draw.random() > ON:
                 break
             conversation.grow(answer, names)
-            at_s += answer / ANSWERED_PER_S + 2 + draw.expovariate(1 / 8)
+            at_s += answer / ANSWERED_PER_S + 1 + draw.expovariate(1 / 5)
     for _, text in sorted(lines):
         print(text)
 
