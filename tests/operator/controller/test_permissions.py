@@ -50,7 +50,7 @@ async def test_a_missing_permission_is_named_in_the_status(scene: Scene) -> None
     rules = listed()
     for rule in rules:
         if rule["resources"] == ["services"]:
-            rule["verbs"] = ["list", "watch", "create"]
+            rule["verbs"] = ["list", "watch"]
     grant(scene, rules)
     async with scene.operator(kubeconfig=str(scene.server.kubeconfig(USER))):
         await scene.make(scaling={"mode": "Manual", **FAST}, replicas=1)

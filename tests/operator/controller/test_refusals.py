@@ -112,6 +112,18 @@ async def test_what_somebody_else_has_made_under_the_pools_name_is_left_alone(
         await until_degraded(scene, "AsExpected")
 
 
+async def test_a_webhook_that_refuses_dry_runs_keeps_no_pool_from_starting(
+    scene: Scene, front: Front
+) -> None:
+    words = '{"message": "admission webhook \\"old\\" does not support dry run"}'
+    dry = Fault(lambda request: "dryRun" in request.query, status=400, body=words)
+    front.faults.append(dry)
+    async with scene.operator(kubeconfig=str(scene.server.kubeconfig(server=front.url))):
+        await scene.make(scaling=MANUAL, replicas=1)
+        await scene.serving(1)
+    assert dry.hits
+
+
 async def test_a_pod_with_the_pools_label_alone_is_no_replica(scene: Scene) -> None:
     async with scene.operator():
         await scene.make(scaling=MANUAL, replicas=1)
