@@ -149,6 +149,10 @@ class SimSettings(BaseSettings):
             " what a person paused is told by it",
         ),
     ] = 100.0
+    trace_model: Annotated[
+        str | None,
+        Field(description="only requests for this model, of a trace that names models; none: all"),
+    ] = None
     tokenizer: Annotated[
         Path | None,
         Field(

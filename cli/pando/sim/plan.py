@@ -126,7 +126,9 @@ def jobs(settings: SimSettings) -> int:
 
 def _trace(settings: SimSettings) -> Trace:
     reading = Reading(
-        closed_loop=settings.closed_loop, answer_tokens_per_s=settings.answer_tokens_per_second
+        closed_loop=settings.closed_loop,
+        answer_tokens_per_s=settings.answer_tokens_per_second,
+        model=settings.trace_model,
     )
     if settings.tokenizer is not None:
         reading = replace(reading, tokenize=TextTokenizer(settings.tokenizer))

@@ -11,8 +11,9 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_64_digest
 
-from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES, chunk_keys, seed
+from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES, MAX_CHUNKS, chunk_keys, seed
 from pando_sim.request import Prompt
 
 TOKEN_BYTES = 4
@@ -84,7 +85,18 @@ class BlockPrompt:
         return tokens_of(blocks, places)
 
     def keys(self) -> bytes:
-        return chunk_keys(self.tokens().tobytes(), SEED)
+        """Chained over the ids where a block has whole chunks: equal where those of the bytes are,
+        and many times as fast."""
+        in_block, rest = divmod(self.block_tokens * TOKEN_BYTES, CHUNK_BYTES)
+        if rest:
+            return chunk_keys(self.tokens().tobytes(), SEED)
+        name, names = b"", []
+        for block in self.ids.tolist():
+            name = xxh3_64_digest(name + block.to_bytes(KEY_BYTES, "big"), SEED)
+            names.append(name)
+        chunks = np.arange(min(self.num_bytes // CHUNK_BYTES, MAX_CHUNKS), dtype=np.uint64)
+        within = unpacked(b"".join(names))[chunks // np.uint64(in_block)]
+        return packed(mix(within ^ mix(chunks)))
 
     def path(self) -> Ids:
         """Without a last block that is cut: what stands there goes on in no other prompt."""

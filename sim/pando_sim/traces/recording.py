@@ -36,6 +36,8 @@ _Found = tuple[int, Record]  # the line's number
 
 def rows(path: Path, reading: Reading, base: int) -> Iterator[Row]:
     for line, record in _by_arrival(_records(path)):
+        if reading.model is not None and record.model != reading.model:
+            continue
         answered = record.outcome in (Outcome.FINISHED, Outcome.LEFT)
         yield Row(
             line=line,
@@ -47,9 +49,10 @@ def rows(path: Path, reading: Reading, base: int) -> Iterator[Row]:
         )
 
 
-def bytes_per_token(path: Path) -> float:
-    """The mean of the recording's beginning."""
-    records = [record for _, record in islice(_records(path), BEGINNING)]
+def bytes_per_token(path: Path, model: str | None) -> float:
+    """The mean of the recording's beginning, of one model where there is one."""
+    beginning = islice(_records(path), BEGINNING)
+    records = [record for _, record in beginning if model in (None, record.model)]
     tokens = sum(record.prompt_tokens for record in records)
     size = sum(record.prompt_bytes for record in records)
     return size / tokens if size and tokens else float(TOKEN_BYTES)

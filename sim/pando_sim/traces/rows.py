@@ -26,6 +26,7 @@ class Reading:
     closed_loop: bool = True  # requests of a session wait for each other
     answer_tokens_per_s: float = 100.0  # where the trace does not say how long an answer took
     tokenize: Tokenize = view_tokens  # of traces with text
+    model: str | None = None  # only requests for it; traces that name models
     bytes_per_token: float = float(TOKEN_BYTES)  # of recordings, whose files say it
 
 

@@ -30,6 +30,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Body(msgspec.Struct, gc=False):
+    model: Any = None
     messages: Any = None
     tools: Any = None
     functions: Any = None
@@ -63,12 +64,15 @@ _decoder = msgspec.json.Decoder(_Line)
 def rows(path: Path, reading: Reading, base: int) -> Iterator[Row]:
     for line in lines(path):
         found = decode(path, line, _decoder)
+        body = found.body or found
+        if reading.model is not None and body.model != reading.model:
+            continue
         at_s = _seconds(path, line, found.timestamp)
         session = "" if found.session_id is None else str(found.session_id)
         yield Row(
             line=line.number,
             at_s=at_s,
-            prompt=_prompt(path, line, found.body or found, reading),
+            prompt=_prompt(path, line, body, reading),
             output_tokens=_output_tokens(path, line, found, reading),
             session=session,
             end_s=None if found.duration_s is None else at_s + found.duration_s,

@@ -23,6 +23,7 @@ class Format:
     name: str
     what: str  # for people
     rows: Callable[[Path, Reading, int], Iterator[Row]]
+    names_models: bool = False
 
 
 MOONCAKE = Format(
@@ -35,9 +36,12 @@ TEXT = Format(
     "JSON lines with text: timestamp; messages, prompt or input (or all of these in body);"
     " output_tokens or output; session_id",
     text.rows,
+    names_models=True,
 )
 AZURE = Format("azure", f"Azure's CSV: {', '.join(azure.COLUMNS)}", azure.rows)
-RECORDING = Format("recording", "what `pando router --record` writes", recording.rows)
+RECORDING = Format(
+    "recording", "what `pando router --record` writes", recording.rows, names_models=True
+)
 
 FORMATS = (MOONCAKE, TEXT, AZURE, RECORDING)
 
@@ -59,10 +63,6 @@ class Trace:
         rows = every[0] if len(every) == 1 else heapq.merge(*every, key=attrgetter("at_s"))
         return requests(self.paths[0], rows, self.reading)
 
-    def count(self) -> int:
-        """Requests; reads all of it once."""
-        return sum(1 for _ in self)
-
 
 def open_trace(paths: Path | Sequence[Path], reading: Reading | None = None) -> Trace:
     """Several files, such as the recordings of several routers, are one trace by their times.
@@ -76,8 +76,11 @@ def open_trace(paths: Path | Sequence[Path], reading: Reading | None = None) -> 
         if (other := _format_of(path)) is not first:
             raise TraceError(path, None, f"is of format {other.name}, {every[0]} of {first.name}")
     reading = reading or Reading()
+    if reading.model is not None and not first.names_models:
+        raise TraceError(every[0], None, f"its format, {first.name}, names no models")
     if first is RECORDING:  # one number for all, or their prompts would share no tokens
-        reading = replace(reading, bytes_per_token=recording.bytes_per_token(every[0]))
+        ratio = recording.bytes_per_token(every[0], reading.model)
+        reading = replace(reading, bytes_per_token=ratio)
     return Trace(every, first, reading)
 
 

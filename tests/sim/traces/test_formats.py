@@ -206,7 +206,7 @@ def test_a_file_that_is_not_there_or_cut_off_is_said_to_be(tmp_path: Path) -> No
 def test_a_trace_may_be_read_again_and_is_the_same(tmp_path: Path) -> None:
     rows = [mooncake(number, 700, [number % 3, number]) for number in range(20)]
     trace = open_trace(json_lines(tmp_path / "trace", rows))
-    assert trace.count() == 20
+    assert len(list(trace)) == 20
     for one, other in zip(trace, trace, strict=True):
         assert (one.number, one.at_s) == (other.number, other.at_s)
         assert np.array_equal(one.prompt.tokens(), other.prompt.tokens())
@@ -233,3 +233,17 @@ def test_files_of_several_formats_are_no_trace(tmp_path: Path) -> None:
     other = json_lines(tmp_path / "other", [{"timestamp": 0, "prompt": "p", "output": ""}])
     with pytest.raises(TraceError, match="is of format text"):
         open_trace([one, other])
+
+
+def test_requests_for_one_model_can_be_chosen_where_the_trace_names_models(tmp_path: Path) -> None:
+    rows = [
+        {"timestamp": at, "output": "", "body": {"model": model, "prompt": model * (at + 1)}}
+        for at, model in enumerate("abba")
+    ]
+    path = json_lines(tmp_path / "trace", rows)
+    assert [request.prompt.num_bytes for request in read(path, model="a")] == [1, 4]
+    assert [request.at_s for request in read(path, model="b")] == [0.0, 1.0]
+    assert len(read(path)) == 4
+    nameless = json_lines(tmp_path / "nameless", [mooncake(0, 5, [1])])
+    with pytest.raises(TraceError, match="names no models"):
+        read(nameless, model="a")

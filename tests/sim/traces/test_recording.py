@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pando_router.recording.form import HIDDEN_BYTES, Header, Outcome, Record
 from pando_sim.request import Request
-from pando_sim.traces import open_trace
+from pando_sim.traces import Reading, open_trace
 from tests.router.world import Replica, Stream, cached, completion, serving
 from tests.sim.traces.files import equal_start, packed
 
@@ -155,6 +155,12 @@ def test_several_routers_recordings_are_one_trace(tmp_path: Path) -> None:
         assert shared(left, right) == 3
         # A token has the same size in all files, or the second router's would be others.
         assert equal_start(left.prompt.tokens(), right.prompt.tokens()) >= 3 * 256 // 5 - 1
+
+
+def test_one_models_requests_can_be_chosen(tmp_path: Path) -> None:
+    records = [record(float(at), at + 1.0, model=model) for at, model in enumerate("abba")]
+    path = write(tmp_path / "r", *records)
+    assert [request.at_s for request in open_trace(path, Reading(model="a"))] == [0.0, 3.0]
 
 
 def test_a_recording_may_be_continued_by_the_next_file_and_may_be_cut_off(tmp_path: Path) -> None:
