@@ -58,3 +58,11 @@ def test_a_wrong_coefficient_is_told_with_its_place(
 def test_what_is_no_json_is_told() -> None:
     with pytest.raises(CostModelError, match=r"mine\.json: JSON is malformed"):
         parse(b"step: 1", "mine.json")
+
+
+def test_a_host_tier_needs_what_only_some_files_say() -> None:
+    assert load("h100-llama-3.1-8b-fp8").copy_bytes_per_s > 1e9
+    with pytest.raises(
+        CostModelError, match="cpu-pando-tiny: it has no .* which a host tier needs"
+    ):
+        _ = load("cpu-pando-tiny").copy_bytes_per_s
