@@ -18,6 +18,7 @@ from bench.sim_fidelity.measured import Outcome
 from bench.sim_fidelity.real import WORKERS, Real, measure, replay, router_s
 from bench.sim_fidelity.simulated import replay as simulated
 from bench.sim_fidelity.workload import Ask, make, write
+from pando.up.fleet import Fleet
 from pando.up.signals import end_signals
 from pando_sim.cost import load
 from pando_sim.cost.calibration.calibrate import Calibration
@@ -120,16 +121,15 @@ def _write(content: msgspec.Struct, path: Path) -> None:
 async def _measure(
     real: Real, asks: list[Ask], rounds: int, repeat: int
 ) -> tuple[Measured, CostFile]:
-    before = await real.run("cache_aware", lambda fleet: measure(fleet, 0, repeat, 1))
+    before = await real.run("cache_aware", lambda fleet: measure(fleet, repeat, 1))
     answers: dict[str, list[Outcome]] = {policy: [] for policy in POLICIES}
     for _ in range(rounds):
         for policy in POLICIES:
             replies = await real.run(policy, lambda fleet: replay(fleet, asks))
             answers[policy].append(Outcome.of(replies))
             click.echo(f"real {policy}: {answers[policy][-1]}", err=True)
-    # The machine may have changed meanwhile: the other worker is measured at the end.
-    after = await real.run("round_robin", lambda fleet: measure(fleet, 1, repeat, 2))
-    added_s = await real.run("round_robin", lambda fleet: router_s(fleet, asks, 21))
+    # The machine may have changed meanwhile.
+    after, added_s = await real.run("round_robin", lambda fleet: _again(fleet, asks, repeat))
     measured = Measured(
         date=datetime.now(UTC).date().isoformat(),
         load=os.getloadavg(),
@@ -140,6 +140,10 @@ async def _measure(
         rounds=answers,
     )
     return measured, _cost_file(before, after)
+
+
+async def _again(fleet: Fleet, asks: list[Ask], repeat: int) -> tuple[list[Calibration], float]:
+    return await measure(fleet, repeat, 2), await router_s(fleet, asks, 21)
 
 
 async def _compare(output: Path) -> Result:
@@ -159,25 +163,30 @@ async def _compare(output: Path) -> Result:
     )
 
 
-def _cost_file(before: Calibration, after: Calibration) -> CostFile:
-    fitted = fit_model([*before.observations, *after.observations])
+def _cost_file(before: list[Calibration], after: list[Calibration]) -> CostFile:
+    fitted = fit_model([seen for one in (*before, *after) for seen in one.observations])
+    worker = before[0].worker
     return CostFile(
         name="cpu-pando-tiny",
-        model=before.worker.model,
-        machine=f"{before.worker.machine}, Python {platform.python_version()}",
-        source="python -m bench.sim_fidelity: workers of a fleet, before and after its runs",
-        date=before.worker.date,
+        model=worker.model,
+        machine=f"{worker.machine}, Python {platform.python_version()}",
+        source="python -m bench.sim_fidelity: both workers of a fleet, before and after its runs",
+        date=worker.date,
         step=fitted.step,
         request=fitted.request,
-        worker=before.worker.facts(),
+        worker=worker.facts(),
         kv_bytes_per_token=KV_BYTES_PER_TOKEN,
         quality=fitted.quality,
     )
 
 
-def _drift(before: Calibration, after: Calibration) -> float:
-    first = {one.what: one.seconds for one in before.observations}
-    ratios = [one.seconds / first[one.what] for one in after.observations if one.what in first]
+def _drift(before: list[Calibration], after: list[Calibration]) -> float:
+    ratios = []
+    for first, second in zip(before, after, strict=True):
+        seconds = {one.what: one.seconds for one in first.observations}
+        ratios += [
+            one.seconds / seconds[one.what] for one in second.observations if one.what in seconds
+        ]
     return statistics.median(ratios) - 1
 
 

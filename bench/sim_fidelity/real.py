@@ -96,20 +96,23 @@ def _share_niceness(pid: int) -> None:
         group.write_text(str(os.nice(0)))
 
 
-async def measure(fleet: Fleet, number: int, repeat: int, seed: int) -> Calibration:
-    """The cost model of one worker, while the other one is idle."""
+async def measure(fleet: Fleet, repeat: int, seed: int) -> list[Calibration]:
+    """Of each worker, all at once: they share the machine when they serve, too."""
     seen = await fleet.router.fleet()
     assert seen is not None
-    url = next(r.url for r in seen.replicas if r.replica == f"worker-{number}")
-    options = Options(
-        url=url,
-        repeat=repeat,
-        longest_prompt=1600,
-        most_together=8,
-        pause_s=PAUSE_S,
-        seed=seed,
-    )
-    return await calibrate(options, _show)
+
+    async def one(number: int, url: str) -> Calibration:
+        options = Options(
+            url=url,
+            repeat=repeat,
+            longest_prompt=1600,
+            most_together=8,
+            pause_s=PAUSE_S,
+            seed=WORKERS * seed + number,
+        )
+        return await calibrate(options, _show)
+
+    return await asyncio.gather(*(one(n, r.url) for n, r in enumerate(seen.replicas)))
 
 
 def _show(done: int, total: int) -> None:
