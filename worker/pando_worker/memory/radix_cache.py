@@ -217,23 +217,25 @@ class RadixCache:
 
     def inc_lock_ref(self, node: TreeNode) -> None:
         """Protect the path from the root to `node`, which is on the device."""
-        for each in node.path_up():
-            if each.lock_ref == 0:
-                self._order.discard(each)
-                self.evictable_pages -= each.num_pages
-                self.protected_pages += each.num_pages
-            each.lock_ref += 1
+        while node.parent is not None:
+            if node.lock_ref == 0:
+                self._order.discard(node)
+                self.evictable_pages -= node.num_pages
+                self.protected_pages += node.num_pages
+            node.lock_ref += 1
+            node = node.parent
 
     def dec_lock_ref(self, node: TreeNode) -> None:
         """Undo one `inc_lock_ref`; what becomes evictable counts as just used."""
         self._now += 1
-        for each in node.path_up():
-            each.lock_ref -= 1
-            if each.lock_ref == 0:
-                each.used = self._now
-                self._order.add(each)
-                self.evictable_pages += each.num_pages
-                self.protected_pages -= each.num_pages
+        while node.parent is not None:
+            node.lock_ref -= 1
+            if node.lock_ref == 0:
+                node.used = self._now
+                self._order.add(node)
+                self.evictable_pages += node.num_pages
+                self.protected_pages -= node.num_pages
+            node = node.parent
 
     # Evict
 
@@ -397,13 +399,15 @@ class RadixCache:
 
     def _touch(self, node: TreeNode) -> None:
         self._now += 1
-        for each in node.path_up():
-            each.used = self._now
-            if each.lock_ref == 0 and each.pages is not None:
-                self._order.touch(each)
-            if each.host_pages is not None:
-                assert self._host is not None
-                self._host.touch(each)
+        now, host = self._now, self._host
+        while node.parent is not None:
+            node.used = now
+            if node.lock_ref == 0 and node.pages is not None:
+                self._order.touch(node)
+            if node.host_pages is not None:
+                assert host is not None
+                host.touch(node)
+            node = node.parent
 
     # Look
 

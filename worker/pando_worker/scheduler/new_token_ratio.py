@@ -31,10 +31,13 @@ class NewTokenRatio:
     def decay(self, steps: int = 1) -> None:
         """Decode steps found room for all their tokens."""
         fall = (self._initial - self._floor) / DECAY_STEPS
+        value, floor = self.value, self._floor
         for _ in range(steps):
-            if self.value == self._floor:
-                return
-            self.value = max(self._floor, self.value - fall)
+            value -= fall
+            if value < floor:
+                value = floor
+                break
+        self.value = value
 
     def recover(self, left: Sequence[Req]) -> None:
         """A retraction left these running."""
