@@ -116,9 +116,7 @@ def command(
     try:
         calibration = _measure(Options(url=url, **options), console)  # type: ignore[arg-type]
     except CalibrationError as error:
-        raise click.ClickException(
-            f"{redact(url)} cannot be measured: {redact(str(error))}"
-        ) from None
+        _fail(f"{redact(url)} cannot be measured: {redact(str(error))}")
     path = output or Path(f"{_plain(calibration.worker.model)}.json")
     file = _file(
         calibration,
