@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo test test-unit test-gpu test-cluster images lint bench
+.PHONY: help install up demo test test-unit test-gpu test-cluster images lint bench bench-sim
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -51,6 +51,14 @@ lint: .venv/installed ## ruff and mypy
 bench: .venv/installed ## the benchmarks that need neither a GPU nor a server; each prints its result
 	@set -e; for name in placement radix_cache grammar cpu_engine mixed_batches scheduler_loop; do \
 		echo "== bench/$$name.py"; .venv/bin/python -m bench.$$name; done
+
+# Where the runs of the simulator's benchmarks leave their reports.
+SIM_OUTPUT ?= dist/sim
+
+bench-sim: .venv/installed ## the simulator: all placements on the small trace, then its fidelity to a real fleet
+	.venv/bin/pando sim compare examples/traces/small.jsonl --pool examples/pool.yaml \
+		--cost-model h100x2-llama-3.3-70b-fp8 --output $(SIM_OUTPUT) $(ARGS)
+	.venv/bin/python -m bench.sim_fidelity --output $(SIM_OUTPUT)/fidelity
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -15,6 +15,7 @@ from pando.up.settings import UpSettings
 from pando_operator.settings import OperatorSettings
 from pando_router.reload.live import FIXED
 from pando_router.settings import RouterSettings
+from pando_sim.settings import SimSettings
 from pando_worker.settings import WorkerSettings
 
 PAGE = Path(__file__).with_name("configuration.md")
@@ -68,6 +69,7 @@ SECTIONS: tuple[tuple[str, str, type[BaseSettings]], ...] = (
     ("pando operator", "", OperatorSettings),
     ("pando up", "", UpSettings),
     ("pando demo", "", DemoSettings),
+    ("pando sim", "", SimSettings),
     ("Logging, for every command (not in the YAML file)", "log_", LogSettings),
 )
 

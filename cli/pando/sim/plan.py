@@ -257,4 +257,6 @@ def _chosen(
     every = [one for name in names for one in (known if name == ALL else (name,))]
     if ALL in names:
         every = [name for name in every if name != left_out or left_out in names]
+    if not every:
+        raise PlanError(f"--{setting}: there is none but {left_out}")
     return list(dict.fromkeys(every))
