@@ -185,6 +185,11 @@ class RouterContext(Protocol):
         """Requests that this router has there."""
         ...
 
+    def look(self, replica: str) -> Heartbeat | None:
+        """What the replica says of itself at this moment; None where it is gone. For rules of
+        routers that ask their engines more often than heartbeats come."""
+        ...
+
     def cached_tokens(self, replica: str, prompt: Prompt) -> int:
         """Of the prompt, what the replica holds at this moment: for rules of fleets whose engines
         tell each change of their caches."""

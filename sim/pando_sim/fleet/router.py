@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from pando_fleet import Heartbeat
 from pando_fleet.wire import Line
 from pando_router.breaker import Breaker, BreakerState
 from pando_router.retry_budget import RetryBudget
@@ -76,6 +77,10 @@ class Context:
 
     def in_flight(self, replica: str) -> int:
         return self.at_replica[replica]
+
+    def look(self, replica: str) -> Heartbeat | None:
+        there = self._around.replicas.get(replica)
+        return there.heartbeat() if there else None
 
     def cached_tokens(self, replica: str, prompt: Prompt) -> int:
         there = self._around.replicas.get(replica)
