@@ -143,6 +143,10 @@ def test_bursts_are_seeded_and_multiply_the_rate(trace: Trace) -> None:
     within = sum(start <= at < start + 600 for at in times) / 600
     outside = sum(at < start or at >= start + 600 for at in times) / (7200 - 600)
     assert within == pytest.approx(3 * outside, rel=0.05)
+    inside = [at for at in times if start + 1 <= at < start + 599]
+    gaps = {round(later - earlier, 6) for earlier, later in pairwise(inside)}
+    mean_gap = (30 * (ROUNDS - 1) + 10) / (2 * ROUNDS - 1)  # between two passes
+    assert gaps == {round(gap / 50 / 3, 6) for gap in (10, 20, mean_gap)}
     other = Day(hours=2.0, trough=1.0, bursts=1, burst_factor=3.0, burst_s=600.0, seed=4)
     assert other.burst_starts() != bursty.burst_starts()
 
