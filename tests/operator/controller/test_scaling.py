@@ -220,7 +220,8 @@ async def test_nobody_is_chosen_to_leave_while_worths_cannot_be_read(scene: Scen
 
 async def test_gauges_of_what_a_pool_no_longer_has_are_gone(scene: Scene) -> None:
     eager = {"name": "eager", "maxReplicas": 9}
-    async with scene.operator() as running:
+    # Who stops leading forgets all gauges: not here.
+    async with scene.operator(lease_duration=90.0, lease_renew=60.0) as running:
 
         def told() -> str:
             return running.operator.metrics.render().decode()
