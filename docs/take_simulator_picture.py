@@ -1,0 +1,24 @@
+"""Takes images/simulator.png: python -m docs.take_simulator_picture pando-sim/report.html.
+
+With the Chromium of this machine, of the report's beginning.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from tests.router.browser import chromium
+
+PICTURE = Path(__file__).parent / "images" / "simulator.png"
+WIDTH, HEIGHT = 1280, 1500
+
+
+async def photograph(report: str) -> None:
+    async with chromium() as browser:
+        page = await browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        await page.goto(report)
+        await page.screenshot(path=PICTURE)
+
+
+if __name__ == "__main__":
+    asyncio.run(photograph(Path(sys.argv[1]).absolute().as_uri()))
