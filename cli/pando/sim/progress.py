@@ -15,14 +15,16 @@ from pando_sim.report.measures import span
 @contextmanager
 def bars(names: Sequence[str], requests: int) -> Iterator[Shown]:
     """A bar a run: requests that have ended of all, the virtual time, and its rate."""
+    console = Console(stderr=True)
     with Bars(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[virtual]}"),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,  # a bar that is not drawn would still leave a line
     ) as progress:
         tasks = [progress.add_task(name, total=requests, virtual="", start=False) for name in names]
 
