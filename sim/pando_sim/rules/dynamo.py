@@ -1,0 +1,130 @@
+"""NVIDIA Dynamo's KV router with its defaults: the cheapest replica, counted in KV blocks.
+
+    prefill = max(0, (tokens of prompts under way there + the prompt's) / block size - overlap)
+    decode  = blocks of active requests there, the request's own included
+    cost    = 1.0 · prefill + decode
+
+`overlap` is how many of the prompt's blocks the replica holds; engines tell each change of their
+caches by events. Prompts under way count with what was not cached, until their first token.
+Active requests count with their prompts' blocks until they end, a block that several share once.
+All of it is what this router sent, as replicas of the router do not tell each other by default
+(`router_replica_sync` is off). At temperature 0 the lowest cost wins.
+
+Sources: https://docs.nvidia.com/dynamo/components/router/routing-concepts and
+https://github.com/ai-dynamo/dynamo docs/components/router/router-concepts.md,
+lib/kv-router/src/scheduling/{selector,config}.rs (`overlap_score_credit` 1.0, formerly the overlap
+weight; `prefill_load_scale` 1.0, `router_temperature` 0.0, `router_track_output_blocks` false).
+
+Simplified: a block is a chunk of 256 bytes, 64 tokens at 4 bytes each (there, the engine's page).
+Events arrive at once. Equal costs are drawn at random (there, the order of a hash table). A host
+tier's blocks, credited with 0.75 there, count nothing. The router's queue, which holds requests
+back only while every worker has 16 batches of prompts ahead of it, is not simulated.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+
+from pando_fleet.prefix import CHUNK_BYTES
+from pando_sim.fleet.interfaces import End, Member, Place, Question, RouterContext
+from pando_sim.rules.local import place_at
+from pando_sim.rules.sent import split
+
+
+@dataclass(slots=True)
+class Load:
+    """What this router has at one process of a replica."""
+
+    prefill_tokens: int = 0
+    blocks: Counter[bytes] = field(default_factory=Counter)  # with how many requests share each
+
+
+@dataclass(slots=True)
+class Active:
+    """A request that is there."""
+
+    keys: list[bytes]
+    prefill_tokens: int  # until its first token
+
+
+class KvRouter:
+    def __init__(self, context: RouterContext) -> None:
+        self._context = context
+        self._loads: dict[str, Load] = {}  # by incarnation
+        self._active: dict[str, Active] = {}  # by lease
+
+    async def place(self, question: Question) -> Place:
+        keys = split(question.keys)
+        cached = [
+            self._context.cached_tokens(member.name, question.request.prompt)
+            for member in question.allowed
+        ]
+        costs = [
+            self._cost(question, keys, member, tokens)
+            for member, tokens in zip(question.allowed, cached, strict=True)
+        ]
+        least = min(costs)
+        at = self._context.random.choice([at for at, cost in enumerate(costs) if cost == least])
+        chosen, overlap = question.allowed[at], int(cached[at] / block_tokens(question))
+        self._add(question, keys, chosen, cached[at])
+        return place_at(question, chosen, overlap)
+
+    def first_byte(self, question: Question, place: Place, cached_tokens: int) -> None:
+        self._prefilled(question, place)
+
+    def renew(self, question: Question, place: Place) -> None:
+        pass
+
+    def ended(self, question: Question, place: Place, end: End) -> None:
+        self._prefilled(question, place)
+        load = self._loads[place.incarnation]
+        for key in self._active.pop(question.lease).keys:
+            load.blocks[key] -= 1
+            if not load.blocks[key]:
+                del load.blocks[key]
+        if not load.blocks and not load.prefill_tokens:
+            del self._loads[place.incarnation]
+
+    def close(self) -> None:
+        pass
+
+    def _cost(
+        self, question: Question, keys: list[bytes], member: Member, cached_tokens: int
+    ) -> float:
+        load = self._loads.get(member.beat.incarnation) or Load()
+        # Who has a block has all before it: those shared with active requests are the first ones.
+        shared = bisect_left(keys, True, key=lambda key: key not in load.blocks)
+        return cost(
+            prefill_blocks=(load.prefill_tokens + question.prompt_tokens) / block_tokens(question),
+            overlap_blocks=int(cached_tokens / block_tokens(question)),
+            decode_blocks=len(load.blocks) + len(keys) - shared,
+        )
+
+    def _add(
+        self, question: Question, keys: list[bytes], member: Member, cached_tokens: int
+    ) -> None:
+        load = self._loads.setdefault(member.beat.incarnation, Load())
+        tokens = max(0, question.prompt_tokens - cached_tokens)
+        load.prefill_tokens += tokens
+        load.blocks.update(keys)
+        self._active[question.lease] = Active(keys, tokens)
+
+    def _prefilled(self, question: Question, place: Place) -> None:
+        active = self._active[question.lease]
+        if active.prefill_tokens:
+            self._loads[place.incarnation].prefill_tokens -= active.prefill_tokens
+            active.prefill_tokens = 0
+
+
+def block_tokens(question: Question) -> float:
+    return CHUNK_BYTES * question.prompt_tokens / max(question.prompt_bytes, 1)
+
+
+def cost(*, prefill_blocks: float, overlap_blocks: float, decode_blocks: float) -> float:
+    """In blocks.
+
+    Args:
+        prefill_blocks: of all prompts under way and of this one, cached or not.
+        decode_blocks: of all active requests and of this one.
+    """
+    return max(0.0, prefill_blocks - overlap_blocks) + decode_blocks

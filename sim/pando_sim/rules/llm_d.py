@@ -1,0 +1,104 @@
+"""llm-d's scheduler with the default scorers and weights of its chart: 2, 2 and 3.
+
+Each replica gets a score between 0 and 1 from each of three scorers, weighted and summed; the
+highest sum wins, and equals take turns:
+
+- `queue-scorer`, 2: its waiting requests between the most (0) and the fewest (1) of all; 1 for all
+  where all have the same.
+- `kv-cache-utilization-scorer`, 2: 1 minus the used share of its KV pool.
+- `prefix-cache-scorer`, 3: the share of the prompt's blocks that this router sent there before, by
+  an index that holds for each replica the last `capacity / page size` blocks. Blocks count until
+  the first one that nobody has.
+
+Numbers of replicas are scraped every 50 ms.
+
+Sources: https://github.com/llm-d/llm-d-router config/charts/routerlib/templates/_config.yaml (the
+weights; the same in config/charts/inferencepool of kubernetes-sigs/gateway-api-inference-extension)
+and pkg/epp/framework/plugins: scheduling/scorer/{queuedepth,kvcacheutilization,prefix},
+scheduling/picker/maxscore, requestcontrol/dataproducer/approximateprefix (blocks of at least 64
+tokens, index sizes by the engine's number of blocks, a prompt's root less recent than its leaf).
+
+Simplified: a block is a chunk of 256 bytes, 64 tokens at 4 bytes each. The cap of 131,072 tokens a
+prompt is the chunks' own. Precise prefix scorers, flow control and latency prediction are optional
+there and not simulated.
+"""
+
+from collections.abc import Sequence
+
+from pando_fleet import Heartbeat
+from pando_sim.fleet.interfaces import Member, Question, RouterContext
+from pando_sim.rules.local import Local
+from pando_sim.rules.polled import Polled
+from pando_sim.rules.sent import Replicas, Sent, split
+
+QUEUE_WEIGHT = 2.0
+KV_WEIGHT = 2.0
+PREFIX_WEIGHT = 3.0
+SCRAPE_EVERY_S = 0.05
+
+
+def rule(context: RouterContext, page_size: int) -> Local:
+    return Local(Scorers(context, page_size).choose)
+
+
+class Scorers:
+    def __init__(self, context: RouterContext, page_size: int) -> None:
+        self._engines = Polled(context, SCRAPE_EVERY_S)
+        self._page_size = page_size
+        self._index = Sent()
+        self._turn = 0
+        self._context = context
+
+    def choose(self, question: Question) -> tuple[Member, int]:
+        members, keys = question.allowed, split(question.keys)
+        beats = self._engines.of(members)
+        held = self._held(keys)
+        prefix = [held.get(member.name, 0) / max(len(keys), 1) for member in members]
+        scores = [
+            QUEUE_WEIGHT * queue + KV_WEIGHT * kv + PREFIX_WEIGHT * share
+            for queue, kv, share in zip(queue_scores(beats), kv_scores(beats), prefix, strict=True)
+        ]
+        best = [at for at, score in enumerate(scores) if score == max(scores)]
+        chosen = members[best[self._turn % len(best)]]
+        self._turn += 1
+        self._index.add(chosen.name, keys)
+        self._index.trim(chosen.name, max(1, chosen.beat.capacity_tokens // self._page_size))
+        self._forget_the_gone()
+        return chosen, held.get(chosen.name, 0)
+
+    def _held(self, keys: list[bytes]) -> dict[str, int]:
+        """Blocks of the prompt that each replica was sent, up to the first that nobody was."""
+        held: dict[str, int] = {}
+        run: Replicas = ()
+        length = 0
+        for key in (*keys, b""):  # no chunk has an empty key: the end of the last run
+            replicas = self._index.replicas.get(key, ())
+            if replicas is not run:
+                for name in run:
+                    held[name] = held.get(name, 0) + length
+                run, length = replicas, 0
+            if not replicas:
+                break
+            length += 1
+        return held
+
+    def _forget_the_gone(self) -> None:
+        known = self._index.known()
+        if len(known) > len(self._context.members()):
+            live = {member.name for member in self._context.members()}
+            for name in known:
+                if name not in live and self._context.look(name) is None:
+                    self._index.forget(name)
+
+
+def queue_scores(beats: Sequence[Heartbeat]) -> list[float]:
+    waiting = [beat.waiting for beat in beats]
+    most, fewest = max(waiting), min(waiting)
+    if most == fewest:
+        return [1.0] * len(beats)
+    return [(most - count) / (most - fewest) for count in waiting]
+
+
+def kv_scores(beats: Sequence[Heartbeat]) -> list[float]:
+    """Cached tokens that can be evicted are free, as in vLLM's gauge."""
+    return [1.0 - beat.pinned_tokens / max(beat.capacity_tokens, 1) for beat in beats]

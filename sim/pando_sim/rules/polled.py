@@ -1,0 +1,35 @@
+"""`Polled`: what engines say of themselves, asked for again and again."""
+
+from collections.abc import Sequence
+
+from pando_fleet import Heartbeat
+from pando_sim.fleet.interfaces import Member, RouterContext
+
+
+class Polled:
+    """Looks when it is asked and its last look is `every_s` old or older.
+
+    A router that looks at fixed times knows what is up to `every_s` old; so does this, and less
+    often: where requests come rarely, each finds fresh numbers.
+    """
+
+    def __init__(self, context: RouterContext, every_s: float) -> None:
+        self._context = context
+        self._every_s = every_s
+        self._looked_s = -every_s
+        self._seen: dict[str, Heartbeat] = {}
+        self.looks = 0  # so far; equal counts mean equal numbers
+
+    def of(self, members: Sequence[Member]) -> list[Heartbeat]:
+        """In their order."""
+        now_s = self._context.monotonic_s()
+        if now_s - self._looked_s >= self._every_s:
+            self._seen, self._looked_s = {}, now_s
+            self.looks += 1
+        return [self._look(member) for member in members]
+
+    def _look(self, member: Member) -> Heartbeat:
+        seen = self._seen.get(member.name)
+        if seen is None:
+            seen = self._seen[member.name] = self._context.look(member.name) or member.beat
+        return seen

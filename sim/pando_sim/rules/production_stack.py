@@ -1,0 +1,48 @@
+"""vLLM production-stack's `prefixaware` routing: the longest prefix, whatever the load.
+
+A trie of prompts that this router sent, and to whom. The walk from the root goes on while one of
+the endpoints that are left has the next chunk, and keeps only those that have it; one of those that
+are left at its end is drawn at random. Without a common start that is any endpoint at all: there is
+no other fallback, and no look at load.
+
+Source: https://github.com/vllm-project/production-stack src/vllm_router/routers/routing_logic.py
+(PrefixAwareRouter) and src/vllm_router/prefix/hashtrie.py.
+
+Simplified: chunks are of 256 bytes and full ones only (there, 128 characters and the rest). The
+original never forgets anything; here a router forgets the least recent of `MAX_CHUNKS` chunks of
+one replica (1 GiB of prompts), so that long runs end in bounded memory.
+"""
+
+from pando_sim.fleet.interfaces import Member, Question, RouterContext
+from pando_sim.rules.local import Local
+from pando_sim.rules.sent import Replicas, Sent, split
+
+MAX_CHUNKS = 2**22
+
+
+def rule(context: RouterContext) -> Local:
+    return Local(LongestPrefix(context).choose)
+
+
+class LongestPrefix:
+    def __init__(self, context: RouterContext) -> None:
+        self._random = context.random
+        self._trie = Sent()
+
+    def choose(self, question: Question) -> tuple[Member, int]:
+        keys = split(question.keys)
+        left = {member.name: member for member in question.allowed}
+        depth = 0
+        before: Replicas | None = None
+        for key in keys:
+            replicas = self._trie.replicas.get(key, ())
+            if replicas is not before:
+                common = {name: left[name] for name in left if name in replicas}
+                if not common:
+                    break
+                left, before = common, replicas
+            depth += 1
+        chosen = self._random.choice(list(left.values()))
+        self._trie.add(chosen.name, reversed(keys))
+        self._trie.trim(chosen.name, MAX_CHUNKS)
+        return chosen, depth

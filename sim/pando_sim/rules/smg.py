@@ -1,0 +1,85 @@
+"""SMG's `cache_aware` (the router of SGLang, also sglang-router), with its defaults.
+
+A tree of prompts that this router sent, and to whom. Where load is even, the request goes to who
+first got its longest known beginning, if that is more than `CACHE_THRESHOLD` of it, and else to the
+least loaded. Load is uneven when the most requests of a worker are more than `BALANCE_ABS` above
+the fewest and more than `BALANCE_REL` times as many: then it goes to the least loaded. A worker's
+load is what this router has there. Once in `EVICT_EVERY_S` each worker's part of the tree is cut to
+`MAX_TREE_BYTES`, least recently used leaves first.
+
+Sources: https://github.com/lightseekorg/smg docs/concepts/routing/cache-aware.md and
+model_gateway/src/policies/cache_aware.rs; https://github.com/sgl-project/sglang
+sgl-model-gateway/src/policies/{cache_aware,tree}.rs; defaults as the command line of the package
+sglang-router 0.3.2 has them (the documentation says 120 s for the eviction).
+
+Simplified: prompts are compared by chunks of 256 bytes instead of characters. A prompt becomes as
+recent as its last insertion (there, one in eight matches counts too). Where who first got a
+beginning has lost it, the next one that got it follows (there, any). The mesh that shares trees
+between routers is optional and not simulated, nor are the trees fed by KV events.
+"""
+
+from pando_fleet.prefix import CHUNK_BYTES
+from pando_sim.fleet.interfaces import Member, Question, RouterContext
+from pando_sim.rules.local import Local
+from pando_sim.rules.sent import Sent, split
+
+CACHE_THRESHOLD = 0.3
+BALANCE_ABS = 64
+BALANCE_REL = 1.5
+EVICT_EVERY_S = 60.0
+MAX_TREE_BYTES = 2**26  # of each worker
+
+
+def rule(context: RouterContext) -> Local:
+    return Local(CacheAware(context).choose)
+
+
+class CacheAware:
+    def __init__(self, context: RouterContext) -> None:
+        self._context = context
+        self._tree = Sent()
+        self._evict_s = EVICT_EVERY_S
+
+    def choose(self, question: Question) -> tuple[Member, int]:
+        self._evict()
+        keys, members = split(question.keys), question.allowed
+        loads = [self._context.in_flight(member.name) for member in members]
+        least = members[loads.index(min(loads))]
+        if max(loads) - min(loads) > BALANCE_ABS and max(loads) > BALANCE_REL * min(loads):
+            return self._send(least, keys)
+        owner, depth = self._match(keys)
+        if depth * CHUNK_BYTES <= CACHE_THRESHOLD * question.prompt_bytes:
+            return self._send(least, keys)
+        for member in members:
+            if member.name == owner:
+                return self._send(member, keys)
+        if all(member.name != owner for member in self._context.members()):
+            self._tree.forget(owner)
+        return members[0], 0  # as the original: the first healthy one, and the tree learns nothing
+
+    def _match(self, keys: list[bytes]) -> tuple[str, int]:
+        """Who first got the longest known beginning, and its chunks; "" and 0 for none."""
+        owner, depth = "", 0
+        for key in keys:
+            replicas = self._tree.replicas.get(key)
+            if replicas is None:
+                break
+            owner, depth = replicas[0], depth + 1
+        return owner, depth
+
+    def _send(self, member: Member, keys: list[bytes]) -> tuple[Member, int]:
+        held = 0
+        for key in keys:
+            if member.name not in self._tree.replicas.get(key, ()):
+                break
+            held += 1
+        self._tree.add(member.name, reversed(keys))  # a leaf is less recent than what it hangs on
+        return member, held
+
+    def _evict(self) -> None:
+        now_s = self._context.monotonic_s()
+        if now_s < self._evict_s:
+            return
+        self._evict_s = now_s - now_s % EVICT_EVERY_S + EVICT_EVERY_S
+        for name in self._tree.known():
+            self._tree.trim(name, MAX_TREE_BYTES // CHUNK_BYTES)

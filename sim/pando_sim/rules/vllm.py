@@ -1,0 +1,50 @@
+"""vLLM's internal balancing between data-parallel engines: no cache, only load.
+
+The least of 4 · waiting + running requests wins. Numbers of engines come every 100 ms; until the
+next ones, each choice counts as many waiting requests more as there are front ends, since the
+others will have chosen alike. Equals: the first, each front end beginning at another engine.
+
+Source: https://github.com/vllm-project/vllm vllm/v1/engine/core_client.py
+(DPLBAsyncMPClient.get_core_engine_for_request) and coordinator.py.
+
+Simplified: engines are whole replicas; numbers are those of the moment of the first request after
+100 ms instead of the coordinator's last broadcast.
+"""
+
+from pando_sim.fleet.interfaces import Member, Question, RouterContext
+from pando_sim.rules.local import Local
+from pando_sim.rules.polled import Polled
+
+WAITING_WEIGHT = 4
+TOLD_EVERY_S = 0.1
+
+
+def rule(context: RouterContext, routers: int) -> Local:
+    return Local(LeastScore(context, routers).choose)
+
+
+class LeastScore:
+    def __init__(self, context: RouterContext, routers: int) -> None:
+        self._number, self._routers = context.number, routers
+        self._engines = Polled(context, TOLD_EVERY_S)
+        self._looks = 0
+        self._chosen: dict[str, int] = {}  # since the last look
+
+    def choose(self, question: Question) -> tuple[Member, int]:
+        members = question.allowed
+        beats = self._engines.of(members)
+        if self._engines.looks != self._looks:
+            self._looks, self._chosen = self._engines.looks, {}
+        first = self._number * len(members) // self._routers
+        at = min(
+            range(len(members)),
+            key=lambda at: (
+                WAITING_WEIGHT
+                * (beats[at].waiting + self._routers * self._chosen.get(members[at].name, 0))
+                + beats[at].running,
+                (at - first) % len(members),
+            ),
+        )
+        chosen = members[at]
+        self._chosen[chosen.name] = self._chosen.get(chosen.name, 0) + 1
+        return chosen, 0

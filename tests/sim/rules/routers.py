@@ -1,0 +1,98 @@
+"""Routers for rules to be asked by: what they know is set by hand."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from pando_fleet import Heartbeat, ReplicaState
+from pando_fleet.wire import Line
+from pando_sim.fleet.interfaces import Member, Place, Question, Rule
+from pando_sim.request import Prompt, Request
+from tests.sim.fleet.world import request
+
+
+def beat(name: str, **values: object) -> Heartbeat:
+    return replace(
+        Heartbeat(
+            replica=name,
+            incarnation=f"{name}.1",
+            url="",
+            model="m",
+            state=ReplicaState.READY,
+            capacity_tokens=16_000,
+        ),
+        **values,  # type: ignore[arg-type]
+    )
+
+
+@dataclass
+class Known:
+    """A `RouterContext`."""
+
+    beats: dict[str, Heartbeat]
+    number: int = 0
+    pool: str = "p"
+    random: Random = field(default_factory=lambda: Random(1))
+    time_s: float = 0.0
+    loads: dict[str, int] = field(default_factory=dict)
+    cached: dict[str, int] = field(default_factory=dict)
+    looks: int = 0
+
+    @property
+    def line(self) -> Line:
+        raise AssertionError("this rule has nothing to do with Redis")
+
+    def redis_ms(self) -> int:
+        return round(1000 * self.time_s)
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def monotonic_s(self) -> float:
+        return self.time_s
+
+    def members(self) -> Sequence[Member]:
+        return tuple(Member(self.beats[name], 0.0) for name in sorted(self.beats))
+
+    def in_flight(self, replica: str) -> int:
+        return self.loads.get(replica, 0)
+
+    def look(self, replica: str) -> Heartbeat | None:
+        self.looks += 1
+        return self.beats.get(replica)
+
+    def cached_tokens(self, replica: str, prompt: Prompt) -> int:
+        return self.cached.get(replica, 0)
+
+    def after(self, delay_s: float, act: Callable[[], None]) -> None:
+        raise AssertionError("no rule here waits")
+
+
+def fleet(*names: str, **values: object) -> Known:
+    return Known({name: beat(name) for name in names}, **values)  # type: ignore[arg-type]
+
+
+def question(known: Known, asked: Request, *, without: Sequence[str] = ()) -> Question:
+    prompt = asked.prompt
+    return Question(
+        request=asked,
+        prompt_tokens=prompt.num_tokens,
+        prompt_bytes=prompt.num_bytes,
+        keys=prompt.keys(),
+        output_tokens=10,
+        lease=f"{known.number}.{asked.number}",
+        tried=tuple(without),
+        allowed=tuple(m for m in known.members() if m.name not in without),
+    )
+
+
+def ask(rule: Rule, known: Known, *blocks: int, without: Sequence[str] = ()) -> Place:
+    """Where a prompt of these blocks goes, of 64 tokens, one chunk, each."""
+    found = asyncio.run(rule.place(question(known, request(0, 0.0, *blocks), without=without)))
+    assert isinstance(found, Place)
+    return found
+
+
+def went(rule: Rule, known: Known, *blocks: int, without: Sequence[str] = ()) -> str:
+    return ask(rule, known, *blocks, without=without).replica

@@ -1,0 +1,80 @@
+"""Dynamo's cost, by the example of its documentation and by hand."""
+
+import asyncio
+from collections import Counter
+
+from pando_sim.fleet.interfaces import End, Place
+from pando_sim.rules import dynamo
+from tests.sim.fleet.world import request
+from tests.sim.rules.routers import Known, ask, fleet, question, went
+
+
+def test_the_documented_example() -> None:
+    """A prompt of 10 blocks: 2, 5 and 8 of them cached, 10, 5 and 9 blocks to decode."""
+    costs = [
+        dynamo.cost(prefill_blocks=10, overlap_blocks=overlap, decode_blocks=decode)
+        for overlap, decode in ((2, 10), (5, 5), (8, 9))
+    ]
+    assert costs == [18, 10, 11]
+
+
+def test_of_idle_replicas_the_one_with_the_longest_prefix_wins() -> None:
+    known = fleet("a", "b", cached={"a": 64, "b": 150})
+    place = ask(dynamo.KvRouter(known), known, *range(5))
+    assert (place.replica, place.matched_chunks) == ("b", 2)  # whole blocks only
+
+
+def start(rule: dynamo.KvRouter, known: Known, number: int, *blocks: int) -> tuple[Place, End]:
+    """A request that stays; returns its place."""
+    place = asyncio.run(rule.place(question(known, request(number, 0.0, *blocks))))
+    return place, End.FINISHED
+
+
+def test_prompts_under_way_count_until_the_first_token_and_blocks_until_the_end() -> None:
+    known = fleet("a", "b", cached={"a": 640})
+    rule = dynamo.KvRouter(known)
+    first = question(known, request(1, 0.0, *range(10)))
+    place = asyncio.run(rule.place(first))
+    assert place.replica == "a"
+    known.cached = {"a": 6 * 64}
+    # Another prompt of 10 blocks, 6 of them cached at a: 4 + 10 and a's 10 against 10 + 10.
+    assert went(rule, known, *range(50, 60)) == "b"
+    rule = dynamo.KvRouter(known)
+    known.cached = {}
+    for each in (first, question(known, request(2, 0.0, *range(20, 24)))):
+        place = asyncio.run(rule.place(each))
+        rule.first_byte(each, place, 0)
+    (load_a, load_b) = (rule._loads[f"{name}.1"] for name in ("a", "b"))
+    assert {load_a.prefill_tokens, load_b.prefill_tokens} == {0}
+    assert {len(load_a.blocks), len(load_b.blocks)} == {10, 4}
+
+
+def test_a_block_that_requests_share_counts_once() -> None:
+    known = fleet("a", "b", cached={"a": 2 * 64})
+    rule = dynamo.KvRouter(known)
+    asked = [question(known, request(n, 0.0, 1, 2, 3 + n)) for n in range(2)]
+    places = []
+    for each in asked:
+        places.append(asyncio.run(rule.place(each)))
+        rule.first_byte(each, places[-1], 0)
+    # At a: 1 + 3, then 1 + 4 against 3 + 3 at b.
+    assert [place.replica for place in places] == ["a", "a"]
+    assert len(rule._loads["a.1"].blocks) == 4
+    rule.ended(asked[0], places[0], End.FINISHED)
+    assert rule._loads["a.1"].blocks == Counter(dict.fromkeys(_keys(1, 2, 4), 1))
+    rule.ended(asked[1], places[1], End.UNANSWERED)
+    assert not rule._loads
+
+
+def _keys(*blocks: int) -> list[bytes]:
+    keys = request(0, 0.0, *blocks).prompt.keys()
+    return [keys[at : at + 8] for at in range(0, len(keys), 8)]
+
+
+def test_equal_costs_are_drawn_by_the_seed() -> None:
+    def draws() -> list[str]:
+        known = fleet("a", "b", "c")
+        return [went(dynamo.KvRouter(known), known, at) for at in range(20)]
+
+    assert draws() == draws()
+    assert {*draws()} == {"a", "b", "c"}
