@@ -20,10 +20,8 @@ SPEC = with_router(routers=2)
 REQUESTS = conversations(6, 8, 0.4)
 
 
-def played(
-    name: str, requests: list[Request], spec: FleetSpec = SPEC, *, strides: bool = True
-) -> Run:
-    spec = replace(spec, placement=name)
+def played(name: str, requests: list[Request], *, strides: bool = True) -> Run:
+    spec = replace(SPEC, placement=name)
     return run(requests, spec, rule=RULES[name](spec), strides=strides)
 
 
