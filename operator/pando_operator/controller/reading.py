@@ -1,12 +1,12 @@
 """One look at a pool in Redis: marks, what runs on each replica, and the signals of a decision."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pando_fleet.loads import Loads
 from pando_fleet.marks import Mark, Marks
-from pando_fleet.queues import Queues
+from pando_fleet.queues import Queued, Queues
 from pando_fleet.registry import FRESH_MS, Registry
 from pando_fleet.replica import Replica
 from pando_fleet.worth import Worths
@@ -21,6 +21,22 @@ class Reading:
     marks: Sequence[Mark]
     requests: dict[str, int]  # by replica: of those with a fresh heartbeat or a lease
     signals: Signals
+
+
+def reading_of(
+    marks: Sequence[Mark], replicas: Sequence[Replica], queued: Queued, leased: Mapping[str, int]
+) -> Reading:
+    """Of what Redis said, the marks before the rest: a request that is placed after them is not on
+    a replica that has a drain mark here."""
+    requests = {
+        one.beat.replica: one.beat.running + one.beat.waiting
+        for one in replicas
+        if one.age_ms <= FRESH_MS
+    }
+    for replica, leases in leased.items():
+        if leases:  # a replica that fell silent may run them all the same
+            requests[replica] = max(leases, requests.get(replica, 0))
+    return Reading(marks, requests, signals_of(replicas, queued))
 
 
 class Reader:
@@ -43,7 +59,6 @@ class Reader:
     async def read(self) -> Reading:
         """Raises FleetError or TimeoutError where Redis cannot say."""
         async with asyncio.timeout(READ_S):
-            # A request that is placed after this is not on a replica that has a drain mark here.
             marks = await self._marks.all()
             replicas, queued, leased = await asyncio.gather(
                 self._registry.replicas(self._pool),
@@ -51,15 +66,7 @@ class Reader:
                 self._loads.read(),
             )
         self._replicas = replicas
-        requests = {
-            one.beat.replica: one.beat.running + one.beat.waiting
-            for one in replicas
-            if one.age_ms <= FRESH_MS
-        }
-        for replica, leases in leased.items():
-            if leases:  # a replica that fell silent may run them all the same
-                requests[replica] = max(leases, requests.get(replica, 0))
-        return Reading(marks, requests, signals_of(replicas, queued))
+        return reading_of(marks, replicas, queued, leased)
 
     async def worths(self) -> dict[str, float]:
         """Of the caches of the replicas that were read last; raises as `read`."""

@@ -26,8 +26,11 @@ class Checks:
     def came(self, request: Request) -> None:
         self._open[request.number] = request
 
-    def ended(self, served: Served) -> None:
-        """No request is served twice, and one that has finished has all of its tokens."""
+    def ended(self, served: Served) -> Request:
+        """No request is served twice, and one that has finished has all of its tokens.
+
+        Returns what came.
+        """
         self.counts["requests end once"] += 1
         request = self._open.pop(served.number, None)
         if request is None:
@@ -44,6 +47,7 @@ class Checks:
             if not served.arrival_s <= placed_s < served.first_token_s <= served.end_s:
                 raise Violation(f"request {served.number} has times out of order: {served}")
         self._finished_tokens += served.output_tokens
+        return request
 
     def pool(self, replica: Replica) -> None:
         """Each page has one owner: the free list, the cache, or a request."""

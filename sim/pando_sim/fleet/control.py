@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from redis.asyncio import Redis
 
-from pando_fleet import RedisClient
+from pando_fleet import Heartbeat, RedisClient
 from pando_sim.fleet.fleet import Fleet
-from pando_sim.fleet.interfaces import FleetControl, ReplicaState, ReplicaView
+from pando_sim.fleet.interfaces import Cache, FleetControl, ReplicaState, ReplicaView
 from pando_sim.fleet.line import BlockingLine
 from pando_sim.fleet.router import POOL, Router
 from pando_sim.fleet.timeline import Timeline
+from pando_sim.fleet.view import View
 from pando_sim.records import Event, Run, ScalingStep
 
 NOBODY = "/nonexistent/pando-sim/redis.sock"
@@ -22,6 +23,7 @@ class Control:
         fleet: Fleet,
         routers: Sequence[Router],
         timeline: Timeline,
+        view: View,
         line: BlockingLine,
         socket: str,
         run: Run,
@@ -32,6 +34,7 @@ class Control:
         self._fleet = fleet
         self._routers = routers
         self._timeline = timeline
+        self._view = view
         self._line = line
         self._there = Redis(unix_socket_path=socket)
         self._away = Redis(unix_socket_path=NOBODY)
@@ -60,9 +63,16 @@ class Control:
                 each.ready_s,
                 len(each.scheduler.planner.running) + len(each.scheduler.planner.prefilling),
                 len(each.scheduler.planner.waiting),
+                len(each.stays),
             )
             for each in self._fleet.replicas.values()
         ]
+
+    def heard(self) -> Sequence[Heartbeat]:
+        return self._view.last_beats()
+
+    def cache(self, name: str) -> Cache:
+        return self._fleet.replicas[name]
 
     def queued(self) -> int:
         return sum(len(router.queue) for router in self._routers)

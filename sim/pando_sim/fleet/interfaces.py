@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pando_fleet import Heartbeat, RedisClient
 from pando_fleet.wire import Line
-from pando_sim.records import Event, ScalingStep
+from pando_sim.records import Event, ScalingStep, Served
 from pando_sim.request import Prompt, Request
 
 
@@ -220,6 +223,15 @@ class ReplicaView:
     ready_s: float | None
     running: int
     waiting: int
+    requests: int  # these, and those that are on their way to it or whose last token leaves
+
+
+class Cache(Protocol):
+    """Of one replica; after its end as it was then."""
+
+    def cached_tokens(self, tokens: NDArray[np.int32]) -> int:
+        """Of a prompt."""
+        ...
 
 
 class FleetControl(Protocol):
@@ -244,6 +256,12 @@ class FleetControl(Protocol):
     def replicas(self) -> Sequence[ReplicaView]:
         """That exist, in the order in which they were started."""
         ...
+
+    def heard(self) -> Sequence[Heartbeat]:
+        """The last of each replica that is not silent, by name."""
+        ...
+
+    def cache(self, name: str) -> Cache: ...
 
     def queued(self) -> int:
         """Requests that wait in the routers."""
@@ -299,6 +317,14 @@ class Scaler(Protocol):
         ...
 
     async def act(self, fleet: FleetControl) -> None: ...
+
+    def ended(self, request: Request, served: Served) -> None:
+        """Told of each request, so that it knows what its changes cost."""
+        ...
+
+    def close(self, fleet: FleetControl) -> None:
+        """The trace is over; what it has not told yet is to be told now."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

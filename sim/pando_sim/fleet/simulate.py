@@ -109,6 +109,7 @@ class Simulation:
             self._fleet,
             self._routers,
             self._timeline,
+            self._view,
             self._line,
             socket,
             self.record,
@@ -168,11 +169,13 @@ class Simulation:
         await self._routers[request.number % len(self._routers)].arrive(request)
 
     def _ended(self, router: Router, served: Served) -> None:
-        self._checks.ended(served)
+        request = self._checks.ended(served)
         self.record.served.append(served)
         self._ends += 1
         self._finished += served.outcome is Outcome.FINISHED
         self._arrivals.ended(served.number)
+        if self._scaler is not None:
+            self._scaler.ended(request, served)
         for each in self._routers:
             each.room(elsewhere=each is not router)
 
@@ -225,6 +228,8 @@ class Simulation:
     async def _end(self) -> None:
         self._checks.all_ended()
         self._sample(None)
+        if self._scaler is not None:
+            self._scaler.close(self._control)
         for router in self._routers:
             router.rule.close()
         for replica in self._fleet.replicas.values():

@@ -20,6 +20,10 @@ class View:
     def left(self, replica: str) -> None:
         self._beats.pop(replica, None)
 
+    def last_beats(self) -> list[Heartbeat]:
+        """By name."""
+        return [beat for _, (beat, _) in sorted(self._beats.items())]
+
     def refresh(self, now_s: float) -> None:
         """Takes in what was heard until now."""
         fresh_s = FRESH_MS / 1000

@@ -76,6 +76,10 @@ class Calls:
     async def act(self, fleet: FleetControl) -> None:
         self.act_at(fleet)
 
+    def ended(self, request: Request, served: Served) -> None: ...
+
+    def close(self, fleet: FleetControl) -> None: ...
+
 
 def run(
     requests: Sequence[Request],

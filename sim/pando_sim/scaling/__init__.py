@@ -1,0 +1,1 @@
+"""Who changes a simulated pool's size, the Kubernetes in which that happens, and what it costs."""

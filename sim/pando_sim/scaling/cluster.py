@@ -1,0 +1,188 @@
+"""`Cluster`: the Kubernetes of a simulated pool. A Deployment's size, its pods as API objects, and
+what controllers and the kubelet do with them; a pod's process is a replica of the fleet.
+
+A pod's process is started at once and ready after the worker's start time, starts again where it
+died, and on deletion finishes what it has within the grace period. Nothing is scheduled: there is
+always a node.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pando_operator.lifecycle.pods import (
+    DRAIN,
+    GATE,
+    REVISION,
+    PodView,
+    pod_view,
+    time_text,
+)
+from pando_sim.fleet.interfaces import FleetControl, ReplicaState
+
+START_S = 4 * 86_400.0
+"""The trace's start on the cluster's clock, since 1970: a Monday, 0:00 UTC."""
+
+Pod = dict[str, Any]
+
+_KUBELET, _READY = "ContainersReady", "Ready"
+
+
+class Cluster:
+    """Call `step` often: it is the passing of time."""
+
+    def __init__(self, *, grace_s: float, gated: bool) -> None:
+        """
+        Args:
+            gated: whether pods are ready only when their readiness gate is open, too.
+        """
+        self.replicas = 0  # of the Deployment
+        self.has_changed = True  # since somebody set it False
+        self._grace_s = grace_s
+        self._gated = gated
+        self._pods: dict[str, Pod] = {}  # in the order of their creation
+        self._made = 0
+
+    def now_s(self, fleet: FleetControl) -> float:
+        """Seconds since 1970."""
+        return START_S + fleet.now_s
+
+    def pods(self, requests: Mapping[str, int] | None = None) -> list[PodView]:
+        """As the operator reads them; `requests` is what Redis says of each."""
+        known = requests or {}
+        return [pod_view(pod, known.get(name)) for name, pod in self._pods.items()]
+
+    def leaving(self) -> Iterator[str]:
+        """Pods that are deleted, or drained on the way to that."""
+        for name, pod in self._pods.items():
+            if _is_deleted(pod) or DRAIN in pod["metadata"]["annotations"]:
+                yield name
+
+    def adopt(self, fleet: FleetControl) -> None:
+        """Takes the fleet as it is for its pods."""
+        for replica in fleet.replicas():
+            pod = self._add(replica.name, START_S + replica.started_s)
+            self._set(pod, GATE, True, self.now_s(fleet))
+        self.replicas = len(self._pods)
+        self.step(fleet)
+
+    def step(self, fleet: FleetControl) -> None:
+        """What happened since the last time, as the kubelet tells it."""
+        views = {replica.name: replica for replica in fleet.replicas()}
+        now_s = self.now_s(fleet)
+        for name, pod in list(self._pods.items()):
+            view = views.get(name)
+            if _is_deleted(pod):
+                if view is None or not view.requests or now_s >= _end_s(pod):
+                    if view is not None:
+                        fleet.stop(name)
+                    del self._pods[name]
+                    self.has_changed = True
+                continue
+            if view is None:  # its process died
+                fleet.start(name)
+            is_ready = view is not None and view.state is ReplicaState.READY
+            self._set(pod, _KUBELET, is_ready, now_s)
+            self._set(pod, _READY, is_ready and (not self._gated or _is(pod, GATE)), now_s)
+        self._keep_size(fleet)
+
+    # What clients of the API server do
+
+    def scale(self, fleet: FleetControl, replicas: int) -> None:
+        self.replicas = replicas
+        self._keep_size(fleet)
+
+    def annotate(self, name: str, annotations: Mapping[str, str | None]) -> None:
+        """None takes one away. A pod that is gone needs nothing."""
+        if (pod := self._pods.get(name)) is not None:
+            kept = {**pod["metadata"]["annotations"], **annotations}
+            pod["metadata"]["annotations"] = {k: v for k, v in kept.items() if v is not None}
+            self.has_changed = True
+
+    def set_gate(self, fleet: FleetControl, name: str, *, is_open: bool) -> None:
+        if (pod := self._pods.get(name)) is not None:
+            self._set(pod, GATE, is_open, self.now_s(fleet))
+
+    # The ReplicaSet controller
+
+    def _keep_size(self, fleet: FleetControl) -> None:
+        alive = [name for name, pod in self._pods.items() if not _is_deleted(pod)]
+        for _ in range(self.replicas - len(alive)):
+            self._start(fleet)
+        if len(alive) > self.replicas:
+            alive.sort(key=lambda name: _rank(self._pods[name]))
+            for name in alive[: len(alive) - self.replicas]:
+                self._delete(fleet, name)
+
+    def _start(self, fleet: FleetControl) -> None:
+        taken = {replica.name for replica in fleet.replicas()} | self._pods.keys()
+        while (name := f"replica-{self._made}") in taken:
+            self._made += 1
+        self._made += 1  # no name comes again
+        fleet.start(name)
+        self._add(name, self.now_s(fleet))
+
+    def _delete(self, fleet: FleetControl, name: str) -> None:
+        """SIGTERM: what has not started ends at once, the others finish what they have."""
+        pod, now_s = self._pods[name], self.now_s(fleet)
+        pod["metadata"]["deletionTimestamp"] = time_text(now_s)
+        pod["end_s"] = now_s + self._grace_s
+        self.has_changed = True
+        state = next((one.state for one in fleet.replicas() if one.name == name), None)
+        if state is ReplicaState.STARTING:
+            fleet.stop(name)
+        elif state is not None:
+            fleet.drain(name)
+
+    def _add(self, name: str, created_s: float) -> Pod:
+        self._pods[name] = pod = {
+            "metadata": {
+                "name": name,
+                "uid": name,
+                "creationTimestamp": time_text(created_s),
+                "labels": {REVISION: "1"},
+                "annotations": {},
+            },
+            "spec": {"nodeName": "node"},
+            "status": {"phase": "Running", "conditions": []},
+        }
+        self.has_changed = True
+        return pod
+
+    def _set(self, pod: Pod, condition: str, is_true: bool, now_s: float) -> None:
+        status = "True" if is_true else "False"
+        conditions = pod["status"]["conditions"]
+        found = next((one for one in conditions if one["type"] == condition), None)
+        if found is not None and found["status"] == status:
+            return
+        if found is None:
+            found = {"type": condition}
+            conditions.append(found)
+        found.update(status=status, lastTransitionTime=time_text(now_s))
+        self.has_changed = True
+
+
+def _rank(pod: Pod) -> tuple[object, ...]:
+    """Who is deleted first: by standing, then deletion cost, then who became ready last, then who
+    was created last (kubernetes/pkg/controller, ActivePodsWithRanks, with exact times)."""
+    view = pod_view(pod, None)
+    return view.standing, view.deletion_cost or 0, -_since(pod), -view.created
+
+
+def _since(pod: Pod) -> float:
+    """When it became ready; 0 where it is not."""
+    view = pod_view(pod, None)
+    return (view.ready_since or 0.0) if _is(pod, _READY) else 0.0
+
+
+def _is(pod: Pod, condition: str) -> bool:
+    conditions = pod["status"]["conditions"]
+    return any(one["type"] == condition and one["status"] == "True" for one in conditions)
+
+
+def _is_deleted(pod: Pod) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def _end_s(pod: Pod) -> float:
+    """When its grace period is over."""
+    return float(pod["end_s"])

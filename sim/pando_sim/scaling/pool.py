@@ -1,0 +1,178 @@
+"""`PoolController`: Pando's operator. Its own signals, decision and plan, in the operator's order.
+
+What it looks at is in Redis and in the pods, and its plan is carried out by marks in Redis and on
+the pods, as by the operator itself. It looks when a pod has changed and else after the operator's
+default periods. Not simulated are rollouts, shadow policies, and what routers do for a replica that
+joins or leaves: nothing is warmed and nothing handed off, so no replica waits for it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pando_fleet import FleetError, RedisClient, Registry
+from pando_fleet.loads import Loads
+from pando_fleet.marks import Marks
+from pando_fleet.queues import Queues
+from pando_fleet.replica import Replica
+from pando_fleet.worth import Worths
+from pando_operator.controller.conversions import follow_replaced, follow_starts, staying
+from pando_operator.controller.memory import Memory
+from pando_operator.controller.policies import policy_of
+from pando_operator.controller.reading import Reading, reading_of
+from pando_operator.lifecycle.actions import (
+    Action,
+    Annotate,
+    ClearMark,
+    SetGate,
+    SetMark,
+    SetReplicas,
+)
+from pando_operator.lifecycle.census import Census, census
+from pando_operator.lifecycle.choice import is_open
+from pando_operator.lifecycle.plan import plan
+from pando_operator.lifecycle.pods import PodView
+from pando_operator.lifecycle.world import LifecycleSettings
+from pando_operator.resource.pool import WorkerPool
+from pando_operator.scaling import Decision, Snapshot, decide, learned_start_s
+from pando_operator.settings import OperatorSettings
+from pando_sim.fleet.interfaces import FleetControl
+from pando_sim.scaling.cluster import Cluster
+from pando_sim.scaling.scaler import Change
+
+
+class _Redis:
+    """The operator's part of one connection; as its `Reader`, one question after the other."""
+
+    def __init__(self, client: RedisClient, fleet: FleetControl) -> None:
+        self.client = client
+        self.marks = Marks(client, fleet.pool, fleet.redis_ms)
+        self._pool = fleet.pool
+        self._registry = Registry(client, fleet.redis_ms)
+        self._queues = Queues(client, fleet.redis_ms)
+        self._loads = Loads(client, fleet.pool, fleet.redis_ms)
+        self._worths = Worths(client, fleet.pool, fleet.redis_ms)
+        self._replicas: Sequence[Replica] = ()
+
+    async def read(self) -> Reading:
+        """Raises FleetError."""
+        marks = await self.marks.all()
+        self._replicas = await self._registry.replicas(self._pool)
+        queued = await self._queues.read(self._pool)
+        return reading_of(marks, self._replicas, queued, await self._loads.read())
+
+    async def worths(self) -> dict[str, float]:
+        """Raises FleetError."""
+        return await self._worths.read(self._replicas)
+
+
+class PoolController:
+    """By the `spec.scaling` of a pool, whatever its mode is."""
+
+    def __init__(self, pool: WorkerPool, replicas: int) -> None:
+        """Raises ValueError where the pool has no maxReplicas."""
+        scaling = pool.spec.scaling
+        self._policy = policy_of(scaling)
+        self._lifecycle = replace(LifecycleSettings.of(scaling), hand_off_tokens=0, warm_tokens=0)
+        self._memory = Memory.of(pool)
+        self._memory.desired = replicas
+        self._next_s = 0.0
+        self._redis: _Redis | None = None
+
+    def is_due(self, fleet: FleetControl, cluster: Cluster) -> bool:
+        return cluster.has_changed or fleet.now_s >= self._next_s
+
+    async def look(self, fleet: FleetControl, cluster: Cluster) -> Change | None:
+        memory, now_s = self._memory, cluster.now_s(fleet)
+        redis = self._connected(fleet)
+        reading = await _read(redis)
+        pods = cluster.pods(reading.requests if reading else None)
+        counts, current = census(pods), staying(pods, cluster.replicas)
+        follow_replaced(memory, current, cluster.replicas, now_s)
+        decision = self._decide(current, counts, reading, now_s)
+        worths, target = await _choice(redis, reading, decision, pods, cluster.replicas)
+        actions = plan(
+            pods,
+            reading.marks if reading else None,
+            target=target,
+            replicas=cluster.replicas,
+            worths=worths,
+            now=now_s,
+            settings=self._lifecycle,
+        )
+        for action in actions:
+            await _execute(action, redis, fleet, cluster)
+        memory.replicas = cluster.replicas
+        change = self._remember(decision, now_s)
+        follow_starts(memory, pods, now_s)
+        self._next_s = fleet.now_s + _pause_s(counts, decision)
+        return change
+
+    def _connected(self, fleet: FleetControl) -> _Redis:
+        client = fleet.redis
+        if self._redis is None or self._redis.client is not client:
+            self._redis = _Redis(client, fleet)
+        return self._redis
+
+    def _decide(
+        self, current: int, counts: Census, reading: Reading | None, now_s: float
+    ) -> Decision:
+        snapshot = Snapshot(
+            current=current,
+            ready=counts.ready,
+            draining=counts.draining,
+            signals=reading.signals if reading else None,
+            start_s=learned_start_s(self._memory.starts),
+            history=self._memory.history,
+        )
+        decision = decide(snapshot, self._policy, now_s)
+        self._memory.history = decision.history
+        return decision
+
+    def _remember(self, decision: Decision, now_s: float) -> Change | None:
+        memory = self._memory
+        before = decision.current if memory.desired is None else memory.desired
+        memory.desired = decision.desired
+        if decision.desired == before:
+            return None
+        memory.history = memory.history.scaled(now_s, before, decision.desired, decision.by)
+        return Change(before, decision.desired, decision.reason)
+
+
+def _pause_s(counts: Census, decision: Decision) -> float:
+    """As the operator: sooner while replicas come or go, or may have to at once."""
+    changing = counts.starting or counts.draining or decision.desired != counts.ready
+    fields = OperatorSettings.model_fields
+    name = "busy_period" if changing or decision.desired == 0 else "period"
+    return float(fields[name].default)
+
+
+async def _read(redis: _Redis) -> Reading | None:
+    """None while Redis is away."""
+    try:
+        return await redis.read()
+    except FleetError:
+        return None
+
+
+async def _choice(
+    redis: _Redis, reading: Reading | None, decision: Decision, pods: list[PodView], replicas: int
+) -> tuple[dict[str, float], int]:
+    """What the caches are worth, where somebody new is to leave, and the size to plan for."""
+    desired = decision.desired
+    if reading is None or not desired or not is_open(pods, desired, replicas):
+        return {}, desired
+    return await redis.worths(), desired
+
+
+async def _execute(action: Action, redis: _Redis, fleet: FleetControl, cluster: Cluster) -> None:
+    match action:
+        case SetMark(kind, replica, lasts_ms, budget_tokens):
+            await redis.marks.set(kind, replica, lasts_ms=lasts_ms, budget_tokens=budget_tokens)
+        case ClearMark(kind, replica):
+            await redis.marks.clear(kind, replica)
+        case Annotate(pod, _, annotations):
+            cluster.annotate(pod, dict(annotations))
+        case SetGate(pod, _, is_open):
+            cluster.set_gate(fleet, pod, is_open=is_open)
+        case SetReplicas(replicas):
+            cluster.scale(fleet, replicas)

@@ -1,0 +1,59 @@
+"""`ClusterScaler`: a controller, the Kubernetes that it runs in, and the price of what it does."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pando_sim.fleet.interfaces import FleetControl
+from pando_sim.records import Served
+from pando_sim.request import Request
+from pando_sim.scaling.cluster import Cluster
+from pando_sim.scaling.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Another number of replicas is wanted."""
+
+    before: int
+    after: int
+    reason: str
+
+
+class Controller(Protocol):
+    """Who scales a pool, by any rule."""
+
+    def is_due(self, fleet: FleetControl, cluster: Cluster) -> bool: ...
+
+    async def look(self, fleet: FleetControl, cluster: Cluster) -> Change | None:
+        """Looks and acts."""
+        ...
+
+
+class ClusterScaler:
+    """`fleet.interfaces.Scaler`."""
+
+    every_s = 0.5  # of the kubelet; a controller has its own period
+
+    def __init__(self, controller: Controller, cluster: Cluster, ledger: Ledger) -> None:
+        self._controller = controller
+        self._cluster = cluster
+        self._ledger = ledger
+        self._has_begun = False
+
+    async def act(self, fleet: FleetControl) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._cluster.adopt(fleet)
+        self._cluster.step(fleet)
+        if self._controller.is_due(fleet, self._cluster):
+            self._cluster.has_changed = False
+            change = await self._controller.look(fleet, self._cluster)
+            if change is not None:
+                self._ledger.step(fleet.now_s, change.before, change.after, change.reason)
+        self._ledger.look(fleet, self._cluster.leaving())
+
+    def ended(self, request: Request, served: Served) -> None:
+        self._ledger.ended(request, served)
+
+    def close(self, fleet: FleetControl) -> None:
+        self._ledger.close(fleet)

@@ -1,0 +1,113 @@
+"""A simulated pool under Pando's own operator code."""
+
+from collections import Counter
+from dataclasses import replace
+from math import ceil
+
+import pytest
+
+from pando_sim.fleet.interfaces import FleetControl
+from pando_sim.records import Outcome
+from tests.sim.fleet.world import WORKER, by_number, fault
+from tests.sim.scaling.world import START_S, one_after_the_other, pool, scaled
+
+TARGET = 0.7
+OF_A_REQUEST = 60 * 64 + 256  # tokens at its end
+HIGH, LOW = 8, 1  # requests at a time
+
+
+def test_a_load_step_grows_the_pool_to_what_the_target_holds_and_shrinks_it_after_the_window() -> (
+    None
+):
+    high = one_after_the_other(0, HIGH, until_s=20.0)
+    low = one_after_the_other(len(high), LOW, until_s=100.0, since_s=20.0)
+    found = scaled([*high, *low], pool())
+    # Waiting requests count with all that they will hold, and running ones with most of it.
+    needed = ceil(HIGH * OF_A_REQUEST / (TARGET * WORKER.capacity_tokens))
+    first, *others = found.steps
+    assert (first.at_s, first.before, first.after) == (0.5, 1, needed)
+    assert first.ready_s == pytest.approx(0.5 + START_S)
+    served = by_number(found)
+    calm_s = max(one.end_s for one in served[: len(high)])
+    assert [step.after for step in others] == sorted((step.after for step in others), reverse=True)
+    assert others[-1].after == ceil(LOW * OF_A_REQUEST / (TARGET * WORKER.capacity_tokens))
+    window_s, averaged_s = 20.0, 30.0  # of stabilization, and of the signals
+    assert calm_s < others[-1].at_s < calm_s + window_s + averaged_s + 10.0
+    assert {one.outcome for one in served} == {Outcome.FINISHED}
+    assert found.samples[-1].replicas == 1
+
+
+def test_the_same_seed_gives_the_same_records() -> None:
+    requests = one_after_the_other(0, 6, until_s=12.0)
+    first, again = (scaled(requests, pool(), seed=7) for _ in range(2))
+    assert first.steps
+    assert repr(first.steps) == repr(again.steps)
+    assert repr(first.served) == repr(again.served)
+    assert repr(first.samples) == repr(again.samples)
+
+
+def test_nobody_is_lost_when_replicas_leave() -> None:
+    high = one_after_the_other(0, 6, until_s=16.0)
+    low = one_after_the_other(len(high), 2, until_s=60.0, since_s=16.0)
+    found = scaled([*high, *low], pool(), replicas=6)
+    assert min(step.after for step in found.steps) < 6
+    served = by_number(found)
+    assert Counter(one.outcome for one in served) == {Outcome.FINISHED: len(served)}
+    # Those that leave are drained before they end, so nothing is tried twice.
+    assert {one.tries for one in served} == {1}
+
+
+def test_a_replica_that_dies_is_started_again_by_kubernetes() -> None:
+    early = one_after_the_other(0, 3, until_s=8.0)
+    late = one_after_the_other(len(early), 3, until_s=20.0, since_s=14.0)
+    manifest = pool(minReplicas=2, maxReplicas=2)
+
+    def die(fleet: FleetControl) -> None:
+        fleet.stop("replica-1", leaves=False)
+
+    found = scaled([*early, *late], manifest, replicas=2, faults=[fault(4.2, die)])
+    at = {sample.at_s: sample for sample in found.samples}
+    assert (at[4.0].ready, at[5.0].ready, at[5.0].replicas) == (2, 1, 2)
+    assert at[4.0 + START_S + 1].ready == 2
+    assert not found.steps
+    newcomers = {one.replica for one in found.served if one.number >= len(early)}
+    assert newcomers == {"replica-1"}  # it has room, and takes them
+
+
+def test_nothing_shrinks_while_redis_is_away() -> None:
+    low = one_after_the_other(0, 1, until_s=120.0)
+
+    async def back(fleet: FleetControl) -> None:
+        await fleet.regain_redis(empty=True)
+
+    away = [
+        fault(3.0, lambda fleet: fleet.lose_redis()),
+        replace(fault(60.0, lambda fleet: None), act=back),
+    ]
+    found = scaled(low, pool(), replicas=4, faults=away)
+    assert all(sample.ready == 4 for sample in found.samples if sample.at_s < 60.0)
+    assert found.steps
+    assert all(step.at_s > 60.0 for step in found.steps)
+    assert found.steps[-1].after == 1
+
+
+def test_tokens_that_only_a_removed_replica_held_are_charged_to_the_step_that_removed_it() -> None:
+    # 4 sessions on 4 replicas; then one goes on alone, and the others come back when all left.
+    early = one_after_the_other(0, 4, until_s=2.0)
+    alone = one_after_the_other(len(early), 1, until_s=140.0, since_s=6.0)
+    late = [
+        replace(one, number=len(early) + len(alone) + one.number, at_s=200.0 + one.number)
+        for one in early
+    ]
+    found = scaled([*early, *alone, *late], pool(), replicas=4)
+    served = by_number(found)
+    assert found.steps[-1].after == 1
+    assert found.steps[-1].at_s < 200.0
+    again = [
+        back.prompt_tokens - back.cached_tokens
+        for before, back in zip(served[:4], served[-4:], strict=True)
+        if before.replica != back.replica  # which is the only one left
+    ]
+    assert len(again) == 3
+    charged = sum(step.recomputed_tokens for step in found.steps)
+    assert charged == pytest.approx(sum(again), abs=3 * 64)  # whole chunks are counted

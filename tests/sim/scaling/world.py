@@ -1,0 +1,70 @@
+"""Small pools that scale: a manifest, loads of a known size, and a run in one call."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pando_operator.resource.parse import parse
+from pando_operator.resource.pool import WorkerPool
+from pando_sim.fleet.interfaces import Fault
+from pando_sim.records import Run
+from pando_sim.request import Request
+from pando_sim.scaling.cluster import Cluster
+from pando_sim.scaling.ledger import Ledger
+from pando_sim.scaling.pool import PoolController
+from pando_sim.scaling.scaler import ClusterScaler
+from tests.sim.fleet.world import SPEC, request, run, with_worker
+
+START_S = 5.0
+
+
+def pool(**scaling: Any) -> WorkerPool:
+    """Of 1 to 6 replicas, that shrinks when less was enough for 20 s."""
+    fields = {
+        "minReplicas": 1,
+        "maxReplicas": 6,
+        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 20}},
+        **scaling,
+    }
+    return parse(
+        {
+            "apiVersion": "pando.dev/v1alpha1",
+            "kind": "WorkerPool",
+            "metadata": {"name": "pool"},
+            "spec": {"model": "simulated", "replicas": 1, "scaling": fields},
+        }
+    )
+
+
+def one_after_the_other(
+    first: int, count: int, until_s: float, since_s: float = 0.0, blocks: int = 60
+) -> list[Request]:
+    """`count` sessions of one request at a time, each of so many tokens that `count` are always
+    there; numbers from `first`."""
+    rounds = int((until_s - since_s) / 2.0)
+    found = []
+    for number in range(count * rounds):
+        turn, who = divmod(number, count)
+        own = range(10_000 * (first + who + 1), 10_000 * (first + who + 1) + blocks)
+        each = request(first + number, since_s + 2.0 * turn, *own, output=256)
+        found.append(replace(each, after=first + number - count) if turn else each)
+    return found
+
+
+def scaled(
+    requests: Sequence[Request],
+    manifest: WorkerPool,
+    *,
+    replicas: int = 1,
+    faults: Sequence[Fault] = (),
+    seed: int = 0,
+) -> Run:
+    spec = replace(
+        with_worker(start_s=START_S), replicas=replicas, scaling="pando", seed=seed, sample_s=1.0
+    )
+    scaler = ClusterScaler(
+        PoolController(manifest, replicas),
+        Cluster(grace_s=315.0, gated=True),
+        Ledger(SPEC.slow_ttft_s),
+    )
+    return run(requests, spec, scaler=scaler, faults=faults)
