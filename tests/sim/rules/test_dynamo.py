@@ -3,10 +3,10 @@
 import asyncio
 from collections import Counter
 
-from pando_sim.fleet.interfaces import End, Place
+from pando_sim.fleet.interfaces import End
 from pando_sim.rules import dynamo
 from tests.sim.fleet.world import request
-from tests.sim.rules.routers import Known, ask, fleet, question, went
+from tests.sim.rules.routers import ask, fleet, question, went
 
 
 def test_the_documented_example() -> None:
@@ -19,34 +19,40 @@ def test_the_documented_example() -> None:
 
 
 def test_of_idle_replicas_the_one_with_the_longest_prefix_wins() -> None:
-    known = fleet("a", "b", cached={"a": 64, "b": 150})
+    known = fleet("a", "b", cached={"a": 64, "b": 180})
     place = ask(dynamo.KvRouter(known), known, *range(5))
     assert (place.replica, place.matched_chunks) == ("b", 2)  # whole blocks only
 
 
-def start(rule: dynamo.KvRouter, known: Known, number: int, *blocks: int) -> tuple[Place, End]:
-    """A request that stays; returns its place."""
-    place = asyncio.run(rule.place(question(known, request(number, 0.0, *blocks))))
-    return place, End.FINISHED
+def test_a_prompt_under_way_counts_until_its_first_token() -> None:
+    known = fleet("a", "b", cached={"a": 64})
+    rule = dynamo.KvRouter(known)
+    first = question(known, request(1, 0.0, *range(10)))
+    place = asyncio.run(rule.place(first))
+    assert place.replica == "a"
+    # 20 blocks, 10 of them active at a, 1 cached: 9 + 20 - 1 + 20 there against 20 + 20.
+    longer = question(known, request(2, 0.0, *range(20)))
+    elsewhere = asyncio.run(rule.place(longer))
+    assert elsewhere.replica == "b"
+    rule.ended(longer, elsewhere, End.UNANSWERED)
+    rule.first_byte(first, place, 64)
+    assert went(rule, known, *range(20)) == "a"  # 19 + 20
 
 
-def test_prompts_under_way_count_until_the_first_token_and_blocks_until_the_end() -> None:
+def test_blocks_of_a_request_count_until_its_end() -> None:
     known = fleet("a", "b", cached={"a": 640})
     rule = dynamo.KvRouter(known)
     first = question(known, request(1, 0.0, *range(10)))
     place = asyncio.run(rule.place(first))
     assert place.replica == "a"
-    known.cached = {"a": 6 * 64}
-    # Another prompt of 10 blocks, 6 of them cached at a: 4 + 10 and a's 10 against 10 + 10.
-    assert went(rule, known, *range(50, 60)) == "b"
-    rule = dynamo.KvRouter(known)
-    known.cached = {}
-    for each in (first, question(known, request(2, 0.0, *range(20, 24)))):
-        place = asyncio.run(rule.place(each))
-        rule.first_byte(each, place, 0)
-    (load_a, load_b) = (rule._loads[f"{name}.1"] for name in ("a", "b"))
-    assert {load_a.prefill_tokens, load_b.prefill_tokens} == {0}
-    assert {len(load_a.blocks), len(load_b.blocks)} == {10, 4}
+    rule.first_byte(first, place, 640)
+    known.cached = {"a": 64}
+    other = question(known, request(2, 0.0, *range(50, 60)))
+    elsewhere = asyncio.run(rule.place(other))
+    assert elsewhere.replica == "b"  # 9 + 20 at a against 10 + 10
+    rule.ended(other, elsewhere, End.FINISHED)
+    rule.ended(first, place, End.FINISHED)
+    assert went(rule, known, *range(50, 60)) == "a"
 
 
 def test_a_block_that_requests_share_counts_once() -> None:

@@ -78,7 +78,8 @@ def test_the_tree_is_cut_once_a_minute_to_its_most_recent(monkeypatch: pytest.Mo
     known.time_s = 59.9
     assert went(rule, known, 1, 2) == "a"
     known.time_s = 60.0  # of four chunks the least recent leaf goes: 4, behind 1 and 3
-    assert went(rule, known, 1, 3, 5, 6, 7, 8, 9) == "b"  # 2 of 7 are known
+    assert went(rule, known, 1, 3, 4, 6, 7, 8, 9) == "b"  # 2 of 7 are known
+    assert went(rule, known, 1, 3, 5, 6) == "a"  # and these two are still known to be there
 
 
 def test_workers_are_known_by_what_is_allowed_now() -> None:
