@@ -5,6 +5,6 @@ Each router of a run has a rule of its own: what its original keeps in a router'
 counts of requests) is kept once a router here too, and known to no other.
 """
 
-from pando_sim.rules.rules import RULES, KnownRule
+from pando_sim.rules.rules import RULES
 
-__all__ = ["RULES", "KnownRule"]
+__all__ = ["RULES"]

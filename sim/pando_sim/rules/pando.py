@@ -23,6 +23,7 @@ from pando_router.policies.prefix_hash import PrefixHash
 from pando_router.policies.random_choice import RandomChoice
 from pando_router.policies.round_robin import RoundRobin
 from pando_router.policies.session import Session
+from pando_router.settings import PolicyName
 from pando_sim.fleet.interfaces import Member, Question, RouterContext, RuleFactory
 from pando_sim.fleet.shared_placement import SharedPlacement
 from pando_sim.spec import FleetSpec
@@ -53,12 +54,12 @@ class _Prompt:
     request: _Asked = _Asked()
 
 
-def factory(policy: str, spec: FleetSpec) -> RuleFactory:
+def factory(policy: PolicyName, spec: FleetSpec) -> RuleFactory:
     """Of the router's policy with this name."""
     return partial(_rule, policy, spec)
 
 
-def _rule(policy: str, spec: FleetSpec, context: RouterContext) -> SharedPlacement:
+def _rule(policy: PolicyName, spec: FleetSpec, context: RouterContext) -> SharedPlacement:
     chooses = _make(policy, context)
 
     def pick(question: Question) -> str | None:
@@ -68,7 +69,7 @@ def _rule(policy: str, spec: FleetSpec, context: RouterContext) -> SharedPlaceme
     return SharedPlacement(context, spec.router, pick)
 
 
-def _make(policy: str, context: RouterContext) -> _Policy:
+def _make(policy: PolicyName, context: RouterContext) -> _Policy:
     loads: Any = partial(_load, context)
     match policy:
         case "cache_aware":
@@ -85,7 +86,6 @@ def _make(policy: str, context: RouterContext) -> _Policy:
             return PrefixHash(loads)
         case "session":
             return Session()
-    raise ValueError(policy)
 
 
 def _load(context: RouterContext, member: Member) -> int:
