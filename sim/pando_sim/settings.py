@@ -74,6 +74,13 @@ class SimSettings(BaseSettings):
             " scaling.mode is Auto, else none"
         ),
     ] = ()
+    hpa_queue_target: Annotated[
+        float, Field(gt=0, description="of scaling hpa_queue: waiting requests a replica")
+    ] = 5.0
+    knative_target: Annotated[
+        float,
+        Field(gt=0, description="of scaling knative: requests at a time in a replica"),
+    ] = 100.0
     cost_model: Annotated[
         str,
         Field(

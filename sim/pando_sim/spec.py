@@ -40,6 +40,8 @@ class FleetSpec:
     replicas: int = 8  # at the start
     placement: str = "cache_aware"  # a name that `pando_sim.rules` knows
     scaling: str = "none"  # a name that `pando_sim.scaling` knows
+    hpa_queue_target: float = 5.0  # waiting requests a replica, of scaling hpa_queue
+    knative_target: float = 100.0  # requests at a time in a replica, of scaling knative
     seed: int = 0
     sample_s: float = 5.0  # between two samples
     slow_ttft_s: float = 2.0  # a first token later than this is late (goodput, delayed requests)

@@ -226,6 +226,8 @@ def _fleet(
         replicas=replicas,
         placement=placement,
         scaling=scaling,
+        hpa_queue_target=settings.hpa_queue_target,
+        knative_target=settings.knative_target,
         seed=settings.seed,
         sample_s=settings.sample_seconds or min(max(every, SHORTEST_SAMPLE_S), LONGEST_SAMPLE_S),
         slow_ttft_s=settings.slow_ttft_seconds,
@@ -238,8 +240,6 @@ def _scalings(settings: SimSettings, pool: WorkerPool) -> list[str]:
     if settings.replicas is not None:
         return [NO_SCALING]
     if not settings.scaling:
-        if scaling.mode is Mode.AUTO and OPERATOR not in SCALINGS:
-            raise PlanError("the manifest's scaling.mode is Auto: give a fixed size by --replicas")
         return [OPERATOR if scaling.mode is Mode.AUTO else NO_SCALING]
     chosen = _chosen("scaling", settings.scaling, [NO_SCALING, *SCALINGS], left_out=NO_SCALING)
     if set(chosen) != {NO_SCALING} and scaling.max_replicas is None:

@@ -9,11 +9,8 @@ from pando_operator.resource.pool import WorkerPool
 from pando_sim.fleet.interfaces import Fault
 from pando_sim.records import Run
 from pando_sim.request import Request
-from pando_sim.scaling.cluster import Cluster
-from pando_sim.scaling.ledger import Ledger
-from pando_sim.scaling.pool import PoolController
-from pando_sim.scaling.scaler import ClusterScaler
-from tests.sim.fleet.world import SPEC, request, run, with_worker
+from pando_sim.scaling.scalers import SCALERS
+from tests.sim.fleet.world import request, run, with_worker
 
 START_S = 5.0
 
@@ -58,13 +55,10 @@ def scaled(
     replicas: int = 1,
     faults: Sequence[Fault] = (),
     seed: int = 0,
+    scaling: str = "pando",
 ) -> Run:
     spec = replace(
-        with_worker(start_s=START_S), replicas=replicas, scaling="pando", seed=seed, sample_s=1.0
+        with_worker(start_s=START_S), replicas=replicas, scaling=scaling, seed=seed, sample_s=1.0
     )
-    scaler = ClusterScaler(
-        PoolController(manifest, replicas),
-        Cluster(grace_s=315.0, gated=True),
-        Ledger(SPEC.slow_ttft_s),
-    )
-    return run(requests, spec, scaler=scaler, faults=faults)
+    spec = replace(spec, hpa_queue_target=2.0, knative_target=4.0)
+    return run(requests, spec, scaler=SCALERS[scaling](spec, manifest), faults=faults)
