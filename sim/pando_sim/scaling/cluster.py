@@ -62,7 +62,7 @@ class Cluster:
         for replica in fleet.replicas():
             pod = self._add(replica.name, START_S + replica.started_s)
             self._set(pod, GATE, True, self.now_s(fleet))
-        self.replicas = len(self._pods)
+        self.replicas = self._made = len(self._pods)  # whose names are numbers from 0
         self.step(fleet)
 
     def step(self, fleet: FleetControl) -> None:

@@ -1,15 +1,17 @@
 """`Ledger`: what each change of a pool's size cost its requests.
 
 A step that grows the pool takes effect when so many replicas are ready, one that shrinks it when
-the replicas that leave are gone. A late first token is charged to the oldest step that had not
-taken effect when its request came. Tokens that a replica held when it left, and that a request then
-had to compute because no other replica held them, are charged to the step by which it left, each
-once and for `LOST_S`: what is asked for later would have been evicted anyway, or is nobody's fault.
+the replicas that leave are gone. A late first token is charged to the oldest step that had been
+decided and had not taken effect while its request waited. Tokens that a replica held when it left,
+and that a request then had to compute because no other replica held them, are charged to the step
+by which it left, each once and for `LOST_S`: what is asked for later would have been evicted
+anyway, or is nobody's fault.
 """
 
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import isnan
 
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_sim.fleet.interfaces import Cache, FleetControl, ReplicaState
@@ -85,8 +87,10 @@ class Ledger:
 
     def ended(self, request: Request, served: Served) -> None:
         if not served.ttft_s <= self._slow_ttft_s:  # nan, too: there was none
+            until_s = served.end_s if isnan(served.first_token_s) else served.first_token_s
             for step in self._recent:
-                if step.at_s <= served.arrival_s < (step.effect_s or float("inf")):
+                is_open = step.effect_s is None or served.arrival_s < step.effect_s
+                if is_open and step.at_s <= until_s:
                     step.delayed_requests += 1
                     break
         if self._lost and served.cached_tokens < served.prompt_tokens:
