@@ -74,9 +74,7 @@ class ScalingStep:
     reason: str
     ready_s: float | None = None  # growth: when the last of the new replicas was ready
     recomputed_tokens: int = 0  # shrinking: asked for again, and lost with the removed caches
-    delayed_requests: int = (
-        0  # late first tokens until it took effect
-    )
+    delayed_requests: int = 0  # late first tokens until it took effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
