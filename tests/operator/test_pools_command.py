@@ -162,7 +162,11 @@ def test_a_watch_shows_what_changes_until_it_is_interrupted(
 
     environment = os.environ | {"COLUMNS": "160", "TERM": "xterm"}
     with subprocess.Popen(
-        [*command, "--kubeconfig", str(server.kubeconfig())], stdout=theirs, env=environment
+        [*command, "--kubeconfig", str(server.kubeconfig())],
+        stdout=theirs,
+        env=environment,
+        # Tests that run in the background may ignore it, and so would their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         try:
             until(lambda: shows(b"first"), "the pool is shown", seconds=60)

@@ -125,4 +125,4 @@ def test_reading_takes_time_in_proportion_to_the_text(tools: str, fragment: str)
         parser.flush()
         return time.process_time() - started
 
-    assert seconds(16_000) < 30 * max(seconds(1_000), 0.005)  # 256 times, were it quadratic
+    assert seconds(16_000) < 90 * max(seconds(1_000), 0.005)  # 256 times, were it quadratic
