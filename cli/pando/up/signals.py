@@ -16,7 +16,7 @@ END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class EndSignals:
-    """Counts the signals that came, and tells them to the loop that listens, if one does."""
+    """Counts the signals that came, and tells the first two to the loop that listens, if any."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -25,8 +25,8 @@ class EndSignals:
 
     @contextmanager
     def heard_by(self, heard: Callable[[], None]) -> Iterator[None]:
-        """Within the block `heard` is called in the running loop after each signal, and once at
-        first where some came before."""
+        """Within the block `heard` is called in the running loop after each of the first two
+        signals, and once at first where some came before."""
         self._heard = heard
         self._loop = asyncio.get_running_loop()
         if self.count:
@@ -39,7 +39,9 @@ class EndSignals:
     def take(self, _number: int, _frame: FrameType | None) -> None:
         """The handler. Python calls it in the main thread, between any two instructions."""
         self.count += 1
-        if self._loop is not None:
+        # Two say all there is to say. More may come faster than they are handled, each within the
+        # handling of the one before it.
+        if self.count <= 2 and self._loop is not None:
             self._loop.call_soon_threadsafe(self._heard)
 
 
