@@ -55,8 +55,8 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now_s: float) -> Decision:
 
 
 def _view(snapshot: Snapshot, policy: ScalingPolicy, now_s: float) -> View:
-    looked_s = max(policy.window_s, LOOK_BACK * (snapshot.start_s or 0.0))
-    history = observed(snapshot, looked_s, now_s)
+    kept_s = max(policy.window_s, LOOK_BACK * (snapshot.start_s or 0.0))
+    history = observed(snapshot, policy.window_s, kept_s, now_s)
     history = spent(history, policy.budget, snapshot.current + snapshot.draining, now_s)
     return View(snapshot, policy, history, fresh_loads(snapshot.signals), now_s)
 

@@ -2,7 +2,9 @@
 
 Pressure is (pinned + waiting) over the capacity of the ready replicas. Pinned tokens are held by
 running requests; waiting ones are the uncached prompts and the expected outputs of requests that
-wait in replicas and routers. Cached tokens, which can be evicted, never count.
+wait in replicas and routers. Cached tokens, which can be evicted, never count. Of the capacity only
+that is room which replicas can fill: one that is short of computing has requests wait while room is
+left (`History.usable_share`).
 
 While a replica takes longer to start than a request runs, a queue counts for less than all its
 tokens. Replicas that come after the queue was served would have come for nothing, and while they

@@ -55,12 +55,21 @@ class Sample:
     waiting_tokens: int  # prompt and expected output, of replicas and routers
     release_tokens_per_s: float
     queue_wait_s: float
+    # Of the replicas in which, or for which, at least as many tokens wait as they have pinned.
+    crowded_pinned_tokens: int
+    crowded_room_tokens: int  # their capacity
     hot_evicted_tokens: int  # since samples began
+    capacity_tokens: int
     replicas: int  # whose sum this is
 
     @property
     def demand_tokens(self) -> int:
         return self.pinned_tokens + self.waiting_tokens
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether it tells what room is usable: half of the pool's must be crowded."""
+        return 0 < self.capacity_tokens <= 2 * self.crowded_room_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +99,12 @@ class History:
     seen_s: float | None = None  # up to when usage is counted
     capacity_tokens: int = 0  # of a replica, as last seen
     residence_s: float | None = None  # how long a token stays pinned, smoothed
+    usable_share: float = 1.0  # of a replica's capacity: what it fills while requests wait
+
+    @property
+    def usable_tokens(self) -> float:
+        """Room of a replica that running requests can fill."""
+        return self.usable_share * self.capacity_tokens
 
     def recommended(self, now_s: float, replicas: int) -> "History":
         """With one more recommendation."""

@@ -18,6 +18,7 @@ _SCALARS = {
     "usageUntil": "seen_s",
     "capacityTokens": "capacity_tokens",
     "residenceSeconds": "residence_s",
+    "usableShare": "usable_share",
 }
 _LISTS = {
     "highs": ("highs", Recommendation, (float, int)),

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+from pando_operator.scaling.demand import within
 from pando_operator.scaling.history import COUNTERS_KEPT, SAMPLES_KEPT, Counter, History, Sample
 from pando_operator.scaling.snapshot import ReplicaLoad, RouterQueue, Signals, Snapshot
 
@@ -15,8 +16,12 @@ SAMPLE_EVERY_S = 0.5
 RESIDENCE_S = 300.0
 """Over which the time that tokens stay pinned is smoothed."""
 
-BUSY_ENOUGH = 0.05
-"""Share of the capacity that must be pinned for that time to mean anything."""
+BUSY_ENOUGH = 0.01
+"""Share of the capacity that must be pinned for that time, and for the usable room, to mean
+anything."""
+
+USABLE_S = 3600.0
+"""In which what was learned of the usable room is forgotten but for a third."""
 
 
 def fresh_loads(signals: Signals | None) -> tuple[ReplicaLoad, ...]:
@@ -46,8 +51,8 @@ def problem_of(snapshot: Snapshot) -> str:
     return f"no fresh signals of {missing} of {snapshot.ready} ready replicas{stale}"
 
 
-def observed(snapshot: Snapshot, window_s: float, now_s: float) -> History:
-    """The history with this look in it. Samples of the last `window_s` are kept."""
+def observed(snapshot: Snapshot, window_s: float, kept_s: float, now_s: float) -> History:
+    """The history with this look in it. Samples of the last `kept_s` are kept."""
     history = snapshot.history
     if not history.highs:
         # Nothing is known of before: what is there counts as wanted.
@@ -67,13 +72,15 @@ def observed(snapshot: Snapshot, window_s: float, now_s: float) -> History:
         last_busy_s = now_s
     hot += history.samples[-1].hot_evicted_tokens if history.samples else 0
     sample = _sample(loads, queue, hot, now_s)
+    samples = _kept(history.samples, sample, kept_s)
     return replace(
         history,
-        samples=_kept(history.samples, sample, window_s),
+        samples=samples,
         counters=_counters(history, loads),
         last_busy_s=last_busy_s,
         capacity_tokens=_capacity(history, loads),
         residence_s=_residence(history, loads, sample),
+        usable_share=_usable(history, samples, max(window_s, history.residence_s or 0.0)),
     )
 
 
@@ -85,11 +92,15 @@ def queue_wait_s(loads: tuple[ReplicaLoad, ...], queue: RouterQueue) -> float:
 
 
 def _sample(loads: tuple[ReplicaLoad, ...], queue: RouterQueue, hot: int, now_s: float) -> Sample:
-    waiting = sum(load.waiting_prompt_tokens + load.waiting_output_tokens for load in loads)
+    share = queue.tokens / max(1, len(loads))
+    crowded = [load for load in loads if load.waiting_tokens + share >= max(1, load.pinned_tokens)]
     return Sample(
         at_s=now_s,
         pinned_tokens=sum(load.pinned_tokens for load in loads),
-        waiting_tokens=waiting + queue.tokens,
+        waiting_tokens=sum(load.waiting_tokens for load in loads) + queue.tokens,
+        crowded_pinned_tokens=sum(load.pinned_tokens for load in crowded),
+        crowded_room_tokens=sum(load.capacity_tokens for load in crowded),
+        capacity_tokens=sum(load.capacity_tokens for load in loads),
         release_tokens_per_s=sum(load.release_tokens_per_s for load in loads),
         queue_wait_s=queue_wait_s(loads, queue),
         hot_evicted_tokens=hot,
@@ -133,6 +144,21 @@ def _residence(history: History, loads: tuple[ReplicaLoad, ...], sample: Sample)
     now = sample.pinned_tokens / sample.release_tokens_per_s
     if history.residence_s is None or not history.samples:
         return now if history.residence_s is None else history.residence_s
-    passed_s = sample.at_s - history.samples[-1].at_s
-    keep = math.exp(-max(0.0, passed_s) / RESIDENCE_S)
+    keep = math.exp(-(sample.at_s - history.samples[-1].at_s) / RESIDENCE_S)
     return history.residence_s * keep + now * (1 - keep)
+
+
+def _usable(history: History, samples: tuple[Sample, ...], window_s: float) -> float:
+    """What replicas fill of their room while requests wait.
+
+    It is less than all where something else than room is what they lack, mostly the time to compute
+    prompts. What was seen counts less as time passes, so that a pool tries again what it can hold.
+    """
+    inside = within(samples, window_s)
+    passed_s = inside[-1].at_s - inside[0].at_s
+    if passed_s >= 0.9 * window_s and all(sample.is_crowded for sample in inside):
+        filled = sum(sample.crowded_pinned_tokens for sample in inside)
+        share = filled / sum(sample.crowded_room_tokens for sample in inside)
+        return min(1.0, max(BUSY_ENOUGH, share))
+    since_s = samples[-1].at_s - history.samples[-1].at_s if history.samples else 0.0
+    return 1 - (1 - history.usable_share) * math.exp(-since_s / USABLE_S)

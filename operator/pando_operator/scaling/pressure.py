@@ -7,6 +7,9 @@ from pando_operator.scaling.sizing import View
 MIN_SAMPLES = 4
 """In each half of the time over which growth is looked for."""
 
+MOST_USABLE = 0.95
+"""Share of the room that is usable, above which it is not worth a word."""
+
 MOST_WAITING = 0.1
 """Waiting tokens over pinned ones, above which the room says how many run."""
 
@@ -26,14 +29,17 @@ def by_pressure(view: View) -> Proposal | None:
     if not ready:
         words = f"{demand.total:.0f} tokens wait, {_room(view)}"
         return Proposal(By.PRESSURE, replicas, f"{words}: wants {replicas}")
-    pressure = demand.total / ready
+    share = view.history.usable_share
+    pressure = demand.total / ready / share
     if pressure > target:
         # Being over the target is no reason to shrink, however the queue came about.
         replicas = max(replicas, min(view.current, view.replicas_for(demand.total)))
     over = "over" if pressure > target * (1 + view.policy.tolerance) else "under"
     if abs(pressure / target - 1) <= view.policy.tolerance:
         over = "close to"
-    words = f"pressure {pressure:.2f} {over} target {target:.2f} {view.on_ready()}"
+    usable = f", {pressure:.2f} of the {share:.0%} of room that can be filled,"
+    words = f"pressure {demand.total / ready:.2f}{usable if share < MOST_USABLE else ''}"
+    words += f" {over} target {target:.2f} {view.on_ready()}"
     if needed < demand.total:
         words += (
             f", of {demand.waiting:.0f} waiting tokens {max(0.0, needed - demand.pinned):.0f} count"
@@ -71,7 +77,7 @@ def by_growth(view: View) -> Proposal | None:
         return None
     needed = needed_tokens(demand, view.history, start_s) + growth * start_s
     replicas = view.replicas_for(needed)
-    pressure = needed / (view.history.capacity_tokens * max(1, view.current))
+    pressure = needed / (view.history.usable_tokens * max(1, view.current))
     words = (
         f"pressure grows and will be {pressure:.2f} on {view.current}"
         f" when a replica asked for now is ready in {start_s:.0f} s"
@@ -80,4 +86,4 @@ def by_growth(view: View) -> Proposal | None:
 
 
 def _room(view: View) -> str:
-    return f"a replica holds {view.policy.target.pressure * view.history.capacity_tokens:.0f}"
+    return f"a replica holds {view.policy.target.pressure * view.history.usable_tokens:.0f}"

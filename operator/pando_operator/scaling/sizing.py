@@ -32,7 +32,7 @@ class View:
 
     def replicas_for(self, tokens: float) -> int:
         """That hold so many tokens at the target; as many as there are within the tolerance."""
-        room = self.policy.target.pressure * self.history.capacity_tokens
+        room = self.policy.target.pressure * self.history.usable_tokens
         if self.current and abs(tokens / (room * self.current) - 1) <= self.policy.tolerance:
             return self.current
         return math.ceil(tokens / room - 1e-9)

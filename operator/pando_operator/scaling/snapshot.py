@@ -29,6 +29,10 @@ class ReplicaLoad:
     prompt_tokens_total: int
     hot_evicted_tokens_total: int  # evicted, and asked for again soon
 
+    @property
+    def waiting_tokens(self) -> int:
+        return self.waiting_prompt_tokens + self.waiting_output_tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterQueue:

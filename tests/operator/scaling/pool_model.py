@@ -75,11 +75,13 @@ def settled(snapshot: Snapshot, policy: ScalingPolicy, seconds: float = 400.0) -
 
 @dataclass
 class FluidPool:
-    """Capacity is CAPACITY tokens a replica."""
+    """Capacity is CAPACITY tokens a replica, of which it can fill the usable share: with long
+    prompts and short answers computing ends before the room does."""
 
     policy: ScalingPolicy
     arrivals: Callable[[float], float]  # tokens a second, at seconds since the beginning
     residence_s: float = 20.0
+    usable_share: float = 1.0
     start_s: float = 60.0
     learned_start_s: float | None = None  # None: as it is
     ready: int = 1
@@ -106,7 +108,8 @@ class FluidPool:
         self.starting = [due for due in self.starting if due > at_s]
         released = self.pinned * min(1.0, self.tick_s / self.residence_s)
         self.waiting += self.arrivals(at_s) * self.tick_s
-        room = max(0.0, self.ready * CAPACITY - self.pinned + released)
+        usable = self.ready * CAPACITY * self.usable_share
+        room = max(0.0, usable - self.pinned + released)
         admitted = min(self.waiting, room)
         self.pinned += admitted - released
         self.waiting -= admitted
