@@ -10,7 +10,8 @@ While a replica takes longer to start than a request runs, a queue counts for le
 tokens. Replicas that come after the queue was served would have come for nothing, and while they
 start the queue grows and would ask for ever more. So a queue never asks for more than room for what
 arrives (by Little's law, arrivals a second times the seconds that a token stays pinned) and, beside
-that, for the room that clears the queue within the time in which a replica starts.
+that, for the room that clears the queue within the time in which a replica starts, or within the
+window over which demand is averaged where that is longer.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,13 +51,20 @@ def demand_of(samples: tuple[Sample, ...], window_s: float) -> Demand | None:
     )
 
 
-def needed_tokens(demand: Demand, history: History, start_s: float | None) -> float:
-    """Room that the demand asks for; at most `demand.total`."""
+def needed_tokens(
+    demand: Demand, history: History, start_s: float | None, window_s: float
+) -> float:
+    """Room that the demand asks for; at most `demand.total`.
+
+    Args:
+        start_s: from a decision to a replica that is ready, learned.
+        window_s: over which a policy averages demand.
+    """
     residence_s, start_s = history.residence_s, start_s or ASSUMED_START_S
     if residence_s is None or residence_s >= start_s or not demand.waiting:
         return demand.total
     arriving = max(0.0, demand.release_per_s + demand.growth_per_s) * residence_s
-    return min(demand.total, arriving + demand.waiting * residence_s / start_s)
+    return min(demand.total, arriving + demand.waiting * residence_s / max(start_s, window_s))
 
 
 def within(samples: tuple[Sample, ...], window_s: float) -> tuple[Sample, ...]:

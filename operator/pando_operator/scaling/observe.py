@@ -20,8 +20,8 @@ BUSY_ENOUGH = 0.01
 """Share of the capacity that must be pinned for that time, and for the usable room, to mean
 anything."""
 
-USABLE_S = 3600.0
-"""In which what was learned of the usable room is forgotten but for a third."""
+USABLE_S = 6 * 3600.0
+"""In which room that was once found usable is taken to have become e times as much."""
 
 
 def fresh_loads(signals: Signals | None) -> tuple[ReplicaLoad, ...]:
@@ -152,7 +152,7 @@ def _usable(history: History, samples: tuple[Sample, ...], window_s: float) -> f
     """What replicas fill of their room while requests wait.
 
     It is less than all where something else than room is what they lack, mostly the time to compute
-    prompts. What was seen counts less as time passes, so that a pool tries again what it can hold.
+    prompts. As time passes it is taken for more again: a pool tries what it can hold by and by.
     """
     inside = within(samples, window_s)
     passed_s = inside[-1].at_s - inside[0].at_s
@@ -161,4 +161,4 @@ def _usable(history: History, samples: tuple[Sample, ...], window_s: float) -> f
         share = filled / sum(sample.crowded_room_tokens for sample in inside)
         return min(1.0, max(BUSY_ENOUGH, share))
     since_s = samples[-1].at_s - history.samples[-1].at_s if history.samples else 0.0
-    return 1 - (1 - history.usable_share) * math.exp(-since_s / USABLE_S)
+    return min(1.0, history.usable_share * math.exp(since_s / USABLE_S))

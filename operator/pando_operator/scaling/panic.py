@@ -8,7 +8,7 @@ https://knative.dev/docs/serving/autoscaling/kpa-specific/
 from dataclasses import replace
 
 from pando_operator.scaling.decision import By, Proposal
-from pando_operator.scaling.demand import demand_of, needed_tokens
+from pando_operator.scaling.demand import demand_of
 from pando_operator.scaling.history import History
 from pando_operator.scaling.sizing import View
 
@@ -20,7 +20,7 @@ def by_panic(view: View, stable: int) -> tuple[Proposal | None, History]:
     if panic is None or demand is None or not history.capacity_tokens:
         return None, replace(history, panic_at_s=None, panic_replicas=0)
     ready = max(1, view.snapshot.ready)
-    wanted = view.replicas_for(needed_tokens(demand, history, view.snapshot.start_s))
+    wanted = view.replicas_for(view.needed_tokens(demand))
     is_over = wanted / ready >= panic.threshold
     if is_over:
         history = replace(history, panic_at_s=view.now_s)

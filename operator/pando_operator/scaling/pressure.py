@@ -1,7 +1,7 @@
 """The proposal of KV pressure, and the one of its growth."""
 
 from pando_operator.scaling.decision import By, Proposal
-from pando_operator.scaling.demand import ASSUMED_START_S, demand_of, needed_tokens, slope, within
+from pando_operator.scaling.demand import ASSUMED_START_S, demand_of, slope, within
 from pando_operator.scaling.sizing import View
 
 MIN_SAMPLES = 4
@@ -22,7 +22,7 @@ def by_pressure(view: View) -> Proposal | None:
     demand = demand_of(view.history.samples, view.policy.window_s)
     if demand is None or not view.history.capacity_tokens:
         return None
-    needed = needed_tokens(demand, view.history, view.snapshot.start_s)
+    needed = view.needed_tokens(demand)
     replicas = max(view.replicas_for(needed), min(view.current, 1))  # to zero is another's to say
     target = view.policy.target.pressure
     ready = sum(load.capacity_tokens for load in view.loads)
@@ -75,7 +75,7 @@ def by_growth(view: View) -> Proposal | None:
         return None
     if meanwhile.waiting > MOST_WAITING * meanwhile.pinned:
         return None
-    needed = needed_tokens(demand, view.history, start_s) + growth * start_s
+    needed = view.needed_tokens(demand) + growth * start_s
     replicas = view.replicas_for(needed)
     pressure = needed / (view.history.usable_tokens * max(1, view.current))
     words = (

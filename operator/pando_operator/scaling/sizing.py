@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from pando_operator.scaling.demand import Demand, needed_tokens
 from pando_operator.scaling.history import History
 from pando_operator.scaling.policy import ScalingPolicy
 from pando_operator.scaling.snapshot import ReplicaLoad, Snapshot
@@ -29,6 +30,11 @@ class View:
         if not capacity or not self.history.samples:
             return None
         return self.history.samples[-1].demand_tokens / capacity
+
+    def needed_tokens(self, demand: Demand) -> float:
+        """Room that the demand asks for."""
+        start_s, window_s = self.snapshot.start_s, self.policy.window_s
+        return needed_tokens(demand, self.history, start_s, window_s)
 
     def replicas_for(self, tokens: float) -> int:
         """That hold so many tokens at the target; as many as there are within the tolerance."""

@@ -48,7 +48,7 @@ def test_a_slow_start_never_cascades(
 
 
 @pytest.mark.parametrize("start_s", [20.0, 60.0, 300.0])
-@pytest.mark.parametrize(("usable_share", "residence_s"), [(0.1, 2.0), (0.03, 0.5), (0.5, 10.0)])
+@pytest.mark.parametrize(("usable_share", "residence_s"), [(0.1, 2.0), (0.03, 1.0), (0.5, 10.0)])
 def test_a_pool_short_of_computing_grows_and_keeps_the_size_that_it_needs(
     usable_share: float, residence_s: float, start_s: float
 ) -> None:
@@ -61,24 +61,26 @@ def test_a_pool_short_of_computing_grows_and_keeps_the_size_that_it_needs(
         start_s=start_s,
         usable_share=usable_share,
         tick_s=min(5.0, residence_s),
-    ).run(3_600)
+    ).run(2_400)
     needed = math.ceil(4.0 / 0.7)
-    assert max(pool.sizes()) <= 2 * needed + 1
+    assert max(pool.sizes()) <= 2 * needed + 2
     assert needed - 1 <= pool.sizes()[-1] <= needed + 1
     assert pool.waiting == 0
-    late = pool.sizes(since_s=1_800)
+    late = pool.sizes(since_s=1_600)
     assert min(late) >= 4, "the load fills four"
 
 
 def test_room_that_was_not_usable_is_tried_again() -> None:
     """Prompts were long and became short: the pool shrinks by and by to what it needs now."""
-    pool = FluidPool(POLICY, lambda _: 4.0 * 0.1 * CAPACITY / 2.0, 2.0, usable_share=0.1)
+    pool = FluidPool(POLICY, lambda _: 0.1 * _rate(4.0), RESIDENCE_S, usable_share=0.1, tick_s=10.0)
     pool.run(1_800)
     assert pool.sizes()[-1] >= 5
     pool.usable_share = 1.0
-    pool.run(3 * 3_600)
-    assert pool.sizes()[-1] == 1
-    assert max(pressure for at_s, _, _, pressure in pool.trace if at_s > 1_900) < 0.7
+    pool.run(16 * 3_600)
+    late = pool.sizes(since_s=2_000)
+    assert late == sorted(late, reverse=True)
+    assert late[-1] == 1
+    assert max(pressure for at_s, _, _, pressure in pool.trace if at_s > 2_000) < 0.7
 
 
 def test_what_a_step_needs_is_asked_for_before_the_first_replica_has_started() -> None:

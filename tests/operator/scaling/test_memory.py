@@ -34,6 +34,7 @@ def test_a_restart_decides_as_before_but_for_averages() -> None:
     bare = replace(history, samples=(), counters=())
     rounded = from_status(to_status(bare))
     assert recalled == rounded
+    assert recalled.usable_share == pytest.approx(history.usable_share, abs=0.001)
     assert recalled.events == tuple(
         replace(event, at_s=round(event.at_s, 3)) for event in history.events
     )
