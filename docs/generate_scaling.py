@@ -60,12 +60,13 @@ def load(name: str, pinned: float, waiting: float, release: float, hot: float = 
 
 @dataclass
 class Pool:
-    """Tokens arrive at a rate, wait for room, stay pinned for 20 s, and leave."""
+    """Tokens arrive at a rate, wait for room that is usable, stay pinned for 20 s, and leave."""
 
     policy: ScalingPolicy
     arrives: Callable[[float], float]  # replicas that this load would fill, at a second
     ready: int = 1
     start_s: float = 60.0
+    usable: float = 1.0  # share of a replica's room that computing lets it fill
     # Tokens that each of so many replicas evicts a second though they are asked for again.
     hot_per_s: Callable[[int], float] = lambda _: 0.0
     hot: float = 0.0
@@ -88,7 +89,8 @@ class Pool:
         self.starting = [due for due in self.starting if due > at]
         released = self.pinned * min(1.0, every_s / 20) if at else 0.0
         self.waiting += self.arrives(at) * CAPACITY * every_s / 20 if at else 0.0
-        admitted = min(self.waiting, max(0.0, self.ready * CAPACITY - self.pinned + released))
+        room = self.ready * CAPACITY * self.usable
+        admitted = min(self.waiting, max(0.0, room - self.pinned + released))
         self.pinned += admitted - released
         self.pinned = self.pinned if self.pinned > 100 else 0.0
         # Routers' queues are bounded.
@@ -142,6 +144,7 @@ def falls(at_s: float) -> float:
 EXAMPLES: dict[str, Callable[[ScalingPolicy], tuple[Pool, int]]] = {
     "pressure": lambda policy: (Pool(policy, lambda _: 2.73, ready=3), 5),
     "step": lambda policy: (Pool(policy, step), 900),
+    "computing": lambda policy: (Pool(policy, lambda at_s: 0.2 * step(at_s), usable=0.2), 900),
     "panic": lambda policy: (Pool(policy, step), 900),
     "growth": lambda policy: (Pool(policy, rises, ready=2, start_s=180.0), 1_200),
     "falls": lambda policy: (Pool(policy, falls, ready=4), 1_200),

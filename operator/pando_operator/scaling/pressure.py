@@ -37,7 +37,7 @@ def by_pressure(view: View) -> Proposal | None:
     over = "over" if pressure > target * (1 + view.policy.tolerance) else "under"
     if abs(pressure / target - 1) <= view.policy.tolerance:
         over = "close to"
-    usable = f", {pressure:.2f} of the {share:.0%} of room that can be filled,"
+    usable = f", {pressure:.2f} of the {100 * share:.0f} % of room that can be filled,"
     words = f"pressure {demand.total / ready:.2f}{usable if share < MOST_USABLE else ''}"
     words += f" {over} target {target:.2f} {view.on_ready()}"
     if needed < demand.total:
