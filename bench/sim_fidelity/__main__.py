@@ -5,8 +5,10 @@ import os
 import platform
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 import click
@@ -41,29 +43,39 @@ class Measured(msgspec.Struct, frozen=True):
     capacity_tokens: int
     router_s: float
     drift: float  # of the measurements between begin and end, as a median ratio
-    rounds: dict[str, list[Outcome]]  # by policy
+    rounds: dict[str, list[Outcome]]  # by policy; one a trace
+
+
+class Side(msgspec.Struct, frozen=True):
+    """What one of the two said, over all rounds."""
+
+    rounds: list[Outcome]
+
+    @property
+    def hit_rate(self) -> float:
+        return statistics.fmean(outcome.hit_rate for outcome in self.rounds)
+
+    @property
+    def ttft_p50_s(self) -> float:
+        return statistics.median(outcome.ttft_p50_s for outcome in self.rounds)
+
+    @property
+    def ttft_mean_s(self) -> float:
+        return statistics.fmean(outcome.ttft_mean_s for outcome in self.rounds)
 
 
 class Compared(msgspec.Struct, frozen=True):
     policy: str
-    real: list[Outcome]  # a round each
-    simulated: Outcome
-
-    @property
-    def real_hit_rate(self) -> float:
-        return statistics.fmean(outcome.hit_rate for outcome in self.real)
-
-    @property
-    def real_ttft_p50_s(self) -> float:
-        return statistics.median(outcome.ttft_p50_s for outcome in self.real)
+    real: Side
+    simulated: Side
 
     @property
     def hit_rate_off(self) -> float:
-        return self.simulated.hit_rate - self.real_hit_rate
+        return self.simulated.hit_rate - self.real.hit_rate
 
     @property
     def ttft_off(self) -> float:
-        return self.simulated.ttft_p50_s / self.real_ttft_p50_s - 1
+        return self.simulated.ttft_p50_s / self.real.ttft_p50_s - 1
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -71,16 +83,16 @@ class Result(msgspec.Struct, frozen=True):
     requests: int
     measured: Measured
     compared: list[Compared]
-    same_order: bool  # of the policies, by TTFT p50
+    same_order: bool  # of policies that the real fleet tells apart, by TTFT p50
 
 
 @click.command()
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), required=True)
-@click.option("--requests", type=click.IntRange(2), default=120, show_default=True)
+@click.option("--requests", type=click.IntRange(2), default=240, show_default=True)
 @click.option("--groups", type=click.IntRange(1), default=12, show_default=True)
-@click.option("--rate", type=click.FloatRange(0, min_open=True), default=2.5, show_default=True)
+@click.option("--rate", type=click.FloatRange(0, min_open=True), default=6.0, show_default=True)
 @click.option("--capacity-tokens", type=click.IntRange(2048), default=6144, show_default=True)
-@click.option("--rounds", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--repeat", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--simulate-only", is_flag=True, help="beside what OUTPUT has of a real fleet")
@@ -97,15 +109,16 @@ def main(
 ) -> None:
     """Compare the simulator with a real fleet of two workers on this machine.
 
-    Files in OUTPUT: the trace, the cost model, real.json, result.json and what the fleet said.
+    Files in OUTPUT: a trace a round, the cost model, real.json, result.json and the fleet's log.
     """
     output.mkdir(parents=True, exist_ok=True)
     if not simulate_only:
-        asks = make(requests, groups, rate, seed)
-        write(asks, output / "trace.jsonl")
+        traces = [make(requests, groups, rate, seed + number) for number in range(rounds)]
+        for number, asks in enumerate(traces):
+            write(asks, _trace(output, number))
         with end_signals() as signals:
             real = Real(capacity_tokens, signals, output / "fleet.log")
-            measured, file = asyncio.run(_measure(real, asks, rounds, repeat))
+            measured, file = asyncio.run(_measure(real, traces, repeat))
         (output / "cost_model.json").write_bytes(render(file))
         _write(measured, output / "real.json")
     result = asyncio.run(_compare(output))
@@ -114,22 +127,24 @@ def main(
     sys.exit(0 if all(map(_is_close, result.compared)) and result.same_order else 1)
 
 
+def _trace(output: Path, number: int) -> Path:
+    return output / f"trace-{number}.jsonl"
+
+
 def _write(content: msgspec.Struct, path: Path) -> None:
     path.write_bytes(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
 
 
-async def _measure(
-    real: Real, asks: list[Ask], rounds: int, repeat: int
-) -> tuple[Measured, CostFile]:
+async def _measure(real: Real, traces: list[list[Ask]], repeat: int) -> tuple[Measured, CostFile]:
     before = await real.run("cache_aware", lambda fleet: measure(fleet, repeat, 1))
     answers: dict[str, list[Outcome]] = {policy: [] for policy in POLICIES}
-    for _ in range(rounds):
+    for asks in traces:
         for policy in POLICIES:
-            replies = await real.run(policy, lambda fleet: replay(fleet, asks))
+            replies = await real.run(policy, partial(replay, asks=asks))
             answers[policy].append(Outcome.of(replies))
             click.echo(f"real {policy}: {answers[policy][-1]}", err=True)
     # The machine may have changed meanwhile.
-    after, added_s = await real.run("round_robin", lambda fleet: _again(fleet, asks, repeat))
+    after, added_s = await real.run("round_robin", lambda fleet: _again(fleet, traces[0], repeat))
     measured = Measured(
         date=datetime.now(UTC).date().isoformat(),
         load=os.getloadavg(),
@@ -149,17 +164,22 @@ async def _again(fleet: Fleet, asks: list[Ask], repeat: int) -> tuple[list[Calib
 async def _compare(output: Path) -> Result:
     measured = msgspec.json.decode((output / "real.json").read_bytes(), type=Measured)
     cost = load(str(output / "cost_model.json"))
-    trace = output / "trace.jsonl"
     compared = []
+    requests = 0
     for policy, rounds in measured.rounds.items():
-        replies = await simulated(trace, policy, cost, WORKERS, measured.router_s)
-        compared.append(Compared(policy, rounds, Outcome.of(replies)))
+        outcomes = []
+        for number in range(len(rounds)):
+            trace = _trace(output, number)
+            answers = await simulated(trace, policy, cost, WORKERS, measured.router_s)
+            outcomes.append(Outcome.of(answers))
+            requests = len(answers)
+        compared.append(Compared(policy, Side(rounds), Side(outcomes)))
     return Result(
         machine=cost.file.machine,
-        requests=len(trace.read_bytes().splitlines()),
+        requests=requests,
         measured=measured,
         compared=compared,
-        same_order=_order(compared, real=True) == _order(compared, real=False),
+        same_order=_same_order(compared),
     )
 
 
@@ -190,11 +210,15 @@ def _drift(before: list[Calibration], after: list[Calibration]) -> float:
     return statistics.median(ratios) - 1
 
 
-def _order(compared: Sequence[Compared], *, real: bool) -> list[str]:
-    times: Mapping[str, float] = {
-        one.policy: one.real_ttft_p50_s if real else one.simulated.ttft_p50_s for one in compared
-    }
-    return sorted(times, key=lambda policy: times[policy])
+def _same_order(compared: Sequence[Compared]) -> bool:
+    """Whether each pair that is further apart in the real fleet than what a time may be off is in
+    the same order in the simulated one."""
+    for one, other in combinations(compared, 2):
+        low, high = sorted((one, other), key=lambda each: each.real.ttft_p50_s)
+        apart = high.real.ttft_p50_s / low.real.ttft_p50_s - 1
+        if apart > TTFT_SHARE and low.simulated.ttft_p50_s >= high.simulated.ttft_p50_s:
+            return False
+    return True
 
 
 def _is_close(one: Compared) -> bool:
@@ -202,23 +226,25 @@ def _is_close(one: Compared) -> bool:
 
 
 def _show(result: Result) -> None:
-    table = Table(title=f"{result.requests} requests, {WORKERS} workers on {result.machine}")
+    rounds = len(result.compared[0].real.rounds)
+    table = Table(
+        title=f"{rounds} times {result.requests} requests, {WORKERS} workers on {result.machine}"
+    )
     table.add_column("policy")
     for column in ("hit rate", "simulated", "off", "TTFT p50 ms", "simulated", "off", "TTFT mean"):
         table.add_column(column, justify="right")
     table.add_column("simulated", justify="right")
     table.add_column("")
     for one in result.compared:
-        means = [outcome.ttft_mean_s for outcome in one.real]
         table.add_row(
             one.policy,
-            f"{one.real_hit_rate:.1%}",
+            f"{one.real.hit_rate:.1%}",
             f"{one.simulated.hit_rate:.1%}",
             f"{100 * one.hit_rate_off:+.1f} points",
-            f"{1000 * one.real_ttft_p50_s:.0f}",
+            f"{1000 * one.real.ttft_p50_s:.0f}",
             f"{1000 * one.simulated.ttft_p50_s:.0f}",
             f"{one.ttft_off:+.0%}",
-            f"{1000 * statistics.median(means):.0f}",
+            f"{1000 * one.real.ttft_mean_s:.0f}",
             f"{1000 * one.simulated.ttft_mean_s:.0f}",
             "close" if _is_close(one) else "off",
         )
@@ -226,7 +252,8 @@ def _show(result: Result) -> None:
     console.print(table)
     measured = result.measured
     console.print(
-        f"order of policies by TTFT p50: {'the same' if result.same_order else 'another'};"
+        f"order of policies {TTFT_SHARE:.0%} apart by TTFT p50:"
+        f" {'the same' if result.same_order else 'another'};"
         f" a router adds {1000 * measured.router_s:.1f} ms; measurements drifted by"
         f" {measured.drift:+.0%}; load {measured.load[0]:.1f}, niceness {measured.niceness}"
     )

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 IDS = range(300, 3000)  # ordinary tokens of the demo model
-SHARED_TOKENS = 640  # ten chunks
+CHUNK_TOKENS = 64  # as the router cuts prompts
+SHARED_CHUNKS = range(4, 17)  # of a beginning; ten in the mean
+OWN_TOKENS = (16, 480)  # least and most, of an end
+OUTPUT_TOKENS = (8, 48)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +25,20 @@ class Ask:
 def make(requests: int, groups: int, per_s: float, seed: int) -> list[Ask]:
     """Poisson arrivals; each prompt has the beginning of one group and an end of its own.
 
-    Groups are wanted unequally: the first four times as often as the last.
+    Groups are wanted unequally: the first four times as often as the last. Lengths are spread, so
+    that what is to be computed is, too: where half of the requests need little and the others
+    much, a median is the one or the other by chance.
     """
     rng = random.Random(seed)
-    shared = [_ids(rng, SHARED_TOKENS) for _ in range(groups)]
+    chunks = [rng.choice(SHARED_CHUNKS) for _ in range(groups)]
+    shared = [_ids(rng, CHUNK_TOKENS * count) for count in chunks]
     weights = [4.0 ** (1 - group / max(1, groups - 1)) for group in range(groups)]
     asks, at_s = [], 0.0
     for _ in range(requests):
         at_s += rng.expovariate(per_s)
         (begin,) = rng.choices(shared, weights)
-        prompt = begin + _ids(rng, rng.randint(32, 320))
-        asks.append(Ask(round(at_s, 6), prompt, rng.randint(8, 32)))
+        prompt = begin + _ids(rng, rng.randint(*OWN_TOKENS))
+        asks.append(Ask(round(at_s, 6), prompt, rng.randint(*OUTPUT_TOKENS)))
     return asks
 
 

@@ -1,11 +1,13 @@
 """What the fidelity check gives both sides, and how it sums up their answers."""
 
+from itertools import combinations
+from os.path import commonprefix
 from pathlib import Path
 
 import pytest
 
 from bench.sim_fidelity.measured import Answer, Outcome
-from bench.sim_fidelity.workload import SHARED_TOKENS, make, write
+from bench.sim_fidelity.workload import CHUNK_TOKENS, OWN_TOKENS, SHARED_CHUNKS, make, write
 from pando_sim.traces import open_trace
 
 
@@ -22,9 +24,15 @@ def test_the_simulator_reads_the_tokens_and_times_that_the_fleet_gets(tmp_path: 
 
 def test_prompts_share_their_groups_beginning_and_nothing_else() -> None:
     asks = make(requests=40, groups=4, per_s=2.0, seed=7)
-    begins = {tuple(ask.prompt[:SHARED_TOKENS]) for ask in asks}
-    assert len(begins) == 4
-    assert len({tuple(ask.prompt[SHARED_TOKENS : SHARED_TOKENS + 16]) for ask in asks}) == 40
+    least = CHUNK_TOKENS * SHARED_CHUNKS.start
+    groups: dict[tuple[int, ...], list[list[int]]] = {}
+    for ask in asks:
+        groups.setdefault(tuple(ask.prompt[:least]), []).append(ask.prompt)
+    assert len(groups) == 4
+    for prompts in groups.values():
+        shared = min(len(commonprefix([one, other])) for one, other in combinations(prompts, 2))
+        longest = max(map(len, prompts))
+        assert longest - OWN_TOKENS[1] <= shared <= min(map(len, prompts)) - OWN_TOKENS[0]
 
 
 def test_an_outcome_sums_up_answers() -> None:
