@@ -144,7 +144,7 @@ def _residence(history: History, loads: tuple[ReplicaLoad, ...], sample: Sample)
     now = sample.pinned_tokens / sample.release_tokens_per_s
     if history.residence_s is None or not history.samples:
         return now if history.residence_s is None else history.residence_s
-    keep = math.exp(-(sample.at_s - history.samples[-1].at_s) / RESIDENCE_S)
+    keep = math.exp(-_since_s(history, sample) / RESIDENCE_S)
     return history.residence_s * keep + now * (1 - keep)
 
 
@@ -160,5 +160,9 @@ def _usable(history: History, samples: tuple[Sample, ...], window_s: float) -> f
         filled = sum(sample.crowded_pinned_tokens for sample in inside)
         share = filled / sum(sample.crowded_room_tokens for sample in inside)
         return min(1.0, max(BUSY_ENOUGH, share))
-    since_s = samples[-1].at_s - history.samples[-1].at_s if history.samples else 0.0
-    return min(1.0, history.usable_share * math.exp(since_s / USABLE_S))
+    return min(1.0, history.usable_share * math.exp(_since_s(history, samples[-1]) / USABLE_S))
+
+
+def _since_s(history: History, sample: Sample) -> float:
+    """Since the look before; clocks may be set back."""
+    return max(0.0, sample.at_s - history.samples[-1].at_s) if history.samples else 0.0
