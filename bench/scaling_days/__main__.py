@@ -1,0 +1,104 @@
+"""Runs the days that are missing, one after the other, and writes results, tables and plots."""
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+import click
+import msgspec
+
+from bench.scaling_days import loads, plot
+from bench.scaling_days.contenders import KNOBS, STARTS_S, Contender, contenders
+from bench.scaling_days.loads import Load
+from bench.scaling_days.runs import Result, run
+from bench.scaling_days.tables import table
+
+
+@click.command()
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), required=True)
+@click.option(
+    "--conversation",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Mooncake's conversation_trace.jsonl, gzipped; without it only the made-up load is run",
+)
+@click.option(
+    "--start-seconds",
+    type=float,
+    multiple=True,
+    default=STARTS_S,
+    show_default=True,
+    help="that a replica takes to start; again for each further set of runs",
+)
+@click.option(
+    "--hours", type=click.FloatRange(1.0), default=24.0, show_default=True, help="of the day"
+)
+@click.option(
+    "--again",
+    type=click.Choice(list(KNOBS)),
+    multiple=True,
+    help="run this scaler's days though results.json has them; again for more",
+)
+def main(
+    output: Path,
+    conversation: Path | None,
+    start_seconds: tuple[float, ...],
+    hours: float,
+    again: tuple[str, ...],
+) -> None:
+    """Day-long runs of each scaler with its knob from careful to thrifty.
+
+    What OUTPUT/results.json has is not run again, so a run that was stopped goes on where it was.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    kept = output / "results.json"
+    results = [one for one in _read(kept) if one.scaler not in again]
+    every = [loads.answers(output)]
+    if conversation is not None:
+        every.append(loads.conversation(conversation, output))
+    for load, start_s, contender in _days(every, start_seconds):
+        key = (hours, load.name, start_s, contender.scaler, contender.knob)
+        if key in {one.key for one in results}:
+            continue
+        results.append(run(output / "details", load, contender, start_s, hours))
+        _write(results, kept)
+        click.echo(f"{results[-1]}  load {os.getloadavg()[0]:.1f}", err=True)
+    for load in every:
+        _show(load, [one for one in results if one.hours == hours], output)
+
+
+def _days(
+    every: Sequence[Load], starts_s: Sequence[float]
+) -> Iterator[tuple[Load, float, Contender]]:
+    """The first contender of all, then the second of all, and so on."""
+    turns = zip_longest(*(contenders(load) for load in every))
+    for turn in turns:
+        for start_s in starts_s:
+            for load, contender in zip(every, turn, strict=True):
+                if contender is not None:
+                    yield load, start_s, contender
+
+
+def _read(path: Path) -> list[Result]:
+    return msgspec.json.decode(path.read_bytes(), type=list[Result]) if path.exists() else []
+
+
+def _write(results: Sequence[Result], path: Path) -> None:
+    """Whole or not at all."""
+    new = path.with_suffix(".new")
+    new.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
+    new.replace(path)
+
+
+def _show(load: Load, results: Sequence[Result], output: Path) -> None:
+    order = {scaler: number for number, scaler in enumerate(KNOBS)}
+    here = [one for one in results if one.load == load.name]
+    for start_s in sorted({one.start_s for one in here}):
+        rows = [one for one in here if one.start_s == start_s]
+        rows.sort(key=lambda one: (order[one.scaler], one.knob))
+        click.echo(f"\n{load.name}, a replica starts in {start_s:g} s\n\n{table(rows)}")
+    plot.write(output / f"scaling-days-{load.name}.svg", here)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""The loads: traces that a day is made of, and the replicas that serve them.
+
+Each trace is some hours of requests at the day's full rate; `Day` repeats and stretches it.
+"""
+
+import gzip
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from pando_sim.cost import load
+from pando_sim.cost.files import render
+from pando_sim.traces import Day
+
+TROUGH, BURST_FACTOR, BURST_S = 0.15, 4.0, 300.0
+HOURS_A_BURST = 2.0
+SEED = 1
+
+# Of the conversations: Mooncake's, in a sixth of an H100, so that a day of some ten thousand
+# requests takes several replicas.
+WHOLE = "h100-llama-3.1-8b-fp8"
+SLICES = 6
+MEMORY_BYTES, WORKSPACE_BYTES = (
+    0.95 * 80e9,
+    4e9,
+)  # of a whole GPU, as the cost model's source has it
+WEIGHTS_BYTES = 9.08e9
+CONVERSATION_CHUNK = 512  # tokens; a step with such a chunk takes 40 ms in a slice
+LONGEST_PROMPT = 16_384  # tokens; a longer one has no first token within 2 s in a slice
+MOMENT_S = 3.0  # the trace tells times in steps of so much
+KEPT_SHARE = 0.14  # of the conversations
+
+# Of the answers: made up, as those of a model that reasons at length.
+ANSWERS_MODEL = "h200-llama-3.3-70b-fp8"
+ANSWERS_ROOM = 32_768  # KV tokens of a replica
+ANSWERS_REQUESTS = 12  # that routers have at a replica: with their answers they fill its room
+ANSWERS_CHUNK = 512
+ANSWERS_S = 7_200.0
+ANSWERS_PER_S = 0.25
+PROMPT_TOKENS, ANSWER_TOKENS, SIGMA = 200.0, 1_500.0, 0.7  # medians, and of their logarithms
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    name: str
+    trace: Path
+    cost_model: str  # a name, or a file's path
+    capacity_tokens: int  # KV room of a replica
+    chunk_tokens: int  # of a prefill step
+    most_requests: int  # that routers have at a replica; more wait in the routers
+    engine: dict[str, object]  # further settings of a worker
+    knobs: dict[str, tuple[float, ...]]
+    """By scaler, what its knob is set to, in the order in which that is tried."""
+
+
+Line = dict[str, object]
+
+
+def day(hours: float) -> Day:
+    """A load that rises and falls once, and every two hours or so is fourfold for five minutes."""
+    bursts = round(hours / HOURS_A_BURST)
+    return Day(
+        hours=hours,
+        trough=TROUGH,
+        bursts=bursts,
+        burst_factor=BURST_FACTOR,
+        burst_s=BURST_S,
+        seed=SEED,
+    )
+
+
+def slice_model(folder: Path) -> Path:
+    """The file of a replica: all times are those of the whole GPU times `SLICES`."""
+    file = load(WHOLE).file
+    times = {name: value * SLICES for name, value in msgspec.structs.asdict(file.step).items()}
+    times["free_tokens"] = file.step.free_tokens  # a ratio of two times
+    sliced = msgspec.structs.replace(
+        file,
+        name=f"{file.name}-slice",
+        machine=f"1/{SLICES} of {file.machine}",
+        step=type(file.step)(**times),
+        worker=None,
+        quality=None,
+    )
+    path = folder / f"{sliced.name}.json"
+    path.write_bytes(render(sliced))
+    return path
+
+
+def slice_capacity() -> int:
+    """KV tokens that a slice's memory holds beside the weights."""
+    per_token = load(WHOLE).kv_bytes_per_token
+    return int(((MEMORY_BYTES - WORKSPACE_BYTES) / SLICES - WEIGHTS_BYTES) / per_token)
+
+
+def conversation(source: Path, folder: Path) -> Load:
+    """Prompts of thousands of tokens, answers of hundreds: short of computing before of KV room.
+
+    A seeded part of Mooncake's conversations, each whole, those with a prompt above
+    `LONGEST_PROMPT` left out.
+    """
+    with gzip.open(source) as file:
+        rows = [json.loads(line) for line in file]
+    conversations = defaultdict(list)
+    for row in rows:
+        ids = row["hash_ids"]
+        conversations[ids[min(1, len(ids) - 1)]].append(row)  # the first block is the same in all
+    kept = []
+    for name, turns in conversations.items():
+        is_drawn = xxh3_64_intdigest(str(name).encode()) < KEPT_SHARE * 2**64
+        if is_drawn and all(turn["input_length"] <= LONGEST_PROMPT for turn in turns):
+            kept += turns
+    draw = random.Random(SEED)
+    for row in kept:
+        row["timestamp"] += 1000 * MOMENT_S * draw.random()
+    path = _write(kept, folder / "conversation.jsonl.gz")
+    return Load(
+        name="conversation",
+        trace=path,
+        cost_model=str(slice_model(folder)),
+        capacity_tokens=slice_capacity(),
+        chunk_tokens=CONVERSATION_CHUNK,
+        most_requests=256,
+        engine={},
+        knobs={
+            "pando": (0.7, 0.4, 0.55, 0.25),
+            "pando, queueWait": (0.7, 0.4),
+            "hpa_queue": (1.0, 0.25, 4.0),
+            "hpa_kv": (0.2, 0.1, 0.4),
+            "knative": (3.0, 1.5, 6.0),
+        },
+    )
+
+
+def answers(folder: Path) -> Load:
+    """Long answers to short prompts in little KV room: short of room before of computing."""
+    draw = random.Random(SEED)
+    rows: list[Line] = []
+    at_s = 0.0
+    while (at_s := at_s + draw.expovariate(ANSWERS_PER_S)) < ANSWERS_S:
+        prompt, answer = (
+            round(draw.lognormvariate(0.0, SIGMA) * median)
+            for median in (PROMPT_TOKENS, ANSWER_TOKENS)
+        )
+        rows.append(
+            {"timestamp": round(1000 * at_s), "input_length": prompt, "output_length": answer}
+        )
+    path = _write(rows, folder / "answers.jsonl.gz")
+    return Load(
+        name="answers",
+        trace=path,
+        cost_model=ANSWERS_MODEL,
+        capacity_tokens=ANSWERS_ROOM,
+        chunk_tokens=ANSWERS_CHUNK,
+        most_requests=ANSWERS_REQUESTS,
+        # No prompt begins as another one, and a full cache makes a day take ten times as long.
+        engine={"radix_cache": False},
+        knobs={
+            "pando": (0.7, 0.4, 0.55, 0.25),
+            "pando, queueWait": (0.7, 0.4),
+            "hpa_queue": (1.0, 0.25, 3.0),
+            "hpa_kv": (0.4, 0.25, 0.55),
+            "knative": (9.0, 6.0, 12.0),
+        },
+    )
+
+
+def _write(rows: Iterable[Line], path: Path) -> Path:
+    """In the order of times; the same rows give the same file."""
+    ordered = sorted(rows, key=lambda row: float(str(row["timestamp"])))
+    text = "".join(json.dumps(row) + "\n" for row in ordered)
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    return path
