@@ -18,12 +18,13 @@ class Timeline:
         self.now_s = 0.0
         self._events: list[tuple[float, bool, int, Act]] = []
         self._looks: list[float] = []
+        self._last_look_s = -math.inf
         self._number = 0
 
-    @property
-    def next_look_s(self) -> float:
-        """When somebody looks next."""
-        return self._looks[0] if self._looks else math.inf
+    def looks_within(self, after_s: float, before_s: float) -> bool:
+        """Whether somebody looks, or has looked, behind one moment and before another; now is not
+        before the first."""
+        return self._last_look_s > after_s or bool(self._looks and self._looks[0] < before_s)
 
     @property
     def pending(self) -> int:
@@ -49,7 +50,7 @@ class Timeline:
         """The next event; there is one."""
         self.now_s, acts, _, act = heapq.heappop(self._events)
         if not acts:
-            heapq.heappop(self._looks)
+            self._last_look_s = heapq.heappop(self._looks)
         waits = act()
         if waits is not None:
             await waits

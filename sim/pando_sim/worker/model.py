@@ -39,8 +39,13 @@ def work_of(rows: Sequence[Row]) -> Work:
             work.decode_context += start + 1
         else:
             work.prefill_tokens += count
-            work.prefill_context += count * start + count * (count + 1) // 2
+            work.prefill_context += attended(start, count)
     return work
+
+
+def attended(start: int, count: int) -> int:
+    """What `count` prompt tokens from position `start` on see, themselves included, summed."""
+    return count * start + count * (count + 1) // 2
 
 
 class VirtualModel:

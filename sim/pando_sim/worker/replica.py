@@ -129,10 +129,8 @@ class Replica:
 
     def stats(self) -> Stats:
         """What the worker would say of itself at this moment."""
-        now_s = self._timeline.now_s
-        if self._stride is not None and now_s > self._stride.start_s:
-            self._stride.take(self.scheduler, self.model, self._stride.begun(now_s))
-        elif self._seen is not None and now_s < self.model.now_s:
+        self._catch_up()
+        if self._seen is not None and self._timeline.now_s < self.model.now_s:
             return self._seen
         return self.scheduler.stats()
 
@@ -155,7 +153,9 @@ class Replica:
         """The process is gone; returns what it had, as far as it came."""
         now_s = self._timeline.now_s
         if self._stride is not None:
+            self._catch_up()
             self._tell(bisect_right(self._stride.ends, now_s))
+            self._stride = None
         elif self._due_s is not None and self._due_s <= now_s:
             self._leave()
         self.gone = True
@@ -165,6 +165,7 @@ class Replica:
 
     def cached_tokens(self, tokens: NDArray[np.int32]) -> int:
         """Of a prompt, what is in the cache at this moment."""
+        self._catch_up()
         return self.scheduler.kv.prefix_len(tokens)
 
     # Its own events
@@ -210,6 +211,20 @@ class Replica:
             self._tell(steps)
             self._stride = None
 
+    def _catch_up(self) -> None:
+        """What a stride's steps have done that have begun by now, has happened."""
+        stride, now_s = self._stride, self._timeline.now_s
+        if stride is None or now_s <= stride.start_s or stride.begun(now_s) <= stride.taken:
+            return
+        begun = stride.begun(now_s)
+        start_s, end_s = stride.span(begun - 1)
+        self._seen = None
+        if stride.chunks is not None and self._timeline.looks_within(start_s, end_s):
+            stride.take(self.scheduler, self.model, begun - 1)
+            stride.launch(self.scheduler, begun)
+            self._seen = self.scheduler.stats()
+        stride.take(self.scheduler, self.model, begun)
+
     def _receive(self, now_s: float) -> None:
         while self._inbox and self._inbox[0].arrives_s <= now_s:
             stay = self._inbox.pop(0)
@@ -221,7 +236,7 @@ class Replica:
 
     def _launched(self, end_s: float) -> None:
         """A step with prompts in it will take until `end_s`."""
-        if end_s > self._timeline.next_look_s:
+        if self._timeline.looks_within(self._timeline.now_s, end_s):
             self._seen = self.scheduler.stats()
 
     # What leaves

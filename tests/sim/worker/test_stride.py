@@ -1,4 +1,4 @@
-"""A replica that takes many decode steps at once is the one that takes each by itself."""
+"""A replica that takes many steps at once is the one that takes each by itself."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -81,13 +81,14 @@ def live(
     strides: bool,
     capacity: int,
     engine: dict[str, object],
+    page_size: int,
 ) -> Seen:
     timeline, seen = Timeline(), Seen()
     spec = WorkerSpec(
         cost_model="linear",
         capacity_tokens=capacity,
         context_length=capacity,
-        page_size=4,
+        page_size=page_size,
         chunked_prefill_size=16,
         max_running_requests=4,
         engine=engine,
@@ -133,25 +134,39 @@ def live(
 requests = st.builds(
     Asked,
     at_s=st.floats(0, 2),
-    prompt=st.integers(1, 60),
-    shared=st.integers(0, 60),
+    prompt=st.integers(1, 60) | st.integers(60, 190),
+    shared=st.integers(0, 190),
     output=st.integers(1, 120),
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=100)
 @given(
     asked=st.lists(requests, min_size=1, max_size=8),
     looks=st.lists(st.floats(0.001, 6), max_size=6),
     kill_s=st.none() | st.floats(0.1, 4),
     capacity=st.sampled_from([200, 320, 2000]),
     ratio=st.sampled_from([0.1, 0.7]),
+    batching=st.sampled_from(["decode-first", "prefill-first"]),
+    page_size=st.sampled_from([1, 4]),
 )
 def test_strides_are_single_steps_taken_at_once(
-    asked: list[Asked], looks: list[float], kill_s: float | None, capacity: int, ratio: float
+    asked: list[Asked],
+    looks: list[float],
+    kill_s: float | None,
+    capacity: int,
+    ratio: float,
+    batching: str,
+    page_size: int,
 ) -> None:
-    engine: dict[str, object] = {"new_token_ratio": ratio, "max_queued_requests": 5}
-    live_with = partial(live, asked, looks, kill_s, capacity=capacity, engine=engine)
+    engine: dict[str, object] = {
+        "new_token_ratio": ratio,
+        "max_queued_requests": 5,
+        "batching": batching,
+    }
+    live_with = partial(
+        live, asked, looks, kill_s, capacity=capacity, engine=engine, page_size=page_size
+    )
     assert live_with(strides=True) == live_with(strides=False)
 
 

@@ -39,13 +39,17 @@ class Meter:
             self.decode_rate.add(decodes, seconds)
         self.release_rate.add(released, seconds)
 
-    def add_decodes(self, decodes: int, seconds: Sequence[float]) -> None:
-        """As `add_step` for each of these steps of the same requests, in which none of them ends,
-        with the tokens that came of it."""
+    def add_steps(self, *, decodes: int, prefill_tokens: int, seconds: Sequence[float]) -> None:
+        """As `add_step` for each of these steps of the same requests, with the tokens that came of
+        it; none of them ends, and of one prompt each step computes so many tokens, or none."""
+        rows = decodes + (prefill_tokens > 0)
         self.steps += len(seconds)
-        self.rows += decodes * len(seconds)
-        self.batch_sizes[bisect_left(BATCH_SIZES, decodes)] += len(seconds)
+        self.rows += rows * len(seconds)
+        self.batch_sizes[bisect_left(BATCH_SIZES, rows)] += len(seconds)
         self.output_tokens += decodes * len(seconds)
-        kept = self.decode_rate.shares_kept(seconds)  # both forget alike
-        self.decode_rate.add_each(decodes, seconds, kept)
+        kept = self.decode_rate.shares_kept(seconds)  # all forget alike
+        if prefill_tokens:
+            self.prefill_rate.add_each(prefill_tokens, seconds, kept)
+        if decodes:
+            self.decode_rate.add_each(decodes, seconds, kept)
         self.release_rate.add_each(0, seconds, kept)

@@ -52,6 +52,7 @@ class Planner:
         self._kv = kv
         self._meter = meter
         self._clock = clock
+        self.prefill_first = settings.batching == "prefill-first"
         self._order = make_policy(settings.schedule_policy, kv, settings.max_passed_over)
         self._by_priority = settings.schedule_policy == "priority"
         self._watermark_pages = int(settings.watermark * kv.allocator.num_pages)
@@ -69,18 +70,20 @@ class Planner:
         Args:
             prefills_in_flight: those whose prompts, or chunks of them, are being computed.
         """
-        budget = self._settings.chunked_prefill_size
-        if self._settings.batching == "prefill-first":
-            prefills = self._prefills(budget, prefills_in_flight)
+        if self.prefill_first:
+            prefills = self._prefills(self.prompt_budget(0), prefills_in_flight)
             return Plan([], prefills) if prefills else Plan(self._decodes(), [])
         retracted = self._meter.retracted
         decodes = self._decodes()
         if self._meter.retracted > retracted:
             return Plan(decodes, [])  # what was freed is for those that run
         taken = sum(row.extend_len for row in decodes)
-        # However many streams there are, prompts go on.
-        budget = max(budget - taken, self._kv.page_size)
-        return Plan(decodes, self._prefills(budget, prefills_in_flight))
+        return Plan(decodes, self._prefills(self.prompt_budget(taken), prefills_in_flight))
+
+    def prompt_budget(self, decodes: int) -> int:
+        """Tokens of prompts in a step with so many of running requests: however many streams there
+        are, prompts go on."""
+        return max(self._settings.chunked_prefill_size - decodes, self._kv.page_size)
 
     def launched(self, plan: Plan) -> None:
         """Requests whose prompts are through run from now on."""
