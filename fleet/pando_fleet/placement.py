@@ -72,7 +72,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One replica's terms: `cost_s` is `wait_s + kv_wait_s + work_s * (1 + queue)`."""
+    """One replica's terms:
+    `cost_s` is `wait_s + kv_wait_s + work_s * (1 + queue + coming) + evict_s`."""
 
     replica: str
     url: str
@@ -88,6 +89,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kv_wait_s: float
     work_s: float
     queue: float  # requests that wait there for their first token
+    coming: float  # requests that come there while one comes to each replica, in the mean
+    evict_s: float  # that it will take to compute again what the prompt evicts there
     cost_s: float
     full: bool  # it has all the requests that it may have, and is not chosen
 
@@ -276,8 +279,8 @@ def _encode(ask: Ask) -> tuple[str | bytes | int, ...]:
     )
 
 
-_NUMBERS = struct.Struct(">15d")
-_MOST_AT = 8 * 13  # the last two of them
+_NUMBERS = struct.Struct(">17d")
+_MOST_AT = 8 * 15  # the last two of them
 _MOST = struct.Struct(">dd")
 
 
@@ -294,7 +297,7 @@ def _placement(ask: Ask, packed: bytes) -> Placement:
 def _candidate(packed: bytes) -> Candidate:
     numbers = _NUMBERS.unpack_from(packed)
     chunks, matched, backlog, outstanding, capacity, capacity_tokens, pinned = numbers[:7]
-    wait, kv_wait, work, queue, cost, full, *_ = numbers[7:]
+    wait, kv_wait, work, queue, coming, evict, cost, full, *_ = numbers[7:]
     replica, url, incarnation, *_ = packed[_NUMBERS.size :].decode().split("\0")
     return Candidate(
         replica=replica,
@@ -311,6 +314,8 @@ def _candidate(packed: bytes) -> Candidate:
         kv_wait_s=kv_wait,
         work_s=work,
         queue=queue,
+        coming=coming,
+        evict_s=evict,
         cost_s=cost,
         full=full > 0,
     )

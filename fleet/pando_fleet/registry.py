@@ -26,7 +26,7 @@ FRESH_MS = 3_000
 RETENTION_MS = 60_000
 """A replica that fell silent stays listed this long, so that people can see it as lost."""
 
-TERMS_VERSION = 1
+TERMS_VERSION = 2
 """First byte of the packed terms, as `lua/fleet_ops.lua` reads them: one more at each change."""
 
 BEAT = ("clock", "tree_ops", "mark_ops", "beat")
@@ -111,10 +111,11 @@ def _encode(beat: Heartbeat) -> tuple[bytes, bytes]:
     if beat.state is not ReplicaState.READY:
         return encoded, b""
     numbers = struct.pack(
-        ">B7d",
+        ">B8d",
         TERMS_VERSION,
         beat.capacity_tokens,
         beat.pinned_tokens,
+        beat.cached_tokens,
         beat.prefill_tokens_per_s,
         beat.decode_tokens_per_s,
         beat.release_tokens_per_s,

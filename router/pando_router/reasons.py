@@ -39,7 +39,8 @@ def terms(candidate: Candidate) -> str:
     return (
         f"waits {c.wait_s:.4f} s for prefills and {c.kv_wait_s:.4f} s for KV space"
         f" ({c.pinned_tokens} of {c.capacity_tokens} tokens pinned), then computes {c.work_s:.4f} s"
-        f" ({c.matched_tokens} tokens cached) while {c.queue:.0f} requests wait there"
+        f" ({c.matched_tokens} tokens cached) while {c.queue:.0f} requests wait there and"
+        f" {c.coming:.1f} come, and evicts what takes {c.evict_s:.4f} s if it is asked for again"
     )
 
 

@@ -226,6 +226,7 @@ class LightFleet:
             state=ReplicaState.READY,
             capacity_tokens=worker.capacity_chunks * self._chunk_tokens,
             pinned_tokens=worker.pinned_tokens,
+            cached_tokens=max(0, len(worker.cache) * self._chunk_tokens - worker.pinned_tokens),
             prefill_tokens_per_s=worker.prefill_per_s,
             decode_tokens_per_s=1_000.0,
             release_tokens_per_s=worker.prefill_per_s,

@@ -46,13 +46,14 @@ async def test_recomputing_on_a_faster_replica_wins_where_the_prefix_saves_littl
 async def test_the_holder_loses_once_its_backlog_costs_more_than_recomputing(world: World) -> None:
     await world.beat("holder", "other")
     await _tree_of(world, "holder", LONG)
-    # One request waits at the holder: a token more costs it as much as this one.
-    long = await world.place(prompt_tokens=6_300, only="holder")
+    # One request waits at the holder, so two of three that come next do: of one each, 4/3 and 2/3.
+    long = await world.place(prompt_tokens=10_600, only="holder")
     terms = await world.terms(LONG, 6_400)
-    assert terms["holder"].cost_s == pytest.approx(6.3 + 0.001 * 2)
-    assert terms["other"].cost_s == pytest.approx(6.4)
+    assert terms["holder"].cost_s == pytest.approx(10.6 + 0.001 * (1 + 1 + 4 / 3))
+    assert terms["other"].cost_s == pytest.approx(6.4 * (1 + 2 / 3))
+    assert (await world.place(LONG, 6_400)).chosen.replica == "holder"
     await world.release(long)
-    await world.place(prompt_tokens=6_500, only="holder")
+    await world.place(prompt_tokens=10_800, only="holder")
     assert (await world.place(LONG, 6_400)).chosen.replica == "other"
 
 
@@ -60,18 +61,18 @@ async def test_requests_that_wait_at_a_replica_make_recomputing_there_dearer(wor
     """The same prompt, the same backlog at the holder: only who waits at the other one differs."""
     await world.beat("holder", "other")
     await _tree_of(world, "holder", LONG)
-    await world.place(prompt_tokens=7_000, only="holder")  # costs more than recomputing 6.4 s
+    await world.place(prompt_tokens=11_000, only="holder")  # costs more than recomputing 6.4 s
     calm = await world.terms(LONG, 6_400)
     assert (calm["other"].queue, calm["holder"].queue) == (0, 1)
-    await world.prefilled(await world.place(prompt_tokens=10_000, only="other"))
-    assert (await world.terms(LONG, 6_400))["other"].cost_s == calm["other"].cost_s
     for _ in range(3):
         await world.place(prompt_tokens=1, only="other")
     busy = await world.terms(LONG, 6_400)
     assert (busy["other"].queue, busy["holder"].queue) == (3, 1)
     for terms in (calm, busy):
         other = terms["other"]
-        assert other.cost_s == pytest.approx(other.wait_s + 6.4 * (1 + other.queue))
+        who = 1 + other.queue + other.coming
+        assert other.cost_s == pytest.approx(other.wait_s + 6.4 * who)
+    assert calm["holder"].cost_s > calm["other"].cost_s
     assert busy["holder"].cost_s < busy["other"].cost_s
 
 
@@ -84,7 +85,7 @@ async def test_a_full_replica_costs_the_time_until_it_has_released_enough(world:
     # 9,500 pinned + 1,000 prompt + 100 output are 600 above 10,000.
     assert full.kv_wait_s == pytest.approx(600 / 250)
     assert roomy.kv_wait_s == 0.0
-    assert full.cost_s == pytest.approx(2.4 + 1.0)
+    assert full.cost_s == pytest.approx(2.4 + 1.0 * (1 + full.coming))
 
 
 async def test_room_that_waiting_leases_will_need_counts_until_their_first_token(

@@ -22,6 +22,8 @@ class _Replica:
     prefill_per_s: float
     capacity: int
     bytes_per_token: float
+    cached: int  # tokens
+    leaf_age_s: int
     waiting: tuple[int, ...]  # prompt tokens of requests there
     prefilled: int  # requests there that have their first token
 
@@ -32,6 +34,8 @@ _replicas = st.builds(
     prefill_per_s=st.sampled_from((0.0, 1_000.0, 1_000.0, 1_700.0)),
     capacity=st.sampled_from((0, 2_500, 100_000)),
     bytes_per_token=st.sampled_from((4.0, 4.0, 3.7)),
+    cached=st.sampled_from((0, 1_000, 2_500)),
+    leaf_age_s=st.sampled_from((0, 1, 100)),
     waiting=st.lists(st.sampled_from((1, 500, 1_536)), max_size=2).map(tuple),
     prefilled=st.integers(0, 2),
 )
@@ -40,13 +44,17 @@ _replicas = st.builds(
 async def _build(world: World, replicas: list[_Replica]) -> None:
     for number, replica in enumerate(replicas):
         name = f"r{number}"
+        await world.tree.touch(name, "1", _PROMPT[: 8 * replica.held], 10_000)
+        now_ms, world.now_ms = world.now_ms, world.now_ms - 1_000 * replica.leaf_age_s
+        await world.tree.touch(name, "1", path("its oldest", 1), 10_000)
+        world.now_ms = now_ms
         await world.beat(
             name,
             prefill_tokens_per_s=replica.prefill_per_s,
             capacity_tokens=replica.capacity,
+            cached_tokens=min(replica.cached, replica.capacity),
             bytes_per_token=replica.bytes_per_token,
         )
-        await world.tree.touch(name, "1", _PROMPT[: 8 * replica.held], 10_000)
         for tokens in replica.waiting:
             await world.place(prompt_tokens=tokens, only=name)
         for _ in range(replica.prefilled):

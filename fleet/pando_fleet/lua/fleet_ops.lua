@@ -6,7 +6,7 @@
 local PRIOR_PREFILL = 1000 -- tokens/s
 local PRIOR_RELEASE = 100 -- tokens/s
 
-local TERMS_VERSION = 1 -- the first byte of a row; registry.py writes it
+local TERMS_VERSION = 2 -- the first byte of a row; registry.py writes it
 
 -- What the replica `name` said of itself, and its load. Nil for a row of another version, or a broken
 -- one: while releases are mixed, or whatever was written there, the others are placed on. One
@@ -15,16 +15,16 @@ local function read_replica(book, name, row, tree_prefix)
   if row:byte(1) ~= TERMS_VERSION then
     return nil
   end
-  local is_whole, capacity, pinned, prefill, decode, release, bytes_per_token, most, incarnation,
-    url = pcall(struct.unpack, '>dddddddss', row, 2)
+  local is_whole, capacity, pinned, cached, prefill, decode, release, bytes_per_token, most,
+    incarnation, url, oldest = pcall(struct.unpack, '>ddddddddssd', row, 2)
   if not is_whole then
     return nil
   end
   local owner = incarnation .. ':' .. name
   return {
     name = name, owner = owner, tree = tree_prefix .. owner, incarnation = incarnation, url = url,
-    capacity = capacity, pinned = pinned, bytes_per_token = bytes_per_token,
-    prefill = prefill, most = most, load = load_of(book, owner),
+    capacity = capacity, pinned = pinned, cached = cached, bytes_per_token = bytes_per_token,
+    oldest = oldest, age = false, again = 0, prefill = prefill, most = most, load = load_of(book, owner),
     -- In a steady state what ends is what was decoded, and the prompts come on top.
     release = release > 0 and release or decode,
   }
@@ -40,9 +40,26 @@ local function mean_of(ready, rate, prior)
   return count > 0 and sum / count or prior
 end
 
--- Replicas whose heartbeat is younger than `since` and says ready, each with the load of its leases.
-local function read_fleet(book, replicas_key, terms_key, tree_prefix, since)
-  local names = redis.call('ZRANGEBYSCORE', replicas_key, since, '+inf')
+-- How likely each replica's oldest leaf is to be asked for again in as long as leaves stay unused in
+-- the pool, in the mean: what was not asked for in t is not asked for in the next u with the chance
+-- t / (t + u), whatever the scale of time (a power law, as reuse has). 0 where nothing is cached.
+local function weigh_leaves(ready, now)
+  local sum, count = 0, 0
+  for _, r in ipairs(ready) do
+    if r.oldest > 0 then
+      r.age = math.max(1, now - r.oldest)
+      sum, count = sum + r.age, count + 1
+    end
+  end
+  local stays = count > 0 and sum / count or 0
+  for _, r in ipairs(ready) do
+    r.again = r.age and stays / (r.age + stays) or 0
+  end
+end
+
+-- Replicas whose heartbeat is younger than `fresh_ms` and says ready, each with the load of its leases.
+local function read_fleet(book, replicas_key, terms_key, tree_prefix, now, fresh_ms)
+  local names = redis.call('ZRANGEBYSCORE', replicas_key, now - fresh_ms, '+inf')
   if #names == 0 then
     return {}
   end
@@ -58,5 +75,6 @@ local function read_fleet(book, replicas_key, terms_key, tree_prefix, since)
     r.prefill = r.prefill > 0 and r.prefill or usual_prefill
     r.release = r.release > 0 and r.release or usual_release
   end
+  weigh_leaves(ready, now)
   return ready
 end

@@ -22,20 +22,30 @@ local now, explain = now_ms(ARGV[1]), ARGV[2] == 'explain'
 local chunk_bytes = tonumber(ARGV[5])
 local book = open_book(3)
 end_expired_leases(book, now)
-local ready = read_fleet(book, KEYS[1], KEYS[2], ARGV[4], now - tonumber(ARGV[3]))
+local ready = read_fleet(book, KEYS[1], KEYS[2], ARGV[4], now, tonumber(ARGV[3]))
+
+local requests = 0 -- of all that are ready
 
 -- What its load makes of placing on `r`: told once, because many prompts may be asked.
 local function weigh(r)
   local load = r.load
-  r.wait, r.delayed = load.prefill / r.prefill, 1 + load.waiting
+  r.wait = load.prefill / r.prefill
   -- Leases that wait for their first token are not in the heartbeat's pinned tokens yet.
   r.over = r.capacity > 0 and r.pinned + load.prefill + load.output - r.capacity or -math.huge
 end
 
 local function weigh_all()
+  requests = 0
   for _, r in ipairs(ready) do
     weigh(r)
+    requests = requests + r.load.requests
   end
+end
+
+-- Requests that come to `r` while one comes to each replica, in the mean: as r's share of those that
+-- are there, each replica taken for one more, so that a few requests say little.
+local function coming_to(r)
+  return (r.load.requests + 1) / (requests / #ready + 1)
 end
 
 -- What placing the prompt on `r`, which holds `chunks` of it, costs everybody, in seconds; README.md
@@ -44,8 +54,11 @@ local function cost_of(r, ask, chunks)
   local matched = floor(chunks * chunk_bytes / r.bytes_per_token)
   -- The last prompt token is always computed: its logits are the first answer.
   local uncached = ask.prompt - min(ask.prompt - 1, matched)
-  local work, kv_wait = uncached / r.prefill, max(0, r.over + uncached + ask.output) / r.release
-  return r.wait + kv_wait + work * r.delayed, uncached, kv_wait, work
+  local work, short = uncached / r.prefill, r.over + uncached + ask.output
+  local kv_wait = max(0, short) / r.release
+  local evict = max(0, min(short, 0) + r.cached) / r.prefill * r.again
+  local cost = r.wait + kv_wait + work * (1 + r.load.waiting + coming_to(r)) + evict
+  return cost, uncached, kv_wait, work, evict
 end
 
 local function is_better(r, cost, best)
@@ -59,11 +72,16 @@ local function chunks_to_beat(r, ask, best, enough)
   if not is_better(r, cost_of(r, ask, enough - 1), best) then
     return enough
   end
-  local left, a_token = best.cost - r.wait, r.delayed / r.prefill
-  local uncached = min(
-    left / a_token,
-    (left - (r.over + ask.output) / r.release) / (a_token + 1 / r.release)
-  )
+  local left, a_token = best.cost - r.wait, (1 + r.load.waiting + coming_to(r)) / r.prefill
+  local evicted_token = r.again / r.prefill
+  local room = -r.over - ask.output -- tokens, those cached included
+  local uncached = left / a_token
+  if uncached > room - r.cached then
+    uncached = (left + (room - r.cached) * evicted_token) / (a_token + evicted_token)
+    if uncached > room then
+      uncached = (left - r.cached * evicted_token + room / r.release) / (a_token + 1 / r.release)
+    end
+  end
   local chunks = ceil((ask.prompt - uncached) * r.bytes_per_token / chunk_bytes)
   chunks = max(0, min(chunks, enough - 1))
   while chunks > 0 and is_better(r, cost_of(r, ask, chunks - 1), best) do
@@ -175,10 +193,11 @@ end
 -- The candidate's terms, and those of `most`, the one that holds the most of the prompt.
 local function packed(ask, candidate, most)
   local r = candidate.replica
-  local cost, uncached, kv_wait, work = cost_of(r, ask, candidate.chunks)
-  return struct.pack('>dddddddddddddddssss',
+  local cost, uncached, kv_wait, work, evict = cost_of(r, ask, candidate.chunks)
+  return struct.pack('>dddddddddddddddddssss',
     candidate.chunks, ask.prompt - uncached, r.load.prefill, r.load.requests, capacity_chunks(r),
-    r.capacity, r.pinned, r.wait, kv_wait, work, r.load.waiting, cost,
+    r.capacity, r.pinned, r.wait, kv_wait, work, r.load.waiting, coming_to(r),
+    evict, cost,
     candidate.full and 1 or 0, most.chunks, most.full and 1 or 0,
     r.name, r.url, r.incarnation, most.replica.name)
 end
@@ -224,6 +243,7 @@ while i <= #ARGV do
       weigh_all()
     else
       weigh(best.replica)
+      requests = requests + 1
     end
     longest_ms = max(longest_ms, ask.lease_ms)
   else

@@ -85,6 +85,12 @@ local function search(tree, path, floor, guess, low)
   return low
 end
 
+-- When, in ms, the bucket began in which the least recently used leaf was touched; 0 of an empty tree.
+local function oldest_touch(tree)
+  local score = redis.call('ZRANGE', tree, 0, 0, 'WITHSCORES')[2]
+  return score and (math.floor(tonumber(score) / DEPTHS) + 1) * BUCKET_MS or 0
+end
+
 -- What ZADD takes to score the path's chunks at `first` to `last`. Cut by one call, and scores put
 -- between from the end: three times as fast as cutting them one by one.
 local function scored_chunks(path, first, last, bucket)

@@ -7,6 +7,8 @@ const TERMS = [
   ["kv_wait_s", "wait for KV space", format.seconds],
   ["work_s", "own work", format.seconds],
   ["queue", "waiting behind", format.count],
+  ["coming", "coming meanwhile", format.count],
+  ["evict_s", "to compute again", format.seconds],
   ["cost_s", "delay caused", format.seconds],
   ["outstanding", "requests there", format.whole],
   ["unpinned_tokens", "KV not pinned", format.count],

@@ -1,0 +1,78 @@
+"""What a placement will cost later: who comes next, and what it evicts."""
+
+import pytest
+
+from tests.fleet.world import World, path
+
+
+async def test_who_comes_next_is_expected_where_requests_are(world: World) -> None:
+    await world.beat("a", "b", "c")
+    assert {c.coming for c in (await world.terms()).values()} == {1.0}, "nobody is anywhere"
+    for replica in ("a", "a", "b"):  # also those that have their first token
+        await world.prefilled(await world.place(only=replica))
+    coming = {name: terms.coming for name, terms in (await world.terms()).items()}
+    assert coming == {"a": 3 / 2, "b": 2 / 2, "c": 1 / 2}
+
+
+async def test_of_two_replicas_that_hold_nothing_the_one_with_fewer_answers_under_way_wins(
+    world: World,
+) -> None:
+    """Measured rates of equal replicas differ by some percent; that is not to decide."""
+    await world.beat("busy", prefill_tokens_per_s=1_100.0)
+    await world.beat("idle", prefill_tokens_per_s=1_000.0)
+    assert (await world.terms())["busy"].cost_s < (await world.terms())["idle"].cost_s
+    for _ in range(3):
+        await world.prefilled(await world.place(only="busy"))
+    assert (await world.place()).chosen.replica == "idle"
+
+
+async def _with_leaf(world: World, replica: str, **fields: float) -> None:
+    """Its cache is full of what is not in use, touched now."""
+    await world.tree.touch(replica, "1", path(replica, 4), 10_000)
+    await world.beat(replica, capacity_tokens=50_000, cached_tokens=50_000, **fields)
+
+
+async def test_what_is_evicted_costs_what_computing_it_again_takes_if_it_is_asked_for(
+    world: World,
+) -> None:
+    for replica in ("old", "middle", "young"):
+        await _with_leaf(world, replica)
+        world.now_ms += 20_000
+    await world.beat("old", "middle", "young", capacity_tokens=50_000, cached_tokens=50_000)
+    terms = await world.terms()
+    # Ages of 60, 40 and 20 s, 40 in the mean; 1,000 prompt and 100 output tokens are evicted.
+    assert terms["old"].evict_s == pytest.approx(1.1 * 40 / (60 + 40))
+    assert terms["middle"].evict_s == pytest.approx(1.1 / 2)
+    assert terms["young"].evict_s == pytest.approx(1.1 * 40 / (20 + 40))
+    assert terms["old"].cost_s == pytest.approx(1.0 * (1 + 1) + terms["old"].evict_s)
+    assert (await world.place()).chosen.replica == "old"
+
+
+async def test_only_what_has_no_free_room_evicts(world: World) -> None:
+    await _with_leaf(world, "full")
+    await _with_leaf(world, "free")
+    await world.beat("free", capacity_tokens=50_000, cached_tokens=30_000, pinned_tokens=19_500)
+    terms = await world.terms()
+    assert terms["full"].evict_s == pytest.approx(1.1 / 2)
+    assert terms["free"].evict_s == pytest.approx(0.6 / 2)  # of 1,100 tokens 500 have room
+    more = await world.terms(prompt_tokens=60_000)
+    assert more["free"].evict_s == pytest.approx(30.0 / 2), "no more than is cached"
+
+
+async def test_a_replica_that_holds_nothing_evicts_nothing(world: World) -> None:
+    await world.beat("new")
+    await world.beat("engine", capacity_tokens=0)  # it does not tell its room
+    await _with_leaf(world, "full")
+    terms = await world.terms()
+    assert (terms["new"].evict_s, terms["engine"].evict_s) == (0.0, 0.0)
+    assert terms["full"].evict_s > 0
+
+
+async def test_an_older_cache_outweighs_a_marginally_faster_replica(world: World) -> None:
+    """Else all new prompts go to the faster one, whose cache churns while the other's idles."""
+    await _with_leaf(world, "slower", prefill_tokens_per_s=1_000.0)
+    world.now_ms += 60_000
+    await _with_leaf(world, "faster", prefill_tokens_per_s=1_100.0)
+    world.now_ms += 1_000
+    await world.beat("slower", capacity_tokens=50_000, cached_tokens=50_000)
+    assert (await world.place()).chosen.replica == "slower"
