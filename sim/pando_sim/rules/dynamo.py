@@ -35,6 +35,7 @@ from pando_sim.rules.sent import split
 class Load:
     """What this router has at one process of a replica."""
 
+    requests: int = 0  # a short prompt has no block
     prefill_tokens: int = 0
     blocks: Counter[bytes] = field(default_factory=Counter)  # with how many requests share each
 
@@ -82,7 +83,8 @@ class KvRouter:
             load.blocks[key] -= 1
             if not load.blocks[key]:
                 del load.blocks[key]
-        if not load.blocks and not load.prefill_tokens:
+        load.requests -= 1
+        if not load.requests:
             del self._loads[place.incarnation]
 
     def close(self) -> None:
@@ -105,6 +107,7 @@ class KvRouter:
     ) -> None:
         load = self._loads.setdefault(member.beat.incarnation, Load())
         tokens = max(0, question.prompt_tokens - cached_tokens)
+        load.requests += 1
         load.prefill_tokens += tokens
         load.blocks.update(keys)
         self._active[question.lease] = Active(keys, tokens)

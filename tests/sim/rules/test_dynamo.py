@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 
 from pando_sim.fleet.interfaces import End
 from pando_sim.rules import dynamo
@@ -84,3 +85,15 @@ def test_equal_costs_are_drawn_by_the_seed() -> None:
 
     assert draws() == draws()
     assert {*draws()} == {"a", "b", "c"}
+
+
+def test_a_prompt_without_a_whole_block_is_counted_in_and_out_again() -> None:
+    """Its tokens count while it is under way, and another's end does not forget it."""
+    known = fleet("a")
+    rule = dynamo.KvRouter(known)
+    short = replace(question(known, request(1, 0.0, 7)), keys=b"")
+    long = question(known, request(2, 0.0, *range(4)))
+    places = [asyncio.run(rule.place(each)) for each in (short, long)]
+    rule.ended(long, places[1], End.FINISHED)
+    rule.ended(short, places[0], End.FINISHED)
+    assert not rule._loads
