@@ -1,0 +1,88 @@
+"""One placement in one cell, by the same plan as `pando sim`."""
+
+import asyncio
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+from bench.placement_cells.cells import FILES, Cell
+from bench.placement_cells.loads import Demand, demand
+from bench.placement_cells.results import Result
+from pando.sim.faults import parse_fault
+from pando.sim.known import PLACEMENTS
+from pando.sim.plan import Task, command_of, make_plan
+from pando_sim.cost import load
+from pando_sim.fleet.simulate import simulate
+from pando_sim.report import Digest, digest
+from pando_sim.settings import SimSettings
+from pando_sim.traces import open_trace, shaped
+
+SMALL = Path("examples/traces/small.jsonl")
+
+
+def file_of(cell: Cell, traces: Path | None) -> Path:
+    if cell.trace not in FILES:
+        return SMALL
+    assert traces is not None, "cells of other traces are left out without their folder"
+    return traces / FILES[cell.trace]
+
+
+def run(cell: Cell, policy: str, traces: Path | None) -> Result:
+    path = file_of(cell, traces)
+    settings = _settings(cell, policy, path)
+    (task,) = make_plan(settings).tasks
+    statistics = asyncio.run(_digest(task)).statistics
+    assert statistics.goodput is not None and statistics.hit_rate is not None
+    assert statistics.ttft is not None and statistics.gap is not None
+    assert statistics.load_spread is not None
+    return Result(
+        cell=cell.name,
+        policy=policy,
+        command=command_of(settings),
+        requests=statistics.requests,
+        goodput=statistics.goodput,
+        hit_rate=statistics.hit_rate,
+        ttft_p50_s=statistics.ttft.p50,
+        ttft_p99_s=statistics.ttft.p99,
+        gap_p99_s=statistics.gap.p99,
+        load_spread=statistics.load_spread,
+        lost=statistics.refused + statistics.failed,
+    )
+
+
+def _settings(cell: Cell, policy: str, path: Path) -> SimSettings:
+    speed = _demand(path, cell.take, cell.cost_model).speed(cell.load, cell.replicas)
+    return SimSettings(
+        trace=(str(path),),
+        policy=(policy,),
+        cost_model=cell.cost_model,
+        replicas=cell.replicas,
+        capacity_tokens=cell.capacity_tokens,
+        routers=cell.routers,
+        take=cell.take,
+        repeat=cell.repeat,
+        speed=round(speed, 2),
+        fault=(f"slow:replica-0:{cell.slow:g}@0",) if cell.slow != 1 else (),
+        csv=False,
+    )
+
+
+@cache
+def _demand(path: Path, take: int | None, cost_model: str) -> Demand:
+    return demand(islice(open_trace(path), take), load(cost_model))
+
+
+async def _digest(task: Task) -> Digest:
+    run = await simulate(
+        task.spec,
+        shaped(task.trace, task.shape),
+        cost=load(task.spec.worker.cost_model),
+        rule=PLACEMENTS[task.spec.placement](task.spec),
+        faults=[parse_fault(text) for text in task.faults],
+    )
+    return digest(
+        run,
+        slow_ttft_s=task.spec.slow_ttft_s,
+        slow_gap_s=task.spec.slow_gap_s,
+        gpus_per_replica=task.pool.spec.tensor_parallel_size,
+    )
