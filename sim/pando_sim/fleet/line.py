@@ -1,8 +1,8 @@
 """`BlockingLine`: a line to Redis on which an answer is waited for without an event loop.
 
 In virtual time nothing else can happen while an answer is awaited, so a turn of the loop for each
-is wasted. What nobody waits for is sent and left to Redis, which works on another core meanwhile;
-its answers are read with the next one that somebody wants.
+is wasted. What nobody waits for is gathered, sent and left to Redis, which works on another core
+meanwhile; its answers are read with the next one that somebody wants.
 """
 
 import asyncio
@@ -18,6 +18,9 @@ from pando_fleet.wire.connection import Refused
 MOST_UNREAD = 512
 """Answers that are not read yet; all of them fit into the socket's buffer."""
 
+GATHERED_BYTES = 16_384
+"""Are sent at once. A call of the kernel for each command takes longer than making it."""
+
 _MORE = object()
 
 
@@ -30,6 +33,8 @@ class BlockingLine:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self._reader = hiredis.Reader(replyError=Refused, notEnoughData=_MORE)
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
         self._answers: deque[Answer | None] = deque()
         self._scripts: set[bytes] = set()
 
@@ -40,10 +45,8 @@ class BlockingLine:
             return
         if script and script not in self._scripts:
             self._scripts.add(script)
-            self._socket.sendall(script)
-            self._answers.append(None)
-        self._socket.sendall(packed)
-        self._answers.append(answer)
+            self._gather(script, None)
+        self._gather(packed, answer)
         if len(self._answers) >= MOST_UNREAD:
             self.flush()
 
@@ -52,6 +55,7 @@ class BlockingLine:
 
         Raises FleetUnavailable where the server is gone.
         """
+        self._push()
         while self._answers:
             reply = self._reader.gets()
             while reply is _MORE:
@@ -67,6 +71,19 @@ class BlockingLine:
                     raise reply
             if answer is not None:
                 answer(reply)
+
+    def _gather(self, packed: bytes, answer: Answer | None) -> None:
+        self._gathered.append(packed)
+        self._gathered_bytes += len(packed)
+        self._answers.append(answer)
+        if self._gathered_bytes >= GATHERED_BYTES:
+            self._push()
+
+    def _push(self) -> None:
+        if self._gathered:
+            self._socket.sendall(b"".join(self._gathered))
+            self._gathered.clear()
+            self._gathered_bytes = 0
 
     def close(self) -> None:
         self._socket.close()

@@ -160,7 +160,9 @@ class Router:
             self._wait(job)
 
     async def _place(self, job: Job) -> Place | Shortage:
-        allowed = tuple(m for m in self._around.view.members if m.name not in job.tried)
+        allowed = self._around.view.members
+        if job.tried:
+            allowed = tuple(m for m in allowed if m.name not in job.tried)
         if self._breaker:
             allowed = tuple(m for m in allowed if not self._is_out(m)) or allowed
         if not allowed:

@@ -89,8 +89,10 @@ class SharedPlacement:
         self._placer.write()
 
     def _ask(self, question: Question, only: str | None, without: str | None = None) -> Ask:
-        allowed = {member.name for member in question.allowed}
-        exclude = [m.name for m in self._context.members() if m.name not in allowed]
+        members, exclude = self._context.members(), []
+        if len(question.allowed) < len(members):  # the usual case costs nothing a replica
+            allowed = {member.name for member in question.allowed}
+            exclude = [member.name for member in members if member.name not in allowed]
         if without is not None:
             exclude.append(without)
         return Ask(
