@@ -43,9 +43,12 @@ class TracePrompt(Prompt, Protocol):
 def mix(numbers: Ids) -> Ids:
     """Each as a hash of 64 bits (the last steps of SplitMix64); different ones stay different."""
     numbers = numbers + np.uint64(0x9E3779B97F4A7C15)  # arrays overflow silently
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))
+    numbers ^= numbers >> np.uint64(30)
+    numbers *= np.uint64(0xBF58476D1CE4E5B9)
+    numbers ^= numbers >> np.uint64(27)
+    numbers *= np.uint64(0x94D049BB133111EB)
+    numbers ^= numbers >> np.uint64(31)
+    return numbers
 
 
 def mix_one(number: int) -> np.uint64:
@@ -80,9 +83,8 @@ class BlockPrompt:
         return self.num_tokens * TOKEN_BYTES
 
     def tokens(self) -> NDArray[np.int32]:
-        blocks = np.repeat(mix(self.ids), self.block_tokens)[: self.num_tokens]
-        places = np.arange(self.num_tokens, dtype=np.uint64) % np.uint64(self.block_tokens)
-        return tokens_of(blocks, places)
+        places = np.arange(self.block_tokens, dtype=np.uint64)
+        return tokens_of(mix(self.ids)[:, None], places).reshape(-1)[: self.num_tokens]
 
     def keys(self) -> bytes:
         """Chained over the ids where a block has whole chunks: equal where those of the bytes are,
