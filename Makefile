@@ -59,6 +59,8 @@ bench-sim: .venv/installed ## the simulator: all placements on the small trace, 
 	.venv/bin/pando sim compare examples/traces/small.jsonl --pool examples/pool.yaml \
 		--cost-model h100x2-llama-3.3-70b-fp8 --output $(SIM_OUTPUT) $(ARGS)
 	.venv/bin/python -m bench.sim_fidelity --output $(SIM_OUTPUT)/fidelity
+	.venv/bin/python -m bench.scaling_days --output $(SIM_OUTPUT)/scaling_days --hours 12 \
+		$(if $(CONVERSATION),--conversation $(CONVERSATION))
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
