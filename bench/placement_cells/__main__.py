@@ -6,8 +6,10 @@ from pathlib import Path
 import click
 
 from bench.placement_cells.cells import CELLS, FILES, SMALL_CELLS
+from bench.placement_cells.plot import draw
 from bench.placement_cells.results import Results
 from bench.placement_cells.simulated import run
+from bench.placement_cells.table import tables
 
 
 @click.command()
@@ -22,7 +24,8 @@ from bench.placement_cells.simulated import run
 def main(output: Path, traces: Path | None, only: str, policy: tuple[str, ...]) -> None:
     """Simulate what OUTPUT/results.jsonl does not have yet."""
     results = Results(output / "results.jsonl")
-    for cell in CELLS if traces is not None else SMALL_CELLS:
+    cells = CELLS if traces is not None else SMALL_CELLS
+    for cell in cells:
         for name in cell.policies:
             wanted = only in cell.name and (not policy or name in policy)
             if not wanted or results.has(cell.name, name):
@@ -37,6 +40,13 @@ def main(output: Path, traces: Path | None, only: str, policy: tuple[str, ...]) 
                 f" {1000 * result.gap_p99_s:5.1f} ms  spread {result.load_spread:.2f} "
                 f" {took_s:5.1f} s"
             )
+    whole = [cell for cell in cells if all(results.has(cell.name, one) for one in cell.policies)]
+    if not whole:
+        return
+    text = tables(whole, results)
+    (output / "tables.md").write_text(text)
+    draw(whole, results, output / "placement.svg")
+    click.echo(text)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ local PRIOR_RELEASE = 100 -- tokens/s
 
 local TERMS_VERSION = 2 -- the first byte of a row; registry.py writes it
 
--- What the replica `name` said of itself, and its load. Nil for a row of another version, or a broken
--- one: while releases are mixed, or whatever was written there, the others are placed on. One
--- constructor, because a table that grows later costs half as much again.
-local function read_replica(book, name, row, tree_prefix)
+-- What the replica `name` said of itself, and its load; `again` is the age of its oldest leaf as yet.
+-- Nil for a row of another version, or a broken one: while releases are mixed, or whatever was
+-- written there, the others are placed on. One constructor, because a table that grows later costs half as much again: with what place.lua adds
+-- these are 16 fields, which is where Lua would double it.
+local function read_replica(book, name, row, tree_prefix, now)
   if row:byte(1) ~= TERMS_VERSION then
     return nil
   end
@@ -24,7 +25,8 @@ local function read_replica(book, name, row, tree_prefix)
   return {
     name = name, owner = owner, tree = tree_prefix .. owner, incarnation = incarnation, url = url,
     capacity = capacity, pinned = pinned, cached = cached, bytes_per_token = bytes_per_token,
-    oldest = oldest, age = false, again = 0, prefill = prefill, most = most, load = load_of(book, owner),
+    again = oldest > 0 and math.max(1, now - oldest) or 0, prefill = prefill, most = most,
+    load = load_of(book, owner),
     -- In a steady state what ends is what was decoded, and the prompts come on top.
     release = release > 0 and release or decode,
   }
@@ -40,20 +42,20 @@ local function mean_of(ready, rate, prior)
   return count > 0 and sum / count or prior
 end
 
--- How likely each replica's oldest leaf is to be asked for again in as long as leaves stay unused in
--- the pool, in the mean: what was not asked for in t is not asked for in the next u with the chance
--- t / (t + u), whatever the scale of time (a power law, as reuse has). 0 where nothing is cached.
-local function weigh_leaves(ready, now)
+-- What a token costs that each replica evicts, in seconds: computing it again, if it is asked for in
+-- as long as leaves stay unused in the pool, in the mean. What was not asked for in t is not asked for
+-- in the next u with the chance t / (t + u), whatever the scale of time (a power law, as reuse has).
+-- 0 where nothing is cached.
+local function weigh_leaves(ready)
   local sum, count = 0, 0
   for _, r in ipairs(ready) do
-    if r.oldest > 0 then
-      r.age = math.max(1, now - r.oldest)
-      sum, count = sum + r.age, count + 1
+    if r.again > 0 then
+      sum, count = sum + r.again, count + 1
     end
   end
   local stays = count > 0 and sum / count or 0
   for _, r in ipairs(ready) do
-    r.again = r.age and stays / (r.age + stays) or 0
+    r.again = r.again > 0 and stays / (r.again + stays) / r.prefill or 0
   end
 end
 
@@ -67,7 +69,7 @@ local function read_fleet(book, replicas_key, terms_key, tree_prefix, now, fresh
   local ready = {}
   for i, row in ipairs(redis.call('HMGET', terms_key, unpack(names))) do
     -- No terms: it starts or drains.
-    ready[#ready + 1] = row and read_replica(book, names[i], row, tree_prefix) or nil
+    ready[#ready + 1] = row and read_replica(book, names[i], row, tree_prefix, now) or nil
   end
   local usual_prefill = mean_of(ready, 'prefill', PRIOR_PREFILL)
   local usual_release = mean_of(ready, 'release', PRIOR_RELEASE)
@@ -75,6 +77,6 @@ local function read_fleet(book, replicas_key, terms_key, tree_prefix, now, fresh
     r.prefill = r.prefill > 0 and r.prefill or usual_prefill
     r.release = r.release > 0 and r.release or usual_release
   end
-  weigh_leaves(ready, now)
+  weigh_leaves(ready)
   return ready
 end

@@ -24,7 +24,7 @@ local book = open_book(3)
 end_expired_leases(book, now)
 local ready = read_fleet(book, KEYS[1], KEYS[2], ARGV[4], now, tonumber(ARGV[3]))
 
-local requests = 0 -- of all that are ready
+local there = 0 -- requests at all that are ready, each of these taken for one more
 
 -- What its load makes of placing on `r`: told once, because many prompts may be asked.
 local function weigh(r)
@@ -35,17 +35,17 @@ local function weigh(r)
 end
 
 local function weigh_all()
-  requests = 0
+  there = #ready
   for _, r in ipairs(ready) do
     weigh(r)
-    requests = requests + r.load.requests
+    there = there + r.load.requests
   end
 end
 
 -- Requests that come to `r` while one comes to each replica, in the mean: as r's share of those that
 -- are there, each replica taken for one more, so that a few requests say little.
 local function coming_to(r)
-  return (r.load.requests + 1) / (requests / #ready + 1)
+  return (1 + r.load.requests) * #ready / there
 end
 
 -- What placing the prompt on `r`, which holds `chunks` of it, costs everybody, in seconds; README.md
@@ -55,9 +55,11 @@ local function cost_of(r, ask, chunks)
   -- The last prompt token is always computed: its logits are the first answer.
   local uncached = ask.prompt - min(ask.prompt - 1, matched)
   local work, short = uncached / r.prefill, r.over + uncached + ask.output
-  local kv_wait = max(0, short) / r.release
-  local evict = max(0, min(short, 0) + r.cached) / r.prefill * r.again
-  local cost = r.wait + kv_wait + work * (1 + r.load.waiting + coming_to(r)) + evict
+  local cost, kv_wait, evict = r.wait + work * (1 + r.load.waiting + coming_to(r)), 0, 0
+  if short > -r.cached then
+    kv_wait, evict = max(0, short) / r.release, (min(short, 0) + r.cached) * r.again
+    cost = cost + kv_wait + evict
+  end
   return cost, uncached, kv_wait, work, evict
 end
 
@@ -73,13 +75,12 @@ local function chunks_to_beat(r, ask, best, enough)
     return enough
   end
   local left, a_token = best.cost - r.wait, (1 + r.load.waiting + coming_to(r)) / r.prefill
-  local evicted_token = r.again / r.prefill
   local room = -r.over - ask.output -- tokens, those cached included
   local uncached = left / a_token
   if uncached > room - r.cached then
-    uncached = (left + (room - r.cached) * evicted_token) / (a_token + evicted_token)
+    uncached = (left + (room - r.cached) * r.again) / (a_token + r.again)
     if uncached > room then
-      uncached = (left - r.cached * evicted_token + room / r.release) / (a_token + 1 / r.release)
+      uncached = (left - r.cached * r.again + room / r.release) / (a_token + 1 / r.release)
     end
   end
   local chunks = ceil((ask.prompt - uncached) * r.bytes_per_token / chunk_bytes)
@@ -243,7 +244,7 @@ while i <= #ARGV do
       weigh_all()
     else
       weigh(best.replica)
-      requests = requests + 1
+      there = there + 1
     end
     longest_ms = max(longest_ms, ask.lease_ms)
   else

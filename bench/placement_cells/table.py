@@ -1,0 +1,105 @@
+"""The results as Markdown: each cell's best values, and how far Pando's placement is from them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.placement_cells.cells import Cell
+from bench.placement_cells.results import Result, Results
+
+OWN = "cache_aware"
+NEAR = 0.02  # of the best one, for goodput and TTFT
+HIT_SHARE = 0.97  # of the best hit rate
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is compared, and what is close enough to the best."""
+
+    title: str
+    value: Callable[[Result], float]
+    words: Callable[[float], str]
+    sign: int  # 1 where more is better
+    least: float  # of the best one, as a share
+
+    def best(self, results: Mapping[str, Result]) -> tuple[str, float]:
+        """Whose, and it."""
+        policy = max(results, key=lambda name: self.sign * self.value(results[name]))
+        return policy, self.value(results[policy])
+
+    def is_met(self, own: float, best: float) -> bool:
+        return own >= self.least * best if self.sign > 0 else own <= best / self.least
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def seconds(value: float) -> str:
+    return f"{value:.2f} s"
+
+
+GOALS = (
+    Goal("goodput", lambda one: one.goodput, percent, 1, 1 - NEAR),
+    Goal("TTFT p99", lambda one: one.ttft_p99_s, seconds, -1, 1 - NEAR),
+    Goal("hit rate", lambda one: one.hit_rate, percent, 1, HIT_SHARE),
+)
+
+
+def tables(cells: Sequence[Cell], results: Results) -> str:
+    """Pando's value against the best of all others; `lost` where it is no goal."""
+    found = {cell: results.of(cell.name) for cell in cells}
+    lines = [*_summary(found), "", *_cells(found), "", *_policies(found)]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(found: Mapping[Cell, Mapping[str, Result]]) -> Iterator[str]:
+    yield "| goal | best | within it | not met | cells |"
+    yield "|---|---|---|---|---|"
+    for goal in GOALS:
+        best = met = 0
+        for results in found.values():
+            own, others = _sides(goal, results)
+            best += goal.sign * own >= goal.sign * others[1]
+            met += goal.is_met(own, others[1])
+        count = len(found)
+        yield f"| {goal.title} | {best} | {met - best} | {count - met} | {count} |"
+
+
+def _sides(goal: Goal, results: Mapping[str, Result]) -> tuple[float, tuple[str, float]]:
+    others = {name: one for name, one in results.items() if name != OWN}
+    return goal.value(results[OWN]), goal.best(others)
+
+
+def _cells(found: Mapping[Cell, Mapping[str, Result]]) -> Iterator[str]:
+    titles = [f"{goal.title} | best other" for goal in GOALS]
+    yield f"| cell | {' | '.join(titles)} | load spread |"
+    yield "|---" * (2 + 2 * len(GOALS)) + "|"
+    for cell, results in found.items():
+        words = [cell.name]
+        for goal in GOALS:
+            own, (policy, best) = _sides(goal, results)
+            mark = "" if goal.is_met(own, best) else " **lost**"
+            words += [goal.words(own) + mark, f"{goal.words(best)} {policy}"]
+        yield f"| {' | '.join(words)} | {results[OWN].load_spread:.2f} |"
+
+
+def _policies(found: Mapping[Cell, Mapping[str, Result]]) -> Iterator[str]:
+    """Each placement where it was simulated, in the mean."""
+    yield "| placement | cells | goodput | hit rate | TTFT p50 | TTFT p99 | gap p99 | load spread |"
+    yield "|---" * 8 + "|"
+    names = dict.fromkeys(name for results in found.values() for name in results)
+    for name in names:
+        every = [results[name] for results in found.values() if name in results]
+
+        def mean(value: Callable[[Result], float], every: Sequence[Result] = every) -> float:
+            return sum(map(value, every)) / len(every)
+
+        words = (
+            percent(mean(lambda one: one.goodput)),
+            percent(mean(lambda one: one.hit_rate)),
+            seconds(mean(lambda one: one.ttft_p50_s)),
+            seconds(mean(lambda one: one.ttft_p99_s)),
+            f"{1000 * mean(lambda one: one.gap_p99_s):.0f} ms",
+            f"{mean(lambda one: one.load_spread):.2f}",
+        )
+        yield f"| {name} | {len(every)} | {' | '.join(words)} |"
