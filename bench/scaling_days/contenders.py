@@ -8,7 +8,7 @@ from pando.sim.manifest import NONE
 from pando_operator.resource.parse import parse
 from pando_operator.resource.pool import WorkerPool
 
-MOST_REPLICAS = 16
+FIRST_REPLICAS, MOST_REPLICAS = 1, 16
 QUEUE_WAIT_S = 1.0  # half of what a first token may take
 STARTS_S = (60.0, 180.0)
 
@@ -19,10 +19,7 @@ KNOBS = {
     "hpa_queue": "waiting requests a replica",
     "hpa_kv": "share of KV room in use",
     "knative": "requests at a time in a replica",
-    "fixed": "replicas",
 }
-FIXED = 6.0
-"""Replicas all day long: what a pool that is large enough cannot avoid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +30,7 @@ class Contender:
     @property
     def scaling(self) -> str:
         """As the simulator calls it."""
-        return {"fixed": "none"}.get(self.scaler, self.scaler.partition(",")[0])
-
-    @property
-    def replicas(self) -> int:
-        """At the start."""
-        return int(self.knob) if self.scaler == "fixed" else 1
+        return self.scaler.partition(",")[0]
 
     def pool(self) -> WorkerPool:
         target: dict[str, float] = {}
@@ -47,17 +39,16 @@ class Contender:
         if self.scaler == "pando, queueWait":
             target["queueWaitSeconds"] = QUEUE_WAIT_S
         scaling: dict[str, Any] = {"minReplicas": 1, "maxReplicas": MOST_REPLICAS, "target": target}
-        spec = NONE["spec"] | {"replicas": self.replicas, "scaling": scaling}
+        spec = NONE["spec"] | {"replicas": FIRST_REPLICAS, "scaling": scaling}
         return parse(NONE | {"spec": spec})
 
 
 def contenders(load: Load) -> list[Contender]:
     """In the order in which they run: a stopped benchmark has something of each scaler."""
     most = max(map(len, load.knobs.values()))
-    scaled = [
+    return [
         Contender(scaler, knobs[turn])
         for turn in range(most)
         for scaler, knobs in load.knobs.items()
         if turn < len(knobs)
     ]
-    return [*scaled, Contender("fixed", FIXED)]

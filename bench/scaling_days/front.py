@@ -18,7 +18,7 @@ def front(results: Sequence[Result]) -> list[Result]:
 
 def rivals(results: Sequence[Result]) -> list[Result]:
     """Of the scalers that are not Pando's."""
-    return [one for one in results if one.scaler not in (*PANDO, "fixed")]
+    return [one for one in results if one.scaler not in PANDO]
 
 
 def hours_on(front: Sequence[Result], violations: float) -> float | None:

@@ -132,7 +132,7 @@ def conversation(source: Path, folder: Path) -> Load:
             "pando": (0.7, 0.4, 0.55, 0.25),
             "pando, queueWait": (0.7, 0.4),
             "hpa_queue": (1.0, 0.25, 4.0),
-            "hpa_kv": (0.2, 0.1, 0.4),
+            "hpa_kv": (0.2, 0.4, 0.6),
             "knative": (3.0, 1.5, 6.0),
         },
     )

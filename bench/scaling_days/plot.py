@@ -42,7 +42,6 @@ class Scale:
 
 def draw(results: Sequence[Result]) -> str:
     """Of one load."""
-    results = [one for one in results if one.scaler in COLOURS]
     starts = sorted({one.start_s for one in results})
     across = Scale.of((one.replica_hours for one in results), 6)
     up = Scale.of((100 * one.violations for one in results), 6)
@@ -102,7 +101,7 @@ def _panel(
         for px, py, one in places:
             told = (
                 f"{scaler}, {KNOBS[scaler]} {one.knob:g}: {one.replica_hours:.1f} replica-hours,"
-                f" {one.violations:.2%} outside"
+                f" {100 * one.violations:.2f} % out of time"
             )
             parts.append(
                 f'<circle cx="{px:.1f}" cy="{py:.1f}" r="4" fill="{colour}"><title>{told}</title>'

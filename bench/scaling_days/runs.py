@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from bench.scaling_days.contenders import Contender
+from bench.scaling_days.contenders import FIRST_REPLICAS, Contender
 from bench.scaling_days.loads import Load, day
-from pando.sim.known import NO_SCALING, PLACEMENTS, SCALINGS
+from pando.sim.known import PLACEMENTS, SCALINGS
 from pando_sim.cost import load as load_cost
 from pando_sim.fleet.simulate import simulate
 from pando_sim.records import Outcome, Run
@@ -71,7 +71,7 @@ async def _day(load: Load, contender: Contender, start_s: float, hours: float) -
             beat_s=BEAT_S,
         ),
         router=RouterSpec(max_outstanding=load.most_requests, queue_deadline_s=120.0),
-        replicas=contender.replicas,
+        replicas=FIRST_REPLICAS,
         placement=PLACEMENT,
         scaling=contender.scaling,
         hpa_queue_target=contender.knob,
@@ -80,9 +80,7 @@ async def _day(load: Load, contender: Contender, start_s: float, hours: float) -
         slow_ttft_s=SLOW_TTFT_S,
         slow_gap_s=SLOW_GAP_S,
     )
-    scaler = None
-    if contender.scaling != NO_SCALING:
-        scaler = SCALINGS[contender.scaling](spec, contender.pool())
+    scaler = SCALINGS[contender.scaling](spec, contender.pool())
     requests = shaped(open_trace(load.trace), Shape(day=day(hours)))
     rule = PLACEMENTS[PLACEMENT](spec)
     cost = load_cost(load.cost_model)

@@ -51,8 +51,8 @@ def test_what_a_run_pays_more_than_the_front_is_a_share_of_the_front() -> None:
     assert against(result(18, 0.15, "pando"), [result(10, 0.2), result(20, 0.1)]) == approx(0.2)
 
 
-def test_neither_our_own_runs_nor_a_fixed_pool_are_rivals() -> None:
-    mine = [result(10, 0.1, name) for name in ("pando", "pando, queueWait", "fixed")]
+def test_our_own_runs_are_no_rivals() -> None:
+    mine = [result(10, 0.1, name) for name in ("pando", "pando, queueWait")]
     assert rivals([*mine, other := result(20, 0.2)]) == [other]
 
 
