@@ -52,7 +52,8 @@ bench: .venv/installed ## the benchmarks that need neither a GPU nor a server; e
 	@set -e; for name in placement radix_cache grammar cpu_engine mixed_batches scheduler_loop; do \
 		echo "== bench/$$name.py"; .venv/bin/python -m bench.$$name; done
 
-# Where the runs of the simulator's benchmarks leave their reports.
+# Where the runs of the simulator's benchmarks leave their reports; TRACES is a folder of the traces that
+# docs/benchmarks/placement.md names, without which the small trace is played.
 SIM_OUTPUT ?= dist/sim
 
 bench-sim: .venv/installed ## the simulator: all placements on the small trace, then its fidelity to a real fleet
@@ -61,6 +62,8 @@ bench-sim: .venv/installed ## the simulator: all placements on the small trace, 
 	.venv/bin/python -m bench.sim_fidelity --output $(SIM_OUTPUT)/fidelity
 	.venv/bin/python -m bench.scaling_days --output $(SIM_OUTPUT)/scaling_days --hours 12 \
 		$(if $(CONVERSATION),--conversation $(CONVERSATION))
+	.venv/bin/python -m bench.placement_cells --output $(SIM_OUTPUT)/placement_cells \
+		$(if $(TRACES),--traces $(TRACES))
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -10,7 +11,7 @@ from matplotlib.figure import Figure
 from bench.placement_cells.cells import Cell
 from bench.placement_cells.results import Results
 
-_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "pando", "font.size": 9}
+_STYLE: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "pando", "font.size": 9}
 _COLOURS = {
     "cache_aware": "#cf222e",
     "smg": "#0969da",
