@@ -293,7 +293,9 @@ class Router:
         self.rule.ended(job.question, job.place, end)
 
     def _end(self, job: Job, outcome: Outcome) -> None:
-        self._around.ended(self, job.served(self._timeline.now_s, outcome))
+        served = job.served(self._timeline.now_s, outcome)
+        job.stay = None  # which holds the prompt, and refers to the job: no cycle is left behind
+        self._around.ended(self, served)
 
 
 @dataclass(frozen=True, slots=True)
