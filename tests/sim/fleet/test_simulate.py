@@ -1,10 +1,14 @@
 """What a run of a simulated fleet can be relied on for."""
 
-from dataclasses import replace
+import gc
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isnan
+from weakref import ReferenceType, ref
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pando_sim.fleet.interfaces import End, FleetControl, Place, Question, RouterContext, Shortage
 from pando_sim.records import Outcome
@@ -12,6 +16,7 @@ from pando_sim.request import Request
 from tests.sim.fleet.world import (
     COST,
     SPEC,
+    Words,
     by_number,
     conversations,
     fault,
@@ -231,3 +236,23 @@ def test_a_closed_loop_has_one_request_at_a_time() -> None:
     served = by_number(run(_closed_loop(15)))
     for before, after in pairwise(served):
         assert after.arrival_s == before.end_s
+
+
+def test_nothing_of_a_request_that_has_ended_waits_for_the_garbage_collector() -> None:
+    asked: list[ReferenceType[NDArray[np.int32]]] = []
+
+    @dataclass(frozen=True)
+    class Watched(Words):
+        def tokens(self) -> NDArray[np.int32]:
+            tokens = Words.tokens(self)
+            asked.append(ref(tokens))
+            return tokens
+
+    requests = [replace(request(n, n * 0.1), prompt=Watched((1, n))) for n in range(8)]
+    gc.disable()
+    try:
+        run(requests)
+        assert len(asked) >= 8
+        assert all(found() is None for found in asked)
+    finally:
+        gc.enable()
