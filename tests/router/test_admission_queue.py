@@ -25,6 +25,7 @@ class Bench:
         self.at_once = 0
         self.most_at_once = 0
         self.given: list[str] = []
+        self.leaver: asyncio.Task[str] | None = None  # leaves in the moment of a failure
         self.ends: list[LeaveReason] = []
         self.queue: PoolQueue[str, str] = PoolQueue(
             "p",
@@ -42,6 +43,8 @@ class Bench:
         await asyncio.sleep(0)
         self.at_once -= 1
         if name == "poison":
+            if self.leaver is not None:
+                self.leaver.cancel()
             raise ValueError(name)
         if not self.free:
             return self.shortage
@@ -141,6 +144,15 @@ async def test_no_place_is_lost_when_its_request_leaves_at_that_moment(steps: in
     assert await second == "second"
     assert bench.given == ["second"]
     assert bench.free == 0
+
+
+async def test_who_leaves_while_its_placement_fails_has_one_end() -> None:
+    bench = Bench(places=1)
+    (bench.leaver,) = bench.enqueue("poison")
+    with pytest.raises(asyncio.CancelledError):
+        await bench.leaver
+    assert bench.ends == [LeaveReason.CLIENT_LEFT]
+    assert len(bench.queue) == 0
 
 
 async def test_places_add_up_whoever_leaves_when() -> None:

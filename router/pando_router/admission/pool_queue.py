@@ -152,8 +152,8 @@ class PoolQueue(Generic[AskT, PlaceT]):
             gone = self._queue.gives_way(mine)
             if gone is None:
                 raise self._full(f"{len(self._queue)} requests wait already")
-            self._refuse(gone, self._full("others needed the place in the queue"))
-            self._left(LeaveReason.CROWDED_OUT)
+            error = self._full("others needed the place in the queue")
+            self._refuse(gone, LeaveReason.CROWDED_OUT, error)
         self._queue.add(mine)
         self._count(mine, 1)
 
@@ -165,9 +165,12 @@ class PoolQueue(Generic[AskT, PlaceT]):
         self._body_bytes += sign * entry.what.body_bytes
         self.tokens += sign * entry.cost
 
-    def _refuse(self, entry: Entry[Waiting[AskT, PlaceT]], error: Exception) -> None:
+    def _refuse(
+        self, entry: Entry[Waiting[AskT, PlaceT]], reason: LeaveReason, error: Exception
+    ) -> None:
         self._leave(entry)
-        if not entry.what.found.done():
+        if not entry.what.found.done():  # else its client is leaving, which is its end
+            self._left(reason)
             entry.what.found.set_exception(error)
 
     def _full(self, why: str) -> ApiError:
@@ -188,8 +191,7 @@ class PoolQueue(Generic[AskT, PlaceT]):
 
     def _expire(self, entry: Entry[Waiting[AskT, PlaceT]], late: Callable[[int], ApiError]) -> None:
         if entry in self._queue:
-            self._left(LeaveReason.EXPIRED)
-            self._refuse(entry, late(self.retry_after_s()))
+            self._refuse(entry, LeaveReason.EXPIRED, late(self.retry_after_s()))
 
     async def _run(self) -> None:
         try:
@@ -207,16 +209,15 @@ class PoolQueue(Generic[AskT, PlaceT]):
         except Exception as error:
             # As where it need not wait: what its placement raises is this request's end.
             if head in self._queue:
-                self._left(LeaveReason.FAILED)
-                self._refuse(head, error)
+                self._refuse(head, LeaveReason.FAILED, error)
             return True
         if isinstance(found, Shortage):
             self._shortage = found
             if found is not Shortage.NONE or head not in self._queue:
                 return False
-            self._left(LeaveReason.NO_REPLICA)
             self._refuse(
                 head,
+                LeaveReason.NO_REPLICA,
                 unavailable(
                     f"pool {self._name!r} has no ready replica any more, and none is coming",
                     "no_ready_replica",
