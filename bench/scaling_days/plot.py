@@ -107,6 +107,7 @@ def _panel(
                 f'<circle cx="{px:.1f}" cy="{py:.1f}" r="4" fill="{colour}"><title>{told}</title>'
                 "</circle>"
             )
+            parts.append(_text(px + 6, py - 5, f"{one.knob:g}", colour))
     return parts
 
 
