@@ -56,14 +56,14 @@ bench: .venv/installed ## the benchmarks that need neither a GPU nor a server; e
 # docs/benchmarks/placement.md names, without which the small trace is played.
 SIM_OUTPUT ?= dist/sim
 
-bench-sim: .venv/installed ## the simulator: all placements on the small trace, then its fidelity to a real fleet
+bench-sim: .venv/installed ## the simulator: placements, scaling, and its fidelity to a real fleet (TRACES=FOLDER)
 	.venv/bin/pando sim compare examples/traces/small.jsonl --pool examples/pool.yaml \
 		--cost-model h100x2-llama-3.3-70b-fp8 --output $(SIM_OUTPUT) $(ARGS)
-	.venv/bin/python -m bench.sim_fidelity --output $(SIM_OUTPUT)/fidelity
 	.venv/bin/python -m bench.scaling_days --output $(SIM_OUTPUT)/scaling_days --hours 12 \
 		$(if $(CONVERSATION),--conversation $(CONVERSATION))
 	.venv/bin/python -m bench.placement_cells --output $(SIM_OUTPUT)/placement_cells \
 		$(if $(TRACES),--traces $(TRACES))
+	.venv/bin/python -m bench.sim_fidelity --output $(SIM_OUTPUT)/fidelity
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv

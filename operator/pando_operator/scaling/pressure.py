@@ -52,9 +52,10 @@ def by_pressure(view: View) -> Proposal | None:
 def by_growth(view: View) -> Proposal | None:
     """The size for what will run when a replica that is asked for now is ready.
 
-    Growth counts that lasted: over the time that a start takes, the smaller slope of both halves.
-    It is that of running requests. Where many waited meanwhile, more run because room was added,
-    not because more come, and the queue is pressure's own affair.
+    Growth counts that lasted: over the time that a start takes, the smaller slope of both halves,
+    where every look of the newer half saw more than any of the older: a handful of requests that
+    come and go has slopes, too. It is that of running requests. Where many waited meanwhile, more
+    run because room was added, not because more come, and the queue is pressure's own affair.
     """
     start_s = view.snapshot.start_s
     if not start_s or not view.history.capacity_tokens:
@@ -67,6 +68,9 @@ def by_growth(view: View) -> Proposal | None:
         [sample for sample in inside if sample.at_s > middle_s],
     )
     if min(map(len, halves)) < MIN_SAMPLES or halves[0][0].at_s > view.now_s - 0.9 * looked_s:
+        return None
+    older, newer = ([sample.pinned_tokens for sample in half] for half in halves)
+    if min(newer) <= max(older):
         return None
     growth = min(slope(half, lambda sample: sample.pinned_tokens) for half in halves)
     meanwhile = demand_of(view.history.samples, looked_s)

@@ -2,6 +2,7 @@
 
 import math
 import random
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -142,6 +143,23 @@ def test_growth_is_answered_a_start_time_ahead() -> None:
         asked = {decision.by for decision in pool.decisions if decision.desired > decision.current}
         assert (By.GROWTH in asked) == (learned_s > 0)
     assert worst[300.0] < 0.85 < worst[0.0]
+
+
+def _at(levels: list[float], at_s: float) -> float:
+    """One level every five seconds."""
+    return levels[int(at_s / 5)]
+
+
+def test_a_few_requests_that_come_and_go_are_seldom_growth() -> None:
+    """With the slopes of both halves alone it would be eight times a run."""
+    grown = 0
+    for seed in range(6):
+        drawn = random.Random(seed).choices((0.0, 0.0, 0.0, 4.0), k=1_200)
+        pool = FluidPool(
+            POLICY, partial(_at, [_rate(level) for level in drawn]), RESIDENCE_S, tick_s=5.0
+        ).run(6_000)
+        grown += sum(d.by is By.GROWTH and d.desired > d.current for d in pool.decisions)
+    assert grown <= 2 * 6
 
 
 def test_a_pool_goes_to_zero_and_comes_back_for_who_waits() -> None:
