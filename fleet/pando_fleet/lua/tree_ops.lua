@@ -85,9 +85,10 @@ local function search(tree, path, floor, guess, low)
   return low
 end
 
--- When, in ms, the bucket began in which the least recently used leaf was touched; 0 of an empty tree.
+-- When, in ms, the bucket began in which the least recently used leaf was touched; 0 of an empty tree,
+-- and of a key that is none: a heartbeat is not to fail of it, who asks for a match tells.
 local function oldest_touch(tree)
-  local score = redis.call('ZRANGE', tree, 0, 0, 'WITHSCORES')[2]
+  local score = redis.pcall('ZRANGE', tree, 0, 0, 'WITHSCORES')[2]
   return score and (math.floor(tonumber(score) / DEPTHS) + 1) * BUCKET_MS or 0
 end
 
