@@ -82,6 +82,12 @@ class Scene:
         events, _ = await self.kube.list(EVENTS, self.namespace)
         return [event for event in events if event["reason"] == reason]
 
+    async def event(self, reason: str) -> Object:
+        """The only one of this reason, once it is there: a status is written before its events."""
+        (event,) = await self.until(lambda: self.events(reason), f"an event {reason}")
+        assert isinstance(event, dict)
+        return event
+
     async def until(
         self, condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S
     ) -> Any:

@@ -148,7 +148,7 @@ async def test_a_pool_is_degraded_while_its_pods_cannot_run(scene: Scene) -> Non
         condition = await scene.condition("Degraded")
         assert condition["reason"] == "CreateContainerConfigError"
         assert 'secret "pando-redis" not found' in condition["message"]
-        (event,) = await scene.events("CreateContainerConfigError")
+        event = await scene.event("CreateContainerConfigError")
         assert (event["type"], event["message"]) == ("Warning", condition["message"])
 
         await tell({"running": {}})

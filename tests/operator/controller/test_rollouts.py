@@ -132,7 +132,7 @@ async def test_what_is_told_of_a_pool_that_shrinks_in_a_rollout_is_what_happens(
         decisions = (await scene.status())["decisions"]
         steps = [(one["fromReplicas"], one["toReplicas"]) for one in reversed(decisions)]
         assert steps in ([(0, 3), (3, 2), (2, 1)], [(0, 3), (3, 1)])
-        assert len(await scene.events("ScaledUp")) == 1
+        await scene.event("ScaledUp")
     assert scene.cluster.replicas_seen == [3, 2, 1]
 
 

@@ -49,8 +49,12 @@ async def test_load_above_the_target_adds_replicas_and_says_why(scene: Scene) ->
         )
         assert decision["fromReplicas"] == 1
         assert "pressure" in decision["reason"].lower()
-        messages = [event["message"] for event in await scene.events("ScaledUp")]
-        assert f"from 1 to 2: {decision['reason']}" in messages
+
+        async def said() -> bool:
+            messages = [event["message"] for event in await scene.events("ScaledUp")]
+            return f"from 1 to 2: {decision['reason']}" in messages
+
+        await scene.until(said, "it is said")
         past = (await PastDecisions(scene.redis).read())["pool"]
         assert (1, 2) in [(one.before, one.after) for one in past]
 
@@ -92,6 +96,9 @@ async def test_a_replica_that_leaves_is_marked_in_redis_before_anything_else(
         assert not [what for what, _ in steps if "status" in what or "deployments" in what]
         leave.running = 0
         await scene.serving(1)
+        assert (await scene.event("Draining"))["message"].startswith(leave.pod)
+        event = await scene.event("ScaledDown")
+        assert event["message"] == "from 2 to 1: spec.replicas is 1"
 
     assert list(scene.cluster.workers) == [keep.pod]
     assert all(marked for _, marked in steps)
@@ -99,10 +106,6 @@ async def test_a_replica_that_leaves_is_marked_in_redis_before_anything_else(
     gate, last = order.index(f"pods/{leave.pod}/status"), order.index("deployments/pool")
     assert order.index(f"pods/{leave.pod}") < gate < last
     assert scene.cluster.replicas_seen == [2, 1]
-    (event,) = await scene.events("Draining")
-    assert event["message"].startswith(leave.pod)
-    (event,) = await scene.events("ScaledDown")
-    assert event["message"] == "from 2 to 1: spec.replicas is 1"
 
 
 async def test_in_manual_mode_replicas_follow_the_scale_subresource(scene: Scene) -> None:
