@@ -26,10 +26,7 @@ SEED = 1
 # requests takes several replicas.
 WHOLE = "h100-llama-3.1-8b-fp8"
 SLICES = 6
-MEMORY_BYTES, WORKSPACE_BYTES = (
-    0.95 * 80e9,
-    4e9,
-)  # of a whole GPU, as the cost model's source has it
+MEMORY_BYTES, WORKSPACE_BYTES = 0.95 * 80e9, 4e9  # of a whole GPU; the cost model's source says it
 WEIGHTS_BYTES = 9.08e9
 CONVERSATION_CHUNK = 512  # tokens; a step with such a chunk takes 40 ms in a slice
 LONGEST_PROMPT = 16_384  # tokens; a longer one has no first token within 2 s in a slice

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fleet.world import World, path
+from tests.fleet.world import POOL, World, path
 
 
 async def test_who_comes_next_is_expected_where_requests_are(world: World) -> None:
@@ -76,3 +76,10 @@ async def test_an_older_cache_outweighs_a_marginally_faster_replica(world: World
     world.now_ms += 1_000
     await world.beat("slower", capacity_tokens=50_000, cached_tokens=50_000)
     assert (await world.place()).chosen.replica == "slower"
+
+
+async def test_a_heartbeat_does_not_fail_of_a_tree_that_is_none(world: World) -> None:
+    await world.redis.set(f"pando:{{{POOL}}}:tree:1:a", "what no tree is")
+    await world.beat("a")
+    (replica,) = await world.registry.replicas(POOL)
+    assert replica.beat.replica == "a"

@@ -8,10 +8,11 @@ local PRIOR_RELEASE = 100 -- tokens/s
 
 local TERMS_VERSION = 2 -- the first byte of a row; registry.py writes it
 
--- What the replica `name` said of itself, and its load; `again` is the age of its oldest leaf as yet.
--- Nil for a row of another version, or a broken one: while releases are mixed, or whatever was
--- written there, the others are placed on. One constructor, because a table that grows later costs half as much again: with what place.lua adds
--- these are 16 fields, which is where Lua would double it.
+-- What the replica `name` said of itself, and its load; `leaf` is the age of its oldest leaf, ms, of
+-- which `weigh_leaves` makes a cost. Nil for a row of another version, or a broken one: while releases
+-- are mixed, or whatever was written there, the others are placed on. One constructor, because a table
+-- that grows later costs half as much again: with what place.lua adds these are 16 fields, which is
+-- where Lua would double it.
 local function read_replica(book, name, row, tree_prefix, now)
   if row:byte(1) ~= TERMS_VERSION then
     return nil
@@ -25,7 +26,7 @@ local function read_replica(book, name, row, tree_prefix, now)
   return {
     name = name, owner = owner, tree = tree_prefix .. owner, incarnation = incarnation, url = url,
     capacity = capacity, pinned = pinned, cached = cached, bytes_per_token = bytes_per_token,
-    again = oldest > 0 and math.max(1, now - oldest) or 0, prefill = prefill, most = most,
+    leaf = oldest > 0 and math.max(1, now - oldest) or 0, prefill = prefill, most = most,
     load = load_of(book, owner),
     -- In a steady state what ends is what was decoded, and the prompts come on top.
     release = release > 0 and release or decode,
@@ -42,20 +43,20 @@ local function mean_of(ready, rate, prior)
   return count > 0 and sum / count or prior
 end
 
--- What a token costs that each replica evicts, in seconds: computing it again, if it is asked for in
--- as long as leaves stay unused in the pool, in the mean. What was not asked for in t is not asked for
--- in the next u with the chance t / (t + u), whatever the scale of time (a power law, as reuse has).
--- 0 where nothing is cached.
+-- Makes `leaf` what a token costs that a replica evicts, in seconds: computing it anew, if it is asked
+-- for in as long as leaves stay unused in the pool, in the mean. What was not asked for in t is not
+-- asked for in the next u with the chance t / (t + u), whatever the scale of time (a power law, as
+-- reuse has). 0 where nothing is cached.
 local function weigh_leaves(ready)
   local sum, count = 0, 0
   for _, r in ipairs(ready) do
-    if r.again > 0 then
-      sum, count = sum + r.again, count + 1
+    if r.leaf > 0 then
+      sum, count = sum + r.leaf, count + 1
     end
   end
   local stays = count > 0 and sum / count or 0
   for _, r in ipairs(ready) do
-    r.again = r.again > 0 and stays / (r.again + stays) / r.prefill or 0
+    r.leaf = r.leaf > 0 and stays / (r.leaf + stays) / r.prefill or 0
   end
 end
 

@@ -57,7 +57,7 @@ local function cost_of(r, ask, chunks)
   local work, short = uncached / r.prefill, r.over + uncached + ask.output
   local cost, kv_wait, evict = r.wait + work * (1 + r.load.waiting + coming_to(r)), 0, 0
   if short > -r.cached then
-    kv_wait, evict = max(0, short) / r.release, (min(short, 0) + r.cached) * r.again
+    kv_wait, evict = max(0, short) / r.release, (min(short, 0) + r.cached) * r.leaf
     cost = cost + kv_wait + evict
   end
   return cost, uncached, kv_wait, work, evict
@@ -78,9 +78,9 @@ local function chunks_to_beat(r, ask, best, enough)
   local room = -r.over - ask.output -- tokens, those cached included
   local uncached = left / a_token
   if uncached > room - r.cached then
-    uncached = (left + (room - r.cached) * r.again) / (a_token + r.again)
+    uncached = (left + (room - r.cached) * r.leaf) / (a_token + r.leaf)
     if uncached > room then
-      uncached = (left - r.cached * r.again + room / r.release) / (a_token + 1 / r.release)
+      uncached = (left - r.cached * r.leaf + room / r.release) / (a_token + 1 / r.release)
     end
   end
   local chunks = ceil((ask.prompt - uncached) * r.bytes_per_token / chunk_bytes)
