@@ -92,7 +92,7 @@ class Result(msgspec.Struct, frozen=True):
 @click.option("--groups", type=click.IntRange(1), default=12, show_default=True)
 @click.option("--rate", type=click.FloatRange(0, min_open=True), default=6.0, show_default=True)
 @click.option("--capacity-tokens", type=click.IntRange(2048), default=6144, show_default=True)
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
 @click.option("--repeat", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--simulate-only", is_flag=True, help="beside what OUTPUT has of a real fleet")

@@ -37,7 +37,8 @@ async def replay(
     run = await simulate(
         spec, iter(open_trace(trace)), cost=cost, rule=rule_of(policy, spec.router)
     )
-    for served in run.served:
+    answered = sorted(run.served, key=lambda one: one.number)
+    for served in answered:
         if served.outcome is not Outcome.FINISHED:
             raise RuntimeError(f"request {served.number} ended as {served.outcome}")
     return [
@@ -48,5 +49,5 @@ async def replay(
             cached_tokens=served.cached_tokens,
             replica=served.replica,
         )
-        for served in run.served
+        for served in answered
     ]

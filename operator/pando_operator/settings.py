@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from pando_fleet.client import FleetError, connect
-from pando_operator.kube.lease import Terms
+from pando_operator.kube.terms import Terms
 
 
 def _words(value: Any) -> Any:

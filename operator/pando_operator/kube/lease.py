@@ -13,32 +13,16 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import Conflict, KubeError, NotFound
 from pando_operator.kube.resources import LEASES, Key, Object
+from pando_operator.kube.terms import Terms
 
 RELEASE_S = 1.0  # for giving back; a lease that is not given back ends by itself
 
 log = logging.getLogger("pando.operator.lease")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """Seconds. Raises ValueError unless retry < renew < duration, with room for a few tries."""
-
-    duration_s: float = 15.0
-    renew_s: float = 10.0
-    retry_s: float = 2.0
-
-    def __post_init__(self) -> None:
-        if not (0 < 2 * self.retry_s <= self.renew_s < self.duration_s):
-            raise ValueError(
-                "a lease needs 2 · retry <= renew < duration, unlike "
-                f"{self.retry_s} s, {self.renew_s} s, {self.duration_s} s"
-            )
 
 
 class Leader:

@@ -8,8 +8,9 @@ import pytest
 
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import Conflict
-from pando_operator.kube.lease import Leader, Terms
+from pando_operator.kube.lease import Leader
 from pando_operator.kube.resources import LEASES, Key, Object
+from pando_operator.kube.terms import Terms
 from tests.operator.front import Fault, Front
 from tests.waiting import until_async
 

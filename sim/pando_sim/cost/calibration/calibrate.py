@@ -27,7 +27,7 @@ class Options:
     most_together: int = 64  # requests that decode at once
     chunked_prefill_size: int | None = None  # where the worker does not tell it
     capacity_tokens: int | None = None
-    pause_s: float = 0.0  # before each measurement, for a worker as it is after being idle
+    pause_s: float = 0.0  # before a request that is alone, for a worker as it is after being idle
     timeout_s: float = 600.0  # of one request
     seed: int | None = None  # of the prompts; a new one each time by default
 
@@ -47,7 +47,7 @@ async def calibrate(options: Options, progress: Progress) -> Calibration:
         BusyError: it served others before or meanwhile.
         CalibrationError: it cannot be measured, or what was measured does not tell a model.
     """
-    async with Client(options.url, options.api_key, options.timeout_s) as client:
+    async with Client(options.url, options.api_key, options.timeout_s, options.pause_s) as client:
         worker = await look_at(client)
         client.serve_as(worker.model)
         await check_idle(client)
@@ -96,7 +96,6 @@ async def _measure(
     for turn in range(repeat):
         for number, measurement in enumerate(measurements):
             progress(turn * len(measurements) + number, repeat * len(measurements))
-            await asyncio.sleep(options.pause_s)
             for observation in await measurement.measure(client, texts, limits):
                 seen.setdefault(observation.what, []).append(observation)
     progress(repeat * len(measurements), repeat * len(measurements))

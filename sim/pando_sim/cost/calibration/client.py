@@ -36,8 +36,15 @@ class Heard:
 class Client:
     """`async with Client(url, api_key, timeout_s) as client: …`"""
 
-    def __init__(self, url: str, api_key: str | None, timeout_s: float) -> None:
+    def __init__(
+        self, url: str, api_key: str | None, timeout_s: float, pause_s: float = 0.0
+    ) -> None:
+        """
+        Args:
+            pause_s: before a request that finds the worker idle.
+        """
         self.url = url.rstrip("/")
+        self._pause_s = pause_s
         self.prompt_tokens = 0  # of all answers
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
@@ -75,6 +82,11 @@ class Client:
                 return await response.read(), response.headers
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise CalibrationError(f"GET {path}: {_said(error)}") from error
+
+    async def ask_idle(self, prompt: str) -> Heard:
+        """One token from a worker that did nothing for the pause. Raises CalibrationError."""
+        await asyncio.sleep(self._pause_s)
+        return await self.ask(prompt, 1)
 
     async def ask(
         self, prompt: str, output_tokens: int, begun: asyncio.Event | None = None

@@ -60,8 +60,8 @@ class Alone:
 
     async def measure(self, client: Client, texts: Texts, limits: Limits) -> list[Observation]:
         text = texts.of(self.tokens)
-        new = await client.ask(text, 1)
-        cached = await client.ask(text, 1)
+        new = await client.ask_idle(text)
+        cached = await client.ask_idle(text)
         return [
             first_token(f"first token of {self.tokens} new tokens", new, limits.chunk_tokens),
             first_token(f"first token of {self.tokens} cached tokens", cached, limits.chunk_tokens),
@@ -78,7 +78,7 @@ class Behind:
     async def measure(self, client: Client, texts: Texts, limits: Limits) -> list[Observation]:
         prefix = texts.of(self.cached)
         await client.ask(prefix, 1)
-        heard = await client.ask(f"{prefix} {texts.of(self.tokens)}", 1)
+        heard = await client.ask_idle(f"{prefix} {texts.of(self.tokens)}")
         what = f"first token of {self.tokens} new tokens behind {self.cached} cached ones"
         return [first_token(what, heard, limits.chunk_tokens)]
 
