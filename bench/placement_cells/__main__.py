@@ -1,11 +1,12 @@
 """Simulates the cells that are not simulated yet, and writes the tables and the plot."""
 
 import time
+from itertools import product
 from pathlib import Path
 
 import click
 
-from bench.placement_cells.cells import CELLS, FILES, SMALL_CELLS
+from bench.placement_cells.cells import CELLS, FILES, SHARES, SMALL_CELLS, Cell
 from bench.placement_cells.plot import draw
 from bench.placement_cells.results import Results
 from bench.placement_cells.simulated import run
@@ -25,28 +26,35 @@ def main(output: Path, traces: Path | None, only: str, policy: tuple[str, ...]) 
     """Simulate what OUTPUT/results.jsonl does not have yet."""
     results = Results(output / "results.jsonl")
     cells = CELLS if traces is not None else SMALL_CELLS
-    for cell in cells:
+    for cell, share in product(cells, SHARES):
         for name in cell.policies:
             wanted = only in cell.name and (not policy or name in policy)
-            if not wanted or results.has(cell.name, name):
-                continue
-            start = time.perf_counter()
-            result = run(cell, name, traces)
-            results.add(result)
-            took_s = time.perf_counter() - start
-            click.echo(
-                f"{cell.name:<50} {name:<16} goodput {result.goodput:6.1%}  hit"
-                f" {result.hit_rate:6.1%}  TTFT p99 {result.ttft_p99_s:7.3f} s  gap p99"
-                f" {1000 * result.gap_p99_s:5.1f} ms  spread {result.load_spread:.2f} "
-                f" {took_s:5.1f} s"
-            )
-    whole = [cell for cell in cells if all(results.has(cell.name, one) for one in cell.policies)]
+            if wanted and not results.has(cell.name, name, share):
+                _play(cell, name, share, traces, results)
+    whole = [cell for cell in cells if _is_whole(cell, results)]
     if not whole:
         return
     text = tables(whole, results)
     (output / "tables.md").write_text(text)
     draw(whole, results, output / "placement.svg")
     click.echo(text)
+
+
+def _play(cell: Cell, name: str, share: float, traces: Path | None, results: Results) -> None:
+    start = time.perf_counter()
+    play = run(cell, name, share, traces)
+    results.add(play)
+    took_s = time.perf_counter() - start
+    seen = play.measures
+    click.echo(
+        f"{cell.name:<50} x {share:<4} {name:<16} goodput {seen.goodput:6.1%}  hit"
+        f" {seen.hit_rate:6.1%}  TTFT p99 {seen.ttft_p99_s:7.3f} s  gap p99"
+        f" {1000 * seen.gap_p99_s:5.1f} ms  spread {seen.load_spread:.2f}  {took_s:5.1f} s"
+    )
+
+
+def _is_whole(cell: Cell, results: Results) -> bool:
+    return all(results.has(cell.name, *play) for play in product(cell.policies, SHARES))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.placement_cells.cells import FILES, Cell
 from bench.placement_cells.loads import Demand, demand
-from bench.placement_cells.results import Result
+from bench.placement_cells.results import Measures, Play
 from pando.sim.faults import parse_fault
 from pando.sim.known import PLACEMENTS
 from pando.sim.plan import Task, command_of, make_plan
@@ -27,31 +27,35 @@ def file_of(cell: Cell, traces: Path | None) -> Path:
     return traces / FILES[cell.trace]
 
 
-def run(cell: Cell, policy: str, traces: Path | None) -> Result:
+def run(cell: Cell, policy: str, share: float, traces: Path | None) -> Play:
+    """At `share` of the cell's load."""
     path = file_of(cell, traces)
-    settings = _settings(cell, policy, path)
+    settings = _settings(cell, policy, share, path)
     (task,) = make_plan(settings).tasks
     statistics = asyncio.run(_digest(task)).statistics
     assert statistics.goodput is not None and statistics.hit_rate is not None
     assert statistics.ttft is not None and statistics.gap is not None
     assert statistics.load_spread is not None
-    return Result(
+    return Play(
         cell=cell.name,
         policy=policy,
+        share=share,
         command=command_of(settings),
         requests=statistics.requests,
-        goodput=statistics.goodput,
-        hit_rate=statistics.hit_rate,
-        ttft_p50_s=statistics.ttft.p50,
-        ttft_p99_s=statistics.ttft.p99,
-        gap_p99_s=statistics.gap.p99,
-        load_spread=statistics.load_spread,
         lost=statistics.refused + statistics.failed,
+        measures=Measures(
+            goodput=statistics.goodput,
+            hit_rate=statistics.hit_rate,
+            ttft_p50_s=statistics.ttft.p50,
+            ttft_p99_s=statistics.ttft.p99,
+            gap_p99_s=statistics.gap.p99,
+            load_spread=statistics.load_spread,
+        ),
     )
 
 
-def _settings(cell: Cell, policy: str, path: Path) -> SimSettings:
-    speed = _demand(path, cell.take, cell.cost_model).speed(cell.load, cell.replicas)
+def _settings(cell: Cell, policy: str, share: float, path: Path) -> SimSettings:
+    speed = _demand(path, cell.take, cell.cost_model).speed(share * cell.load, cell.replicas)
     return SimSettings(
         trace=(str(path),),
         policy=(policy,),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.placement_cells.cells import Cell
-from bench.placement_cells.results import Result, Results
+from bench.placement_cells.results import Measures, Results, mean_of
 
 OWN = "cache_aware"
 NEAR = 0.02  # of the best one, for goodput and TTFT
@@ -16,12 +16,12 @@ class Goal:
     """What is compared, and what is close enough to the best."""
 
     title: str
-    value: Callable[[Result], float]
+    value: Callable[[Measures], float]
     words: Callable[[float], str]
     sign: int  # 1 where more is better
     least: float  # of the best one, as a share
 
-    def best(self, results: Mapping[str, Result]) -> tuple[str, float]:
+    def best(self, results: Mapping[str, Measures]) -> tuple[str, float]:
         """Whose, and it."""
         policy = max(results, key=lambda name: self.sign * self.value(results[name]))
         return policy, self.value(results[policy])
@@ -52,7 +52,7 @@ def tables(cells: Sequence[Cell], results: Results) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _summary(found: Mapping[Cell, Mapping[str, Result]]) -> Iterator[str]:
+def _summary(found: Mapping[Cell, Mapping[str, Measures]]) -> Iterator[str]:
     yield "| goal | best | within it | not met | cells |"
     yield "|---|---|---|---|---|"
     for goal in GOALS:
@@ -65,12 +65,12 @@ def _summary(found: Mapping[Cell, Mapping[str, Result]]) -> Iterator[str]:
         yield f"| {goal.title} | {best} | {met - best} | {count - met} | {count} |"
 
 
-def _sides(goal: Goal, results: Mapping[str, Result]) -> tuple[float, tuple[str, float]]:
+def _sides(goal: Goal, results: Mapping[str, Measures]) -> tuple[float, tuple[str, float]]:
     others = {name: one for name, one in results.items() if name != OWN}
     return goal.value(results[OWN]), goal.best(others)
 
 
-def _cells(found: Mapping[Cell, Mapping[str, Result]]) -> Iterator[str]:
+def _cells(found: Mapping[Cell, Mapping[str, Measures]]) -> Iterator[str]:
     titles = [f"{goal.title} | best other" for goal in GOALS]
     yield f"| cell | {' | '.join(titles)} | load spread |"
     yield "|---" * (2 + 2 * len(GOALS)) + "|"
@@ -83,23 +83,20 @@ def _cells(found: Mapping[Cell, Mapping[str, Result]]) -> Iterator[str]:
         yield f"| {' | '.join(words)} | {results[OWN].load_spread:.2f} |"
 
 
-def _policies(found: Mapping[Cell, Mapping[str, Result]]) -> Iterator[str]:
+def _policies(found: Mapping[Cell, Mapping[str, Measures]]) -> Iterator[str]:
     """Each placement where it was simulated, in the mean."""
     yield "| placement | cells | goodput | hit rate | TTFT p50 | TTFT p99 | gap p99 | load spread |"
     yield "|---" * 8 + "|"
     names = dict.fromkeys(name for results in found.values() for name in results)
     for name in names:
         every = [results[name] for results in found.values() if name in results]
-
-        def mean(value: Callable[[Result], float], every: Sequence[Result] = every) -> float:
-            return sum(map(value, every)) / len(every)
-
+        mean = mean_of(every)
         words = (
-            percent(mean(lambda one: one.goodput)),
-            percent(mean(lambda one: one.hit_rate)),
-            seconds(mean(lambda one: one.ttft_p50_s)),
-            seconds(mean(lambda one: one.ttft_p99_s)),
-            f"{1000 * mean(lambda one: one.gap_p99_s):.0f} ms",
-            f"{mean(lambda one: one.load_spread):.2f}",
+            percent(mean.goodput),
+            percent(mean.hit_rate),
+            seconds(mean.ttft_p50_s),
+            seconds(mean.ttft_p99_s),
+            f"{1000 * mean.gap_p99_s:.0f} ms",
+            f"{mean.load_spread:.2f}",
         )
         yield f"| {name} | {len(every)} | {' | '.join(words)} |"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.placement_cells.cells import CELLS, SMALL_CELLS, Cell, Trace
+from bench.placement_cells.cells import CELLS, SHARES, SMALL_CELLS, Cell, Trace
 from bench.placement_cells.loads import CHUNK_TOKENS, answer_s, demand, prompt_s
-from bench.placement_cells.results import Result, Results
+from bench.placement_cells.results import Measures, Play, Results
 from bench.placement_cells.table import GOALS, tables
 from pando_sim.cost import attended, load
 from tests.sim.fleet.world import request
@@ -16,17 +16,16 @@ COST = load("h100-llama-3.1-8b-fp8")
 CELL = Cell(trace=Trace.SMALL, replicas=4, capacity_tokens=120_000, load=0.8)
 
 
-def _result(policy: str, **values: float) -> Result:
+def _play(policy: str, share: float = 1.0, **values: float) -> Play:
     fields = {"goodput": 0.9, "hit_rate": 0.5, "ttft_p50_s": 0.1, "ttft_p99_s": 1.0}
-    return Result(
+    return Play(
         cell=CELL.name,
         policy=policy,
+        share=share,
         command="pando sim",
         requests=10,
-        gap_p99_s=0.02,
-        load_spread=1.0,
         lost=0,
-        **(fields | values),
+        measures=Measures(gap_p99_s=0.02, load_spread=1.0, **(fields | values)),
     )
 
 
@@ -66,8 +65,8 @@ def test_goals_are_met_within_their_shares_of_the_best() -> None:
 
 def test_a_goal_that_is_not_met_is_said(tmp_path: Path) -> None:
     results = Results(tmp_path / "results.jsonl")
-    results.add(_result("cache_aware", hit_rate=0.4))
-    results.add(_result("smg", goodput=0.8))
+    results.add(_play("cache_aware", hit_rate=0.4))
+    results.add(_play("smg", goodput=0.8))
     (row,) = [line for line in tables([CELL], results).splitlines() if CELL.name in line]
     assert "40.0 % **lost** | 50.0 % smg" in row
     assert row.count("**lost**") == 1
@@ -75,11 +74,19 @@ def test_a_goal_that_is_not_met_is_said(tmp_path: Path) -> None:
 
 def test_what_was_simulated_is_not_simulated_again(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    Results(path).add(_result("smg"))
+    Results(path).add(_play("smg"))
     again = Results(path)
-    assert again.has(CELL.name, "smg")
-    assert not again.has(CELL.name, "llm_d")
-    assert again.of(CELL.name) == {"smg": _result("smg")}
+    assert again.has(CELL.name, "smg", 1.0)
+    assert not again.has(CELL.name, "smg", 1.03)
+    assert not again.has(CELL.name, "llm_d", 1.0)
+    assert again.of(CELL.name) == {"smg": _play("smg").measures}
+
+
+def test_a_cell_is_told_by_the_mean_of_its_plays(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.jsonl")
+    for share, goodput in zip(SHARES, (0.9, 0.8, 0.4), strict=True):
+        results.add(_play("smg", share, goodput=goodput))
+    assert results.of(CELL.name)["smg"].goodput == pytest.approx(0.7)
 
 
 def test_cells_have_names_of_their_own() -> None:
