@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 SHARES = (1.0, 0.97, 1.03)
-"""Of a cell's load, at each of which it is played: a loaded fleet is chaotic, and one play says less
-than the mean of three."""
+"""Of a cell's load, at each of which it is played: as a loaded fleet is chaotic,
+one play says little."""
 
 _LARGE = "h100x2-llama-3.3-70b-fp8"
 
