@@ -87,7 +87,7 @@ _MEANINGS = {
     type=click.FloatRange(0),
     default=0.0,
     show_default=True,
-    help="before each measurement: a worker that was idle is slower at first",
+    help="before each request that is alone: a worker that was idle is slower at first",
 )
 @click.option(
     "--timeout-s",
