@@ -1,11 +1,17 @@
 """The proposal of KV pressure, and the one of its growth."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean
+
 from pando_operator.scaling.decision import By, Proposal
 from pando_operator.scaling.demand import ASSUMED_START_S, demand_of, slope, within
+from pando_operator.scaling.history import Sample
 from pando_operator.scaling.sizing import View
 
-MIN_SAMPLES = 4
-"""In each half of the time over which growth is looked for."""
+PARTS = 4
+"""Of each half of the time over which growth is looked for. Of eight numbers in any order the newer
+four are above the others one time in 70, however many looks there are."""
 
 MOST_USABLE = 0.95
 """Share of the room that is usable, above which it is not worth a word."""
@@ -53,9 +59,10 @@ def by_growth(view: View) -> Proposal | None:
     """The size for what will run when a replica that is asked for now is ready.
 
     Growth counts that lasted: over the time that a start takes, the smaller slope of both halves,
-    where every look of the newer half saw more than any of the older: a handful of requests that
-    come and go has slopes, too. It is that of running requests. Where many waited meanwhile, more
-    run because room was added, not because more come, and the queue is pressure's own affair.
+    where each part of the newer half has a higher mean than each of the older: a handful of
+    requests that come and go has slopes, too. It is that of running requests. Where many waited
+    meanwhile, more run because room was added, not because more come, and the queue is pressure's
+    own affair.
     """
     start_s = view.snapshot.start_s
     if not start_s or not view.history.capacity_tokens:
@@ -67,9 +74,9 @@ def by_growth(view: View) -> Proposal | None:
         [sample for sample in inside if sample.at_s <= middle_s],
         [sample for sample in inside if sample.at_s > middle_s],
     )
-    if min(map(len, halves)) < MIN_SAMPLES or halves[0][0].at_s > view.now_s - 0.9 * looked_s:
+    if min(map(len, halves)) < PARTS or halves[0][0].at_s > view.now_s - 0.9 * looked_s:
         return None
-    older, newer = ([sample.pinned_tokens for sample in half] for half in halves)
+    older, newer = map(_means, halves)
     if min(newer) <= max(older):
         return None
     growth = min(slope(half, lambda sample: sample.pinned_tokens) for half in halves)
@@ -87,6 +94,15 @@ def by_growth(view: View) -> Proposal | None:
         f" when a replica asked for now is ready in {start_s:.0f} s"
     )
     return Proposal(By.GROWTH, replicas, f"{words}: wants {replicas}")
+
+
+def _means(samples: Sequence[Sample]) -> list[float]:
+    """Of pinned tokens, of parts with equally many looks."""
+    cuts = [len(samples) * part // PARTS for part in range(PARTS + 1)]
+    return [
+        fmean(sample.pinned_tokens for sample in samples[begin:end])
+        for begin, end in pairwise(cuts)
+    ]
 
 
 def _room(view: View) -> str:

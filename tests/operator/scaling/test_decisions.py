@@ -317,6 +317,20 @@ def test_short_requests_between_two_looks_keep_a_pool_awake() -> None:
         history = decision.history
 
 
+@pytest.mark.parametrize("every_s", [5, 15])
+def test_a_rise_is_growth_however_often_a_noisy_pool_is_looked_at(every_s: int) -> None:
+    """From 0.2 to 0.6 in a start time, each look 0.1 off: looks overlap, their means do not."""
+    history, asked = History(capacity_tokens=CAPACITY), set()
+    for look in range(400 // every_s):
+        at_s = look * every_s
+        pressure = 0.2 + 0.4 * min(1.0, at_s / 300) + (0.1 if look % 2 else -0.1)
+        snapshot = pool(pressure, start_s=300.0, history=history)
+        decision = decide(snapshot, POLICY, NOW + at_s)
+        asked |= {proposal.by for proposal in decision.proposals}
+        history = decision.history
+    assert By.GROWTH in asked
+
+
 def test_a_sleeping_pool_wakes_though_growth_is_slow_or_disabled() -> None:
     rules = ScalingRules(
         stabilization_window_s=300.0,
