@@ -8,6 +8,8 @@ import msgspec
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a play, or the means of several."""
+
     goodput: float
     hit_rate: float
     ttft_p50_s: float

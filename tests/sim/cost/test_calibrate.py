@@ -7,11 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
 from pando_sim.cost import load
+from pando_sim.cost.calibration.client import Client, Heard
+from pando_sim.cost.calibration.design import Alone, Behind, Limits, Texts
 from tests.worker.server.worker_process import WorkerProcess, until
 
 pytestmark = pytest.mark.e2e
@@ -90,6 +93,28 @@ async def _prompt_tokens(http: aiohttp.ClientSession) -> int:
     async with http.get("/server_info") as answer:
         stats = (await answer.json())["stats"]
     return int(stats["prompt_tokens_total"]) if stats else 0  # it may have computed nothing yet
+
+
+async def test_each_request_that_is_alone_finds_a_worker_that_did_nothing_for_the_pause(
+    worker: WorkerProcess,
+) -> None:
+    """What is cached, too: asked at once, it would find the worker warmer than what was new."""
+    heard: list[Heard] = []
+
+    class Listening(Client):
+        async def ask(self, *args: Any, **kwargs: Any) -> Heard:
+            heard.append(await super().ask(*args, **kwargs))
+            return heard[-1]
+
+    async with Listening(worker.url, None, 30.0, pause_s=0.2) as client:
+        client.serve_as("pando-tiny")
+        limits = Limits(longest_prompt=400, capacity_tokens=4096, most_together=1, chunk_tokens=512)
+        await Alone(64).measure(client, Texts(1), limits)
+        await Behind(64, 64).measure(client, Texts(2), limits)
+    new, cached, prefix, behind = heard
+    assert cached.cached_tokens > new.cached_tokens
+    assert cached.sent_s - new.token_s[-1] >= 0.2
+    assert behind.sent_s - prefix.token_s[-1] >= 0.2
 
 
 async def test_an_interrupt_ends_it_and_writes_nothing(
