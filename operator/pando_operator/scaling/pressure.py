@@ -9,9 +9,12 @@ from pando_operator.scaling.demand import ASSUMED_START_S, demand_of, slope, wit
 from pando_operator.scaling.history import Sample
 from pando_operator.scaling.sizing import View
 
-PARTS = 4
-"""Of each half of the time over which growth is looked for. Of eight numbers in any order the newer
-four are above the others one time in 70, however many looks there are."""
+MIN_SAMPLES = 4
+"""In each half of the time over which growth is looked for."""
+
+MOST_PARTS = 6
+"""Of each half. Of twelve numbers in any order the newer six are above the others one time in 924,
+and it is to be no harder where a pool is looked at more often."""
 
 MOST_USABLE = 0.95
 """Share of the room that is usable, above which it is not worth a word."""
@@ -74,7 +77,7 @@ def by_growth(view: View) -> Proposal | None:
         [sample for sample in inside if sample.at_s <= middle_s],
         [sample for sample in inside if sample.at_s > middle_s],
     )
-    if min(map(len, halves)) < PARTS or halves[0][0].at_s > view.now_s - 0.9 * looked_s:
+    if min(map(len, halves)) < MIN_SAMPLES or halves[0][0].at_s > view.now_s - 0.9 * looked_s:
         return None
     older, newer = map(_means, halves)
     if min(newer) <= max(older):
@@ -98,7 +101,8 @@ def by_growth(view: View) -> Proposal | None:
 
 def _means(samples: Sequence[Sample]) -> list[float]:
     """Of pinned tokens, of parts with equally many looks."""
-    cuts = [len(samples) * part // PARTS for part in range(PARTS + 1)]
+    parts = min(MOST_PARTS, len(samples))
+    cuts = [len(samples) * part // parts for part in range(parts + 1)]
     return [
         fmean(sample.pinned_tokens for sample in samples[begin:end])
         for begin, end in pairwise(cuts)
