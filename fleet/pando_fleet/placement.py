@@ -73,7 +73,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One replica's terms:
-    `cost_s` is `wait_s + kv_wait_s + work_s * (1 + queue + coming) + evict_s`."""
+    `cost_s` is `wait_s + kv_wait_s + work_s * (1 + queue + coming) + pool_s + evict_s`."""
 
     replica: str
     url: str
@@ -90,6 +90,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     work_s: float
     queue: float  # requests that wait there for their first token
     coming: float  # requests that come there while one comes to each replica, in the mean
+    pool_s: float  # that the pool loses by the prompt's work where requests wait at each replica
     evict_s: float  # that it will take to compute again what the prompt evicts there
     cost_s: float
     full: bool  # it has all the requests that it may have, and is not chosen
@@ -279,8 +280,8 @@ def _encode(ask: Ask) -> tuple[str | bytes | int, ...]:
     )
 
 
-_NUMBERS = struct.Struct(">17d")
-_MOST_AT = 8 * 15  # the last two of them
+_NUMBERS = struct.Struct(">18d")
+_MOST_AT = 8 * 16  # the last two of them
 _MOST = struct.Struct(">dd")
 
 
@@ -297,7 +298,7 @@ def _placement(ask: Ask, packed: bytes) -> Placement:
 def _candidate(packed: bytes) -> Candidate:
     numbers = _NUMBERS.unpack_from(packed)
     chunks, matched, backlog, outstanding, capacity, capacity_tokens, pinned = numbers[:7]
-    wait, kv_wait, work, queue, coming, evict, cost, full, *_ = numbers[7:]
+    wait, kv_wait, work, queue, coming, pool, evict, cost, full, *_ = numbers[7:]
     replica, url, incarnation, *_ = packed[_NUMBERS.size :].decode().split("\0")
     return Candidate(
         replica=replica,
@@ -315,6 +316,7 @@ def _candidate(packed: bytes) -> Candidate:
         work_s=work,
         queue=queue,
         coming=coming,
+        pool_s=pool,
         evict_s=evict,
         cost_s=cost,
         full=full > 0,

@@ -40,7 +40,8 @@ def terms(candidate: Candidate) -> str:
         f"waits {c.wait_s:.4f} s for prefills and {c.kv_wait_s:.4f} s for KV space"
         f" ({c.pinned_tokens} of {c.capacity_tokens} tokens pinned), then computes {c.work_s:.4f} s"
         f" ({c.matched_tokens} tokens cached) while {c.queue:.0f} requests wait there and"
-        f" {c.coming:.1f} come, and evicts what takes {c.evict_s:.4f} s if it is asked for again"
+        f" {c.coming:.1f} come, costs a busy pool {c.pool_s:.4f} s, and evicts what takes"
+        f" {c.evict_s:.4f} s if it is asked for again"
     )
 
 

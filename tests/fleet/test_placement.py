@@ -71,7 +71,7 @@ async def test_requests_that_wait_at_a_replica_make_recomputing_there_dearer(wor
     for terms in (calm, busy):
         other = terms["other"]
         who = 1 + other.queue + other.coming
-        assert other.cost_s == pytest.approx(other.wait_s + 6.4 * who)
+        assert other.cost_s == pytest.approx(other.wait_s + 6.4 * who + other.pool_s)
     assert calm["holder"].cost_s > calm["other"].cost_s
     assert busy["holder"].cost_s < busy["other"].cost_s
 

@@ -41,7 +41,8 @@ _replicas = st.builds(
 )
 
 
-async def _build(world: World, replicas: list[_Replica]) -> None:
+async def _build(world: World, replicas: list[_Replica], busy: int = 0) -> None:
+    """`busy` more requests wait at each."""
     for number, replica in enumerate(replicas):
         name = f"r{number}"
         await world.tree.touch(name, "1", _PROMPT[: 8 * replica.held], 10_000)
@@ -55,7 +56,7 @@ async def _build(world: World, replicas: list[_Replica]) -> None:
             cached_tokens=min(replica.cached, replica.capacity),
             bytes_per_token=replica.bytes_per_token,
         )
-        for tokens in replica.waiting:
+        for tokens in (*replica.waiting, *[200] * busy):
             await world.place(prompt_tokens=tokens, only=name)
         for _ in range(replica.prefilled):
             await world.prefilled(await world.place(prompt_tokens=100, only=name))
@@ -66,14 +67,15 @@ async def _build(world: World, replicas: list[_Replica]) -> None:
 )
 @given(
     replicas=st.lists(_replicas, min_size=1, max_size=7),
+    busy=st.integers(0, 2),
     most=st.sampled_from((0, 0, 1, 3)),
     asked=st.lists(st.sampled_from((0, 5, 24)), min_size=1, max_size=4),
 )
 async def test_the_cheapest_is_chosen_and_who_holds_most_is_told(
-    redis_url: str, replicas: list[_Replica], most: int, asked: list[int]
+    redis_url: str, replicas: list[_Replica], busy: int, most: int, asked: list[int]
 ) -> None:
     async with World.open(redis_url) as world:
-        await _build(world, replicas)
+        await _build(world, replicas, busy)
         for extra in asked:  # each changes the loads that the next one meets
             keys = _PROMPT + path("behind it", extra)
             fields = {"prompt_tokens": _TOKENS + 64 * extra, "max_outstanding": most}

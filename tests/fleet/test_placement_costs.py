@@ -1,4 +1,5 @@
-"""What a placement will cost later: who comes next, and what it evicts."""
+"""What a placement will cost later and elsewhere: who comes next, what a busy pool loses by its
+work, and what it evicts."""
 
 import pytest
 
@@ -24,6 +25,40 @@ async def test_of_two_replicas_that_hold_nothing_the_one_with_fewer_answers_unde
     for _ in range(3):
         await world.prefilled(await world.place(only="busy"))
     assert (await world.place()).chosen.replica == "idle"
+
+
+async def test_where_requests_wait_at_each_replica_work_is_missing_for_all(world: World) -> None:
+    await world.beat("a", "b")
+    await world.beat("fast", prefill_tokens_per_s=2_000.0)
+    for replica in ("a", "a", "a", "b", "b"):
+        await world.place(only=replica)
+    idle = await world.terms()
+    assert {terms.pool_s for terms in idle.values()} == {0.0}, "one can take what comes"
+    await world.place(only="fast")
+    busy = await world.terms()
+    # One at least waits, two do in the mean; 1,000 tokens at a mean of 4,000 / 3 a second.
+    assert [t.pool_s for t in busy.values()] == [pytest.approx(1 * (1 + 2) * 0.75)] * 3
+    await world.place(only="fast")
+    busy = await world.terms()
+    assert busy["a"].pool_s == pytest.approx(2 * (1 + 7 / 3) * 0.75)
+    fast = busy["fast"]
+    who = 1 + fast.queue + fast.coming
+    assert fast.cost_s == pytest.approx(fast.wait_s + fast.work_s * who + fast.pool_s)
+
+
+async def test_a_busy_pool_waits_longer_for_a_prefix_than_computing_it_takes(world: World) -> None:
+    """Hits are capacity where there is none left."""
+    prompt = path("held", 80)  # 5,120 tokens
+    await world.beat("holder", "other", "third")
+    await world.tree.touch("holder", "1", prompt, 10_000)
+    for replica in ("holder", "holder", "other", "other"):
+        await world.place(prompt_tokens=9_000 if replica == "holder" else 1, only=replica)
+    calm = await world.terms(prompt, 5_120)
+    assert min(calm.values(), key=lambda terms: terms.cost_s).replica == "third"
+    await world.place(prompt_tokens=1, only="third")
+    busy = await world.terms(prompt, 5_120)
+    assert busy["holder"].wait_s > busy["third"].wait_s + busy["third"].work_s * 3
+    assert min(busy.values(), key=lambda terms: terms.cost_s).replica == "holder"
 
 
 async def _with_leaf(world: World, replica: str, **fields: float) -> None:

@@ -25,6 +25,7 @@ end_expired_leases(book, now)
 local ready = read_fleet(book, KEYS[1], KEYS[2], ARGV[4], now, tonumber(ARGV[3]))
 
 local there = 0 -- requests at all that are ready, each of these taken for one more
+local pool_token = 0 -- seconds that others lose by a token computed anywhere: all replicas are busy
 
 -- What its load makes of placing on `r`: told once, because many prompts may be asked.
 local function weigh(r)
@@ -34,12 +35,25 @@ local function weigh(r)
   r.over = r.capacity > 0 and r.pinned + load.prefill + load.output - r.capacity or -math.huge
 end
 
-local function weigh_all()
+local function weigh_pool()
+  local waiting, least, rates = 0, math.huge, 0
   there = #ready
+  for i = 1, #ready do
+    local r = ready[i]
+    local load = r.load
+    there, waiting, rates = there + load.requests, waiting + load.waiting, rates + r.prefill
+    if load.waiting < least then
+      least = load.waiting
+    end
+  end
+  pool_token = least * (#ready + waiting) / rates
+end
+
+local function weigh_all()
   for _, r in ipairs(ready) do
     weigh(r)
-    there = there + r.load.requests
   end
+  weigh_pool()
 end
 
 -- Requests that come to `r` while one comes to each replica, in the mean: as r's share of those that
@@ -55,7 +69,8 @@ local function cost_of(r, ask, chunks)
   -- The last prompt token is always computed: its logits are the first answer.
   local uncached = ask.prompt - min(ask.prompt - 1, matched)
   local work, short = uncached / r.prefill, r.over + uncached + ask.output
-  local cost, kv_wait, evict = r.wait + work * (1 + r.load.waiting + coming_to(r)), 0, 0
+  local who = 1 + r.load.waiting + coming_to(r)
+  local cost, kv_wait, evict = r.wait + work * who + uncached * pool_token, 0, 0
   if short > -r.cached then
     kv_wait, evict = max(0, short) / r.release, (min(short, 0) + r.cached) * r.leaf
     cost = cost + kv_wait + evict
@@ -74,7 +89,8 @@ local function chunks_to_beat(r, ask, best, enough)
   if not is_better(r, cost_of(r, ask, enough - 1), best) then
     return enough
   end
-  local left, a_token = best.cost - r.wait, (1 + r.load.waiting + coming_to(r)) / r.prefill
+  local left = best.cost - r.wait
+  local a_token = (1 + r.load.waiting + coming_to(r)) / r.prefill + pool_token
   local room = -r.over - ask.output -- tokens, those cached included
   local uncached = left / a_token
   if uncached > room - r.cached then
@@ -195,10 +211,10 @@ end
 local function packed(ask, candidate, most)
   local r = candidate.replica
   local cost, uncached, kv_wait, work, evict = cost_of(r, ask, candidate.chunks)
-  return struct.pack('>dddddddddddddddddssss',
+  return struct.pack('>ddddddddddddddddddssss',
     candidate.chunks, ask.prompt - uncached, r.load.prefill, r.load.requests, capacity_chunks(r),
     r.capacity, r.pinned, r.wait, kv_wait, work, r.load.waiting, coming_to(r),
-    evict, cost,
+    uncached * pool_token, evict, cost,
     candidate.full and 1 or 0, most.chunks, most.full and 1 or 0,
     r.name, r.url, r.incarnation, most.replica.name)
 end
@@ -244,7 +260,7 @@ while i <= #ARGV do
       weigh_all()
     else
       weigh(best.replica)
-      there = there + 1
+      weigh_pool()
     end
     longest_ms = max(longest_ms, ask.lease_ms)
   else

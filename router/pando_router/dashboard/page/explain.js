@@ -8,6 +8,7 @@ const TERMS = [
   ["work_s", "own work", format.seconds],
   ["queue", "waiting behind", format.count],
   ["coming", "coming meanwhile", format.count],
+  ["pool_s", "delay of a busy pool", format.seconds],
   ["evict_s", "to compute again", format.seconds],
   ["cost_s", "delay caused", format.seconds],
   ["outstanding", "requests there", format.whole],
