@@ -13,8 +13,8 @@ STALE_S = 5.0
 SAMPLE_EVERY_S = 0.5
 """Looks that follow each other closer than this count as one."""
 
-RESIDENCE_S = 300.0
-"""Over which the time that tokens stay pinned is smoothed."""
+LEARNED_S = 300.0
+"""Over which the time that tokens stay pinned is smoothed, and the room that is usable."""
 
 BUSY_ENOUGH = 0.01
 """Share of the capacity that must be pinned for that time, and for the usable room, to mean
@@ -92,8 +92,8 @@ def queue_wait_s(loads: tuple[ReplicaLoad, ...], queue: RouterQueue) -> float:
 
 
 def _sample(loads: tuple[ReplicaLoad, ...], queue: RouterQueue, hot: int, now_s: float) -> Sample:
-    share = queue.tokens / max(1, len(loads))
-    crowded = [load for load in loads if load.waiting_tokens + share >= max(1, load.pinned_tokens)]
+    share = queue.requests / max(1, len(loads))
+    crowded = [load for load in loads if load.waiting + share >= max(1, load.running)]
     return Sample(
         at_s=now_s,
         pinned_tokens=sum(load.pinned_tokens for load in loads),
@@ -144,7 +144,7 @@ def _residence(history: History, loads: tuple[ReplicaLoad, ...], sample: Sample)
     now = sample.pinned_tokens / sample.release_tokens_per_s
     if history.residence_s is None or not history.samples:
         return now if history.residence_s is None else history.residence_s
-    keep = math.exp(-_since_s(history, sample) / RESIDENCE_S)
+    keep = math.exp(-_since_s(history, sample) / LEARNED_S)
     return history.residence_s * keep + now * (1 - keep)
 
 
@@ -153,14 +153,17 @@ def _usable(history: History, samples: tuple[Sample, ...], window_s: float) -> f
 
     It is less than all where something else than room is what they lack, mostly the time to compute
     prompts. As time passes it is taken for more again: a pool tries what it can hold by and by.
+    What is known changes by and by, too: requests that have just begun hold little yet.
     """
-    inside = within(samples, window_s)
+    inside, since_s = within(samples, window_s), _since_s(history, samples[-1])
     passed_s = inside[-1].at_s - inside[0].at_s
     if passed_s >= 0.9 * window_s and all(sample.is_crowded for sample in inside):
         filled = sum(sample.crowded_pinned_tokens for sample in inside)
         share = filled / sum(sample.crowded_room_tokens for sample in inside)
-        return min(1.0, max(BUSY_ENOUGH, share))
-    return min(1.0, history.usable_share * math.exp(_since_s(history, samples[-1]) / USABLE_S))
+        share = min(1.0, max(BUSY_ENOUGH, share))
+        keep = math.exp(-since_s / LEARNED_S) if history.usable_share < 1 else 0.0
+        return history.usable_share * keep + share * (1 - keep)
+    return min(1.0, history.usable_share * math.exp(since_s / USABLE_S))
 
 
 def _since_s(history: History, sample: Sample) -> float:

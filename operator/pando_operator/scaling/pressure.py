@@ -9,12 +9,10 @@ from pando_operator.scaling.demand import ASSUMED_START_S, demand_of, slope, wit
 from pando_operator.scaling.history import Sample
 from pando_operator.scaling.sizing import View
 
-MIN_SAMPLES = 4
-"""In each half of the time over which growth is looked for."""
-
-MOST_PARTS = 6
-"""Of each half. Of twelve numbers in any order the newer six are above the others one time in 924,
-and it is to be no harder where a pool is looked at more often."""
+FEWEST_PARTS, MOST_PARTS = 4, 6
+"""Of each half of the time over which growth is looked for. Of twelve numbers in any order the
+newer six are above the others one time in 924, and it is to be no harder where a pool is looked at
+more often; of eight the newer four are one time in 70."""
 
 MOST_USABLE = 0.95
 """Share of the room that is usable, above which it is not worth a word."""
@@ -63,9 +61,10 @@ def by_growth(view: View) -> Proposal | None:
 
     Growth counts that lasted: over the time that a start takes, the smaller slope of both halves,
     where each part of the newer half has a higher mean than each of the older: a handful of
-    requests that come and go has slopes, too. It is that of running requests. Where many waited
-    meanwhile, more run because room was added, not because more come, and the queue is pressure's
-    own affair.
+    requests that come and go has slopes, too. A part is not shorter than a token stays pinned, as
+    two such parts would tell of the same requests. It is that of running requests. Where many
+    waited meanwhile, more run because room was added, not because more come, and the queue is
+    pressure's own affair.
     """
     start_s = view.snapshot.start_s
     if not start_s or not view.history.capacity_tokens:
@@ -77,9 +76,12 @@ def by_growth(view: View) -> Proposal | None:
         [sample for sample in inside if sample.at_s <= middle_s],
         [sample for sample in inside if sample.at_s > middle_s],
     )
-    if min(map(len, halves)) < MIN_SAMPLES or halves[0][0].at_s > view.now_s - 0.9 * looked_s:
+    parts = min(MOST_PARTS, *map(len, halves))
+    if view.history.residence_s:
+        parts = min(parts, int(looked_s / 2 / view.history.residence_s))
+    if parts < FEWEST_PARTS or halves[0][0].at_s > view.now_s - 0.9 * looked_s:
         return None
-    older, newer = map(_means, halves)
+    older, newer = (_means(half, parts) for half in halves)
     if min(newer) <= max(older):
         return None
     growth = min(slope(half, lambda sample: sample.pinned_tokens) for half in halves)
@@ -99,9 +101,8 @@ def by_growth(view: View) -> Proposal | None:
     return Proposal(By.GROWTH, replicas, f"{words}: wants {replicas}")
 
 
-def _means(samples: Sequence[Sample]) -> list[float]:
-    """Of pinned tokens, of parts with equally many looks."""
-    parts = min(MOST_PARTS, len(samples))
+def _means(samples: Sequence[Sample], parts: int) -> list[float]:
+    """Of pinned tokens, of so many parts with equally many looks."""
     cuts = [len(samples) * part // parts for part in range(parts + 1)]
     return [
         fmean(sample.pinned_tokens for sample in samples[begin:end])

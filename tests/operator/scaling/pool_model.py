@@ -6,6 +6,7 @@ leave. It shares nothing with the code that decides.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any
 
 from pando_operator.scaling import (
@@ -20,6 +21,7 @@ from pando_operator.scaling import (
 )
 
 CAPACITY = 100_000
+REQUEST = 1_000  # tokens of one
 NOW = 1_800_000_000.0
 
 
@@ -31,8 +33,8 @@ def load(name: str, pinned: int = 0, prompt: int = 0, output: int = 0, **more: A
         "capacity_tokens": CAPACITY,
         "pinned_tokens": pinned,
         "cached_tokens": 0,
-        "running": int(pinned > 0),
-        "waiting": int(prompt + output > 0),
+        "running": ceil(pinned / REQUEST),
+        "waiting": ceil((prompt + output) / REQUEST),
         "waiting_prompt_tokens": prompt,
         "waiting_output_tokens": output,
         "prefill_tokens_per_s": 10_000.0,
@@ -132,7 +134,8 @@ class FluidPool:
         )
         queue = RouterQueue()
         if not self.ready and self.waiting:
-            queue = RouterQueue(requests=1, waited_s=1.0, tokens=int(self.waiting))
+            requests = ceil(self.waiting / REQUEST)
+            queue = RouterQueue(requests=requests, waited_s=1.0, tokens=int(self.waiting))
         snapshot = Snapshot(
             current=self.ready + len(self.starting),
             ready=self.ready,

@@ -331,6 +331,26 @@ def test_a_rise_is_growth_however_often_a_noisy_pool_is_looked_at(every_s: int) 
     assert By.GROWTH in asked
 
 
+SHORT_ANSWERS = RouterQueue(requests=12, waited_s=1.0, tokens=12 * 300)
+"""What routers expect of twelve requests; those that run hold 5,000 tokens each."""
+
+
+def test_replicas_that_are_full_of_requests_tell_what_room_is_usable() -> None:
+    """Whatever is expected of the answers of those that wait."""
+    full = pool(0.6, running=12, queue=SHORT_ANSWERS)
+    assert settled(full, POLICY).history.usable_share == pytest.approx(0.6)
+    half = pool(0.6, running=30, queue=SHORT_ANSWERS)
+    assert settled(half, POLICY).history.usable_share == 1.0, "fewer wait than run"
+
+
+def test_requests_that_have_just_begun_do_not_undo_what_is_known_of_usable_room() -> None:
+    known = settled(pool(0.6, running=12, queue=SHORT_ANSWERS), POLICY).history
+    for at_s in range(405, 450, 5):  # a second replica has taken twelve of those that waited
+        begun = pool(0.6, 0.1, running=12, queue=replace(SHORT_ANSWERS, requests=24), history=known)
+        known = decide(begun, POLICY, NOW + at_s).history
+    assert 0.55 < known.usable_share < 0.6
+
+
 def test_a_sleeping_pool_wakes_though_growth_is_slow_or_disabled() -> None:
     rules = ScalingRules(
         stabilization_window_s=300.0,
