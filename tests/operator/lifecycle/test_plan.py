@@ -1,115 +1,21 @@
 """Single plans: who leaves, in which steps, and what holds a step back."""
 
 from dataclasses import replace
-from typing import Any
 
-from pando_fleet.marks import Mark, MarkKind, MarkState
-from pando_operator.lifecycle.actions import (
-    Action,
-    Annotate,
-    ClearMark,
-    SetGate,
-    SetMark,
-    SetReplicas,
-)
-from pando_operator.lifecycle.census import Census, census
-from pando_operator.lifecycle.choice import is_open
+from pando_fleet.marks import MarkKind, MarkState
+from pando_operator.lifecycle.actions import Annotate, ClearMark, SetGate, SetMark, SetReplicas
 from pando_operator.lifecycle.departing import COST
-from pando_operator.lifecycle.plan import plan
-from pando_operator.lifecycle.pods import (
-    DELETION_COST,
-    DRAIN,
-    HAND_OFF,
-    PodView,
-    Standing,
-    pod_view,
+from pando_operator.lifecycle.pods import DELETION_COST, DRAIN, HAND_OFF, Standing
+from tests.operator.lifecycle.planned import (
+    NOW,
+    actions,
+    drain_marks,
+    drained,
+    leaves,
+    mark,
+    pod,
+    starting,
 )
-from pando_operator.lifecycle.world import LifecycleSettings
-
-NOW = 1_700_000_000.0
-SETTINGS = LifecycleSettings(
-    drain_timeout_s=300.0, hand_off_tokens=500, warm_tokens=400, warm_timeout_s=60.0
-)
-
-
-def pod(name: str, **fields: Any) -> PodView:
-    """One that serves."""
-    defaults: dict[str, Any] = {
-        "uid": f"uid-{name}",
-        "created": NOW - 1000,
-        "standing": Standing.READY,
-        "containers_ready": True,
-        "gate": True,
-        "ready_since": NOW - 900,
-        "requests": 0,
-    }
-    return PodView(name=name, **{**defaults, **fields})
-
-
-def starting(name: str, **fields: Any) -> PodView:
-    unready: dict[str, Any] = {
-        "standing": Standing.UNREADY,
-        "containers_ready": False,
-        "gate": False,
-        "ready_since": None,
-        "requests": None,
-    }
-    return pod(name, **{**unready, **fields})
-
-
-def drained(name: str, **fields: Any) -> PodView:
-    """One that left, but for the last step."""
-    left: dict[str, Any] = {
-        "draining_since": NOW - 10,
-        "handed_off": True,
-        "gate": False,
-        "standing": Standing.UNREADY,
-        "deletion_cost": COST,
-    }
-    return pod(name, **{**left, **fields})
-
-
-def mark(kind: MarkKind, name: str, **fields: Any) -> Mark:
-    defaults: dict[str, Any] = {
-        "budget_tokens": 0 if kind is MarkKind.DRAIN else 1,
-        "left_ms": 100_000,
-        "state": MarkState.OPEN,
-        "router": "",
-        "tokens": 0,
-        "prefixes": 0,
-        "reason": "",
-    }
-    return Mark(kind=kind, replica=name, **{**defaults, **fields})
-
-
-def drain_marks(*names: str) -> list[Mark]:
-    return [mark(MarkKind.DRAIN, name) for name in names]
-
-
-def actions(
-    pods: list[PodView],
-    marks: list[Mark] | None = None,
-    *,
-    target: int,
-    replicas: int | None = None,
-    worths: dict[str, float] | None = None,
-    without_redis: bool = False,
-) -> list[Action]:
-    return plan(
-        pods,
-        None if without_redis else marks or [],
-        target=target,
-        replicas=len(pods) if replicas is None else replicas,
-        worths=worths or {},
-        now=NOW,
-        settings=SETTINGS,
-    )
-
-
-def leaves(found: list[Action]) -> list[str]:
-    """Whose drain begins."""
-    kinds = (entry for entry in found if isinstance(entry, SetMark))
-    return [entry.replica for entry in kinds if entry.kind is MarkKind.DRAIN]
 
 
 def test_the_replica_whose_cache_is_worth_least_leaves() -> None:
@@ -299,86 +205,6 @@ def test_a_deleted_pod_gets_no_new_request_and_its_prefixes_go_on() -> None:
     assert actions([ending, pod("b")], marks, target=1, replicas=1) == []
 
 
-def rolling(old: int, *new: PodView) -> list[PodView]:
-    """Pods a, b, … of an old template that serve, and new ones."""
-    names = "abcdefgh"[:old]
-    return [
-        *(pod(name, revision="1", outdated=True) for name in names),
-        *(replace(one, revision="2", created=NOW - 10) for one in new),
-    ]
-
-
-def gone(pods: list[PodView], *names: str) -> list[PodView]:
-    """The same where these have left, but for the last step."""
-    left = drained("x")
-    steps = {
-        field: getattr(left, field)
-        for field in ("draining_since", "handed_off", "gate", "standing", "deletion_cost")
-    }
-    return [replace(one, **steps) if one.name in names else one for one in pods]
-
-
-PENDING = starting("new", standing=Standing.UNASSIGNED)
-WARMING = mark(MarkKind.WARM, "new")
-
-
-def test_the_surge_of_a_rollout_is_no_pod_too_many() -> None:
-    assert leaves(actions(rolling(2, PENDING), target=2, replicas=2)) == []
-    assert actions(rolling(2, PENDING), target=3, replicas=2)[0] == SetReplicas(3)
-
-
-def test_while_a_rollout_runs_those_that_it_replaces_leave_and_of_them_the_least_worth() -> None:
-    worths = {"a": 2.0, "b": 1.0, "c": 3.0}
-    found = actions(rolling(3, PENDING), target=2, replicas=3, worths=worths)
-    assert leaves(found) == ["b"]
-    serving = rolling(1, pod("new"), pod("newer"))
-    assert leaves(actions(serving, target=1, replicas=2, worths={"a": 9.0})) == ["a"]
-
-
-def test_replicas_goes_down_one_by_one_though_a_rollout_cannot_end() -> None:
-    pods = gone(rolling(4, PENDING), "a", "b")
-    marks = [*drain_marks("a", "b"), WARMING]
-    assert actions(pods, marks, target=2, replicas=4) == [SetReplicas(3)]
-    assert actions(pods, marks, target=2, replicas=3) == []  # one of the two is not yet taken
-    assert actions(pods[1:], marks, target=2, replicas=3) == [SetReplicas(2)]
-
-
-def test_the_last_old_replica_goes_though_a_rollout_cannot_end() -> None:
-    pods = gone(rolling(1, PENDING), "a")
-    assert actions(pods, drain_marks("a"), target=0, replicas=1)[-1:] == [SetReplicas(0)]
-
-
-def test_replicas_stays_while_kubernetes_would_take_a_new_replica_that_works() -> None:
-    """It takes from the largest ReplicaSet; of equal ones from the oldest, which may be the new one
-    after a rollback."""
-    serving = [pod("new"), pod("newer")]
-    marks = drain_marks("a")
-    assert actions(gone(rolling(1, *serving), "a"), marks, target=1, replicas=2) == []
-    assert actions(gone(rolling(2, *serving), "a"), marks, target=2, replicas=3) == []
-    larger = gone(rolling(3, *serving), "a")
-    assert actions(larger, marks, target=3, replicas=4) == [SetReplicas(3)]
-    stuck = gone(rolling(1, serving[0], PENDING), "a")
-    assert actions(stuck, marks, target=1, replicas=2)[-1:] == [SetReplicas(1)]
-
-
-def test_after_a_rollback_the_younger_pods_are_those_that_are_replaced() -> None:
-    pods = [pod("a"), replace(pod("b"), revision="2", created=NOW - 5, outdated=True)]
-    assert leaves(actions([*pods, pod("c")], target=1, replicas=2)) == ["b"]
-
-
-def test_without_a_word_about_templates_the_last_to_begin_is_new() -> None:
-    pods = [replace(one, outdated=False) for one in rolling(2, PENDING)]
-    assert leaves(actions(pods, target=1, replicas=2)) == ["a"]
-
-
-def test_worths_matter_where_somebody_new_is_to_be_chosen() -> None:
-    pods = [pod("a"), drained("b"), pod("c")]
-    assert is_open(pods, 1, 3)
-    assert not is_open(pods, 2, 3)
-    assert not is_open(rolling(3, PENDING), 3, 3)
-    assert is_open(rolling(3, PENDING), 2, 3)
-
-
 def test_one_that_is_too_busy_to_answer_probes_is_not_the_first_to_leave() -> None:
     slow = pod("slow", containers_ready=False, standing=Standing.UNREADY, requests=7)
     assert leaves(actions([slow, pod("b")], target=1, worths={"slow": 2.0})) == ["b"]
@@ -394,69 +220,3 @@ def test_while_redis_is_away_nothing_leaves_and_new_replicas_join_late() -> None
 
 def test_pods_that_were_not_made_yet_are_not_made() -> None:
     assert actions([pod("a"), pod("b")], target=2, replicas=5) == [SetReplicas(2)]
-
-
-def test_a_census_counts_each_pod_once() -> None:
-    pods = [pod("a"), starting("b"), drained("c"), pod("d", deleting=True)]
-    assert census(pods) == Census(replicas=3, ready=1, starting=1, draining=2)
-
-
-def test_a_pod_is_read_as_the_api_server_has_it() -> None:
-    found = pod_view(
-        {
-            "metadata": {
-                "name": "a",
-                "uid": "u",
-                "creationTimestamp": "2026-01-01T00:00:00Z",
-                "labels": {"pod-template-hash": "h"},
-                "annotations": {
-                    DRAIN: "2026-01-01T00:10:00.500+00:00",
-                    DELETION_COST: str(COST),
-                },
-            },
-            "spec": {"nodeName": "n"},
-            "status": {
-                "phase": "Running",
-                "conditions": [
-                    {"type": "Ready", "status": "False"},
-                    {
-                        "type": "ContainersReady",
-                        "status": "True",
-                        "lastTransitionTime": "2026-01-01T00:01:00Z",
-                    },
-                    {"type": "pando.dev/serving", "status": "True"},
-                ],
-            },
-        },
-        requests=3,
-    )
-    assert found == PodView(
-        name="a",
-        uid="u",
-        created=1767225600.0,
-        standing=Standing.UNREADY,
-        containers_ready=True,
-        gate=True,
-        revision="h",
-        ready_since=1767225660.0,
-        draining_since=1767226200.5,
-        deletion_cost=COST,
-        requests=3,
-    )
-    assert not found.outdated
-    bare = pod_view({"metadata": {"name": "b"}}, requests=None)
-    assert bare.standing is Standing.UNASSIGNED
-    assert not bare.is_serving
-
-
-def test_a_pod_is_outdated_where_its_template_has_other_labels_or_annotations() -> None:
-    item = {"metadata": {"name": "a", "labels": {"l": "1", "more": "x"}, "annotations": {"t": "1"}}}
-
-    def outdated(labels: dict[str, str], annotations: dict[str, str]) -> bool:
-        template = {"metadata": {"labels": labels, "annotations": annotations}}
-        return pod_view(item, None, template).outdated
-
-    assert not outdated({"l": "1"}, {"t": "1"})
-    assert outdated({"l": "1"}, {"t": "2"})
-    assert outdated({"l": "2"}, {"t": "1"})
-    assert outdated({"l": "1"}, {"t": "1", "kubectl.kubernetes.io/restartedAt": "now"})

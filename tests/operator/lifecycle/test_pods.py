@@ -1,0 +1,72 @@
+"""How pods are read and counted."""
+
+from pando_operator.lifecycle.census import Census, census
+from pando_operator.lifecycle.departing import COST
+from pando_operator.lifecycle.pods import DELETION_COST, DRAIN, PodView, Standing, pod_view
+from tests.operator.lifecycle.planned import drained, pod, starting
+
+
+def test_a_census_counts_each_pod_once() -> None:
+    pods = [pod("a"), starting("b"), drained("c"), pod("d", deleting=True)]
+    assert census(pods) == Census(replicas=3, ready=1, starting=1, draining=2)
+
+
+def test_a_pod_is_read_as_the_api_server_has_it() -> None:
+    found = pod_view(
+        {
+            "metadata": {
+                "name": "a",
+                "uid": "u",
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {"pod-template-hash": "h"},
+                "annotations": {
+                    DRAIN: "2026-01-01T00:10:00.500+00:00",
+                    DELETION_COST: str(COST),
+                },
+            },
+            "spec": {"nodeName": "n"},
+            "status": {
+                "phase": "Running",
+                "conditions": [
+                    {"type": "Ready", "status": "False"},
+                    {
+                        "type": "ContainersReady",
+                        "status": "True",
+                        "lastTransitionTime": "2026-01-01T00:01:00Z",
+                    },
+                    {"type": "pando.dev/serving", "status": "True"},
+                ],
+            },
+        },
+        requests=3,
+    )
+    assert found == PodView(
+        name="a",
+        uid="u",
+        created=1767225600.0,
+        standing=Standing.UNREADY,
+        containers_ready=True,
+        gate=True,
+        revision="h",
+        ready_since=1767225660.0,
+        draining_since=1767226200.5,
+        deletion_cost=COST,
+        requests=3,
+    )
+    assert not found.outdated
+    bare = pod_view({"metadata": {"name": "b"}}, requests=None)
+    assert bare.standing is Standing.UNASSIGNED
+    assert not bare.is_serving
+
+
+def test_a_pod_is_outdated_where_its_template_has_other_labels_or_annotations() -> None:
+    item = {"metadata": {"name": "a", "labels": {"l": "1", "more": "x"}, "annotations": {"t": "1"}}}
+
+    def outdated(labels: dict[str, str], annotations: dict[str, str]) -> bool:
+        template = {"metadata": {"labels": labels, "annotations": annotations}}
+        return pod_view(item, None, template).outdated
+
+    assert not outdated({"l": "1"}, {"t": "1"})
+    assert outdated({"l": "1"}, {"t": "2"})
+    assert outdated({"l": "2"}, {"t": "1"})
+    assert outdated({"l": "1"}, {"t": "1", "kubectl.kubernetes.io/restartedAt": "now"})
