@@ -59,7 +59,7 @@ SIM_OUTPUT ?= dist/sim
 bench-sim: .venv/installed ## the simulator: placements, scaling, and its fidelity to a real fleet (TRACES=FOLDER)
 	.venv/bin/pando sim compare examples/traces/small.jsonl --pool examples/pool.yaml \
 		--cost-model h100x2-llama-3.3-70b-fp8 --output $(SIM_OUTPUT) $(ARGS)
-	.venv/bin/python -m bench.scaling_days --output $(SIM_OUTPUT)/scaling_days --hours 12 \
+	.venv/bin/python -m bench.scaling_days --output $(SIM_OUTPUT)/scaling_days \
 		$(if $(TRACES),--conversation $(TRACES)/mooncake_conversation.jsonl.gz)
 	.venv/bin/python -m bench.placement_cells --output $(SIM_OUTPUT)/placement_cells \
 		$(if $(TRACES),--traces $(TRACES))

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import ceil
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,6 +37,7 @@ FIELDS = re.compile(r"(<!-- fields -->\n\n).*?(<!-- end -->)", re.S)
 EXAMPLE = re.compile(r"(<!-- example: (\w+) -->\n\n```yaml\n(.*?)```\n\n).*?(<!-- end -->)", re.S)
 
 CAPACITY = 100_000  # KV tokens of a replica
+REQUEST = 1_000  # of a request
 NOON = datetime(2026, 6, 15, 12, tzinfo=UTC).timestamp()  # a Monday
 
 
@@ -47,8 +49,8 @@ def load(name: str, pinned: float, waiting: float, release: float, hot: float = 
         capacity_tokens=CAPACITY,
         pinned_tokens=round(pinned),
         cached_tokens=0,
-        running=int(pinned > 0),
-        waiting=int(waiting > 0),
+        running=ceil(pinned / REQUEST),
+        waiting=ceil(waiting / REQUEST),
         waiting_prompt_tokens=round(waiting),
         waiting_output_tokens=0,
         prefill_tokens_per_s=20_000.0,
@@ -119,7 +121,8 @@ class Pool:
         )
         queue = RouterQueue()
         if not self.ready and self.waiting:
-            queue = RouterQueue(requests=1, waited_s=self.waited_s, tokens=round(self.waiting))
+            requests, tokens = ceil(self.waiting / REQUEST), round(self.waiting)
+            queue = RouterQueue(requests=requests, waited_s=self.waited_s, tokens=tokens)
         return Snapshot(
             current=self.ready + len(self.starting),
             ready=self.ready,

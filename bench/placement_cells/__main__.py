@@ -1,6 +1,5 @@
 """Simulates the cells that are not simulated yet, and writes the tables and the plot."""
 
-import time
 from itertools import product
 from pathlib import Path
 
@@ -8,9 +7,10 @@ import click
 
 from bench.placement_cells.cells import CELLS, FILES, SHARES, SMALL_CELLS, Cell
 from bench.placement_cells.plot import draw
-from bench.placement_cells.results import Results
+from bench.placement_cells.results import Play, Results
 from bench.placement_cells.simulated import run
 from bench.placement_cells.table import tables
+from bench.side_by_side import side_by_side
 
 
 @click.command()
@@ -26,11 +26,17 @@ def main(output: Path, traces: Path | None, only: str, policy: tuple[str, ...]) 
     """Simulate what OUTPUT/results.jsonl does not have yet."""
     results = Results(output / "results.jsonl")
     cells = CELLS if traces is not None else SMALL_CELLS
-    for cell, share in product(cells, SHARES):
-        for name in cell.policies:
-            wanted = only in cell.name and (not policy or name in policy)
-            if wanted and not results.has(cell.name, name, share):
-                _play(cell, name, share, traces, results)
+    missing = [
+        (cell, name, share, traces)
+        for cell, share in product(cells, SHARES)
+        for name in cell.policies
+        if only in cell.name
+        and (not policy or name in policy)
+        and not results.has(cell.name, name, share)
+    ]
+    for play in side_by_side(run, missing):
+        results.add(play)
+        _tell(play)
     whole = [cell for cell in cells if _is_whole(cell, results)]
     if not whole:
         return
@@ -40,16 +46,12 @@ def main(output: Path, traces: Path | None, only: str, policy: tuple[str, ...]) 
     click.echo(text)
 
 
-def _play(cell: Cell, name: str, share: float, traces: Path | None, results: Results) -> None:
-    start = time.perf_counter()
-    play = run(cell, name, share, traces)
-    results.add(play)
-    took_s = time.perf_counter() - start
+def _tell(play: Play) -> None:
     seen = play.measures
     click.echo(
-        f"{cell.name:<50} x {share:<4} {name:<16} goodput {seen.goodput:6.1%}  hit"
+        f"{play.cell:<50} x {play.share:<4} {play.policy:<16} goodput {seen.goodput:6.1%}  hit"
         f" {seen.hit_rate:6.1%}  TTFT p99 {seen.ttft_p99_s:7.3f} s  gap p99"
-        f" {1000 * seen.gap_p99_s:5.1f} ms  spread {seen.load_spread:.2f}  {took_s:5.1f} s"
+        f" {1000 * seen.gap_p99_s:5.1f} ms  spread {seen.load_spread:.2f}"
     )
 
 

@@ -47,9 +47,14 @@ GOALS = (
 
 def tables(cells: Sequence[Cell], results: Results) -> str:
     """Pando's value against the best of all others; `lost` where it is no goal."""
-    found = {cell: results.of(cell.name) for cell in cells}
+    found = {cell: _ordered(cell, results.of(cell.name)) for cell in cells}
     lines = [*_summary(found), "", *_cells(found), "", *_policies(found)]
     return "\n".join(lines) + "\n"
+
+
+def _ordered(cell: Cell, plays: Mapping[str, Measures]) -> Mapping[str, Measures]:
+    """As the cell names its placements: plays end in any order."""
+    return {name: plays[name] for name in cell.policies if name in plays}
 
 
 def _summary(found: Mapping[Cell, Mapping[str, Measures]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Runs the days that are missing, one after the other, and writes results, tables and plots."""
+"""Runs the days that are missing, and writes results, tables and plots."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -13,6 +13,7 @@ from bench.scaling_days.contenders import KNOBS, STARTS_S, Contender, contenders
 from bench.scaling_days.loads import Load
 from bench.scaling_days.runs import Result, run
 from bench.scaling_days.tables import table
+from bench.side_by_side import side_by_side
 
 
 @click.command()
@@ -56,13 +57,16 @@ def main(
     every = [loads.answers(output)]
     if conversation is not None:
         every.append(loads.conversation(conversation, output))
-    for load, start_s, contender in _days(every, start_seconds):
-        key = (hours, load.name, start_s, contender.scaler, contender.knob)
-        if key in {one.key for one in results}:
-            continue
-        results.append(run(output / "details", load, contender, start_s, hours))
+    kept_keys = {one.key for one in results}
+    missing = [
+        (output / "details", load, contender, start_s, hours)
+        for load, start_s, contender in _days(every, start_seconds)
+        if (hours, load.name, start_s, contender.scaler, contender.knob) not in kept_keys
+    ]
+    for result in side_by_side(run, missing):
+        results.append(result)
         _write(results, kept)
-        click.echo(f"{results[-1]}  load {os.getloadavg()[0]:.1f}", err=True)
+        click.echo(f"{result}  load {os.getloadavg()[0]:.1f}", err=True)
     for load in every:
         _show(load, [one for one in results if one.hours == hours], output)
 
