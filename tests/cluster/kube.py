@@ -98,14 +98,18 @@ class Cluster:
     def pods(self, selector: str) -> list[Object]:
         return self.items("/api/v1/namespaces/{namespace}/pods", labelSelector=selector)
 
+    def staying(self, selector: str) -> list[Object]:
+        """Pods that are not on their way out: a node may take long to clean up after one, that of
+        Kubernetes 1.20 more than a minute after its processes ended (kubernetes#97288)."""
+        return [pod for pod in self.pods(selector) if "deletionTimestamp" not in pod["metadata"]]
+
     def component(self, name: str) -> list[Object]:
-        """The chart's pods of one component."""
-        return self.pods(f"app.kubernetes.io/component={name}")
+        """The chart's pods of one component that stay."""
+        return self.staying(f"app.kubernetes.io/component={name}")
 
     def workers(self, pool: str) -> list[Object]:
-        """Those that are not on their way out: a node may take long to clean up after a pod."""
-        pods = self.pods(f"pando.dev/pool={pool}")
-        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+        """A pool's pods that stay."""
+        return self.staying(f"pando.dev/pool={pool}")
 
     def delete_pod(self, name: str) -> None:
         self.delete(f"/api/v1/namespaces/{{namespace}}/pods/{name}")

@@ -47,7 +47,7 @@ def test_a_worker_is_killed(cluster: Cluster, loaded: LoadPod, tally: Tally) -> 
 def test_a_router_is_deleted(cluster: Cluster, loaded: LoadPod, tally: Tally) -> None:
     victim = name_of(cluster.component("router")[0])
     cluster.delete_pod(victim)
-    wait_until("it is gone", lambda: victim not in map(name_of, cluster.component("router")), 120)
+    wait_until("it goes", lambda: victim not in map(name_of, cluster.component("router")), 30)
     wait_until("two routers", lambda: _ready(cluster.component("router")) == 2, 60)
     _end(loaded, tally, "4 a router pod deleted")
 
@@ -56,7 +56,7 @@ def test_redis_is_deleted(cluster: Cluster, loaded: LoadPod, tally: Tally) -> No
     """It comes back empty, in another pod."""
     victim = name_of(cluster.component("redis")[0])
     cluster.delete_pod(victim)
-    wait_until("it is gone", lambda: victim not in map(name_of, cluster.component("redis")), 60)
+    wait_until("it goes", lambda: victim not in map(name_of, cluster.component("redis")), 30)
     wait_until("another is ready", lambda: _ready(cluster.component("redis")) == 1, 60)
     loaded.more(CLIENTS)
     assert _whole(cluster)
