@@ -55,7 +55,7 @@ class Sample:
     waiting_tokens: int  # prompt and expected output, of replicas and routers
     release_tokens_per_s: float
     queue_wait_s: float
-    # Of the replicas in which, or for which, at least as many requests wait as run.
+    # Of the replicas in which some requests run, and at least as many wait there or for it.
     crowded_pinned_tokens: int
     crowded_room_tokens: int  # their capacity
     hot_evicted_tokens: int  # since samples began

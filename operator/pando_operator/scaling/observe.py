@@ -93,7 +93,7 @@ def queue_wait_s(loads: tuple[ReplicaLoad, ...], queue: RouterQueue) -> float:
 
 def _sample(loads: tuple[ReplicaLoad, ...], queue: RouterQueue, hot: int, now_s: float) -> Sample:
     share = queue.requests / max(1, len(loads))
-    crowded = [load for load in loads if load.waiting + share >= max(1, load.running)]
+    crowded = [load for load in loads if 0 < load.running <= load.waiting + share]
     return Sample(
         at_s=now_s,
         pinned_tokens=sum(load.pinned_tokens for load in loads),

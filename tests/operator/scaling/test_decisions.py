@@ -343,6 +343,13 @@ def test_replicas_that_are_full_of_requests_tell_what_room_is_usable() -> None:
     assert settled(half, POLICY).history.usable_share == 1.0, "fewer wait than run"
 
 
+def test_replicas_in_which_nothing_runs_tell_nothing_of_usable_room() -> None:
+    """One whose engine stands still holds nothing, however much it could."""
+    still = settled(pool(0.0, 0.0, prompt=5_000, queue=SHORT_ANSWERS), POLICY)
+    assert still.history.usable_share == 1.0
+    assert still.desired < POLICY.max_replicas
+
+
 def test_requests_that_have_just_begun_do_not_undo_what_is_known_of_usable_room() -> None:
     known = settled(pool(0.6, running=12, queue=SHORT_ANSWERS), POLICY).history
     for at_s in range(405, 450, 5):  # a second replica has taken twelve of those that waited
