@@ -11,6 +11,7 @@ import msgspec
 from bench.scaling_days import loads, plot
 from bench.scaling_days.contenders import KNOBS, STARTS_S, Contender, contenders
 from bench.scaling_days.loads import Load
+from bench.scaling_days.means import means
 from bench.scaling_days.runs import Result, run
 from bench.scaling_days.tables import table
 from bench.side_by_side import side_by_side
@@ -35,6 +36,13 @@ from bench.side_by_side import side_by_side
     "--hours", type=click.FloatRange(1.0), default=24.0, show_default=True, help="of the day"
 )
 @click.option(
+    "--days",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="with other arrivals and moments of bursts; tables and plots tell their means",
+)
+@click.option(
     "--again",
     type=click.Choice(list(KNOBS)),
     multiple=True,
@@ -45,6 +53,7 @@ def main(
     conversation: Path | None,
     start_seconds: tuple[float, ...],
     hours: float,
+    days: int,
     again: tuple[str, ...],
 ) -> None:
     """Day-long runs of each scaler with its knob from careful to thrifty.
@@ -54,21 +63,24 @@ def main(
     output.mkdir(parents=True, exist_ok=True)
     kept = output / "results.json"
     results = [one for one in _read(kept) if one.scaler not in again]
-    every = [loads.answers(output)]
-    if conversation is not None:
-        every.append(loads.conversation(conversation, output))
+    every = []
+    for day in range(1, days + 1):
+        every.append(loads.answers(day, output))
+        if conversation is not None:
+            every.append(loads.conversation(day, conversation, output))
     kept_keys = {one.key for one in results}
     missing = [
         (output / "details", load, contender, start_s, hours)
         for load, start_s, contender in _days(every, start_seconds)
-        if (hours, load.name, start_s, contender.scaler, contender.knob) not in kept_keys
+        if (load.day, hours, load.name, start_s, contender.scaler, contender.knob) not in kept_keys
     ]
     for result in side_by_side(run, missing):
         results.append(result)
         _write(results, kept)
         click.echo(f"{result}  load {os.getloadavg()[0]:.1f}", err=True)
-    for load in every:
-        _show(load, [one for one in results if one.hours == hours], output)
+    asked = [one for one in results if one.hours == hours and one.day <= days]
+    for name in dict.fromkeys(load.name for load in every):
+        _show([one for one in asked if one.load == name], output)
 
 
 def _days(
@@ -94,14 +106,15 @@ def _write(results: Sequence[Result], path: Path) -> None:
     new.replace(path)
 
 
-def _show(load: Load, results: Sequence[Result], output: Path) -> None:
+def _show(results: Sequence[Result], output: Path) -> None:
+    """Of one load."""
     order = {scaler: number for number, scaler in enumerate(KNOBS)}
-    here = [one for one in results if one.load == load.name]
-    for start_s in sorted({one.start_s for one in here}):
-        rows = [one for one in here if one.start_s == start_s]
-        rows.sort(key=lambda one: (order[one.scaler], one.knob))
-        click.echo(f"\n{load.name}, a replica starts in {start_s:g} s\n\n{table(rows)}")
-    plot.write(output / f"scaling-days-{load.name}.svg", here)
+    load, rows = results[0].load, means(results)
+    for start_s in sorted({one.start_s for one in rows}):
+        here = [one for one in rows if one.start_s == start_s]
+        here.sort(key=lambda one: (order[one.scaler], one.knob))
+        click.echo(f"\n{load}, a replica starts in {start_s:g} s\n\n{table(here)}")
+    plot.write(output / f"scaling-days-{load}.svg", rows)
 
 
 if __name__ == "__main__":

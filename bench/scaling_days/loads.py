@@ -20,7 +20,6 @@ from pando_sim.traces import Day
 
 TROUGH, BURST_FACTOR, BURST_S = 0.15, 4.0, 300.0
 HOURS_A_BURST = 2.0
-SEED = 1
 
 # Of the conversations: Mooncake's, in a sixth of an H100, so that a day of some ten thousand
 # requests takes several replicas.
@@ -45,7 +44,10 @@ PROMPT_TOKENS, ANSWER_TOKENS, SIGMA = 200.0, 1_500.0, 0.7  # medians, and of the
 
 @dataclass(frozen=True, slots=True)
 class Load:
+    """As one day has it."""
+
     name: str
+    day: int  # the seed of what is drawn: moments of bursts, arrivals
     trace: Path
     cost_model: str  # a name, or a file's path
     capacity_tokens: int  # KV room of a replica
@@ -59,7 +61,7 @@ class Load:
 Line = dict[str, object]
 
 
-def day(hours: float) -> Day:
+def curve(load: Load, hours: float) -> Day:
     """A load that rises and falls once, and every two hours or so is fourfold for five minutes."""
     bursts = round(hours / HOURS_A_BURST)
     return Day(
@@ -68,7 +70,7 @@ def day(hours: float) -> Day:
         bursts=bursts,
         burst_factor=BURST_FACTOR,
         burst_s=BURST_S,
-        seed=SEED,
+        seed=load.day,
     )
 
 
@@ -96,11 +98,11 @@ def slice_capacity() -> int:
     return int(((MEMORY_BYTES - WORKSPACE_BYTES) / SLICES - WEIGHTS_BYTES) / per_token)
 
 
-def conversation(source: Path, folder: Path) -> Load:
+def conversation(day: int, source: Path, folder: Path) -> Load:
     """Prompts of thousands of tokens, answers of hundreds: short of computing before of KV room.
 
-    A seeded part of Mooncake's conversations, each whole, those with a prompt above
-    `LONGEST_PROMPT` left out.
+    A part of Mooncake's conversations, each whole, those with a prompt above `LONGEST_PROMPT` left
+    out. It is the same one every day.
     """
     with gzip.open(source) as file:
         rows = [json.loads(line) for line in file]
@@ -113,12 +115,13 @@ def conversation(source: Path, folder: Path) -> Load:
         is_drawn = xxh3_64_intdigest(str(name).encode()) < KEPT_SHARE * 2**64
         if is_drawn and all(turn["input_length"] <= LONGEST_PROMPT for turn in turns):
             kept += turns
-    draw = random.Random(SEED)
+    draw = random.Random(day)
     for row in kept:
         row["timestamp"] += 1000 * MOMENT_S * draw.random()
-    path = _write(kept, folder / "conversation.jsonl.gz")
+    path = _write(kept, folder / f"conversation-{day}.jsonl.gz")
     return Load(
         name="conversation",
+        day=day,
         trace=path,
         cost_model=str(slice_model(folder)),
         capacity_tokens=slice_capacity(),
@@ -135,9 +138,9 @@ def conversation(source: Path, folder: Path) -> Load:
     )
 
 
-def answers(folder: Path) -> Load:
+def answers(day: int, folder: Path) -> Load:
     """Long answers to short prompts in little KV room: short of room before of computing."""
-    draw = random.Random(SEED)
+    draw = random.Random(day)
     rows: list[Line] = []
     at_s = 0.0
     while (at_s := at_s + draw.expovariate(ANSWERS_PER_S)) < ANSWERS_S:
@@ -148,9 +151,10 @@ def answers(folder: Path) -> Load:
         rows.append(
             {"timestamp": round(1000 * at_s), "input_length": prompt, "output_length": answer}
         )
-    path = _write(rows, folder / "answers.jsonl.gz")
+    path = _write(rows, folder / f"answers-{day}.jsonl.gz")
     return Load(
         name="answers",
+        day=day,
         trace=path,
         cost_model=ANSWERS_MODEL,
         capacity_tokens=ANSWERS_ROOM,

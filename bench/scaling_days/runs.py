@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from bench.scaling_days.contenders import FIRST_REPLICAS, Contender
-from bench.scaling_days.loads import Load, day
+from bench.scaling_days.loads import Load, curve
 from pando.sim.known import PLACEMENTS, SCALINGS
 from pando_sim.cost import load as load_cost
 from pando_sim.fleet.simulate import simulate
@@ -23,13 +23,14 @@ BEAT_S = 2.5
 SAMPLE_S = 60.0
 
 
-Key = tuple[float, str, float, str, float]
-"""Hours, load, start time, scaler and its knob."""
+Key = tuple[int, float, str, float, str, float]
+"""Day, its hours, load, start time, scaler and its knob."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """A day. Shares are of all requests, refused ones included."""
 
+    day: int  # the seed of its load
     hours: float  # of the day
     load: str
     start_s: float  # of a replica
@@ -49,7 +50,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Key:
-        return self.hours, self.load, self.start_s, self.scaler, self.knob
+        return self.day, self.hours, self.load, self.start_s, self.scaler, self.knob
 
 
 def run(details: Path, load: Load, contender: Contender, start_s: float, hours: float) -> Result:
@@ -81,7 +82,7 @@ async def _day(load: Load, contender: Contender, start_s: float, hours: float) -
         slow_gap_s=SLOW_GAP_S,
     )
     scaler = SCALINGS[contender.scaling](spec, contender.pool())
-    requests = shaped(open_trace(load.trace), Shape(day=day(hours)))
+    requests = shaped(open_trace(load.trace), Shape(day=curve(load, hours)))
     rule = PLACEMENTS[PLACEMENT](spec)
     cost = load_cost(load.cost_model)
     return await simulate(spec, requests, cost=cost, rule=rule, scaler=scaler)
@@ -93,6 +94,7 @@ def _result(record: Run, load: Load, contender: Contender, start_s: float, hours
     assert numbers.ttft is not None and numbers.goodput is not None  # a day has requests
     late = sum(not one.ttft_s <= SLOW_TTFT_S for one in record.served)  # nan: there was none
     return Result(
+        day=load.day,
         hours=hours,
         load=load.name,
         start_s=start_s,
@@ -115,7 +117,8 @@ def _result(record: Run, load: Load, contender: Contender, start_s: float, hours
 def _write_details(folder: Path, result: Result, record: Run) -> None:
     """What explains a result: decisions with their reasons, the pool each minute, each request."""
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"{result.load}-{result.start_s:g}-{result.scaler}-{result.knob:g}".replace(", ", "-")
+    told = (result.load, result.day, f"{result.start_s:g}", result.scaler, f"{result.knob:g}")
+    name = "-".join(map(str, told)).replace(", ", "-")
     write_requests(folder / f"{name}.requests.csv", record)
     content = {"steps": record.steps, "samples": record.samples}
     text = json.dumps(msgspec.to_builtins(content), indent=0)

@@ -7,16 +7,20 @@ from pytest import approx
 from bench.scaling_days.contenders import Contender, contenders
 from bench.scaling_days.front import against, front, hours_on, rivals
 from bench.scaling_days.loads import answers
+from bench.scaling_days.means import means
 from bench.scaling_days.runs import Result
 
 
-def result(hours: float, violations: float, scaler: str = "hpa_queue") -> Result:
+def result(
+    hours: float, violations: float, scaler: str = "hpa_queue", knob: float = 1.0, day: int = 1
+) -> Result:
     return Result(
+        day=day,
         hours=24.0,
         load="answers",
         start_s=60.0,
         scaler=scaler,
-        knob=hours,
+        knob=knob,
         requests=1000,
         replica_hours=hours,
         violations=violations,
@@ -57,11 +61,21 @@ def test_our_own_runs_are_no_rivals() -> None:
 
 
 def test_the_first_contenders_are_one_of_each_scaler(tmp_path: Path) -> None:
-    load = answers(tmp_path)
+    load = answers(1, tmp_path)
     first = contenders(load)[: len(load.knobs)]
     assert first == [Contender(scaler, knobs[0]) for scaler, knobs in load.knobs.items()]
 
 
-def test_the_same_load_comes_of_the_same_seed(tmp_path: Path) -> None:
-    once = answers(tmp_path).trace.read_bytes()
-    assert answers(tmp_path).trace.read_bytes() == once
+def test_a_day_has_the_same_load_again_and_another_day_another(tmp_path: Path) -> None:
+    once = answers(1, tmp_path).trace.read_bytes()
+    assert answers(1, tmp_path).trace.read_bytes() == once
+    assert answers(2, tmp_path).trace.read_bytes() != once
+
+
+def test_days_of_one_contender_come_to_their_mean() -> None:
+    days = [result(10, 0.2), result(20, 0.1, day=2), result(30, 0.3, knob=2.0)]
+    merged, other = means(days)
+    assert merged.replica_hours == 15
+    assert merged.violations == approx(0.15)
+    assert (merged.requests, merged.knob) == (1000, 1.0)
+    assert other == days[2]
