@@ -257,6 +257,11 @@ def _show(result: Result) -> None:
         f" a router adds {1000 * measured.router_s:.1f} ms; measurements drifted by"
         f" {measured.drift:+.0%}; load {measured.load[0]:.1f}, niceness {measured.niceness}"
     )
+    if abs(measured.drift) > TTFT_SHARE:
+        console.print(
+            "The machine's own speed changed by more than a time may be off, so this run says"
+            " little: run it again where nothing else runs."
+        )
 
 
 if __name__ == "__main__":
