@@ -20,8 +20,7 @@ from pando_sim.cost import load
 from pando_sim.fleet.simulate import simulate
 from pando_sim.records import Outcome, Run
 from pando_sim.spec import FleetSpec, WorkerSpec
-from pando_sim.traces import open_trace
-from pando_sim.traces.shape import Shape, shaped
+from pando_sim.traces import Shape, open_trace, shaped
 
 COST_MODEL = "h100-llama-3.1-8b-fp8"
 AS_FAST_FOR = 8  # replicas

@@ -47,7 +47,8 @@ def test_a_worker_is_killed(cluster: Cluster, loaded: LoadPod, tally: Tally) -> 
 def test_a_router_is_deleted(cluster: Cluster, loaded: LoadPod, tally: Tally) -> None:
     victim = name_of(cluster.component("router")[0])
     cluster.delete_pod(victim)
-    wait_until("it goes", lambda: victim not in map(name_of, cluster.component("router")), 30)
+    path = f"/api/v1/namespaces/{{namespace}}/pods/{victim}"
+    wait_until("it is gone", lambda: cluster.find(path) is None, 120)
     wait_until("two routers", lambda: _ready(cluster.component("router")) == 2, 60)
     _end(loaded, tally, "4 a router pod deleted")
 
