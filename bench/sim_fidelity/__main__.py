@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 
 import click
@@ -17,16 +17,17 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.sim_fidelity.measured import Outcome
-from bench.sim_fidelity.real import WORKERS, Real, measure, replay, router_s
+from bench.sim_fidelity.real import WORKERS, Real, measure, replay
 from bench.sim_fidelity.simulated import replay as simulated
-from bench.sim_fidelity.workload import Ask, make, write
-from pando.up.fleet import Fleet
+from bench.sim_fidelity.workload import Ask, alone_s, at_rate, make, write
 from pando.up.signals import end_signals
 from pando_sim.cost import load
 from pando_sim.cost.calibration.calibrate import Calibration
 from pando_sim.cost.calibration.fitting import fit_model
 from pando_sim.cost.files import render
+from pando_sim.cost.model import CostModel
 from pando_sim.cost.schema import CostFile
+from pando_sim.traces import open_trace
 
 POLICIES = ("cache_aware", "round_robin", "least_loaded")
 HIT_RATE_POINTS = 0.01
@@ -41,7 +42,7 @@ class Measured(msgspec.Struct, frozen=True):
     load: tuple[float, float, float]  # of the machine, at the end
     niceness: int
     capacity_tokens: int
-    router_s: float
+    rate: float  # requests a second
     drift: float  # of the measurements between begin and end, as a median ratio
     rounds: dict[str, list[Outcome]]  # by policy; one a trace
 
@@ -90,20 +91,24 @@ class Result(msgspec.Struct, frozen=True):
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), required=True)
 @click.option("--requests", type=click.IntRange(2), default=240, show_default=True)
 @click.option("--groups", type=click.IntRange(1), default=12, show_default=True)
-@click.option("--rate", type=click.FloatRange(0, min_open=True), default=6.0, show_default=True)
+@click.option(
+    "--utilization",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.25,
+    show_default=True,
+    help="of the workers, if nothing were cached and no step shared",
+)
 @click.option("--capacity-tokens", type=click.IntRange(2048), default=6144, show_default=True)
-@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
-@click.option("--repeat", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--simulate-only", is_flag=True, help="beside what OUTPUT has of a real fleet")
 def main(
     output: Path,
     requests: int,
     groups: int,
-    rate: float,
+    utilization: float,
     capacity_tokens: int,
     rounds: int,
-    repeat: int,
     seed: int,
     simulate_only: bool,
 ) -> None:
@@ -113,12 +118,10 @@ def main(
     """
     output.mkdir(parents=True, exist_ok=True)
     if not simulate_only:
-        traces = [make(requests, groups, rate, seed + number) for number in range(rounds)]
-        for number, asks in enumerate(traces):
-            write(asks, _trace(output, number))
+        drawn = [make(requests, groups, seed + number) for number in range(rounds)]
         with end_signals() as signals:
             real = Real(capacity_tokens, signals, output / "fleet.log")
-            measured, file = asyncio.run(_measure(real, traces, repeat))
+            measured, file = asyncio.run(_measure(real, drawn, utilization, output))
         (output / "cost_model.json").write_bytes(render(file))
         _write(measured, output / "real.json")
     result = asyncio.run(_compare(output))
@@ -135,30 +138,40 @@ def _write(content: msgspec.Struct, path: Path) -> None:
     path.write_bytes(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
 
 
-async def _measure(real: Real, traces: list[list[Ask]], repeat: int) -> tuple[Measured, CostFile]:
-    before = await real.run("cache_aware", lambda fleet: measure(fleet, repeat, 1))
+async def _measure(
+    real: Real, drawn: list[list[Ask]], utilization: float, output: Path
+) -> tuple[Measured, CostFile]:
+    """The machine may change meanwhile, so the workers are measured around each round."""
+    calibrations = [await _calibrated(real, 0)]
+    rate = _rate(drawn, utilization, CostModel(_cost_file(calibrations)))
     answers: dict[str, list[Outcome]] = {policy: [] for policy in POLICIES}
-    for asks in traces:
+    for number, asks in enumerate(at_rate(asks, rate) for asks in drawn):
+        write(asks, _trace(output, number))
         for policy in POLICIES:
             replies = await real.run(policy, partial(replay, asks=asks))
             answers[policy].append(Outcome.of(replies))
             click.echo(f"real {policy}: {answers[policy][-1]}", err=True)
-    # The machine may have changed meanwhile.
-    after, added_s = await real.run("round_robin", lambda fleet: _again(fleet, traces[0], repeat))
+        calibrations.append(await _calibrated(real, number + 1))
     measured = Measured(
         date=datetime.now(UTC).date().isoformat(),
         load=os.getloadavg(),
         niceness=os.nice(0),
         capacity_tokens=real.capacity_tokens,
-        router_s=added_s,
-        drift=_drift(before, after),
+        rate=rate,
+        drift=_drift(calibrations[0], calibrations[-1]),
         rounds=answers,
     )
-    return measured, _cost_file(before, after)
+    return measured, _cost_file(calibrations)
 
 
-async def _again(fleet: Fleet, asks: list[Ask], repeat: int) -> tuple[list[Calibration], float]:
-    return await measure(fleet, repeat, 2), await router_s(fleet, asks, 21)
+async def _calibrated(real: Real, number: int) -> list[Calibration]:
+    return await real.run("session", partial(measure, seed=number))
+
+
+def _rate(drawn: list[list[Ask]], utilization: float, cost: CostModel) -> float:
+    """Requests a second that ask as much of a slow machine as of a fast one. What shares the cores
+    with the workers is in the way of them more, the busier they are."""
+    return utilization * WORKERS / alone_s(list(chain(*drawn)), cost)
 
 
 async def _compare(output: Path) -> Result:
@@ -170,9 +183,8 @@ async def _compare(output: Path) -> Result:
         outcomes = []
         for number in range(len(rounds)):
             trace = _trace(output, number)
-            answers = await simulated(trace, policy, cost, WORKERS, measured.router_s)
-            outcomes.append(Outcome.of(answers))
-            requests = len(answers)
+            outcomes.append(await simulated(trace, policy, cost, WORKERS))
+            requests = sum(1 for _ in open_trace(trace))
         compared.append(Compared(policy, Side(rounds), Side(outcomes)))
     return Result(
         machine=cost.file.machine,
@@ -183,14 +195,15 @@ async def _compare(output: Path) -> Result:
     )
 
 
-def _cost_file(before: list[Calibration], after: list[Calibration]) -> CostFile:
-    fitted = fit_model([seen for one in (*before, *after) for seen in one.observations])
-    worker = before[0].worker
+def _cost_file(calibrations: Sequence[Sequence[Calibration]]) -> CostFile:
+    every = list(chain(*calibrations))
+    fitted = fit_model([seen for one in every for seen in one.observations])
+    worker = every[0].worker
     return CostFile(
         name="cpu-pando-tiny",
         model=worker.model,
         machine=f"{worker.machine}, Python {platform.python_version()}",
-        source="python -m bench.sim_fidelity: both workers of a fleet, before and after its runs",
+        source="python -m bench.sim_fidelity: both workers through their router, around each round",
         date=worker.date,
         step=fitted.step,
         request=fitted.request,
@@ -254,7 +267,7 @@ def _show(result: Result) -> None:
     console.print(
         f"order of policies {TTFT_SHARE:.0%} apart by TTFT p50:"
         f" {'the same' if result.same_order else 'another'};"
-        f" a router adds {1000 * measured.router_s:.1f} ms; measurements drifted by"
+        f" {measured.rate:.1f} requests a second; measurements drifted by"
         f" {measured.drift:+.0%}; load {measured.load[0]:.1f}, niceness {measured.niceness}"
     )
     if abs(measured.drift) > TTFT_SHARE:

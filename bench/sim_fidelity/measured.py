@@ -34,3 +34,9 @@ class Outcome(msgspec.Struct, frozen=True):
             end_mean_s=statistics.fmean(answer.end_s for answer in answers),
             busiest_share=max(map(replicas.count, set(replicas))) / len(replicas),
         )
+
+    @classmethod
+    def mean(cls, outcomes: Sequence["Outcome"]) -> "Outcome":
+        """Of each number."""
+        rows = zip(*(msgspec.structs.astuple(one) for one in outcomes), strict=True)
+        return cls(*map(statistics.fmean, rows))

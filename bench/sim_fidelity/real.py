@@ -3,11 +3,11 @@
 import asyncio
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,9 @@ from pando.up.fleet import Fleet
 from pando.up.plan import Plan, free_port, shipped_model
 from pando.up.session import in_fleet
 from pando.up.signals import EndSignals
+from pando_router import rendezvous
 from pando_sim.cost.calibration.calibrate import Calibration, Options, calibrate
+from pando_sim.cost.calibration.client import Way
 
 WORKERS = 2
 HOST = "127.0.0.1"
@@ -96,15 +98,18 @@ def _share_niceness(pid: int) -> None:
         group.write_text(str(os.nice(0)))
 
 
-async def measure(fleet: Fleet, repeat: int, seed: int) -> list[Calibration]:
-    """Of each worker, all at once: they share the machine when they serve, too."""
+async def measure(fleet: Fleet, seed: int) -> list[Calibration]:
+    """Of each worker, through the router, all at once: they share the machine with it and with each
+    other when they serve, too. The fleet's policy is `session`."""
     seen = await fleet.router.fleet()
     assert seen is not None
+    ways = _ways(fleet.router.url, [each.replica for each in seen.replicas])
 
-    async def one(number: int, url: str) -> Calibration:
+    async def one(number: int, replica: str, url: str) -> Calibration:
         options = Options(
             url=url,
-            repeat=repeat,
+            way=ways[replica],
+            repeat=1,
             longest_prompt=1600,
             most_together=8,
             pause_s=PAUSE_S,
@@ -112,7 +117,21 @@ async def measure(fleet: Fleet, repeat: int, seed: int) -> list[Calibration]:
         )
         return await calibrate(options, _show)
 
-    return await asyncio.gather(*(one(n, r.url) for n, r in enumerate(seen.replicas)))
+    return await asyncio.gather(
+        *(one(n, each.replica, each.url) for n, each in enumerate(seen.replicas))
+    )
+
+
+def _ways(router: str, replicas: list[str]) -> dict[str, Way]:
+    """To each worker one: a session that the router keeps there."""
+    ways: dict[str, Way] = {}
+    for number in count():
+        session = str(number)
+        replica = rendezvous.rank(session.encode(), replicas)[0]
+        ways.setdefault(replica, Way(router, {"x-session-id": session}))
+        if len(ways) == len(replicas):
+            break
+    return ways
 
 
 def _show(done: int, total: int) -> None:
@@ -120,40 +139,20 @@ def _show(done: int, total: int) -> None:
         print(f"\r{done}/{total} measurements", end="", file=sys.stderr, flush=True)
 
 
-async def router_s(fleet: Fleet, asks: list[Ask], repeat: int) -> float:
-    """What a router adds to the first token of a prompt of usual length that is cached: medians of
-    asking it and a worker in turn."""
-    seen = await fleet.router.fleet()
-    assert seen is not None
-    ask = Ask(0.0, sorted(asks, key=lambda one: len(one.prompt))[len(asks) // 2].prompt, 1)
-    direct: list[float] = []
-    routed: list[float] = []
-    async with aiohttp.ClientSession() as http:
-        for url in (fleet.router.url, *(replica.url for replica in seen.replicas)):
-            for _ in range(WORKERS):
-                await _ask(http, url, fleet.model, ask)
-        for number in range(repeat):
-            worker = seen.replicas[number % WORKERS]
-            for url, times in ((worker.url, direct), (fleet.router.url, routed)):
-                await asyncio.sleep(PAUSE_S)
-                times.append((await _ask(http, url, fleet.model, ask)).ttft_s)
-    return max(0.0, statistics.median(routed) - statistics.median(direct))
-
-
 async def replay(fleet: Fleet, asks: list[Ask]) -> list[Answer]:
     """Each request at its time, whatever became of those before. Raises RealError."""
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as http:
-        begin = time.perf_counter() + LEAD_S
+        way, begin = Way(fleet.router.url), time.perf_counter() + LEAD_S
 
         async def one(ask: Ask) -> Answer:
             await asyncio.sleep(begin + ask.at_s - time.perf_counter())
-            return await _ask(http, fleet.router.url, fleet.model, ask)
+            return await _ask(http, way, fleet.model, ask)
 
         return await asyncio.gather(*(one(ask) for ask in asks))
 
 
-async def _ask(http: aiohttp.ClientSession, url: str, model: str, ask: Ask) -> Answer:
+async def _ask(http: aiohttp.ClientSession, way: Way, model: str, ask: Ask) -> Answer:
     body = {
         "model": model,
         "prompt": ask.prompt,
@@ -166,7 +165,7 @@ async def _ask(http: aiohttp.ClientSession, url: str, model: str, ask: Ask) -> A
     sent = time.perf_counter()
     first: float | None = None
     usage: dict[str, Any] = {}
-    async with http.post(f"{url}/v1/completions", json=body) as response:
+    async with http.post(f"{way.url}/v1/completions", json=body, headers=way.headers) as response:
         if response.status != 200:
             raise RealError(f"HTTP {response.status}: {await response.text()}")
         replica = response.headers.get("x-pando-replica", "")

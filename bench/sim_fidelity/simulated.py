@@ -1,23 +1,44 @@
 """The same trace in the simulator, in one process, one policy after the other."""
 
+from dataclasses import replace
 from pathlib import Path
 
-from bench.sim_fidelity.measured import Answer
+from bench.sim_fidelity.measured import Answer, Outcome
 from bench.sim_fidelity.rules import rule_of
+from pando_router.fleet_view import REFRESH_S
 from pando_sim.cost.model import CostModel
 from pando_sim.fleet.simulate import simulate
-from pando_sim.records import Outcome
+from pando_sim.records import Outcome as End
 from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
 from pando_sim.traces import open_trace
+from pando_worker.server.heartbeat import MIN_INTERVAL_S
+
+BEAT_S = MIN_INTERVAL_S + REFRESH_S
+"""As old as what a router knows of a busy worker gets."""
+
+PHASES = 8
+"""When between two heartbeats a trace begins is chance, and decides much: each is played at so many
+moments."""
 
 
-async def replay(
-    trace: Path, policy: str, cost: CostModel, replicas: int, router_s: float
+async def replay(trace: Path, policy: str, cost: CostModel, replicas: int) -> Outcome:
+    """The mean of all phases."""
+    return Outcome.mean(
+        [
+            Outcome.of(await answers(trace, policy, cost, replicas, BEAT_S * phase / PHASES))
+            for phase in range(PHASES)
+        ]
+    )
+
+
+async def answers(
+    trace: Path, policy: str, cost: CostModel, replicas: int, late_s: float = 0.0
 ) -> list[Answer]:
-    """With the settings that the measured worker told of itself.
+    """With the settings that the measured worker told of itself, and no network: what lies between
+    client and worker was measured with it.
 
     Args:
-        router_s: what a router adds to a request's first token, on both ways together.
+        late_s: from the first heartbeat to the first request.
     """
     facts = cost.file.worker
     assert facts is not None
@@ -29,17 +50,17 @@ async def replay(
             page_size=facts.page_size or 16,
             chunked_prefill_size=facts.chunked_prefill_size or 4096,
             max_running_requests=facts.max_running_requests or 256,
+            beat_s=BEAT_S,
         ),
-        router=RouterSpec(network_s=router_s / 2, max_outstanding=256),
+        router=RouterSpec(network_s=0.0, max_outstanding=256),
         replicas=replicas,
         placement=policy,
     )
-    run = await simulate(
-        spec, iter(open_trace(trace)), cost=cost, rule=rule_of(policy, spec.router)
-    )
+    requests = (replace(one, at_s=one.at_s + late_s) for one in open_trace(trace))
+    run = await simulate(spec, requests, cost=cost, rule=rule_of(policy, spec.router))
     answered = sorted(run.served, key=lambda one: one.number)
     for served in answered:
-        if served.outcome is not Outcome.FINISHED:
+        if served.outcome is not End.FINISHED:
             raise RuntimeError(f"request {served.number} ended as {served.outcome}")
     return [
         Answer(

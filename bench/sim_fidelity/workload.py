@@ -5,8 +5,11 @@ Token ids mean that both sides see the same tokens and the same chunks, whatever
 
 import json
 import random
-from dataclasses import dataclass
+import statistics
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from pando_sim.cost.model import CostModel, attended
 
 IDS = range(300, 3000)  # ordinary tokens of the demo model
 CHUNK_TOKENS = 64  # as the router cuts prompts
@@ -22,8 +25,8 @@ class Ask:
     output_tokens: int
 
 
-def make(requests: int, groups: int, per_s: float, seed: int) -> list[Ask]:
-    """Poisson arrivals; each prompt has the beginning of one group and an end of its own.
+def make(requests: int, groups: int, seed: int) -> list[Ask]:
+    """Poisson arrivals, one a second; each prompt has the beginning of one group and its own end.
 
     Groups are wanted unequally: the first four times as often as the last. Lengths are spread, so
     that what is to be computed is, too: where half of the requests need little and the others
@@ -35,15 +38,30 @@ def make(requests: int, groups: int, per_s: float, seed: int) -> list[Ask]:
     weights = [4.0 ** (1 - group / max(1, groups - 1)) for group in range(groups)]
     asks, at_s = [], 0.0
     for _ in range(requests):
-        at_s += rng.expovariate(per_s)
+        at_s += rng.expovariate(1.0)
         (begin,) = rng.choices(shared, weights)
         prompt = begin + _ids(rng, rng.randint(*OWN_TOKENS))
-        asks.append(Ask(round(at_s, 6), prompt, rng.randint(*OUTPUT_TOKENS)))
+        asks.append(Ask(at_s, prompt, rng.randint(*OUTPUT_TOKENS)))
     return asks
+
+
+def at_rate(asks: list[Ask], per_s: float) -> list[Ask]:
+    """The same requests, as many a second."""
+    return [replace(ask, at_s=round(ask.at_s / per_s, 6)) for ask in asks]
 
 
 def _ids(rng: random.Random, count: int) -> list[int]:
     return rng.choices(IDS, k=count)
+
+
+def alone_s(asks: list[Ask], cost: CostModel) -> float:
+    """The time of a request that has a worker for itself and nothing cached there, in the mean."""
+
+    def one(prompt: int, output: int) -> float:
+        prefill_s = cost.step_s(prefill_tokens=prompt, prefill_context=attended(0, prompt))
+        return cost.request_s(prompt) + prefill_s + cost.decode_steps_s(output - 1, 1, prompt + 1)
+
+    return statistics.fmean(one(len(ask.prompt), ask.output_tokens) for ask in asks)
 
 
 def write(asks: list[Ask], path: Path) -> None:

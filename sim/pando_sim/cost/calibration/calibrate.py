@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pando_sim.cost.calibration.client import Client
+from pando_sim.cost.calibration.client import Client, Way
 from pando_sim.cost.calibration.design import Limits, Measurement, Texts, design
 from pando_sim.cost.calibration.errors import BusyError, CalibrationError
 from pando_sim.cost.calibration.fitting import Fitted, fit_model
@@ -21,6 +21,7 @@ Progress = Callable[[int, int], None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     url: str
+    way: Way | None = None  # to it, where not directly: what lies on it is measured, too
     api_key: str | None = None
     repeat: int = 5  # of each measurement; the median counts
     longest_prompt: int = 32_768  # tokens; the worker may allow fewer
@@ -47,7 +48,9 @@ async def calibrate(options: Options, progress: Progress) -> Calibration:
         BusyError: it served others before or meanwhile.
         CalibrationError: it cannot be measured, or what was measured does not tell a model.
     """
-    async with Client(options.url, options.api_key, options.timeout_s, options.pause_s) as client:
+    async with Client(
+        options.url, options.api_key, options.timeout_s, options.pause_s, options.way
+    ) as client:
         worker = await look_at(client)
         client.serve_as(worker.model)
         await check_idle(client)

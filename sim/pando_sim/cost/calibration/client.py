@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -33,17 +33,32 @@ class Heard:
         return (len(self.token_s) - 1) / max(1, self.output_tokens - 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A router that sends to one worker what has these headers."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
 class Client:
     """`async with Client(url, api_key, timeout_s) as client: …`"""
 
     def __init__(
-        self, url: str, api_key: str | None, timeout_s: float, pause_s: float = 0.0
+        self,
+        url: str,
+        api_key: str | None,
+        timeout_s: float,
+        pause_s: float = 0.0,
+        way: Way | None = None,
     ) -> None:
         """
         Args:
             pause_s: before a request that finds the worker idle.
+            way: of completions to the worker, where they are not sent to it itself.
         """
         self.url = url.rstrip("/")
+        self._way = way or Way(self.url)
         self._pause_s = pause_s
         self.prompt_tokens = 0  # of all answers
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
@@ -111,7 +126,10 @@ class Client:
         sent_s = time.perf_counter()
         times: list[float] = []
         usage: dict[str, Any] | None = None
-        async with self._http.post(self.url + "/v1/completions", json=body) as response:
+        way = self._way
+        async with self._http.post(
+            f"{way.url}/v1/completions", json=body, headers=way.headers
+        ) as response:
             if response.status != 200:
                 said = (await response.text())[:300]
                 raise CalibrationError(f"a completion got HTTP {response.status}: {said}")
