@@ -75,6 +75,7 @@ class ScalingStep:
     ready_s: float | None = None  # growth: when the last of the new replicas was ready
     recomputed_tokens: int = 0  # shrinking: asked for again, and lost with the removed caches
     delayed_requests: int = 0  # late first tokens until it took effect
+    prefilled_tokens: int = 0  # computed to warm who joins, or handed off by who leaves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

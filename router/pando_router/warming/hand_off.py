@@ -6,10 +6,11 @@ from uuid import uuid4
 
 from pando_fleet.placement import Ask, NoReplica, Placer
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
+from pando_fleet.replica import Heartbeat
 from pando_fleet.tree import PrefixTree
-from pando_router.fleet_view import Member, Target
+from pando_router.fleet_view import Target
 from pando_router.warming.plan import plan
-from pando_router.warming.prefiller import MAX_FAILURES, TIMEOUT_S, Prefiller, PrefillError
+from pando_router.warming.prefiller import MAX_FAILURES, TIMEOUT_S, Prefill, PrefillError
 from pando_router.warming.prefixes import HotPrefix
 
 LEAST_REQUESTS = 0.5  # of late: a conversation that goes on has come once as it is
@@ -18,17 +19,17 @@ EVERYTHING = 1 << 40  # tokens: the budget is counted by what is really computed
 
 async def hand_off(
     hottest: Iterable[HotPrefix],
-    member: Member,
+    beat: Heartbeat,
     target_of: Callable[[str], Target | None],
-    prefiller: Prefiller,
+    prefill: Prefill,
     tree: PrefixTree,
     placer: Placer,
 ) -> AsyncGenerator[int, None]:
     """Yields the tokens that each prefill took; end it when enough are spent.
 
-    `target_of` finds who serves a model or adapter. Raises PrefillError, FleetError.
+    `beat` is the leaving replica's; `target_of` finds who serves a model or adapter. Raises
+    PrefillError, FleetError.
     """
-    beat = member.beat
     failures = 0
     for hot in plan(hottest, EVERYTHING, beat.bytes_per_token):
         target = target_of(hot.source.name)
@@ -42,7 +43,7 @@ async def hand_off(
         if elsewhere < held:
             hot = replace(hot, own_keys=hot.keys[elsewhere * KEY_BYTES :])
             try:
-                yield await _move(hot, ask, target.bytes_per_token, prefiller, placer)
+                yield await _move(hot, ask, target.bytes_per_token, prefill, placer)
             except PrefillError:
                 failures += 1
                 if failures == MAX_FAILURES:
@@ -62,7 +63,7 @@ def _ask(hot: HotPrefix, target: Target, leaving: str) -> Ask:
 
 
 async def _move(
-    hot: HotPrefix, ask: Ask, bytes_per_token: float, prefiller: Prefiller, placer: Placer
+    hot: HotPrefix, ask: Ask, bytes_per_token: float, prefill: Prefill, placer: Placer
 ) -> int:
     try:
         placement = await placer.place(ask)
@@ -70,7 +71,7 @@ async def _move(
         raise PrefillError("no other replica is ready") from error
     chosen = placement.chosen
     try:
-        return await prefiller(chosen.url, hot, bytes_per_token)
+        return await prefill(chosen.url, hot, bytes_per_token)
     except PrefillError:
         placer.cut(placement, hot.keys, chosen.matched_chunks)
         raise

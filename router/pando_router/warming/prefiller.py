@@ -1,6 +1,7 @@
 """Sends a prefix to a replica, so that it computes it and keeps it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -26,8 +27,15 @@ class PrefillError(Exception):
     """The replica did not compute the prefix; the message says why."""
 
 
+Prefill = Callable[[str, HotPrefix, float], Awaitable[int]]
+"""By a replica's URL, of a prefix, at so many bytes a token: the prompt tokens that it computed.
+Raises PrefillError."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prefiller:
+    """`Prefill`, over HTTP."""
+
     upstream: Upstream
     forwarding: Forwarding
     salting: Salting

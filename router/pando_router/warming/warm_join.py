@@ -3,10 +3,10 @@
 from collections.abc import AsyncGenerator, Iterable
 
 from pando_fleet.prefix import CHUNK_BYTES
+from pando_fleet.replica import Heartbeat
 from pando_fleet.tree import PrefixTree
-from pando_router.fleet_view import Member
 from pando_router.warming.plan import plan
-from pando_router.warming.prefiller import MAX_FAILURES, Prefiller, PrefillError
+from pando_router.warming.prefiller import MAX_FAILURES, Prefill, PrefillError
 from pando_router.warming.prefixes import HotPrefix
 
 LEAST_REQUESTS = 1.5  # of late: what came once comes again to the replica that has it
@@ -15,13 +15,12 @@ UNKNOWN_CAPACITY = 65536  # chunks, as in place.lua
 
 async def warm_join(
     hottest: Iterable[HotPrefix],
-    member: Member,
+    beat: Heartbeat,
     budget_tokens: int,
-    prefiller: Prefiller,
+    prefill: Prefill,
     tree: PrefixTree,
 ) -> AsyncGenerator[int, None]:
     """Yields the tokens that each prefill took. Raises PrefillError, FleetError."""
-    beat = member.beat
     names = (beat.model, *beat.adapters)
     served = (hot for hot in hottest if hot.source.name in names)
     capacity = UNKNOWN_CAPACITY
@@ -31,7 +30,7 @@ async def warm_join(
     failures = 0
     for hot in plan(served, budget_tokens, beat.bytes_per_token):
         try:
-            tokens = await prefiller(beat.url, hot, beat.bytes_per_token)
+            tokens = await prefill(beat.url, hot, beat.bytes_per_token)
         except PrefillError:
             failures += 1
             if failures == MAX_FAILURES:

@@ -7,22 +7,22 @@ performs those that it can claim. How marks are shared between routers says `fle
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from functools import partial
 from math import inf
 from time import monotonic
 from uuid import uuid4
 
 from pando_fleet.client import FleetError, RedisClient
-from pando_fleet.marks import Mark, MarkKind, Marks, MarkState
-from pando_fleet.replica import ReplicaState
+from pando_fleet.marks import Mark, MarkKind, Marks
+from pando_fleet.replica import Heartbeat, ReplicaState
 from pando_fleet.tree import PrefixTree
 from pando_router.dispatch import Dispatcher
 from pando_router.fleet_view import FleetView, Member, MemberState, Target
 from pando_router.metrics import Metrics
 from pando_router.route import Prompt
 from pando_router.warming import hand_off, replay, warm_join
-from pando_router.warming.prefiller import Prefiller, PrefillError
+from pando_router.warming.performing import perform
+from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.prefixes import HotPrefixes, Source
 
 OBSERVE_EVERY_S = 0.005  # at most: 200 requests a second are sample enough, and cost nothing
@@ -125,44 +125,30 @@ class Warming:
         return next(self._hot.hottest(pool), None) is not None
 
     async def _perform(self, pool: str, marks: Marks, mark: Mark, member: Member) -> None:
-        left = mark.budget_tokens - mark.tokens  # a router before this one may have spent some
-        state, reason = MarkState.DONE, ""
+        prefills = partial(self._prefills, pool, mark, member.beat) if self._has(pool) else None
+        counter = self._metrics.prefill_tokens.labels(pool, mark.kind)
         try:
-            if not self._has(pool):
-                state, reason = MarkState.SKIPPED, "no router has bytes of this pool's prompts"
-            else:
-                async with aclosing(self._prefills(pool, mark, member, left)) as prefills:
-                    async for tokens in prefills:
-                        left -= tokens
-                        self._metrics.prefill_tokens.labels(pool, mark.kind).inc(tokens)
-                        if not await marks.report(mark, tokens=tokens, prefixes=1):
-                            logger.info("mark was taken away", extra=_words(pool, mark))
-                            return
-                        if left <= 0:
-                            break
-        except PrefillError as error:
-            state, reason = MarkState.SKIPPED, f"prefills failed: {error}"
+            ended = await perform(marks, mark, prefills, counter.inc)
         except FleetError as error:  # the claim ends, and the mark goes on where Redis is back
             logger.warning("mark left", extra={**_words(pool, mark), "error": str(error)})
             return
-        try:
-            await marks.report(mark, state=state, reason=reason)
-        except FleetError as error:
-            logger.warning("mark left", extra={**_words(pool, mark), "error": str(error)})
+        if ended is None:
+            logger.info("mark was taken away", extra=_words(pool, mark))
             return
+        state, reason = ended
         self._metrics.marks.labels(pool, mark.kind, state).inc()
         logger.info("mark performed", extra={**_words(pool, mark), "state": state, "why": reason})
 
     def _prefills(
-        self, pool: str, mark: Mark, member: Member, left: int
+        self, pool: str, mark: Mark, beat: Heartbeat, left: int
     ) -> AsyncGenerator[int, None]:
         tree = PrefixTree(self._redis, pool)
         if mark.kind is MarkKind.WARM:
             hottest = self._hot.hottest(pool, warm_join.LEAST_REQUESTS)
-            return warm_join.warm_join(hottest, member, left, self._prefiller, tree)
+            return warm_join.warm_join(hottest, beat, left, self._prefiller, tree)
         return hand_off.hand_off(
             self._hot.hottest(pool, hand_off.LEAST_REQUESTS),
-            member,
+            beat,
             lambda name: self._target(pool, name),
             self._prefiller,
             tree,

@@ -78,16 +78,16 @@ class Checks:
         if pages != kv.cache.evictable_pages + kv.cache.protected_pages:
             raise Violation(f"{replica.name}'s cache holds {pages} pages, and counts others")
 
-    def tokens(self, fleet: Fleet) -> None:
-        """What replicas produced is what requests got, where none was lost on the way."""
+    def tokens(self, fleet: Fleet, prefills: int) -> None:
+        """What replicas produced is what requests got, and one token of each prefill for a mark,
+        where none was lost on the way."""
         self.counts["output tokens are conserved"] += 1
         made = fleet.gone_output_tokens + sum(
             replica.scheduler.meter.output_tokens for replica in fleet.replicas.values()
         )
-        if made < self._finished_tokens or (
-            made > self._finished_tokens and not fleet.has_lost_requests
-        ):
-            raise Violation(f"replicas made {made} tokens, requests got {self._finished_tokens}")
+        got = self._finished_tokens + prefills
+        if made < got or (made > got and not fleet.has_lost_requests):
+            raise Violation(f"replicas made {made} tokens, requests and prefills got {got}")
 
     def all_ended(self) -> None:
         self.counts["no request is lost"] += 1

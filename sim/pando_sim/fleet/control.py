@@ -4,6 +4,8 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
 from pando_fleet import Heartbeat, RedisClient
 from pando_sim.fleet.fleet import Fleet
@@ -37,8 +39,9 @@ class Control:
         self._view = view
         self._line = line
         self._there = Redis(unix_socket_path=socket)
-        self._away = Redis(unix_socket_path=NOBODY)
+        self._away = Redis(unix_socket_path=NOBODY, retry=Retry(NoBackoff(), 0))
         self._run = run
+        self.has_marks = False  # that ask routers for something, as far as is known
 
     @property
     def now_s(self) -> float:
@@ -105,6 +108,9 @@ class Control:
 
     def shift_clock(self, router: int, by_s: float) -> None:
         self._routers[router].context.skew_s += by_s
+
+    def marked(self) -> None:
+        self.has_marks = True
 
     def at(self, when_s: float, act: Callable[[FleetControl], Awaitable[None]]) -> None:
         self._timeline.at(when_s, lambda: act(self))

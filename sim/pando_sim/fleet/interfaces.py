@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_fleet import Heartbeat, RedisClient
+from pando_fleet.marks import MarkKind
 from pando_fleet.wire import Line
 from pando_sim.records import Event, ScalingStep, Served
 from pando_sim.request import Prompt, Request
@@ -301,6 +302,11 @@ class FleetControl(Protocol):
         """A router's own clock goes ahead, or back, by so much."""
         ...
 
+    def marked(self) -> None:
+        """A mark in Redis asks routers for something. They would find it by themselves: this
+        spares all the looks that find nothing."""
+        ...
+
     def at(self, when_s: float, act: Callable[["FleetControl"], Awaitable[None]]) -> None: ...
 
     def tell(self, what: Event | ScalingStep) -> None:
@@ -316,10 +322,19 @@ class Scaler(Protocol):
         """Between two calls of `act`."""
         ...
 
+    @property
+    def sets_marks(self) -> bool:
+        """Whether it asks routers, by marks in Redis, to warm replicas and to hand caches off."""
+        ...
+
     async def act(self, fleet: FleetControl) -> None: ...
 
     def ended(self, request: Request, served: Served) -> None:
         """Told of each request, so that it knows what its changes cost."""
+        ...
+
+    def prefilled(self, kind: MarkKind, tokens: int) -> None:
+        """Told of each prefill that a mark asked for."""
         ...
 
     def close(self, fleet: FleetControl) -> None:

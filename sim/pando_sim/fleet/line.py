@@ -12,7 +12,7 @@ from collections import deque
 import hiredis
 
 from pando_fleet import FleetUnavailable
-from pando_fleet.wire.call import Answer, refusal
+from pando_fleet.wire.call import Answer, Line, refusal
 from pando_fleet.wire.connection import Refused
 
 MOST_UNREAD = 512
@@ -87,3 +87,17 @@ class BlockingLine:
 
     def close(self) -> None:
         self._socket.close()
+
+
+class WaitedLine:
+    """The same line for code that waits for each answer, as on a `Wire`, and asks nobody for it."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def send(self, key: str, packed: bytes, answer: Answer, script: bytes = b"") -> None:
+        self._line.send(key, packed, answer, script)
+        asyncio.get_running_loop().call_soon(self._line.flush)
+
+    def flush(self) -> None:
+        self._line.flush()

@@ -39,6 +39,10 @@ PACE_S = 0.02  # until a place that another router gave back is noticed
 RETRY_SHARE = 0.2  # of the requests, as in the router's settings
 
 
+Seen = Callable[[bytes, Prompt], None]
+"""Takes the keys of a prompt's chunks, and the prompt."""
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What all routers share."""
@@ -113,6 +117,7 @@ class Router:
         self._budget = RetryBudget(RETRY_SHARE, self.context.monotonic_s)
         self._will_pump = False
         self.told_waiting = False  # to Redis, by who tells it
+        self.seen: Seen | None = None  # told of each prompt that a replica answers
 
     async def arrive(self, request: Request) -> None:
         now_s = self._timeline.now_s
@@ -240,6 +245,8 @@ class Router:
             job.first_s = self._timeline.now_s
         self._breaker.succeeded(job.place.incarnation)
         self.rule.first_byte(job.question, job.place, job.stay.cached_tokens)
+        if self.seen is not None:
+            self.seen(job.keys, job.request.prompt)
 
     def finished(self, job: Job) -> None:
         assert job.stay is not None

@@ -8,8 +8,10 @@ from functools import partial
 
 from pando_fleet import Registry
 from pando_fleet.keys import PoolKeys
+from pando_fleet.marks import MarkKind, Marks
 from pando_fleet.queues import SILENCE_MS, TELL_MS
 from pando_fleet.wire import WireScript
+from pando_router.warming.warming import POLL_S
 from pando_sim.fleet.arrivals import Arrivals
 from pando_sim.fleet.checks import Checks
 from pando_sim.fleet.control import Control
@@ -21,6 +23,7 @@ from pando_sim.fleet.sampling import sample
 from pando_sim.fleet.server import valkey
 from pando_sim.fleet.timeline import Act, Timeline
 from pando_sim.fleet.view import View
+from pando_sim.fleet.warming import Warming
 from pando_sim.records import Event, Outcome, Run, Served
 from pando_sim.request import Request
 from pando_sim.spec import FleetSpec
@@ -115,12 +118,24 @@ class Simulation:
             self.record,
             self._rng("control"),
         )
+        self._warming = self._warmings(around)
         self._registry = Registry(self._control.redis, self._timeline.redis_ms)
         self._arrivals = Arrivals(requests, self._timeline, self._arrive)
         self._tell_queue = WireScript(self._line, "clock", "queue_tell")
         self._came = 0
         self._ends = 0
         self._finished = 0
+
+    def _warmings(self, around: Surroundings) -> list[Warming]:
+        """One a router, where anybody asks for it."""
+        scaler, found = self._scaler, []
+        if scaler is not None and scaler.sets_marks:
+            for router in self._routers:
+                way_s = self._spec.router.network_s
+                warming = Warming(router.name, way_s, around, self._control, scaler.prefilled)
+                router.seen = warming.seen
+                found.append(warming)
+        return found
 
     def _rng(self, what: str) -> random.Random:
         return random.Random(f"{self._spec.seed} {what}")  # a text's seed is the same everywhere
@@ -138,14 +153,22 @@ class Simulation:
         self._every(TELL_MS / 1000, self._tell_queues)
         if self._scaler is not None:
             self._every(self._scaler.every_s, self._scale)
+        if self._warming:
+            self._every(POLL_S, self._look_at_marks)
         for fault in faults:
             timeline.at(fault.at_s, partial(self._fault, fault))
         self._arrivals.next()
         while self._ends < self._arrivals.read or not self._arrivals.exhausted:
             await timeline.step()
+        for warming in self._warming:
+            warming.stop()
+        while any(warming.is_at_work for warming in self._warming):
+            await timeline.step()
         await self._end()
 
     async def close(self) -> None:
+        for warming in self._warming:
+            await warming.close()
         await self._control.close()
         self._line.close()
 
@@ -219,6 +242,16 @@ class Simulation:
         assert self._scaler is not None
         await self._scaler.act(self._control)
 
+    async def _look_at_marks(self) -> None:
+        if not self._control.has_marks or self._line.is_away:
+            return
+        redis = self._control.redis
+        every = await Marks(redis, POOL, self._timeline.redis_ms).all()
+        marks = [mark for mark in every if mark.kind is not MarkKind.DRAIN and not mark.is_over]
+        self._control.has_marks = bool(marks)
+        for warming in self._warming:
+            await warming.look(redis, marks)
+
     async def _fault(self, fault: Fault) -> None:
         self.record.events.append(Event(at_s=self._timeline.now_s, what=fault.what))
         await fault.act(self._control)
@@ -234,7 +267,7 @@ class Simulation:
             router.rule.close()
         for replica in self._fleet.replicas.values():
             self._checks.idle(replica)
-        self._checks.tokens(self._fleet)
+        self._checks.tokens(self._fleet, sum(warming.computed for warming in self._warming))
         if not self._line.is_away:
             await self._checks.leases(self._control.redis, POOL)
         self.record.checks = dict(self._checks.counts)

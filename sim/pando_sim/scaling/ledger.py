@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isnan
 
+from pando_fleet.marks import MarkKind
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_sim.fleet.interfaces import Cache, FleetControl, ReplicaState
 from pando_sim.records import ScalingStep, Served
@@ -33,6 +34,11 @@ class _Step:
     ready_s: float | None = None
     recomputed_tokens: float = 0.0
     delayed_requests: int = 0
+    prefilled_tokens: int = 0
+
+    @property
+    def grows(self) -> bool:
+        return self.after > self.before
 
 
 @dataclass(slots=True, eq=False)
@@ -96,6 +102,13 @@ class Ledger:
         if self._lost and served.cached_tokens < served.prompt_tokens:
             self._charge(request, served)
 
+    def prefilled(self, kind: MarkKind, tokens: int) -> None:
+        """Is charged to the last step that grew the pool, or shrank it."""
+        grows = kind is MarkKind.WARM
+        step = next((one for one in reversed(self._steps) if one.grows is grows), None)
+        if step is not None:  # or a replica that died has come back
+            step.prefilled_tokens += tokens
+
     def close(self, fleet: FleetControl) -> None:
         """Tells all steps."""
         for step in self._steps:
@@ -108,6 +121,7 @@ class Ledger:
                     ready_s=step.ready_s,
                     recomputed_tokens=round(step.recomputed_tokens),
                     delayed_requests=step.delayed_requests,
+                    prefilled_tokens=step.prefilled_tokens,
                 )
             )
 

@@ -2,12 +2,11 @@
 
 What it looks at is in Redis and in the pods, and its plan is carried out by marks in Redis and on
 the pods, as by the operator itself. It looks when a pod has changed and else after the operator's
-default periods. Not simulated are rollouts, shadow policies, and what routers do for a replica that
-joins or leaves: nothing is warmed and nothing handed off, so no replica waits for it.
+default periods. Routers warm and hand off for its marks. Not simulated are rollouts and shadow
+policies.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pando_fleet import FleetError, RedisClient, Registry
 from pando_fleet.loads import Loads
@@ -72,7 +71,7 @@ class PoolController:
         """Raises ValueError where the pool has no maxReplicas."""
         scaling = pool.spec.scaling
         self._policy = policy_of(scaling)
-        self._lifecycle = replace(LifecycleSettings.of(scaling), hand_off_tokens=0, warm_tokens=0)
+        self._lifecycle = LifecycleSettings.of(scaling)
         self._memory = Memory.of(pool)
         self._memory.desired = replicas
         self._next_s = 0.0
@@ -168,6 +167,7 @@ async def _execute(action: Action, redis: _Redis, fleet: FleetControl, cluster: 
     match action:
         case SetMark(kind, replica, lasts_ms, budget_tokens):
             await redis.marks.set(kind, replica, lasts_ms=lasts_ms, budget_tokens=budget_tokens)
+            fleet.marked()
         case ClearMark(kind, replica):
             await redis.marks.clear(kind, replica)
         case Annotate(pod, _, annotations):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from pando_fleet.marks import MarkKind
 from pando_sim.fleet.interfaces import FleetControl
 from pando_sim.records import Served
 from pando_sim.request import Request
@@ -34,7 +35,10 @@ class ClusterScaler:
 
     every_s = 0.5  # of the kubelet; a controller has its own period
 
-    def __init__(self, controller: Controller, cluster: Cluster, ledger: Ledger) -> None:
+    def __init__(
+        self, controller: Controller, cluster: Cluster, ledger: Ledger, *, sets_marks: bool
+    ) -> None:
+        self.sets_marks = sets_marks
         self._controller = controller
         self._cluster = cluster
         self._ledger = ledger
@@ -54,6 +58,9 @@ class ClusterScaler:
 
     def ended(self, request: Request, served: Served) -> None:
         self._ledger.ended(request, served)
+
+    def prefilled(self, kind: MarkKind, tokens: int) -> None:
+        self._ledger.prefilled(kind, tokens)
 
     def close(self, fleet: FleetControl) -> None:
         self._ledger.close(fleet)

@@ -38,17 +38,18 @@ def _knative(spec: FleetSpec, pool: WorkerPool) -> Controller:
 
 
 def _in_cluster(
-    make: Callable[[FleetSpec, WorkerPool], Controller], *, gated: bool = False
+    make: Callable[[FleetSpec, WorkerPool], Controller], *, is_operator: bool = False
 ) -> ScalerFactory:
     def scaler(spec: FleetSpec, pool: WorkerPool) -> Scaler:
-        cluster = Cluster(grace_s=grace_s(pool.spec), gated=gated)
-        return ClusterScaler(make(spec, pool), cluster, Ledger(spec.slow_ttft_s))
+        cluster = Cluster(grace_s=grace_s(pool.spec), gated=is_operator)
+        ledger = Ledger(spec.slow_ttft_s)
+        return ClusterScaler(make(spec, pool), cluster, ledger, sets_marks=is_operator)
 
     return scaler
 
 
 SCALERS: Mapping[str, ScalerFactory] = {
-    "pando": _in_cluster(_pando, gated=True),
+    "pando": _in_cluster(_pando, is_operator=True),
     "hpa_queue": _in_cluster(_hpa_queue),
     "hpa_kv": _in_cluster(_hpa_kv),
     "knative": _in_cluster(_knative),

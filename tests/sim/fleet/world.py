@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_fleet import chunk_keys
+from pando_fleet.marks import MarkKind
 from pando_sim.fleet.interfaces import Fault, FleetControl, RuleFactory, Scaler
 from pando_sim.fleet.shared_placement import SharedPlacement
 from pando_sim.fleet.simulate import simulate
@@ -71,12 +72,15 @@ class Calls:
 
     act_at: Callable[[FleetControl], None]
     every_s: float = 0.25
+    sets_marks: bool = False
     seen: list[object] = field(default_factory=list)
 
     async def act(self, fleet: FleetControl) -> None:
         self.act_at(fleet)
 
     def ended(self, request: Request, served: Served) -> None: ...
+
+    def prefilled(self, kind: MarkKind, tokens: int) -> None: ...
 
     def close(self, fleet: FleetControl) -> None: ...
 

@@ -55,6 +55,7 @@ def made_run(
                 after=4,
                 reason="pressure 0.40 under target 0.70 on 6 ready replicas: wants 4",
                 recomputed_tokens=rng.randint(2000, 90_000),
+                prefilled_tokens=rng.randint(0, 65_536),
                 delayed_requests=rng.randint(0, 30),
             ),
         ]

@@ -37,12 +37,16 @@ def _kept(*what: tuple[float, Callable[[FleetControl, Cluster], None]]) -> list[
     hand = ByHand(list(what))
     spec = replace(with_worker(start_s=START_S), replicas=3)
     last = request(1, what[-1][0] + 3.0, 2)
-    run([request(0, 0.0, 1), last], spec, scaler=ClusterScaler(hand, _cluster(), Ledger(2.0)))
+    run([request(0, 0.0, 1), last], spec, scaler=_scaler(hand, _cluster()))
     return [[name.removeprefix("replica-") for name in names] for names in hand.there]
 
 
 def _cluster() -> Cluster:
     return Cluster(grace_s=30.0, gated=False)
+
+
+def _scaler(hand: ByHand, cluster: Cluster) -> ClusterScaler:
+    return ClusterScaler(hand, cluster, Ledger(2.0), sets_marks=False)
 
 
 def _to(replicas: int) -> Callable[[FleetControl, Cluster], None]:
@@ -75,7 +79,7 @@ def test_a_deleted_pod_finishes_what_it_has_within_its_grace_period_and_no_longe
 
     def ends(grace_s: float) -> set[int]:
         hand = ByHand([(1.0, _to(1))])
-        scaler = ClusterScaler(hand, Cluster(grace_s=grace_s, gated=False), Ledger(2.0))
+        scaler = _scaler(hand, Cluster(grace_s=grace_s, gated=False))
         served = by_number(run(requests, spec, scaler=scaler))
         assert {one.outcome for one in served} == {Outcome.FINISHED}
         return {one.tries for one in served}

@@ -99,7 +99,7 @@ def test_tokens_that_only_a_removed_replica_held_are_charged_to_the_step_that_re
         replace(one, number=len(early) + len(alone) + one.number, at_s=200.0 + one.number)
         for one in early
     ]
-    found = scaled([*early, *alone, *late], pool(), replicas=4)
+    found = scaled([*early, *alone, *late], pool(drain={"handOffTokens": 0}), replicas=4)
     served = by_number(found)
     assert found.steps[-1].after == 1
     assert found.steps[-1].at_s < 200.0

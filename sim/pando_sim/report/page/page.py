@@ -129,6 +129,8 @@ def _sections(about: About, digests: list[Digest]) -> list[Section]:
     ]
     if any(one.steps for one in digests):
         plots = [scaling.recomputed(digests), scaling.delayed(digests)]
+        if any(step.prefilled_tokens for one in digests for step in one.steps):
+            plots.append(scaling.prefilled(digests))
         if len(digests) > 1:
             plots.insert(0, scaling.price(digests))
         found.append(

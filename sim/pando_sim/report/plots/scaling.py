@@ -32,6 +32,17 @@ def delayed(digests: Sequence[Digest]) -> Plot:
     )
 
 
+def prefilled(digests: Sequence[Digest]) -> Plot:
+    return _cost(
+        "prefilled",
+        digests,
+        "prefilled_tokens",
+        "Tokens computed for caches, not for a request",
+        "The hottest prefixes, computed by replicas that join, and by those that stay what only one"
+        " that leaves holds; one mark a scaling decision.",
+    )
+
+
 def price(digests: Sequence[Digest]) -> Plot:
     """GPU-hours against requests that were too slow: lower left is better."""
     canvas = Canvas("price")

@@ -1,0 +1,122 @@
+"""What routers do in a simulated pool for who joins and who leaves."""
+
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from pando_operator.resource.pool import WorkerPool
+from pando_sim.fleet.interfaces import FleetControl
+from pando_sim.records import Outcome, Run, Served
+from pando_sim.scaling.scalers import SCALERS
+from tests.sim.fleet.world import WORKER, by_number, fault, request, run, with_worker
+from tests.sim.scaling.world import START_S, pool, scaled
+
+SHARED = 16  # blocks with which each prompt begins
+HIGH = [
+    request(number, number / 3, *range(SHARED), *range(start, start + 5), output=256)
+    for number, start in enumerate(range(1000, 2200, 5))
+]
+
+
+def firsts(found: Run) -> dict[str, Served]:
+    """The first request of each replica that came later."""
+    first: dict[str, Served] = {}
+    for one in sorted(found.served, key=lambda one: one.placed_s):
+        if one.replica != "replica-0":
+            first.setdefault(one.replica, one)
+    return first
+
+
+@cache
+def joins_s() -> float:
+    """When the first replica that comes is ready to be warmed."""
+    ready_s = scaled(HIGH, pool(maxReplicas=2)).steps[0].ready_s
+    assert ready_s is not None
+    return ready_s
+
+
+def test_who_joins_has_the_hottest_prefixes_before_its_first_request() -> None:
+    warm, cold = scaled(HIGH, pool()), scaled(HIGH, pool(warm={"tokens": 0}))
+    assert warm.steps[0].ready_s == cold.steps[0].ready_s
+    newcomers, others = firsts(warm), firsts(cold)
+    assert "replica-1" in newcomers.keys() & others.keys()
+    assert min(one.cached_tokens for one in newcomers.values()) >= 64 * SHARED
+    assert {one.cached_tokens for one in others.values()} == {0}
+    # Who is warmed joins later.
+    assert newcomers["replica-1"].placed_s > others["replica-1"].placed_s
+    assert warm.steps[0].prefilled_tokens > 0
+    assert {step.prefilled_tokens for step in cold.steps} == {0}
+
+
+def test_no_more_is_computed_for_who_joins_than_the_manifest_allows() -> None:
+    budget = 64 * SHARED // 2
+    found = scaled(HIGH, pool(maxReplicas=2, warm={"tokens": budget}))
+    grown = [step.prefilled_tokens for step in found.steps if step.after > step.before]
+    assert grown == [budget]
+
+
+def test_what_only_the_leaving_hold_is_computed_by_who_stays() -> None:
+    early = [request(who, 0.1 * who, *range(1000 * who, 1000 * who + 40)) for who in range(3)]
+    alone = [request(3 + number, 6.0 + 2 * number, 7) for number in range(60)]
+    late = [replace(one, number=63 + one.number, at_s=130.0 + 5 * one.number) for one in early]
+    requests = [*early, *alone, *late]
+
+    def cached(manifest: WorkerPool) -> tuple[list[int], int]:
+        found = scaled(requests, manifest, replicas=3)
+        assert found.steps[-1].after == 1
+        assert found.steps[-1].at_s < 130.0
+        tokens = [one.cached_tokens for one in by_number(found)[-3:]]
+        return tokens, sum(step.prefilled_tokens for step in found.steps)
+
+    held, prefilled = cached(pool())
+    assert min(held) >= 40 * 64 - WORKER.page_size
+    assert prefilled >= 2 * 40 * 64
+    held, prefilled = cached(pool(drain={"handOffTokens": 0}))
+    assert Counter(held)[0] == 2
+    assert prefilled == 0
+
+
+def test_the_same_seed_gives_the_same_records_with_several_routers() -> None:
+    manifest = pool()
+    spec = replace(with_worker(start_s=START_S), replicas=1, scaling="pando", sample_s=1.0)
+    spec = replace(spec, router=replace(spec.router, routers=3))
+    first, again = (run(HIGH, spec, scaler=SCALERS["pando"](spec, manifest)) for _ in range(2))
+    assert first.steps[0].prefilled_tokens > 0
+    assert repr(first.served) == repr(again.served)
+    assert repr(first.samples) == repr(again.samples)
+    assert repr(first.steps) == repr(again.steps)
+
+
+@pytest.mark.parametrize("after_s", [0.1, 0.6, 1.2])
+def test_a_replica_that_dies_while_it_is_warmed_comes_again(after_s: float) -> None:
+    def die(fleet: FleetControl) -> None:
+        fleet.stop("replica-1", leaves=False)
+
+    found = scaled(HIGH, pool(maxReplicas=2), faults=[fault(joins_s() + after_s, die)])
+    assert {one.outcome for one in found.served} == {Outcome.FINISHED}
+    assert "replica-1" in firsts(found)
+
+
+def test_without_redis_who_joins_is_let_in_when_its_time_is_over() -> None:
+    manifest = pool(maxReplicas=2, warm={"timeoutSeconds": 8})
+
+    async def back(fleet: FleetControl) -> None:
+        await fleet.regain_redis(empty=True)
+
+    away = [
+        fault(joins_s() + 0.7, lambda fleet: fleet.lose_redis()),
+        replace(fault(joins_s() + 20.0, lambda fleet: None), act=back),
+    ]
+    found = scaled(HIGH, manifest, faults=away)
+    assert {one.outcome for one in found.served} == {Outcome.FINISHED}
+    assert "replica-1" in firsts(found)
+
+
+@pytest.mark.parametrize("before_s", [8.0, 6.0, 4.0])
+def test_a_trace_that_ends_while_a_replica_is_warmed_ends_the_run(before_s: float) -> None:
+    short = [one for one in HIGH if one.at_s < joins_s() - before_s]
+    found = scaled(short, pool(maxReplicas=2))
+    assert {one.outcome for one in found.served} == {Outcome.FINISHED}
+    assert found.steps
