@@ -99,10 +99,10 @@ class Control:
 
     def lose_redis(self) -> None:
         self._line.flush()
-        self._line.is_away = True
+        self._line.is_away = self._view.is_redis_away = True
 
     async def regain_redis(self, *, empty: bool) -> None:
-        self._line.is_away = False
+        self._line.is_away = self._view.is_redis_away = False
         if empty:
             await self._there.flushall()
 

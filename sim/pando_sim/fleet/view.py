@@ -12,6 +12,7 @@ class View:
 
     def __init__(self) -> None:
         self.members: tuple[Member, ...] = ()
+        self.is_redis_away = False
         self._beats: dict[str, tuple[Heartbeat, float]] = {}  # by replica, with their times
 
     def heard(self, beat: Heartbeat, at_s: float) -> None:
@@ -32,6 +33,8 @@ class View:
             for name, (beat, at_s) in self._beats.items()
             if now_s - at_s <= fresh_s
         }
+        if self.is_redis_away:
+            return
         self.members = tuple(
             Member(beat, now_s - at_s)
             for _, (beat, at_s) in sorted(self._beats.items())

@@ -13,7 +13,7 @@ from math import ceil
 import numpy as np
 
 from pando_fleet import Heartbeat, Placer, RedisClient
-from pando_fleet.client import FleetError
+from pando_fleet.client import FleetError, FleetUnavailable
 from pando_fleet.marks import Mark, MarkKind, Marks
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_fleet.replica import ReplicaState
@@ -140,7 +140,7 @@ class Warming:
     def _prefills(
         self, errand: Errand, redis: RedisClient, mark: Mark, beat: Heartbeat, left: int
     ) -> AsyncGenerator[int, None]:
-        pool, prefill = self._control.pool, partial(self._prefill, errand)
+        pool, prefill = self._control.pool, partial(self._prefill, errand, redis)
         tree = PrefixTree(redis, pool, self._control.redis_ms)
         if mark.kind is MarkKind.WARM:
             hottest = self._hot.hottest(pool, warm_join.LEAST_REQUESTS)
@@ -150,9 +150,10 @@ class Warming:
         return hand_off.hand_off(hottest, beat, lambda _: target, prefill, tree, self._placer)
 
     async def _prefill(
-        self, errand: Errand, url: str, hot: HotPrefix, bytes_per_token: float
+        self, errand: Errand, redis: RedisClient, url: str, hot: HotPrefix, bytes_per_token: float
     ) -> int:
-        """`pando_router.warming.prefiller.Prefill`."""
+        """`pando_router.warming.prefiller.Prefill`; and FleetUnavailable where Redis has gone
+        meanwhile, since what is written next would reach it in a simulation."""
         replica = self._around.replicas.get(url.removeprefix("http://"))
         if replica is None or self._has_stopped:
             raise PrefillError("nobody is there" if replica is None else "the trace is over")
@@ -171,7 +172,10 @@ class Warming:
         replica.submit(Stay(command, waiter, arrives_s))
         late = PrefillError(f"it took longer than {TIMEOUT_S:g} s")
         self._timeline.after(TIMEOUT_S, partial(waiter.hear, late))
-        return await errand.answer()
+        computed = await errand.answer()
+        if self._control.redis is not redis:
+            raise FleetUnavailable("Redis is away")
+        return computed
 
     def over(self, waiter: "_Waiter", answer: int | PrefillError) -> None:
         """The replica has said its last word."""
