@@ -115,6 +115,27 @@ def test_without_redis_who_joins_is_let_in_when_its_time_is_over() -> None:
     assert firsts(found)["replica-1"].placed_s >= joins_s() + 20.0  # nobody knew it before
 
 
+@pytest.mark.parametrize("empty", [False, True])
+@pytest.mark.parametrize("after_s", [2.6, 4.1, 6.0])
+def test_what_is_handed_off_while_redis_goes_away_leaves_nothing_behind(
+    after_s: float, *, empty: bool
+) -> None:
+    early = [request(who, 0.1 * who, *range(1000 * who, 1000 * who + 40)) for who in range(3)]
+    alone = [request(3 + number, 6.0 + 2 * number, 7) for number in range(60)]
+    leaves_s = scaled([*early, *alone], pool(), replicas=3).steps[-1].at_s
+
+    async def back(fleet: FleetControl) -> None:
+        await fleet.regain_redis(empty=empty)
+
+    away = [
+        fault(leaves_s + after_s, lambda fleet: fleet.lose_redis()),
+        replace(fault(leaves_s + after_s + 10.0, lambda fleet: None), act=back),
+    ]
+    found = scaled([*early, *alone], pool(), replicas=3, faults=away)
+    assert {one.outcome for one in found.served} == {Outcome.FINISHED}
+    assert found.samples[-1].replicas == 1
+
+
 @pytest.mark.parametrize("before_s", [8.0, 6.0, 4.0])
 def test_a_trace_that_ends_while_a_replica_is_warmed_ends_the_run(before_s: float) -> None:
     short = [one for one in HIGH if one.at_s < joins_s() - before_s]
