@@ -178,17 +178,15 @@ async def _compare(output: Path) -> Result:
     measured = msgspec.json.decode((output / "real.json").read_bytes(), type=Measured)
     cost = load(str(output / "cost_model.json"))
     compared = []
-    requests = 0
     for policy, rounds in measured.rounds.items():
         outcomes = []
         for number in range(len(rounds)):
             trace = _trace(output, number)
             outcomes.append(await simulated(trace, policy, cost, WORKERS))
-            requests = sum(1 for _ in open_trace(trace))
         compared.append(Compared(policy, Side(rounds), Side(outcomes)))
     return Result(
         machine=cost.file.machine,
-        requests=requests,
+        requests=sum(1 for _ in open_trace(_trace(output, 0))),
         measured=measured,
         compared=compared,
         same_order=_same_order(compared),

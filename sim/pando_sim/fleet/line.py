@@ -90,7 +90,7 @@ class BlockingLine:
 
 
 class WaitedLine:
-    """The same line for code that waits for each answer, as on a `Wire`, and asks nobody for it."""
+    """The same line for code that awaits answers and, as on a `Wire`, leaves flushing to it."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
