@@ -48,6 +48,8 @@ def configure(settings: LogSettings) -> None:
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
+    # Its INFO tells where it looked for fonts: of no use to who asked for a report.
+    logging.getLogger("matplotlib").setLevel(max(logging.WARNING, root.level))
     sys.excepthook = _log_uncaught
 
 

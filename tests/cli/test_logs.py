@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 from pando import logs
 from pando.redact import redact
@@ -70,6 +71,12 @@ def test_uvicorn_logs_in_the_same_form_once_a_line() -> None:
 
 def test_lines_below_the_level_are_left_out() -> None:
     assert logged("logging.info('quiet')", "level='warning'") == ""
+
+
+def test_a_first_plot_says_nothing_of_fonts(tmp_path: Path) -> None:
+    no_cache = f"\nimport os; os.environ['MPLCONFIGDIR'] = {str(tmp_path)!r}\n"
+    assert logged(no_cache + "import matplotlib.font_manager") == ""
+    assert list(tmp_path.glob("fontlist*")), "fonts were not looked for"
 
 
 def test_passwords_in_urls_never_reach_the_log() -> None:
