@@ -80,7 +80,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     incarnation: str
     matched_chunks: int
     matched_tokens: int
-    backlog_tokens: int  # uncached prompt tokens leased there and not yet prefilled
+    backlog_tokens: int  # work leased there and not yet prefilled: uncached tokens by their context
     outstanding: int  # requests leased there and not yet ended
     capacity_chunks: int  # what its tree may hold
     capacity_tokens: int  # of its KV pool; 0 where it does not say

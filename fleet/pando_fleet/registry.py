@@ -26,7 +26,7 @@ FRESH_MS = 3_000
 RETENTION_MS = 60_000
 """A replica that fell silent stays listed this long, so that people can see it as lost."""
 
-TERMS_VERSION = 2
+TERMS_VERSION = 3
 """First byte of the packed terms, as `lua/fleet_ops.lua` reads them: one more at each change."""
 
 BEAT = ("clock", "tree_ops", "mark_ops", "beat")
@@ -111,12 +111,14 @@ def _encode(beat: Heartbeat) -> tuple[bytes, bytes]:
     if beat.state is not ReplicaState.READY:
         return encoded, b""
     numbers = struct.pack(
-        ">B8d",
+        ">B10d",
         TERMS_VERSION,
         beat.capacity_tokens,
         beat.pinned_tokens,
         beat.cached_tokens,
         beat.prefill_tokens_per_s,
+        beat.prefill_context_per_s,
+        beat.doubling_context,
         beat.decode_tokens_per_s,
         beat.release_tokens_per_s,
         beat.bytes_per_token,

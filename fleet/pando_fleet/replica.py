@@ -37,6 +37,8 @@ class Heartbeat:
     waiting_tokens: int = 0  # uncached prompt tokens of the waiting requests
     waiting_output_tokens: int = 0  # that they are expected to produce
     prefill_tokens_per_s: float = 0.0
+    prefill_context_per_s: float = 0.0  # what those tokens see, summed
+    doubling_context: float = 0.0  # behind which a prompt token takes twice as long; 0: not known
     decode_tokens_per_s: float = 0.0
     release_tokens_per_s: float = 0.0  # KV tokens unpinned by ending requests
     bytes_per_token: float = 4.0  # prompt bytes per prompt token, smoothed

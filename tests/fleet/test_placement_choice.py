@@ -20,6 +20,7 @@ class _Replica:
 
     held: int  # chunks of the prompt
     prefill_per_s: float
+    doubling: float  # tokens of context
     capacity: int
     bytes_per_token: float
     cached: int  # tokens
@@ -32,6 +33,7 @@ _replicas = st.builds(
     _Replica,
     held=st.one_of(st.sampled_from((0, 12, 24)), st.integers(0, 24)),
     prefill_per_s=st.sampled_from((0.0, 1_000.0, 1_000.0, 1_700.0)),
+    doubling=st.sampled_from((0.0, 900.0, 900.0, 20_000.0)),
     capacity=st.sampled_from((0, 2_500, 100_000)),
     bytes_per_token=st.sampled_from((4.0, 4.0, 3.7)),
     cached=st.sampled_from((0, 1_000, 2_500)),
@@ -52,6 +54,7 @@ async def _build(world: World, replicas: list[_Replica], busy: int = 0) -> None:
         await world.beat(
             name,
             prefill_tokens_per_s=replica.prefill_per_s,
+            doubling_context=replica.doubling,
             capacity_tokens=replica.capacity,
             cached_tokens=min(replica.cached, replica.capacity),
             bytes_per_token=replica.bytes_per_token,

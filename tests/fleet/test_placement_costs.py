@@ -27,6 +27,46 @@ async def test_of_two_replicas_that_hold_nothing_the_one_with_fewer_answers_unde
     assert (await world.place()).chosen.replica == "idle"
 
 
+def _work(start: int, end: int, doubling: float) -> float:
+    """Of computing the tokens between, one after the other."""
+    return sum(1 + (token + 1) / doubling for token in range(start, end))
+
+
+async def test_a_prompt_token_takes_the_longer_the_more_it_sees(world: World) -> None:
+    await world.beat("a", "holder", doubling_context=2_000.0)
+    prompt = path("held", 80)  # 5,120 tokens
+    await world.tree.touch("holder", "1", prompt[: 8 * 60], 10_000)
+    terms = await world.terms(prompt, 5_120)
+    assert terms["a"].work_s == pytest.approx(_work(0, 5_120, 2_000) / 1_000)
+    assert terms["holder"].work_s == pytest.approx(_work(3_840, 5_120, 2_000) / 1_000)
+    await world.place(prompt, 5_120, only="a")
+    for _ in range(5):
+        await world.place(prompt_tokens=1_024, only="holder")
+    terms = await world.terms(prompt, 5_120)
+    assert terms["a"].wait_s == pytest.approx(_work(0, 5_120, 2_000) / 1_000)
+    assert terms["holder"].wait_s == pytest.approx(5 * _work(0, 1_024, 2_000) / 1_000)
+    assert terms["a"].wait_s > 1.5 * terms["holder"].wait_s, "as many tokens"
+
+
+async def test_a_replica_that_computes_long_prompts_is_not_taken_for_a_slow_one(
+    world: World,
+) -> None:
+    """1,000 tokens a second at the start of prompts are 500 that see 2,000 each."""
+    await world.beat("short", doubling_context=2_000.0, prefill_tokens_per_s=1_000.0)
+    slow = {"prefill_tokens_per_s": 500.0, "prefill_context_per_s": 1e6}
+    await world.beat("long", doubling_context=2_000.0, **slow)
+    terms = await world.terms()
+    assert terms["long"].work_s == pytest.approx(terms["short"].work_s)
+
+
+async def test_what_context_costs_is_asked_of_others_until_a_replica_knows(world: World) -> None:
+    await world.beat("new", "old")
+    assert (await world.terms(prompt_tokens=5_000))["new"].work_s == 5.0, "all take the same"
+    await world.beat("old", doubling_context=2_000.0)
+    terms = await world.terms(prompt_tokens=5_000)
+    assert terms["new"].work_s == pytest.approx(_work(0, 5_000, 2_000) / 1_000)
+
+
 async def test_where_requests_wait_at_each_replica_work_is_missing_for_all(world: World) -> None:
     await world.beat("a", "b")
     await world.beat("fast", prefill_tokens_per_s=2_000.0)
@@ -81,6 +121,16 @@ async def test_what_is_evicted_costs_what_computing_it_again_takes_if_it_is_aske
     assert terms["young"].evict_s == pytest.approx(1.1 * 40 / (20 + 40))
     assert terms["old"].cost_s == pytest.approx(1.0 * (1 + 1) + terms["old"].evict_s)
     assert (await world.place()).chosen.replica == "old"
+
+
+async def test_what_is_evicted_takes_as_long_as_prompts_do_in_the_pool(world: World) -> None:
+    """Whoever evicts it: nobody knows who will compute it, and behind what."""
+    await _with_leaf(world, "short", prefill_tokens_per_s=1_500.0, doubling_context=1_000.0)
+    slow = {"prefill_tokens_per_s": 500.0, "prefill_context_per_s": 1e6}
+    await _with_leaf(world, "long", doubling_context=1_000.0, **slow)
+    world.now_ms += 1_000
+    terms = await world.terms()
+    assert {t.evict_s for t in terms.values()} == {pytest.approx(1.1 / 2)}, "at 1,000 a second"
 
 
 async def test_only_what_has_no_free_room_evicts(world: World) -> None:

@@ -24,6 +24,8 @@ def with_stats(beat: Heartbeat, stats: Stats) -> Heartbeat:
         waiting_tokens=stats.waiting_tokens,
         waiting_output_tokens=stats.waiting_output_tokens,
         prefill_tokens_per_s=stats.prefill_tokens_per_s,
+        prefill_context_per_s=stats.prefill_context_per_s,
+        doubling_context=stats.doubling_context,
         decode_tokens_per_s=stats.decode_tokens_per_s,
         release_tokens_per_s=stats.release_tokens_per_s,
         prompt_tokens_total=stats.prompt_tokens_total,

@@ -163,6 +163,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     pinned_tokens: int
     cached_tokens: int  # held by the radix cache alone: evictable
     prefill_tokens_per_s: float  # while prefilling, running decodes included in the time
+    prefill_context_per_s: float  # what those tokens see, summed
+    doubling_context: float  # behind which one takes twice as long; 0 until that is known
     decode_tokens_per_s: float  # all running requests together
     release_tokens_per_s: float  # KV tokens that ending requests unpin
     steps_total: int

@@ -2,10 +2,10 @@
 -- (hash) what it reserves, `loads` (hash) the sums of the parts per owner, so that placing reads
 -- one row a replica, not its leases. An owner is "<incarnation>:<replica>".
 --
--- A part is prefill tokens, output tokens and waiting (1 until the first token), then its owner; a
--- load is the same three sums and the number of leases. Packed: reading 64 loads is twice as fast
--- as text. A script opens the book, changes loads in memory, and closes the book at its end, which
--- writes each changed load once.
+-- A part is work (prompt tokens to compute, weighed as in place.lua), room (KV tokens that it will
+-- need) and waiting (1 until the first token), then its owner; a load is the same three sums and the
+-- number of leases. Packed: reading 64 loads is twice as fast as text. A script opens the book,
+-- changes loads in memory, and closes the book at its end, which writes each changed load once.
 
 local LEASE_GRACE_MS = 60000 -- keys outlive their last lease by this
 local EXPIRE_BATCH = 64 -- leases ended at one call, so that no call is slow
@@ -20,15 +20,15 @@ local function open_book(first)
 end
 
 local function unpack_load(packed)
-  local prefill, output, waiting, requests = struct.unpack('>dddd', packed)
-  return { prefill = prefill, output = output, waiting = waiting, requests = requests }
+  local work, room, waiting, requests = struct.unpack('>dddd', packed)
+  return { work = work, room = room, waiting = waiting, requests = requests }
 end
 
 local function load_of(book, owner)
   local load = book.rows[owner]
   if not load then
     local packed = not book.complete and redis.call('HGET', book.loads, owner)
-    load = packed and unpack_load(packed) or { prefill = 0, output = 0, waiting = 0, requests = 0 }
+    load = packed and unpack_load(packed) or { work = 0, room = 0, waiting = 0, requests = 0 }
     book.rows[owner] = load
   end
   return load
@@ -44,10 +44,10 @@ local function read_all_loads(book)
 end
 
 -- Sums are clamped: memory pressure may make Redis evict one of the keys and not the others.
-local function add_load(book, owner, prefill, output, waiting, requests)
+local function add_load(book, owner, work, room, waiting, requests)
   local load = load_of(book, owner)
-  load.prefill = math.max(0, load.prefill + prefill)
-  load.output = math.max(0, load.output + output)
+  load.work = math.max(0, load.work + work)
+  load.room = math.max(0, load.room + room)
   load.waiting = math.max(0, load.waiting + waiting)
   load.requests = load.requests + requests
   book.changed[owner] = load
@@ -59,7 +59,7 @@ local function close_book(book)
     if load.requests > 0 then
       set[#set + 1] = owner
       set[#set + 1] =
-        struct.pack('>dddd', load.prefill, load.output, load.waiting, load.requests)
+        struct.pack('>dddd', load.work, load.room, load.waiting, load.requests)
     else
       gone[#gone + 1] = owner
     end
@@ -76,8 +76,8 @@ end
 local function end_part(book, lease)
   local part = redis.call('HGET', book.parts, lease)
   if part then
-    local prefill, output, waiting, owner = struct.unpack('>ddds', part)
-    add_load(book, owner, -prefill, -output, -waiting, -1)
+    local work, room, waiting, owner = struct.unpack('>ddds', part)
+    add_load(book, owner, -work, -room, -waiting, -1)
   end
   return part
 end
@@ -93,9 +93,9 @@ end
 local function end_prefill(book, lease)
   local part = redis.call('HGET', book.parts, lease)
   if part then
-    local prefill, output, waiting, owner = struct.unpack('>ddds', part)
+    local work, room, waiting, owner = struct.unpack('>ddds', part)
     redis.call('HSET', book.parts, lease, struct.pack('>ddds', 0, 0, 0, owner))
-    add_load(book, owner, -prefill, -output, -waiting, 0)
+    add_load(book, owner, -work, -room, -waiting, 0)
   end
 end
 
@@ -117,11 +117,11 @@ end
 
 -- A lease of the same name is replaced: a call that is sent again after a lost answer counts once.
 -- Whether there was one, maybe another owner's.
-local function add_lease(book, lease, owner, prefill, output, now, lasts_ms)
+local function add_lease(book, lease, owner, work, room, now, lasts_ms)
   local is_new = redis.call('ZADD', book.leases, now + lasts_ms, lease) == 1
   local replaced = not is_new and end_part(book, lease)
-  redis.call('HSET', book.parts, lease, struct.pack('>ddds', prefill, output, 1, owner))
-  add_load(book, owner, prefill, output, 1, 1)
+  redis.call('HSET', book.parts, lease, struct.pack('>ddds', work, room, 1, owner))
+  add_load(book, owner, work, room, 1, 1)
   return replaced
 end
 

@@ -17,7 +17,7 @@
 
 local UNKNOWN_CAPACITY = 65536 -- chunks kept for a replica that does not say what it can hold
 
-local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
+local floor, min, max = math.floor, math.min, math.max
 local now, explain = now_ms(ARGV[1]), ARGV[2] == 'explain'
 local chunk_bytes = tonumber(ARGV[5])
 local book = open_book(3)
@@ -25,14 +25,14 @@ end_expired_leases(book, now)
 local ready = read_fleet(book, KEYS[1], KEYS[2], ARGV[4], now, tonumber(ARGV[3]))
 
 local there = 0 -- requests at all that are ready, each of these taken for one more
-local pool_token = 0 -- seconds that others lose by a token computed anywhere: all replicas are busy
+local pool_token = 0 -- seconds that others lose by a token's work anywhere: all replicas are busy
 
 -- What its load makes of placing on `r`: told once, because many prompts may be asked.
 local function weigh(r)
   local load = r.load
-  r.wait = load.prefill / r.prefill
+  r.wait = load.work / r.prefill
   -- Leases that wait for their first token are not in the heartbeat's pinned tokens yet.
-  r.over = r.capacity > 0 and r.pinned + load.prefill + load.output - r.capacity or -math.huge
+  r.over = r.capacity > 0 and r.pinned + load.room - r.capacity or -math.huge
 end
 
 local function weigh_pool()
@@ -62,49 +62,48 @@ local function coming_to(r)
   return (1 + r.load.requests) * #ready / there
 end
 
+-- The work of computing the last `uncached` tokens of a prompt of so many, in tokens at the start of
+-- one: each counts as 1, and as 1 more for each `doubling` tokens that it sees, itself included.
+local function work_of(r, prompt, uncached)
+  return uncached * (1 + (prompt - (uncached - 1) / 2) / r.doubling)
+end
+
 -- What placing the prompt on `r`, which holds `chunks` of it, costs everybody, in seconds; README.md
 -- explains each term. Returns the cost and what it comes from.
 local function cost_of(r, ask, chunks)
   local matched = floor(chunks * chunk_bytes / r.bytes_per_token)
   -- The last prompt token is always computed: its logits are the first answer.
   local uncached = ask.prompt - min(ask.prompt - 1, matched)
-  local work, short = uncached / r.prefill, r.over + uncached + ask.output
+  local work, short = work_of(r, ask.prompt, uncached), r.over + uncached + ask.output
   local who = 1 + r.load.waiting + coming_to(r)
-  local cost, kv_wait, evict = r.wait + work * who + uncached * pool_token, 0, 0
+  local cost, kv_wait, evict = r.wait + work * (who / r.prefill + pool_token), 0, 0
   if short > -r.cached then
     kv_wait, evict = max(0, short) / r.release, (min(short, 0) + r.cached) * r.leaf
     cost = cost + kv_wait + evict
   end
-  return cost, uncached, kv_wait, work, evict
+  return cost, uncached, work, kv_wait, evict
 end
 
 local function is_better(r, cost, best)
   return cost < best.cost or (cost == best.cost and r.load.requests < best.replica.load.requests)
 end
 
--- The fewest chunks with which `r` is better than `best`, or `enough` where it takes those or more. It
--- solves cost_of, which never rises with what is held, for `uncached`; what that is off by in the last
--- digits is put right by steps.
+-- The fewest chunks with which `r` is better than `best`, or `enough` where it takes those or more: by
+-- halves, because cost_of never rises with what is held.
 local function chunks_to_beat(r, ask, best, enough)
   if not is_better(r, cost_of(r, ask, enough - 1), best) then
     return enough
   end
-  local left = best.cost - r.wait
-  local a_token = (1 + r.load.waiting + coming_to(r)) / r.prefill + pool_token
-  local room = -r.over - ask.output -- tokens, those cached included
-  local uncached = left / a_token
-  if uncached > room - r.cached then
-    uncached = (left + (room - r.cached) * r.leaf) / (a_token + r.leaf)
-    if uncached > room then
-      uncached = (left - r.cached * r.leaf + room / r.release) / (a_token + 1 / r.release)
+  local worse, better = -1, enough - 1
+  while better - worse > 1 do
+    local middle = floor((worse + better) / 2)
+    if is_better(r, cost_of(r, ask, middle), best) then
+      better = middle
+    else
+      worse = middle
     end
   end
-  local chunks = ceil((ask.prompt - uncached) * r.bytes_per_token / chunk_bytes)
-  chunks = max(0, min(chunks, enough - 1))
-  while chunks > 0 and is_better(r, cost_of(r, ask, chunks - 1), best) do
-    chunks = chunks - 1
-  end
-  return chunks
+  return better
 end
 
 -- Chunks of the path that `r` holds; nil where it holds less than the first `least`, which one look
@@ -210,11 +209,11 @@ end
 -- The candidate's terms, and those of `most`, the one that holds the most of the prompt.
 local function packed(ask, candidate, most)
   local r = candidate.replica
-  local cost, uncached, kv_wait, work, evict = cost_of(r, ask, candidate.chunks)
+  local cost, uncached, work, kv_wait, evict = cost_of(r, ask, candidate.chunks)
   return struct.pack('>ddddddddddddddddddssss',
-    candidate.chunks, ask.prompt - uncached, r.load.prefill, r.load.requests, capacity_chunks(r),
-    r.capacity, r.pinned, r.wait, kv_wait, work, r.load.waiting, coming_to(r),
-    uncached * pool_token, evict, cost,
+    candidate.chunks, ask.prompt - uncached, r.load.work, r.load.requests, capacity_chunks(r),
+    r.capacity, r.pinned, r.wait, kv_wait, work / r.prefill, r.load.waiting, coming_to(r),
+    work * pool_token, evict, cost,
     candidate.full and 1 or 0, most.chunks, most.full and 1 or 0,
     r.name, r.url, r.incarnation, most.replica.name)
 end
@@ -254,9 +253,9 @@ while i <= #ARGV do
       answer = { answer, unpack(all_packed(ask, found, most)) }
     end
     answers[#answers + 1] = answer
-    local _, uncached = cost_of(best.replica, ask, best.chunks)
-    local owner = best.replica.owner
-    if add_lease(book, ask.lease, owner, uncached, ask.output, now, ask.lease_ms) then
+    local _, uncached, work = cost_of(best.replica, ask, best.chunks)
+    local owner = owner_of(best.replica.incarnation, best.replica.name)
+    if add_lease(book, ask.lease, owner, work, uncached + ask.output, now, ask.lease_ms) then
       weigh_all()
     else
       weigh(best.replica)

@@ -1,7 +1,7 @@
 """How long a worker takes for what it is asked: cost models, their files and their fitting."""
 
 from pando_sim.cost.files import load, shipped
-from pando_sim.cost.model import CostModel, attended, tick
+from pando_sim.cost.model import CostModel, tick
 from pando_sim.cost.schema import CostModelError
 
-__all__ = ["CostModel", "CostModelError", "attended", "load", "shipped", "tick"]
+__all__ = ["CostModel", "CostModelError", "load", "shipped", "tick"]

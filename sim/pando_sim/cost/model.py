@@ -25,11 +25,6 @@ def tick(seconds: float) -> float:
     return round(seconds * TICKS_PER_S) / TICKS_PER_S
 
 
-def attended(start: int, count: int) -> int:
-    """What `count` prompt tokens from position `start` on see, themselves included, summed."""
-    return count * start + count * (count + 1) // 2
-
-
 class CostModel:
     """What a `CostFile` says, in whole ticks."""
 

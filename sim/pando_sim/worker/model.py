@@ -39,13 +39,8 @@ def work_of(rows: Sequence[Row]) -> Work:
             work.decode_context += start + 1
         else:
             work.prefill_tokens += count
-            work.prefill_context += attended(start, count)
+            work.prefill_context += row.context
     return work
-
-
-def attended(start: int, count: int) -> int:
-    """What `count` prompt tokens from position `start` on see, themselves included, summed."""
-    return count * start + count * (count + 1) // 2
 
 
 class VirtualModel:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from pando_sim.worker.model import VirtualModel, Work, attended
+from pando_sim.worker.model import VirtualModel, Work
 from pando_worker.memory.tree_node import edge
+from pando_worker.scheduler.context_cost import attended
 from pando_worker.scheduler.kv_manager import KVManager
 from pando_worker.scheduler.req import Req
 from pando_worker.scheduler.scheduler import Scheduler
@@ -28,6 +29,11 @@ class Chunks:
 
     req: Req
     tokens: int  # of each, whole pages
+
+    def contexts(self, count: int) -> list[int]:
+        """What the tokens of each of the next `count` see, summed."""
+        first = self.req.cached_len
+        return [attended(first + step * self.tokens, self.tokens) for step in range(count)]
 
 
 class Stride:
@@ -79,11 +85,14 @@ class Stride:
             req.ids[req.num_known : end] = req.sampling.seed
             req.num_known = end
             req.cached_len += count
+        contexts: list[int] = []
         if self.chunks is not None:
+            contexts = self.chunks.contexts(count)
             _compute(scheduler.kv, self.chunks, count)
         scheduler.meter.add_steps(
             decodes=len(self.reqs),
             prefill_tokens=self.chunks.tokens if self.chunks is not None else 0,
+            prefill_contexts=contexts,
             seconds=self.durations(self.taken, until),
         )
         model.now_s = self.ends[until - 1]
@@ -142,11 +151,10 @@ def _chunk_steps(
 ) -> list[float]:
     """Seconds of each step; `decode_context` is the first one's."""
     work = Work(chunks.tokens, 0, decodes, decode_context)
-    start, seconds = chunks.req.cached_len, []
-    for _ in range(count):
-        work.prefill_context = attended(start, chunks.tokens)
+    seconds = []
+    for context in chunks.contexts(count):
+        work.prefill_context = context
         seconds.append(model.step_s(work))
-        start += chunks.tokens
         work.decode_context += decodes
     return seconds
 

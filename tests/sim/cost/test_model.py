@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pando_sim.cost import CostModel, attended, load, shipped, tick
+from pando_sim.cost import CostModel, load, shipped, tick
 from pando_sim.cost.model import TICKS_PER_S
 
 MODELS = [load(name) for name in shipped()]
@@ -78,11 +78,6 @@ def test_a_step_takes_what_its_formula_says(
 def test_rounding_a_coefficient_changes_less_than_a_hundredth(model: CostModel) -> None:
     exact = model.file.step.decode_context_s
     assert tick(exact) == pytest.approx(exact, rel=0.01)
-
-
-@given(st.integers(0, 5000), st.integers(0, 50))
-def test_prompt_tokens_see_all_before_them_and_themselves(start: int, count: int) -> None:
-    assert attended(start, count) == sum(start + index + 1 for index in range(count))
 
 
 @given(models, st.integers(0, 100_000))

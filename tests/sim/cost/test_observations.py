@@ -2,7 +2,7 @@
 
 import pytest
 
-from pando_sim.cost import CostModel, attended
+from pando_sim.cost import CostModel
 from pando_sim.cost.calibration.client import Heard
 from pando_sim.cost.calibration.design import Alone, Behind, Interrupted, Limits, Together, design
 from pando_sim.cost.calibration.errors import CalibrationError
@@ -17,6 +17,7 @@ from pando_sim.cost.calibration.observations import (
     middle,
 )
 from pando_sim.cost.schema import CostFile, RequestCost, StepCost
+from pando_worker.scheduler.context_cost import attended
 
 TRUTH = CostModel(
     CostFile(

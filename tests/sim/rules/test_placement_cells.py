@@ -9,7 +9,8 @@ from bench.placement_cells.cells import CELLS, SHARES, SMALL_CELLS, Cell, Trace
 from bench.placement_cells.loads import CHUNK_TOKENS, answer_s, demand, prompt_s
 from bench.placement_cells.results import Measures, Play, Results
 from bench.placement_cells.table import GOALS, tables
-from pando_sim.cost import attended, load
+from pando_sim.cost import load
+from pando_worker.scheduler.context_cost import attended
 from tests.sim.fleet.world import request
 
 COST = load("h100-llama-3.1-8b-fp8")

@@ -282,6 +282,8 @@ class _StandIn:
             pinned_tokens=sum(len(r.command.input_ids) + r.sent for r in self._running.values()),
             cached_tokens=sum(map(len, self._seen)),
             prefill_tokens_per_s=1000.0,
+            prefill_context_per_s=0.0,
+            doubling_context=0.0,
             decode_tokens_per_s=100.0,
             release_tokens_per_s=10.0,
             steps_total=0,

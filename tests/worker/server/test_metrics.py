@@ -31,6 +31,8 @@ NAMES = {
     "host_kv_capacity_tokens": "host_capacity_tokens",
     "host_kv_tokens": "host_tokens",
     "prefill_tokens_per_second": "prefill_tokens_per_s",
+    "prefill_context_tokens_per_second": "prefill_context_per_s",
+    "doubling_context_tokens": "doubling_context",
     "decode_tokens_per_second": "decode_tokens_per_s",
     "release_tokens_per_second": "release_tokens_per_s",
     "batch_size_sum": "rows_total",

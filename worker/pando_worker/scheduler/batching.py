@@ -18,6 +18,7 @@ from pando_worker.runner.batch import (
     PromptScores,
     SamplingBatch,
 )
+from pando_worker.scheduler.context_cost import attended
 from pando_worker.scheduler.req import Req
 
 
@@ -34,6 +35,11 @@ class Row:
     @property
     def end(self) -> int:
         return self.start + self.extend_len
+
+    @property
+    def context(self) -> int:
+        """What its tokens see, summed."""
+        return attended(self.start, self.extend_len)
 
     @property
     def samples(self) -> bool:

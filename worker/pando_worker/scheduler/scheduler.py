@@ -182,6 +182,8 @@ class Scheduler:
             pinned_tokens=self.kv.pinned_tokens,
             cached_tokens=self.kv.cached_tokens,
             prefill_tokens_per_s=meter.prefill_rate.per_second,
+            prefill_context_per_s=meter.prefill_context_rate.per_second,
+            doubling_context=meter.context_cost.doubling_context,
             decode_tokens_per_s=meter.decode_rate.per_second,
             release_tokens_per_s=meter.release_rate.per_second,
             steps_total=meter.steps,
@@ -381,6 +383,7 @@ class Scheduler:
         self.meter.add_step(
             rows=len(launched.rows),
             prefill_tokens=sum(row.extend_len for row in launched.plan.prefills),
+            prefill_context=sum(row.context for row in launched.plan.prefills),
             decodes=len(launched.plan.decodes),
             released=max(0, pinned - self.kv.pinned_tokens),
             seconds=now - max(launched.at, self._taken_in_at),

@@ -137,6 +137,8 @@ _GAUGES = (
     ("host_capacity_tokens", "host_kv_capacity_tokens", "Tokens that the host tier holds"),
     ("host_tokens", "host_kv_tokens", "Cached tokens on the host, with those the pool has too"),
     ("prefill_tokens_per_s", "prefill_tokens_per_second", "While prefilling, smoothed"),
+    ("prefill_context_per_s", "prefill_context_tokens_per_second", "What those see, summed"),
+    ("doubling_context", "doubling_context_tokens", "A prompt token behind it takes twice as long"),
     ("decode_tokens_per_s", "decode_tokens_per_second", "Of all running requests, smoothed"),
     ("release_tokens_per_s", "release_tokens_per_second", "KV tokens unpinned, smoothed"),
 )
