@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +43,6 @@ class _Model:
         self._held: list[_Held] = []
         self._ended: list[Placement] = []
         self._incarnation = dict.fromkeys(_REPLICAS, 1)
-        self._since_ms: dict[tuple[str, str], int] = {}  # at work on those that wait, by owner
 
     async def step(self, kind: str, *values: int | str) -> None:
         world = self._world
@@ -53,10 +51,7 @@ class _Model:
             placed = await world.place(
                 prompt_tokens=prompt, output_tokens=output, lease_ms=lease_ms
             )
-            held = _Held(placed, prompt, output, world.now_ms + lease_ms)
-            if not any(h.waiting for h in self._held if h.owner == held.owner):
-                self._since_ms[held.owner] = world.now_ms
-            self._held.append(held)
+            self._held.append(_Held(placed, prompt, output, world.now_ms + lease_ms))
         elif kind == "wait":
             world.now_ms += int(values[0])
             self._ended += [h.placement for h in self._held if h.ends_ms <= world.now_ms]
@@ -78,8 +73,6 @@ class _Model:
             return
         held = self._held[number]
         await end(held.placement)
-        if kind == "prefilled" and held.waiting:
-            self._since_ms[held.owner] = self._world.now_ms
         held.waiting = False
         if kind == "release":
             self._held.remove(held)
@@ -108,14 +101,12 @@ class _Model:
     def check(self, terms: dict[str, Candidate]) -> None:
         """`terms` are those of a prompt of 1 token without output, so they show the sums."""
         for replica, incarnation in self._incarnation.items():
-            owner = replica, str(incarnation)
-            mine = [h for h in self._held if h.owner == owner]
+            mine = [h for h in self._held if h.owner == (replica, str(incarnation))]
             backlog = sum(h.uncached for h in mine if h.waiting)
             expected = sum(h.output for h in mine if h.waiting)
             seen = terms[replica]
             assert (seen.outstanding, seen.backlog_tokens) == (len(mine), backlog)
-            done_ms = self._world.now_ms - self._since_ms.get(owner, 0)  # one token a second
-            assert seen.wait_s == (abs(backlog - done_ms / 1000) if seen.queue else 0.0)
+            assert seen.wait_s == backlog
             assert seen.kv_wait_s == backlog + expected  # capacity 1, need 1, 1 token a second
             assert seen.queue == sum(h.waiting for h in mine)
 
@@ -134,26 +125,6 @@ async def test_sums_equal_the_leases_alive_after_any_sequence(
             await model.step(*step)
             asked = world.ask(prompt_tokens=1, output_tokens=0)
             model.check({c.replica: c for c in await world.placer.explain(asked)})
-
-
-async def test_what_a_replica_has_done_of_a_prompt_is_not_waited_for(world: World) -> None:
-    await world.beat("a")
-    first = await world.place(prompt_tokens=8_000, only="a")
-    world.now_ms += 3_000
-    await world.beat("a")
-    await world.place(prompt_tokens=2_000, only="a")
-    assert (await world.terms())["a"].wait_s == 5.0 + 2.0
-    world.now_ms += 2_500
-    await world.beat("a")
-    assert (await world.terms())["a"].wait_s == 4.5
-    world.now_ms += 2_900  # sooner than thought
-    await world.beat("a")
-    await world.prefilled(first)
-    assert (await world.terms())["a"].wait_s == 2.0, "the second one begins"
-    world.now_ms += 2_900
-    await world.beat("a")
-    late = (await world.terms())["a"].wait_s
-    assert late == pytest.approx(0.9), "as much again; who hangs is avoided the longer"
 
 
 async def test_a_dead_routers_lease_ends_by_itself(world: World) -> None:

@@ -3,12 +3,9 @@
 -- one row a replica, not its leases. An owner is "<incarnation>:<replica>".
 --
 -- A part is work (prompt tokens to compute, weighed as in place.lua), room (KV tokens that it will
--- need) and waiting (1 until the first token), then its owner; a load is the same three sums, the
--- number of leases, and since when the owner has been at that work: the last first token, or the
--- arrival of the first that waits. Who leaves unserved does not change it.
---
--- Packed: reading 64 loads is twice as fast as text. A script opens the book, changes loads in memory,
--- and closes the book at its end, which writes each changed load once.
+-- need) and waiting (1 until the first token), then its owner; a load is the same three sums and the
+-- number of leases. Packed: reading 64 loads is twice as fast as text. A script opens the book,
+-- changes loads in memory, and closes the book at its end, which writes each changed load once.
 
 local LEASE_GRACE_MS = 60000 -- keys outlive their last lease by this
 local EXPIRE_BATCH = 64 -- leases ended at one call, so that no call is slow
@@ -23,16 +20,15 @@ local function open_book(first)
 end
 
 local function unpack_load(packed)
-  local work, room, waiting, requests, since = struct.unpack('>ddddd', packed)
-  return { work = work, room = room, waiting = waiting, requests = requests, since = since }
+  local work, room, waiting, requests = struct.unpack('>dddd', packed)
+  return { work = work, room = room, waiting = waiting, requests = requests }
 end
 
 local function load_of(book, owner)
   local load = book.rows[owner]
   if not load then
     local packed = not book.complete and redis.call('HGET', book.loads, owner)
-    load = packed and unpack_load(packed)
-      or { work = 0, room = 0, waiting = 0, requests = 0, since = 0 }
+    load = packed and unpack_load(packed) or { work = 0, room = 0, waiting = 0, requests = 0 }
     book.rows[owner] = load
   end
   return load
@@ -63,7 +59,7 @@ local function close_book(book)
     if load.requests > 0 then
       set[#set + 1] = owner
       set[#set + 1] =
-        struct.pack('>ddddd', load.work, load.room, load.waiting, load.requests, load.since)
+        struct.pack('>dddd', load.work, load.room, load.waiting, load.requests)
     else
       gone[#gone + 1] = owner
     end
@@ -94,15 +90,12 @@ local function end_lease(book, lease)
 end
 
 -- The replica has seen the request through its prefill: from here on its heartbeat tells its share.
-local function end_prefill(book, lease, now)
+local function end_prefill(book, lease)
   local part = redis.call('HGET', book.parts, lease)
   if part then
     local work, room, waiting, owner = struct.unpack('>ddds', part)
     redis.call('HSET', book.parts, lease, struct.pack('>ddds', 0, 0, 0, owner))
     add_load(book, owner, -work, -room, -waiting, 0)
-    if waiting > 0 then
-      load_of(book, owner).since = now
-    end
   end
 end
 
@@ -128,10 +121,6 @@ local function add_lease(book, lease, owner, work, room, now, lasts_ms)
   local is_new = redis.call('ZADD', book.leases, now + lasts_ms, lease) == 1
   local replaced = not is_new and end_part(book, lease)
   redis.call('HSET', book.parts, lease, struct.pack('>ddds', work, room, 1, owner))
-  local load = load_of(book, owner)
-  if load.waiting == 0 then
-    load.since = now
-  end
   add_load(book, owner, work, room, 1, 1)
   return replaced
 end

@@ -17,7 +17,7 @@
 
 local UNKNOWN_CAPACITY = 65536 -- chunks kept for a replica that does not say what it can hold
 
-local abs, floor, min, max = math.abs, math.floor, math.min, math.max
+local floor, min, max = math.floor, math.min, math.max
 local now, explain = now_ms(ARGV[1]), ARGV[2] == 'explain'
 local chunk_bytes = tonumber(ARGV[5])
 local book = open_book(3)
@@ -27,12 +27,10 @@ local ready = read_fleet(book, KEYS[1], KEYS[2], ARGV[4], now, tonumber(ARGV[3])
 local there = 0 -- requests at all that are ready, each of these taken for one more
 local pool_token = 0 -- seconds that others lose by a token's work anywhere: all replicas are busy
 
--- What its load makes of placing on `r`: told once, because many prompts may be asked. Prompts are
--- computed one after the other, so what was done since the last first token is of those who wait. A
--- replica that is late by so much is taken to need as much again: one that hangs is avoided the longer.
+-- What its load makes of placing on `r`: told once, because many prompts may be asked.
 local function weigh(r)
   local load = r.load
-  r.wait = load.waiting > 0 and abs(load.work / r.prefill - (now - load.since) / 1000) or 0
+  r.wait = load.work / r.prefill
   -- Leases that wait for their first token are not in the heartbeat's pinned tokens yet.
   r.over = r.capacity > 0 and r.pinned + load.room - r.capacity or -math.huge
 end

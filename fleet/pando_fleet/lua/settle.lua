@@ -30,7 +30,7 @@ while i <= #ARGV do
     end
     i = i + 5
   elseif kind == 'prefilled' then
-    end_prefill(book, name, now)
+    end_prefill(book, name)
     i = i + 2
   elseif kind == 'renew' then
     local lasts_ms = tonumber(ARGV[i + 2])
