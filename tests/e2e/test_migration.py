@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,13 @@ def request(number: int) -> dict[str, Any]:
     }
 
 
-async def stream(client: openai.AsyncOpenAI, number: int, seen: Stream) -> None:
+def nothing() -> None:
+    """For streams that nobody breaks."""
+
+
+async def stream(
+    client: openai.AsyncOpenAI, number: int, seen: Stream, on_text: Callable[[], None]
+) -> None:
     raw = await client.chat.completions.with_raw_response.create(**request(number), stream=True)
     seen.replica = raw.headers["x-pando-replica"]
     async for chunk in raw.parse():
@@ -66,14 +72,17 @@ async def stream(client: openai.AsyncOpenAI, number: int, seen: Stream) -> None:
             seen.text += choice.delta.content or ""
             seen.roles += choice.delta.role is not None
             seen.finishes += (choice.finish_reason,) if choice.finish_reason else ()
+            on_text()
         if chunk.usage:
             seen.prompt_tokens = chunk.usage.prompt_tokens
             seen.completion_tokens = chunk.usage.completion_tokens
 
 
-async def all_streams(client: openai.AsyncOpenAI, streams: list[Stream]) -> None:
+async def all_streams(
+    client: openai.AsyncOpenAI, streams: list[Stream], on_text: Callable[[], None] = nothing
+) -> None:
     async with asyncio.timeout(90):
-        await asyncio.gather(*(stream(client, n, seen) for n, seen in enumerate(streams)))
+        await asyncio.gather(*(stream(client, n, seen, on_text) for n, seen in enumerate(streams)))
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["worker", "its engine"])
@@ -86,22 +95,27 @@ async def test_a_killed_worker_costs_no_greedy_or_seeded_stream_a_character(
     )
     unbroken = [Stream() for _ in range(STREAMS)]
     await all_streams(client, unbroken)
+    workers = {replica: up.part(replica) for replica in up.replicas()}
+    victims = {
+        replica: [worker] if whole else worker.children(recursive=True)
+        for replica, worker in workers.items()
+    }
     streams = [Stream() for _ in range(STREAMS)]
-    running = asyncio.create_task(all_streams(client, streams))
+    killed: list[str] = []
 
-    def busiest() -> str | None:
+    def kill_busiest() -> None:
+        """As soon as a worker has streams to lose: a quick one has soon sent all of them."""
         begun = Counter(s.replica for s in streams if s.text and not s.finishes)
-        return next((replica for replica, count in begun.most_common(1) if count >= 3), None)
+        ((replica, count),) = begun.most_common(1) or [("", 0)]
+        if count >= 3 and not killed:
+            killed.append(replica)
+            for process in victims[replica]:
+                process.kill()
 
     before = migrated(up)
-    await until_async(lambda: busiest() or running.done(), "a worker has streams to lose")
-    victim = busiest()
-    assert victim
-    worker = up.part(victim)
-    for process in [worker] if whole else worker.children(recursive=True):
-        process.kill()
-    await running
+    await all_streams(client, streams, kill_busiest)
 
+    assert killed
     assert migrated(up) > before
     for number, (seen, truth) in enumerate(zip(streams, unbroken, strict=True)):
         assert seen.finishes == truth.finishes == ("length",)
