@@ -9,7 +9,9 @@ clock:ROUTER:SECONDS@AT  the clock of a router, by its number from 0, is set so 
 """
 
 import math
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from pando_sim.fleet.interfaces import Fault, FleetControl
@@ -19,7 +21,15 @@ FORMS = (
     " clock:ROUTER:SECONDS@AT"
 )
 
-_Act = Callable[[FleetControl], Awaitable[None]]
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where faults are to happen."""
+
+    replicas: int  # replica-0 and so on
+    is_scaled: bool  # so there may be more of them at times
+    routers: int
+    last_s: float  # when the last request comes
 
 
 class FaultError(Exception):
@@ -28,8 +38,7 @@ class FaultError(Exception):
 
 def parse_fault(text: str) -> Fault:
     """Raises FaultError."""
-    what, _, at = text.rpartition("@")
-    kind, *rest = what.split(":")
+    kind, rest, at = _words(text)
     try:
         at_s = _number(at)
         match kind, rest:
@@ -44,7 +53,7 @@ def parse_fault(text: str) -> Fault:
                 said = f"Redis is away for {lasts_s:g} s{', and comes back empty' if empty else ''}"
                 return Fault(at_s, said, partial(_away, lasts_s, empty))
             case "clock", [router, seconds] if router.isdigit():
-                by_s = float(seconds)
+                by_s = _finite(seconds)
                 said = f"the clock of router {router} is set {by_s:g} s ahead"
                 return Fault(at_s, said, partial(_shift, int(router), by_s))
     except ValueError:
@@ -52,41 +61,92 @@ def parse_fault(text: str) -> Fault:
     raise FaultError(f"--fault {text!r}: is none of {FORMS}")
 
 
-def _number(text: str) -> float:
-    """Not below 0. Raises ValueError."""
+def check_faults(texts: Sequence[str], stage: Stage) -> None:
+    """Of faults that can be read, refuses those that cannot happen. Raises FaultError."""
+    every = [(text, *_words(text)) for text in texts]
+    joined = {rest[0] for _, kind, rest, _ in every if kind == "join"}
+    for text, kind, rest, at in every:
+        if float(at) > stage.last_s:
+            raise FaultError(f"--fault {text!r}: the last request comes at {stage.last_s:g} s")
+        if kind in ("die", "slow") and rest[0] not in joined and not _may_be(rest[0], stage):
+            last = stage.replicas - 1
+            raise FaultError(
+                f"--fault {text!r}: there is no replica {rest[0]!r}: they are named replica-0 to"
+                f" replica-{last}, and as --fault join:NAME@AT names them"
+            )
+        if kind == "clock" and int(rest[0]) >= stage.routers:
+            raise FaultError(
+                f"--fault {text!r}: there is no router {rest[0]}: the last of --routers is"
+                f" {stage.routers - 1}"
+            )
+
+
+def _words(text: str) -> tuple[str, list[str], str]:
+    """What happens, to whom and how much, and when."""
+    what, _, at = text.rpartition("@")
+    kind, *rest = what.split(":")
+    return kind, rest, at
+
+
+def _may_be(name: str, stage: Stage) -> bool:
+    number = re.fullmatch(r"replica-(\d+)", name)
+    return number is not None and (stage.is_scaled or int(number[1]) < stage.replicas)
+
+
+def _finite(text: str) -> float:
+    """Raises ValueError."""
     value = float(text)
-    if not math.isfinite(value) or value < 0:
+    if not math.isfinite(value):
         raise ValueError(text)
     return value
 
 
+def _number(text: str) -> float:
+    """Not below 0. Raises ValueError."""
+    value = _finite(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
+_HAPPENED = ""
+_GONE = "it is not there"  # scaling took it away, or it died before
+
+
 def _exists(fleet: FleetControl, name: str) -> bool:
-    """A replica that scaling took away meanwhile can neither die nor be slow."""
     return any(one.name == name for one in fleet.replicas())
 
 
-async def _die(name: str, fleet: FleetControl) -> None:
-    if _exists(fleet, name):
-        fleet.stop(name, leaves=False)  # it tells nobody
-
-
-async def _join(name: str, fleet: FleetControl) -> None:
+async def _die(name: str, fleet: FleetControl) -> str:
     if not _exists(fleet, name):
-        fleet.start(name)
+        return _GONE
+    fleet.stop(name, leaves=False)  # it tells nobody
+    return _HAPPENED
 
 
-async def _slow(name: str, factor: float, fleet: FleetControl) -> None:
+async def _join(name: str, fleet: FleetControl) -> str:
     if _exists(fleet, name):
-        fleet.slow_down(name, factor)
+        return "it is there already"
+    fleet.start(name)
+    return _HAPPENED
 
 
-async def _away(seconds: float, empty: bool, fleet: FleetControl) -> None:
+async def _slow(name: str, factor: float, fleet: FleetControl) -> str:
+    if not _exists(fleet, name):
+        return _GONE
+    fleet.slow_down(name, factor)
+    return _HAPPENED
+
+
+async def _away(seconds: float, empty: bool, fleet: FleetControl) -> str:
     async def back(fleet: FleetControl) -> None:
         await fleet.regain_redis(empty=empty)
 
     fleet.lose_redis()
     fleet.at(fleet.now_s + seconds, back)
+    return _HAPPENED
 
 
-async def _shift(router: int, by_s: float, fleet: FleetControl) -> None:
+async def _shift(router: int, by_s: float, fleet: FleetControl) -> str:
     fleet.shift_clock(router, by_s)
+    return _HAPPENED

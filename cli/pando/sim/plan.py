@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from pando.sim import manifest
-from pando.sim.faults import FaultError, parse_fault
+from pando.sim.faults import FaultError, Stage, check_faults, parse_fault
 from pando.sim.known import NO_SCALING, PLACEMENTS, SCALINGS
 from pando.sim.manifest import Engine, ManifestError
 from pando_operator.resource.pool import WorkerPool
@@ -100,6 +100,7 @@ def make_plan(settings: SimSettings) -> Plan:
         for placement in _chosen("policy", settings.policy, list(PLACEMENTS))
         for scaling in _scalings(settings, pool)
     ]
+    _check_faults(settings, tasks, extent)
     return Plan(tasks=tasks, pool=pool, cost=cost, trace=trace, extent=extent)
 
 
@@ -122,6 +123,19 @@ def command_of(settings: SimSettings) -> str:
 def jobs(settings: SimSettings) -> int:
     """Runs at a time."""
     return settings.jobs or len(os.sched_getaffinity(0))
+
+
+def _check_faults(settings: SimSettings, tasks: Sequence[Task], extent: Extent) -> None:
+    stage = Stage(
+        replicas=max(task.spec.replicas for task in tasks),
+        is_scaled=any(task.spec.scaling != NO_SCALING for task in tasks),
+        routers=settings.routers,
+        last_s=extent.last_s,
+    )
+    try:
+        check_faults(settings.fault, stage)
+    except FaultError as error:
+        raise PlanError(str(error)) from None
 
 
 def _trace(settings: SimSettings) -> Trace:

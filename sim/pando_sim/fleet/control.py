@@ -41,6 +41,7 @@ class Control:
         self._there = Redis(unix_socket_path=socket)
         self._away = Redis(unix_socket_path=NOBODY, retry=Retry(NoBackoff(), 0))
         self._run = run
+        self._losses = 0  # of Redis, that are not over yet
         self.has_marks = False  # that ask routers for something, as far as is known
 
     @property
@@ -98,11 +99,13 @@ class Control:
         self._fleet.replicas[name].slow_down(factor)
 
     def lose_redis(self) -> None:
+        self._losses += 1
         self._line.flush()
         self._line.is_away = self._view.is_redis_away = True
 
     async def regain_redis(self, *, empty: bool) -> None:
-        self._line.is_away = self._view.is_redis_away = False
+        self._losses -= 1
+        self._line.is_away = self._view.is_redis_away = self._losses > 0
         if empty:
             await self._there.flushall()
 

@@ -291,7 +291,7 @@ class FleetControl(Protocol):
         ...
 
     def lose_redis(self) -> None:
-        """Redis answers nobody until `regain_redis`."""
+        """Redis answers nobody until `regain_redis` was called as often as this."""
         ...
 
     async def regain_redis(self, *, empty: bool) -> None:
@@ -346,4 +346,5 @@ class Scaler(Protocol):
 class Fault:
     at_s: float
     what: str  # for the plots
-    act: Callable[[FleetControl], Awaitable[None]]
+    act: Callable[[FleetControl], Awaitable[str]]
+    """Returns why it could not happen; nothing where it did."""

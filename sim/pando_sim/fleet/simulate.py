@@ -253,8 +253,9 @@ class Simulation:
             await warming.look(redis, marks)
 
     async def _fault(self, fault: Fault) -> None:
-        self.record.events.append(Event(at_s=self._timeline.now_s, what=fault.what))
-        await fault.act(self._control)
+        why_not = await fault.act(self._control)
+        what = f"{fault.what}: no, {why_not}" if why_not else fault.what
+        self.record.events.append(Event(at_s=self._timeline.now_s, what=what))
 
     # The end
 

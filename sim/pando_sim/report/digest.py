@@ -1,6 +1,7 @@
 """A run, reduced to what is shown of it: some 40 kB, whatever the trace was."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 import msgspec
 
@@ -52,3 +53,14 @@ def names(digests: list[Digest]) -> list[str]:
     if several_policies and several_scalings:
         return [f"{one.policy} · {one.scaling}" for one in digests]
     return [one.scaling if several_scalings else one.policy for one in digests]
+
+
+def shared_events(digests: Sequence[Digest]) -> list[Event]:
+    """The faults, which all runs have at the same times, with what each run says of them: a replica
+    that is to die may not be there in some."""
+    found = []
+    for alike in zip_longest(*(one.events for one in digests)):
+        there = [event for event in alike if event is not None]  # a run may end before
+        what = "; ".join(dict.fromkeys(event.what for event in there))
+        found.append(Event(at_s=there[0].at_s, what=what))
+    return found

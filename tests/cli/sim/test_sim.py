@@ -131,6 +131,7 @@ def test_unknown_names_are_refused_with_those_there_are(capsys: Capture) -> None
     assert "cache_aware, round_robin" in said
     assert "h100-llama-3.1-8b-fp8" in refused(capsys, TRACE, "--cost-model", "h1000")
     assert "die:NAME@AT" in refused(capsys, TRACE, "--fault", "die@soon")
+    assert "no replica 'nobody'" in refused(capsys, TRACE, "--fault", "die:nobody@1")
 
 
 def test_settings_that_contradict_each_other_are_refused(capsys: Capture) -> None:

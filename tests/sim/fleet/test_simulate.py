@@ -135,8 +135,9 @@ def busy(fleet: FleetControl) -> str:
 
 
 def test_requests_are_served_while_redis_is_away_and_after_it() -> None:
-    async def back(fleet: FleetControl) -> None:
+    async def back(fleet: FleetControl) -> str:
         await fleet.regain_redis(empty=True)
+        return ""
 
     faults = [
         fault(1.0, lambda fleet: fleet.lose_redis()),

@@ -108,8 +108,9 @@ def run(
 
 
 def fault(at_s: float, act: Callable[[FleetControl], object]) -> Fault:
-    async def acts(fleet: FleetControl) -> None:
+    async def acts(fleet: FleetControl) -> str:
         act(fleet)
+        return ""
 
     return Fault(at_s, "a fault", acts)
 

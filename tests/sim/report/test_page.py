@@ -11,7 +11,9 @@ import msgspec
 import pytest
 from playwright.async_api import Page
 
+from pando_sim.records import Event
 from pando_sim.report import Digest, digest, write_page
+from pando_sim.report.digest import shared_events
 from pando_sim.report.page.page import MOST_STEPS, render
 from tests.router.browser import chromium, needs_browser
 from tests.sim.report.made_runs import ABOUT, made_digest, made_run
@@ -120,6 +122,16 @@ def test_of_many_scaling_decisions_the_first_are_shown_and_the_others_counted() 
     one = made_digest("p", requests=300, scaling="pando")
     many = msgspec.structs.replace(one, steps=one.steps * 100)
     assert f"{len(many.steps) - MOST_STEPS} more are in results.json" in render(ABOUT, [many])
+
+
+def test_a_fault_that_only_some_runs_had_is_one_line_that_says_so() -> None:
+    died, not_there = "replica-2 dies", "replica-2 dies: no, it is not there"
+    here, there = (made_digest(name, requests=300, faults=True) for name in ("here", "there"))
+    (first, second), at_s = here.events, here.events[0].at_s
+    other = msgspec.structs.replace(there, events=[Event(at_s=at_s, what=not_there)])
+    assert shared_events([here, other]) == [Event(at_s=at_s, what=f"{died}; {not_there}"), second]
+    assert shared_events([here, here]) == [first, second]
+    assert f"{died}; {not_there}" in render(ABOUT, [here, other])
 
 
 def test_a_run_in_which_nothing_was_answered_has_a_page() -> None:

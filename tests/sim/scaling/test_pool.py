@@ -77,8 +77,9 @@ def test_a_replica_that_dies_is_started_again_by_kubernetes() -> None:
 def test_nothing_shrinks_while_redis_is_away() -> None:
     low = one_after_the_other(0, 1, until_s=120.0)
 
-    async def back(fleet: FleetControl) -> None:
+    async def back(fleet: FleetControl) -> str:
         await fleet.regain_redis(empty=True)
+        return ""
 
     away = [
         fault(3.0, lambda fleet: fleet.lose_redis()),

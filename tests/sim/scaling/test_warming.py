@@ -102,8 +102,9 @@ def test_a_replica_that_dies_while_it_is_warmed_comes_again(after_s: float) -> N
 def test_without_redis_who_joins_is_let_in_when_its_time_is_over() -> None:
     manifest = pool(maxReplicas=2, warm={"timeoutSeconds": 8})
 
-    async def back(fleet: FleetControl) -> None:
+    async def back(fleet: FleetControl) -> str:
         await fleet.regain_redis(empty=True)
+        return ""
 
     away = [
         fault(joins_s() + 0.7, lambda fleet: fleet.lose_redis()),
@@ -124,8 +125,9 @@ def test_what_is_handed_off_while_redis_goes_away_leaves_nothing_behind(
     alone = [request(3 + number, 6.0 + 2 * number, 7) for number in range(60)]
     leaves_s = scaled([*early, *alone], pool(), replicas=3).steps[-1].at_s
 
-    async def back(fleet: FleetControl) -> None:
+    async def back(fleet: FleetControl) -> str:
         await fleet.regain_redis(empty=empty)
+        return ""
 
     away = [
         fault(leaves_s + after_s, lambda fleet: fleet.lose_redis()),

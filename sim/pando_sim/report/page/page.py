@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pando_sim.records import ScalingStep
 from pando_sim.report.about import About
-from pando_sim.report.digest import Digest, names
+from pando_sim.report.digest import Digest, names, shared_events
 from pando_sim.report.measures import (
     GPU_HOURS,
     IN_BARS,
@@ -72,7 +72,7 @@ def render(about: About, digests: list[Digest]) -> str:
         "whole": whole,
         "tied": _tied,
     }
-    runs, measures = names(digests), _measures(digests)
+    runs, measures, events = names(digests), _measures(digests), shared_events(digests)
     return environment.get_template("report.html.j2").render(
         about=about,
         verdict=verdict(about, digests),
@@ -83,8 +83,8 @@ def render(about: About, digests: list[Digest]) -> str:
         rows=list(zip(runs, _cells(measures, digests), strict=True)),
         sections=_sections(about, digests),
         steps=_steps(digests),
-        events=digests[0].events[:MOST_EVENTS],
-        events_left_out=max(0, len(digests[0].events) - MOST_EVENTS),
+        events=events[:MOST_EVENTS],
+        events_left_out=max(0, len(events) - MOST_EVENTS),
         checks=_checks(digests),
         settings=_settings(digests),
     )

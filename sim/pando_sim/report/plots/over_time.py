@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pando_sim.report.digest import Digest, names
+from pando_sim.report.digest import Digest, names, shared_events
 from pando_sim.report.measures import percent, ratio, seconds, whole
 from pando_sim.report.plots import axes as axis
 from pando_sim.report.plots.canvas import Canvas, Plot, mark_events, run_colour, run_dashes
@@ -138,7 +138,7 @@ def _lines(
         most = max(most, float(np.nanmax(numbers, initial=0.0)))
         last = max(last, one.statistics.duration_s, *at_s)
     axis.time_along(canvas.axes, last)
-    mark_events(canvas.axes, digests[0].events)
+    mark_events(canvas.axes, shared_events(digests))
     return canvas, most
 
 
