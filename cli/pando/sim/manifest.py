@@ -28,14 +28,13 @@ SCHEDULING = frozenset(
         "max_queued_requests",
         "new_token_ratio",
         "radix_cache",
-        "request_timeout_seconds",
         "schedule_policy",
         "watermark",
     }
 )
 """Settings of the worker that its scheduler goes by, and which thus hold in a simulation. Those of
-memory and batch sizes are parts of the specification; the others tell how a model is computed, and
-the cost model stands for that."""
+memory and batch sizes are parts of the specification; the others tell how a model is computed, for
+which the cost model stands, or what the HTTP server does, which is not simulated."""
 
 
 class ManifestError(Exception):

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import replace
-from uuid import uuid4
 
 from pando_fleet.placement import Ask, NoReplica, Placer
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
@@ -37,7 +36,7 @@ async def hand_off(
         if target is None or not held:
             continue
         hot = replace(hot, keys=hot.keys[: held * KEY_BYTES])
-        ask = _ask(hot, target, beat.replica)
+        ask = _ask(hot, target, beat)
         survivors = await placer.explain(ask)
         elsewhere = max((survivor.matched_chunks for survivor in survivors), default=0)
         if elsewhere < held:
@@ -50,15 +49,15 @@ async def hand_off(
                     raise
 
 
-def _ask(hot: HotPrefix, target: Target, leaving: str) -> Ask:
+def _ask(hot: HotPrefix, target: Target, leaving: Heartbeat) -> Ask:
     chunks = len(hot.keys) // KEY_BYTES
     return Ask(
         keys=hot.keys,
         prompt_tokens=max(1, int(chunks * CHUNK_BYTES / target.bytes_per_token)),
         output_tokens=1,
-        lease=f"hand-off-{uuid4().hex}",
+        lease=f"hand-off-{leaving.incarnation}-{hot.keys[-KEY_BYTES:].hex()}",
         lease_ms=int(2 * TIMEOUT_S * 1000),
-        exclude=(leaving, *target.foreign),
+        exclude=(leaving.replica, *target.foreign),
     )
 
 

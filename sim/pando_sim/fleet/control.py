@@ -12,6 +12,7 @@ from pando_sim.fleet.fleet import Fleet
 from pando_sim.fleet.interfaces import Cache, FleetControl, ReplicaState, ReplicaView
 from pando_sim.fleet.line import BlockingLine
 from pando_sim.fleet.router import POOL, Router
+from pando_sim.fleet.server import client_of
 from pando_sim.fleet.timeline import Timeline
 from pando_sim.fleet.view import View
 from pando_sim.records import Event, Run, ScalingStep
@@ -38,10 +39,11 @@ class Control:
         self._timeline = timeline
         self._view = view
         self._line = line
-        self._there = Redis(unix_socket_path=socket)
+        self._there = client_of(socket)
         self._away = Redis(unix_socket_path=NOBODY, retry=Retry(NoBackoff(), 0))
         self._run = run
         self._losses = 0  # of Redis, that are not over yet
+        self.has_lost_redis = False  # ever
         self.has_marks = False  # that ask routers for something, as far as is known
 
     @property
@@ -100,6 +102,7 @@ class Control:
 
     def lose_redis(self) -> None:
         self._losses += 1
+        self.has_lost_redis = True
         self._line.flush()
         self._line.is_away = self._view.is_redis_away = True
 

@@ -23,14 +23,16 @@ class Job:
     deadline_s: float  # until which it may wait in the router
     allowed: int  # tries, until one has brought a token
     tries: int = 0
+    failures: int = 0  # of these
     is_lost: bool = False  # its last try, with the replica
-    tried: list[str] = field(default_factory=list)  # replicas that failed it
+    tried: list[str] = field(default_factory=list)  # replicas that failed it, not to be tried now
     question: Question | None = None  # the last that was asked for it
     place: Place | None = None
     placed_s: float = nan
     stay: Stay | None = None
     first_s: float = nan
     last_s: float = nan  # the last token of a stay that was lost
+    cached_tokens: int = 0  # of the prompt, at the replica that answered last
     output: int = 0  # tokens that earlier stays produced
     longest_gap_s: float = 0.0
 
@@ -58,7 +60,7 @@ class Job:
             self.last_s = stay.last_s
 
     def served(self, end_s: float, outcome: Outcome) -> Served:
-        place, stay = self.place, self.stay
+        place = self.place
         return Served(
             number=self.request.number,
             arrival_s=self.arrival_s,
@@ -69,7 +71,7 @@ class Job:
             tries=self.tries,
             prompt_tokens=self.prompt_tokens,
             matched_tokens=place.matched_tokens if place else 0,
-            cached_tokens=stay.cached_tokens if stay else 0,
+            cached_tokens=self.cached_tokens,
             output_tokens=self.output,
             longest_gap_s=self.longest_gap_s,
             outcome=outcome,

@@ -12,8 +12,9 @@ from collections import deque
 import hiredis
 
 from pando_fleet import FleetUnavailable
-from pando_fleet.wire.call import Answer, Line, refusal
+from pando_fleet.wire.call import Answer, Line, pack, refusal
 from pando_fleet.wire.connection import Refused
+from pando_sim.fleet.server import KEEP
 
 MOST_UNREAD = 512
 """Answers that are not read yet; all of them fit into the socket's buffer."""
@@ -37,6 +38,7 @@ class BlockingLine:
         self._gathered_bytes = 0
         self._answers: deque[Answer | None] = deque()
         self._scripts: set[bytes] = set()
+        self._gather(pack(*KEEP), None)
 
     def send(self, key: str, packed: bytes, answer: Answer, script: bytes = b"") -> None:
         if self.is_away:

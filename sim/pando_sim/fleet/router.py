@@ -1,8 +1,8 @@
 """`Router`: placement, tries and the queue of one router, as `pando_router` has them.
 
-A request that a replica refuses, or loses before its first token, is tried elsewhere; one that is
-lost later goes on elsewhere behind what it has. Retries are bounded by the router's own budget, and
-replicas that fail are left alone by its own breaker. Who finds no place waits, first come first
+A request that a replica refuses, or loses before its first token, is tried elsewhere, within the
+router's own budget of retries; one that is lost later goes on elsewhere behind what it has.
+Replicas that fail are left alone by its own breaker. Who finds no place waits, first come first
 served.
 """
 
@@ -14,6 +14,7 @@ from functools import partial
 
 from pando_fleet import Heartbeat
 from pando_fleet.wire import Line
+from pando_router.admission.pool_queue import JITTER, PACE_S
 from pando_router.breaker import Breaker, BreakerState
 from pando_router.retry_budget import RetryBudget
 from pando_sim.fleet.interfaces import (
@@ -35,7 +36,6 @@ from pando_sim.worker.replica import Replica
 from pando_sim.worker.stay import Stay
 
 POOL = "simulated"
-PACE_S = 0.02  # until a place that another router gave back is noticed
 RETRY_SHARE = 0.2  # of the requests, as in the router's settings
 
 
@@ -104,8 +104,10 @@ class Router:
         around: Surroundings,
         make_rule: RuleFactory,
         rng: random.Random,
+        queue_rng: random.Random,
     ) -> None:
         self.context = Context(number, around, rng)
+        self._random = queue_rng
         self.queue: deque[Job] = deque()
         self.name = f"router-{number}"
         self.rule = make_rule(self.context)
@@ -132,12 +134,25 @@ class Router:
         self._budget.request()
         await self._go(job)
 
-    def room(self, *, elsewhere: bool) -> None:
-        """A replica may have room again, given back here or `elsewhere`."""
-        if not self.queue or self._will_pump:
-            return
-        self._will_pump = True
-        self._timeline.after(PACE_S if elsewhere else 0.0, self._pump)
+    def given_back(self, elsewhere: int) -> None:
+        """A request that was sent from here has ended, and `elsewhere` wait at other routers. Its
+        place is for the next one here with the chance that the next one of all who wait is here, as
+        `pando_router.admission.Admission.released` has it; else for whoever looks first."""
+        here = len(self.queue)
+        if elsewhere and self._random.random() * (here + elsewhere) >= here:
+            self.look_later(elsewhere)
+        else:
+            self._look_after(0.0)
+
+    def look_later(self, elsewhere: int) -> None:
+        """A replica may have room again; routers do not look all at once."""
+        spread = self._random.uniform(1 - JITTER, 1 + JITTER) if elsewhere else 1.0
+        self._look_after(PACE_S * spread)
+
+    def _look_after(self, pause_s: float) -> None:
+        if self.queue and not self._will_pump:
+            self._will_pump = True
+            self._timeline.after(pause_s, self._pump)
 
     def renew(self) -> None:
         for job in self.leased.values():
@@ -153,7 +168,7 @@ class Router:
     # Placing
 
     async def _go(self, job: Job) -> None:
-        if self.queue:
+        if self.queue and not job.tried:
             self._wait(job)
             return
         found = await self._place(job)
@@ -194,15 +209,15 @@ class Router:
 
     def _wait(self, job: Job) -> None:
         if len(self.queue) >= self._spec.queue_requests or job.deadline_s <= self._timeline.now_s:
-            self._end(job, Outcome.REFUSED)
+            self._end(job, self._not_placed(job))
             return
         self.queue.append(job)
         self._timeline.at(job.deadline_s, partial(self._expire, job))
 
     def _expire(self, job: Job) -> None:
-        if job in self.queue:
+        if job in self.queue and job.deadline_s <= self._timeline.now_s:
             self.queue.remove(job)
-            self._end(job, Outcome.REFUSED)
+            self._end(job, self._not_placed(job))
 
     async def _pump(self) -> None:
         self._will_pump = False
@@ -243,6 +258,7 @@ class Router:
         assert job.stay is not None
         if job.first_s != job.first_s:
             job.first_s = self._timeline.now_s
+        job.cached_tokens = job.stay.cached_tokens
         self._breaker.succeeded(job.place.incarnation)
         self.rule.first_byte(job.question, job.place, job.stay.cached_tokens)
         if self.seen is not None:
@@ -276,14 +292,20 @@ class Router:
         self._breaker.failed(job.place.incarnation)
         self._leave(job, End.LOST if streamed else End.UNANSWERED)
         job.tried.append(job.place.replica)
-        if streamed:
-            job.allowed = len(job.tried) + self._spec.max_tries
+        job.failures += 1
         job.stay = None
-        if len(job.tried) >= job.allowed or not self._budget.allows():
+        if streamed:
+            job.allowed = job.failures + self._spec.max_tries
+            job.deadline_s = self._timeline.now_s + self._spec.queue_deadline_s  # of another wait
+        elif job.failures >= job.allowed or not self._budget.allows():
             self._end(job, self._failed(job))
             return
         self._budget.retry()
         await self._go(job)
+
+    def _not_placed(self, job: Job) -> Outcome:
+        """A stream that has begun can only break off."""
+        return Outcome.FAILED if job.output else Outcome.REFUSED
 
     def _failed(self, job: Job) -> Outcome:
         return Outcome.FAILED if job.is_lost else Outcome.REFUSED

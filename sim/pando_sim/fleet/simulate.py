@@ -8,6 +8,7 @@ from functools import partial
 
 from pando_fleet import Registry
 from pando_fleet.keys import PoolKeys
+from pando_fleet.loads import Loads
 from pando_fleet.marks import MarkKind, Marks
 from pando_fleet.queues import SILENCE_MS, TELL_MS
 from pando_fleet.wire import WireScript
@@ -90,7 +91,7 @@ class Simulation:
         self._checks = Checks()
         self._timeline = Timeline()
         self._line = BlockingLine(socket)
-        self._view = View()
+        self._view = View(has_marks=scaler is not None and scaler.sets_marks)
         self._fleet = Fleet(
             spec.worker,
             POOL,
@@ -105,7 +106,14 @@ class Simulation:
             self._timeline, self._line, self._view, self._fleet.replicas, cost, self._ended
         )
         self._routers = [
-            Router(number, spec.router, around, rule, self._rng(f"router {number}"))
+            Router(
+                number,
+                spec.router,
+                around,
+                rule,
+                self._rng(f"router {number}"),
+                self._rng(f"queue {number}"),
+            )
             for number in range(spec.router.routers)
         ]
         self._control = Control(
@@ -199,8 +207,16 @@ class Simulation:
         self._arrivals.ended(served.number)
         if self._scaler is not None:
             self._scaler.ended(request, served)
-        for each in self._routers:
-            each.room(elsewhere=each is not router)
+        for each, elsewhere in self._queues():
+            if each is router:
+                each.given_back(elsewhere)
+            else:
+                each.look_later(elsewhere)
+
+    def _queues(self) -> list[tuple[Router, int]]:
+        """The routers where requests wait, and how many wait at the others."""
+        waiting = sum(len(router.queue) for router in self._routers)
+        return [(one, waiting - len(one.queue)) for one in self._routers if one.queue]
 
     # What comes again and again
 
@@ -209,8 +225,8 @@ class Simulation:
         if self._scaler is not None and not self._line.is_away:
             self._line.flush()
             self._view.read(await self._registry.replicas(POOL))
-        for router in self._routers:
-            router.room(elsewhere=True)
+        for router, elsewhere in self._queues():
+            router.look_later(elsewhere)
 
     def _sample(self, progress: Progress | None) -> None:
         now_s = self._timeline.now_s
@@ -270,8 +286,16 @@ class Simulation:
             self._checks.idle(replica)
         self._checks.tokens(self._fleet, sum(warming.computed for warming in self._warming))
         if not self._line.is_away:
-            await self._checks.leases(self._control.redis, POOL)
+            await self._check_leases()
         self.record.checks = dict(self._checks.counts)
+
+    async def _check_leases(self) -> None:
+        redis, ends_ms = self._control.redis, int(1000 * self._spec.router.lease_s) + 1
+        if self._control.has_lost_redis:  # and what gave leases back: they end by themselves
+            loads = Loads(redis, POOL, lambda: self._timeline.redis_ms() + ends_ms)
+            while await loads.read():
+                pass
+        await self._checks.leases(redis, POOL)
 
 
 def _unheard(reply: object) -> None:

@@ -8,9 +8,13 @@ from pando_sim.fleet.interfaces import Member
 
 
 class View:
-    """The same to all routers. While Redis is away it stays as it was."""
+    """The same to all routers. While Redis is away it stays as it was.
 
-    def __init__(self) -> None:
+    Where marks may withhold a replica, who is new is known when the registry was read.
+    """
+
+    def __init__(self, *, has_marks: bool) -> None:
+        self._has_marks = has_marks
         self.members: tuple[Member, ...] = ()
         self.is_redis_away = False
         self._beats: dict[str, tuple[Heartbeat, float]] = {}  # by replica, with their times
@@ -35,10 +39,11 @@ class View:
         }
         if self.is_redis_away:
             return
+        known = {member.name for member in self.members}
         self.members = tuple(
             Member(beat, now_s - at_s)
-            for _, (beat, at_s) in sorted(self._beats.items())
-            if beat.state is ReplicaState.READY
+            for name, (beat, at_s) in sorted(self._beats.items())
+            if beat.state is ReplicaState.READY and (name in known or not self._has_marks)
         )
 
     def read(self, replicas: Sequence[Replica]) -> None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_router.policies.cache_aware import CacheAware
 from pando_router.policies.least_loaded import LeastLoaded
 from pando_router.policies.power_of_two import PowerOfTwo
@@ -25,7 +24,7 @@ from pando_router.policies.round_robin import RoundRobin
 from pando_router.policies.session import Session
 from pando_router.settings import PolicyName
 from pando_sim.fleet.interfaces import Member, Question, RouterContext, RuleFactory
-from pando_sim.fleet.shared_placement import SharedPlacement
+from pando_sim.fleet.shared_placement import SharedPlacement, affinity
 from pando_sim.spec import FleetSpec
 
 
@@ -94,7 +93,4 @@ def _load(context: RouterContext, member: Member) -> int:
 
 
 def _prompt(question: Question) -> _Prompt:
-    start = question.keys[:KEY_BYTES]
-    if not start:  # no full chunk
-        start = question.request.prompt.tokens().tobytes()[:CHUNK_BYTES]
-    return _Prompt(start, _Steering(question.request.session.encode()))
+    return _Prompt(affinity(question), _Steering(question.request.session.encode()))

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
 from pando_operator.resource.pool import WorkerPool
 from pando_sim.fleet.interfaces import FleetControl
 from pando_sim.records import Outcome, Run, Served
+from pando_sim.rules import vllm
 from pando_sim.scaling.scalers import SCALERS
 from tests.sim.fleet.world import WORKER, by_number, fault, request, run, with_worker
 from tests.sim.scaling.world import START_S, pool, scaled
@@ -87,6 +88,31 @@ def test_the_same_seed_gives_the_same_records_with_several_routers() -> None:
     assert repr(first.served) == repr(again.served)
     assert repr(first.samples) == repr(again.samples)
     assert repr(first.steps) == repr(again.steps)
+
+
+def test_the_same_seed_hands_off_to_the_same_replicas() -> None:
+    early = [request(who, 0.1 * who, *range(1000 * who, 1000 * who + 40)) for who in range(5)]
+    alone = [request(5 + number, 6.0 + 2 * number, 7) for number in range(60)]
+    late = [replace(one, number=65 + one.number, at_s=130.0 + 5 * one.number) for one in early]
+
+    def handed_off() -> str:
+        found = scaled([*early, *alone, *late], pool(minReplicas=3), replicas=5)
+        assert sum(step.prefilled_tokens for step in found.steps) > 40 * 64
+        return repr(found.served)
+
+    assert len({handed_off() for _ in range(4)}) == 1
+
+
+def test_a_rule_of_its_own_does_not_see_who_joins_before_it_is_warm() -> None:
+    def first_placed_s(manifest: WorkerPool) -> float:
+        spec = replace(with_worker(start_s=START_S), replicas=1, scaling="pando", sample_s=1.0)
+        scaler = SCALERS["pando"](spec, manifest)
+        found = run(HIGH, spec, rule=partial(vllm.rule, routers=1), scaler=scaler)
+        assert found.steps[0].ready_s == joins_s()
+        return firsts(found)["replica-1"].placed_s
+
+    cold_s = first_placed_s(pool(maxReplicas=2, warm={"tokens": 0}))
+    assert first_placed_s(pool(maxReplicas=2)) > cold_s > joins_s()
 
 
 @pytest.mark.parametrize("after_s", [0.1, 0.6, 1.2])
