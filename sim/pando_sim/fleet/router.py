@@ -83,6 +83,7 @@ class Context:
         return self.at_replica[replica]
 
     def look(self, replica: str) -> Heartbeat | None:
+        self._around.timeline.looks_any_time = True
         there = self._around.replicas.get(replica)
         return there.heartbeat() if there else None
 

@@ -18,13 +18,16 @@ class Timeline:
         self.now_s = 0.0
         self._events: list[tuple[float, bool, int, Act]] = []
         self._looks: list[float] = []
+        self.looks_any_time = False  # somebody does so when it needs to know
         self._last_look_s = -math.inf
         self._number = 0
 
     def looks_within(self, after_s: float, before_s: float) -> bool:
-        """Whether somebody looks, or has looked, behind one moment and before another; now is not
-        before the first."""
-        return self._last_look_s > after_s or bool(self._looks and self._looks[0] < before_s)
+        """Whether somebody may look, or has looked, behind one moment and before another; now is
+        not before the first."""
+        if self.looks_any_time or self._last_look_s > after_s:
+            return True
+        return bool(self._looks and self._looks[0] < before_s)
 
     @property
     def pending(self) -> int:

@@ -1,7 +1,9 @@
 """What a run of a simulated fleet can be relied on for."""
 
 import gc
+import random
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from math import isnan
 from weakref import ReferenceType, ref
@@ -10,9 +12,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pando_sim.fleet.interfaces import End, FleetControl, Place, Question, RouterContext, Shortage
+from pando_sim.fleet.interfaces import (
+    End,
+    FleetControl,
+    Place,
+    Question,
+    RouterContext,
+    RuleFactory,
+    Shortage,
+)
 from pando_sim.records import Outcome
 from pando_sim.request import Request
+from pando_sim.rules import llm_d, vllm
 from tests.sim.fleet.world import (
     COST,
     SPEC,
@@ -257,3 +268,16 @@ def test_nothing_of_a_request_that_has_ended_waits_for_the_garbage_collector() -
         assert all(found() is None for found in asked)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("rule", [partial(llm_d.rule, page_size=16), partial(vllm.rule, routers=1)])
+def test_how_often_samples_are_taken_changes_nothing(rule: RuleFactory) -> None:
+    """Nor for rules that look into replicas while these are in the middle of a step."""
+    rng = random.Random(13)
+    times = sorted(rng.uniform(0, 20) for _ in range(100))
+    requests = [
+        request(n, at_s, *range(200 * n, 200 * n + rng.randint(10, 60)), output=rng.randint(5, 80))
+        for n, at_s in enumerate(times)
+    ]
+    found = [run(requests, replace(SPEC, sample_s=s), rule=rule) for s in (0.7, 5.0)]
+    assert len({repr(each.served) for each in found}) == 1
