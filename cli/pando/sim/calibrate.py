@@ -101,7 +101,6 @@ def command(
     url: str,
     output: Path | None,
     name: str | None,
-    machine: str | None,
     kv_bytes_per_token: int | None,
     copy_bytes_per_s: float | None,
     **options: object,
@@ -122,7 +121,6 @@ def command(
         calibration,
         url=redact(url),
         name=name or _plain(path.stem),
-        machine=machine,
         repeat=int(str(options["repeat"])),
         kv_bytes_per_token=kv_bytes_per_token,
         copy_bytes_per_s=copy_bytes_per_s,
@@ -167,20 +165,16 @@ def _file(
     *,
     url: str,
     name: str,
-    machine: str | None,
     repeat: int,
     kv_bytes_per_token: int | None,
     copy_bytes_per_s: float | None,
 ) -> CostFile:
     worker, fitted = calibration.worker, calibration.fitted
-    told = machine or worker.machine
-    if told is None:
-        raise click.UsageError("the worker does not tell what it runs on; give --machine")
     version = f", version {worker.version}" if worker.version else ""
     return CostFile(
         name=name,
         model=worker.model,
-        machine=told,
+        machine=calibration.machine,
         source=f"pando sim calibrate {url}{version}; medians of {repeat}",
         date=worker.date,
         step=fitted.step,

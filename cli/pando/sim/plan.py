@@ -167,6 +167,10 @@ def _extent(trace: Trace, shape: Shape) -> Extent:
     requests, last_s = 0, 0.0
     for request in shaped(trace, shape):
         requests, last_s = requests + 1, request.at_s
+    if not requests:
+        model = trace.reading.model
+        whose = f" of --trace-model {model!r}" if model is not None else ""
+        raise TraceError(trace.paths[0], None, f"holds no request{whose}")
     return Extent(requests, last_s)
 
 

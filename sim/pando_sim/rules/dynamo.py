@@ -17,8 +17,9 @@ weight; `prefill_load_scale` 1.0, `router_temperature` 0.0, `router_track_output
 
 Simplified: a block is a chunk of 256 bytes, 64 tokens at 4 bytes each (there, the engine's page).
 Events arrive at once. Equal costs are drawn at random (there, the order of a hash table). A host
-tier's blocks, credited with 0.75 there, count nothing. The router's queue, which holds requests
-back only while every worker has 16 batches of prompts ahead of it, is not simulated.
+tier's blocks, credited with 0.75 there, count in full where a replica would load them. The router's
+queue, which holds requests back only while every worker has 16 batches of prompts ahead of it, is
+not simulated.
 """
 
 from bisect import bisect_left

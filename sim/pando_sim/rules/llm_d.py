@@ -58,7 +58,8 @@ class Scorers:
             QUEUE_WEIGHT * queue + KV_WEIGHT * kv + PREFIX_WEIGHT * share
             for queue, kv, share in zip(queue_scores(beats), kv_scores(beats), prefix, strict=True)
         ]
-        best = [at for at, score in enumerate(scores) if score == max(scores)]
+        most = max(scores)
+        best = [at for at, score in enumerate(scores) if score == most]
         chosen = members[best[self._turn % len(best)]]
         self._turn += 1
         self._index.add(chosen.name, keys)

@@ -5,6 +5,7 @@ for the pause that the trace shows. Where the trace does not tell when an answer
 estimated: it was written at `answer_tokens_per_s`.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -71,17 +72,24 @@ class Conversations:
         return before.number, max(0.0, pause_s)
 
 
-def requests(path: Path, rows: Iterator[Row], reading: Reading) -> Iterator[Request]:
-    """Numbered, with times from the first one on. Raises TraceError where time goes back."""
-    conversations = Conversations(reading)
-    begin_s, last_s = None, 0.0
-    for number, row in enumerate(rows):
-        if begin_s is None:
-            begin_s = last_s = row.at_s
+def in_order(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
+    """Raises TraceError where time goes back."""
+    last_s = -math.inf
+    for row in rows:
         if row.at_s < last_s:
             behind = f"it comes {last_s - row.at_s:g} s before the request ahead of it"
             raise TraceError(path, row.line, f"{behind}; sort the trace by its timestamps")
         last_s = row.at_s
+        yield row
+
+
+def requests(rows: Iterator[Row], reading: Reading) -> Iterator[Request]:
+    """Numbered, with times from the first one on."""
+    conversations = Conversations(reading)
+    begin_s = None
+    for number, row in enumerate(rows):
+        if begin_s is None:
+            begin_s = row.at_s
         after, pause_s = conversations.follow(number, row)
         yield Request(
             number=number,

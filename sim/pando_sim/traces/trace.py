@@ -12,7 +12,7 @@ from pando_sim.request import Request
 from pando_sim.traces import azure, mooncake, recording, text
 from pando_sim.traces.errors import TraceError
 from pando_sim.traces.lines import lines
-from pando_sim.traces.rows import Reading, Row, requests
+from pando_sim.traces.rows import Reading, Row, in_order, requests
 
 FILE_NUMBERS = 1 << 40
 """More than a file has lines: prompts that share with nobody have numbers of their own."""
@@ -57,11 +57,11 @@ class Trace:
     def __iter__(self) -> Iterator[Request]:
         """Raises TraceError when it comes to what is wrong."""
         every = [
-            self.format.rows(path, self.reading, number * FILE_NUMBERS)
+            in_order(path, self.format.rows(path, self.reading, number * FILE_NUMBERS))
             for number, path in enumerate(self.paths)
         ]
         rows = every[0] if len(every) == 1 else heapq.merge(*every, key=attrgetter("at_s"))
-        return requests(self.paths[0], rows, self.reading)
+        return requests(rows, self.reading)
 
 
 def open_trace(paths: Path | Sequence[Path], reading: Reading | None = None) -> Trace:

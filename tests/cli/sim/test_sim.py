@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[3]
 TRACE = str(ROOT / "examples" / "traces" / "small.jsonl")
 POOL = str(ROOT / "examples" / "pool.yaml")
 
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+
 Capture = pytest.CaptureFixture[str]
 
 
@@ -112,6 +114,13 @@ def test_a_missing_or_unknown_trace_is_refused(capsys: Capture, tmp_path: Path) 
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1]}\n{')
     assert "broken.jsonl:2" in refused(capsys, str(broken))
+    empty = tmp_path / "empty.csv"
+    empty.write_text(AZURE)
+    assert "empty.csv: holds no request" in refused(capsys, str(empty))
+    early, late = (tmp_path / f"{name}.csv" for name in ("early", "late"))
+    early.write_text(f"{AZURE}2023-11-16 18:00:00,9,9\n2023-11-16 18:00:09,9,9\n")
+    late.write_text(f"{AZURE}2023-11-16 18:00:05,9,9\n2023-11-16 18:00:04,9,9\n")
+    assert "late.csv:3: it comes 1 s before" in refused(capsys, str(early), str(late))
 
 
 def test_a_wrong_manifest_is_refused_as_the_operator_does(capsys: Capture, tmp_path: Path) -> None:

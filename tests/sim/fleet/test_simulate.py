@@ -197,6 +197,20 @@ def test_a_draining_replica_gets_nothing_new_and_finishes_what_it_has() -> None:
     assert found.samples[-1].draining == 1
 
 
+def test_memory_is_told_of_ready_replicas_alone() -> None:
+    requests = [request(n, 0.3 * n, *range(100 * n, 100 * n + 40), output=20) for n in range(24)]
+
+    def drain_two(fleet: FleetControl) -> None:
+        fleet.drain("replica-1")
+        fleet.drain("replica-2")
+
+    samples = run(requests, faults=[fault(6.0, drain_two)]).samples
+    assert samples[-1].ready == 1
+    assert samples[-1].cached_tokens > samples[-1].capacity_tokens / 2
+    for sample in samples:
+        assert sample.pinned_tokens + sample.cached_tokens <= sample.capacity_tokens
+
+
 def test_a_slow_replica_takes_longer_from_the_moment_that_it_is() -> None:
     spec = replace(SPEC, replicas=1)
     alone = [request(0, 0.0, 1, output=200)]

@@ -23,6 +23,7 @@ class Options:
     url: str
     way: Way | None = None  # to it, where not directly: what lies on it is measured, too
     api_key: str | None = None
+    machine: str | None = None  # in words, where the worker does not tell what it runs on
     repeat: int = 5  # of each measurement; the median counts
     longest_prompt: int = 32_768  # tokens; the worker may allow fewer
     most_together: int = 64  # requests that decode at once
@@ -36,6 +37,7 @@ class Options:
 @dataclass(frozen=True, slots=True)
 class Calibration:
     worker: Worker
+    machine: str
     observations: list[Observation]
     fitted: Fitted
     checked: bool  # the worker's counters say that it served nobody else
@@ -52,6 +54,9 @@ async def calibrate(options: Options, progress: Progress) -> Calibration:
         options.url, options.api_key, options.timeout_s, options.pause_s, options.way
     ) as client:
         worker = await look_at(client)
+        machine = options.machine or worker.machine
+        if machine is None:
+            raise CalibrationError("it does not tell what it runs on; give --machine")
         client.serve_as(worker.model)
         await check_idle(client)
         limits = _limits(options, worker)
@@ -61,7 +66,7 @@ async def calibrate(options: Options, progress: Progress) -> Calibration:
         await texts.learn(client)
         observations = await _measure(client, texts, limits, options, progress)
         checked = await _check_alone(client, before)
-    return Calibration(worker, observations, fit_model(observations), checked)
+    return Calibration(worker, machine, observations, fit_model(observations), checked)
 
 
 def _limits(options: Options, worker: Worker) -> Limits:

@@ -121,6 +121,8 @@ class Client:
             return await self._ask(body, begun or asyncio.Event())
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise CalibrationError(f"a completion broke: {_said(error)}") from error
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise CalibrationError(f"a completion is not as expected: {_said(error)}") from error
 
     async def _ask(self, body: dict[str, Any], begun: asyncio.Event) -> Heard:
         sent_s = time.perf_counter()

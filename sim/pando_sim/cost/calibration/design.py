@@ -109,9 +109,12 @@ class Interrupted:
 
     async def measure(self, client: Client, texts: Texts, limits: Limits) -> list[Observation]:
         begun = asyncio.Event()
-        async with asyncio.TaskGroup() as tasks:
-            stream = tasks.create_task(client.ask(texts.of(32), 3 * OUTPUT_TOKENS, begun))
-            beside = tasks.create_task(self._beside(client, texts.of(self.tokens), begun))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                stream = tasks.create_task(client.ask(texts.of(32), 3 * OUTPUT_TOKENS, begun))
+                beside = tasks.create_task(self._beside(client, texts.of(self.tokens), begun))
+        except ExceptionGroup as broken:  # the one that broke has ended the other
+            raise broken.exceptions[0] from None
         what = f"a stream's silence while {self.tokens} tokens are prefilled"
         observation = interrupted(what, stream.result(), beside.result(), limits.chunk_tokens)
         return [] if observation is None else [observation]

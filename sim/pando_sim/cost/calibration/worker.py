@@ -87,13 +87,17 @@ class Load:
 
 
 async def load_of(client: Client) -> Load:
+    """Raises CalibrationError."""
     told = await client.get("/metrics")
     if told is None:
         return Load(None, None)
     values: dict[str, float] = {}
-    for family in text_string_to_metric_families(told[0].decode()):
-        for sample in family.samples:
-            values[sample.name] = values.get(sample.name, 0.0) + sample.value
+    try:
+        for family in text_string_to_metric_families(told[0].decode()):
+            for sample in family.samples:
+                values[sample.name] = values.get(sample.name, 0.0) + sample.value
+    except (ValueError, LookupError) as error:
+        raise CalibrationError(f"/metrics is not as expected: {error}") from error
     present = [[values[n] for n in names] for names in _PRESENT if set(names) <= values.keys()]
     served = [values[name] for name in _SERVED if name in values]
     return Load(sum(present[0]) if present else None, served[0] if served else None)
