@@ -249,7 +249,8 @@ class Router:
             return
         command = job.command()
         handling_s = self._around.cost.request_s(len(command.input_ids))
-        job.stay = Stay(command, Try(self, job), now_s + network_s + handling_s)
+        arrives_s = now_s + network_s + handling_s
+        job.stay = Stay(command, Try(self, job), arrives_s, job.request.prompt.num_bytes)
         replica.submit(job.stay)
 
     def answered(self, job: Job) -> None:

@@ -26,6 +26,7 @@ from pando_sim.worker.stride import Stride, plan_stride
 from pando_worker.heartbeats import with_ready, with_stats
 from pando_worker.messages import Event, Outputs, Ready, Rejected, Stats
 from pando_worker.scheduler.assembly import Pools, make_scheduler
+from pando_worker.server.prompt_meter import PromptMeter
 from pando_worker.settings import WorkerSettings
 
 MODEL = "simulated"
@@ -89,6 +90,7 @@ class Replica:
         )
         self._timeline = timeline
         self._strides = strides
+        self._prompts = PromptMeter()
         self._inbox: list[Stay] = []  # by arrival
         self._due_s: float | None = None  # the next event of its own
         self._ticket = 0  # of that event; earlier ones are void
@@ -137,7 +139,8 @@ class Replica:
     def heartbeat(self) -> Heartbeat:
         if self.state is ReplicaState.STARTING:
             return self._starting
-        return with_stats(self._ready, self.stats())
+        beat, measured = with_stats(self._ready, self.stats()), self._prompts.bytes_per_token
+        return beat if measured == beat.bytes_per_token else replace(beat, bytes_per_token=measured)
 
     def become(self, state: ReplicaState) -> None:
         self.state = state
@@ -231,6 +234,9 @@ class Replica:
             if self.state is ReplicaState.DRAINING:
                 self._refuse(stay, UNAVAILABLE)
                 continue
+            if stay.prompt_bytes:
+                tokens = len(stay.command.input_ids) - stay.command.num_output
+                self._prompts.observe(stay.prompt_bytes, tokens)
             for event in self.scheduler.receive(stay.command):
                 self._send(event, now_s)
 

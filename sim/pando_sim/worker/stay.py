@@ -26,6 +26,7 @@ class Stay:
     command: Generate
     follower: Follower
     arrives_s: float  # at the scheduler
+    prompt_bytes: int = 0  # of its text, where it has one
     cached_tokens: int = 0
     tokens: int = 0  # that came
     first_s: float = nan

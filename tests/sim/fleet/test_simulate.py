@@ -24,9 +24,11 @@ from pando_sim.fleet.interfaces import (
 from pando_sim.records import Outcome
 from pando_sim.request import Request
 from pando_sim.rules import llm_d, vllm
+from pando_sim.traces.prompts import KeyedPrompt
 from tests.sim.fleet.world import (
     COST,
     SPEC,
+    WORKER,
     Words,
     by_number,
     conversations,
@@ -221,6 +223,18 @@ def test_a_slow_replica_takes_longer_from_the_moment_that_it_is() -> None:
     ).served
     assert slow.first_token_s == normal.first_token_s
     assert slow.end_s - at_s == pytest.approx(2 * (normal.end_s - at_s), rel=0.02)
+
+
+def test_what_is_promised_of_prompts_is_what_their_tokens_are() -> None:
+    """Replicas tell how many bytes a token of theirs has, which routers think in."""
+    chunks = np.arange(1, 41, dtype=np.uint64)
+    twice = [
+        replace(request(number, 3.0 * number), prompt=KeyedPrompt(chunks, 256 * 40, 2.5, number))
+        for number in range(2)
+    ]
+    _, again = by_number(run(twice))
+    assert again.cached_tokens > 0.95 * again.prompt_tokens
+    assert again.matched_tokens == pytest.approx(again.cached_tokens, abs=WORKER.page_size)
 
 
 def test_routers_share_what_they_know_by_redis_alone() -> None:
