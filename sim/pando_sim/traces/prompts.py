@@ -23,7 +23,7 @@ _BITS = 2**64 - 1
 
 Ids = NDArray[np.uint64]
 Tokenize = Callable[[bytes], NDArray[np.int32]]
-"""The tokens of a prompt's canonical bytes."""
+"""The tokens of a prompt's canonical bytes, or of the first ones of them."""
 
 
 class TracePrompt(Prompt, Protocol):
@@ -164,40 +164,52 @@ class TextPrompt:
     def path(self) -> Ids:
         return unpacked(self.keys())
 
+    def tokens_within(self, chunks: int) -> int:
+        """How many of the first tokens are the same whatever stands behind the first `chunks`."""
+        first = self.data[: chunks * CHUNK_BYTES]
+        if len(first) == len(self.data):
+            return self.num_tokens
+        return equal_start(self._tokenize(first), self.tokens()) if first else 0
+
     def renewed(self, kept: int, again: int) -> "RenewedPrompt":
         return RenewedPrompt(self, kept, again)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class RenewedPrompt:
     """A prompt of which only the first `kept` chunks are the old ones."""
 
-    old: TextPrompt
-    kept: int
-    again: int
+    __slots__ = ("_again", "_kept", "_old", "_tokens")
+
+    def __init__(self, old: TextPrompt, kept: int, again: int) -> None:
+        self._old = old
+        self._kept = kept
+        self._again = again
+        self._tokens: NDArray[np.int32] | None = None
 
     @property
     def num_bytes(self) -> int:
-        return self.old.num_bytes
+        return self._old.num_bytes
 
     @property
     def num_tokens(self) -> int:
-        return self.old.num_tokens
+        return self._old.num_tokens
 
     def tokens(self) -> NDArray[np.int32]:
-        tokens = self.old.tokens().copy()
-        kept = self.kept * CHUNK_BYTES * len(tokens) // max(1, self.num_bytes)
-        tokens[kept:] = tokens_of(mix_one(self.again), tokens[kept:].astype(np.uint64))
-        return tokens
+        if self._tokens is None:
+            tokens = self._old.tokens().copy()
+            kept = self._old.tokens_within(self._kept)
+            tokens[kept:] = tokens_of(mix_one(self._again), tokens[kept:].astype(np.uint64))
+            self._tokens = tokens
+        return self._tokens
 
     def keys(self) -> bytes:
-        return packed(renewed_keys(self.old.path(), self.kept, self.again))
+        return packed(renewed_keys(self._old.path(), self._kept, self._again))
 
     def path(self) -> Ids:
         return unpacked(self.keys())
 
     def renewed(self, kept: int, again: int) -> "RenewedPrompt":
-        return RenewedPrompt(self.old, min(kept, self.kept), renumbered(self.again, again))
+        return RenewedPrompt(self._old, min(kept, self._kept), renumbered(self._again, again))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -235,6 +247,12 @@ class KeyedPrompt:
         chunks = renewed_keys(self.chunks, kept, again)
         number = renumbered(self.number, again)
         return KeyedPrompt(chunks, self.num_bytes, self.bytes_per_token, number)
+
+
+def equal_start(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
+    least = min(len(one), len(other))
+    different = np.flatnonzero(one[:least] != other[:least])
+    return int(different[0]) if len(different) else least
 
 
 def renumbered(number: int, again: int) -> int:

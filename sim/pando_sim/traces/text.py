@@ -115,8 +115,13 @@ def _prompt(path: Path, line: Line, body: _Body, reading: Reading) -> TextPrompt
 
 
 def token_ids(data: bytes) -> NDArray[np.int32]:
-    """Of the canonical bytes of token ids: a mark of one byte, and 4 bytes an id."""
-    return np.frombuffer(data, dtype="<u4", offset=1).astype(np.int32) & np.int32(0x7FFFFFFF)
+    """Of the canonical bytes of token ids: a mark of one byte, and 4 bytes an id.
+
+    The last id may be cut: it is none.
+    """
+    whole = (len(data) - 1) // 4
+    ids = np.frombuffer(data, dtype="<u4", count=whole, offset=1)
+    return ids.astype(np.int32) & np.int32(0x7FFFFFFF)
 
 
 def _output_tokens(path: Path, line: Line, found: _Line, reading: Reading) -> int:

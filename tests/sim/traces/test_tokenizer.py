@@ -4,24 +4,32 @@ import pickle
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from pando_fleet.prefix import chat_bytes
+from pando_fleet.prefix import CHUNK_BYTES, chat_bytes, completion_bytes
 from pando_sim.traces import Reading, TextTokenizer, TraceError, open_trace
+from pando_sim.traces.prompts import TextPrompt
+from pando_sim.traces.text import token_ids
 from tests.sim.traces.files import equal_start, json_lines
 
+words = st.lists(st.sampled_from(["aspen", "grove", "é", "trunks", "of", "one"]), max_size=8).map(
+    lambda few: few * 12
+)
 WORDS = "the aspen grove is one organism of many trunks and one root"
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator([WORDS] * 20, trainer)
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    return tmp_path / "tokenizer.json"
+    path = tmp_path_factory.mktemp("model") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
 
 
 def test_contents_have_the_models_own_tokens(file: Path) -> None:
@@ -46,6 +54,33 @@ def test_prompts_and_answers_of_a_trace_are_counted_with_it(tmp_path: Path, file
     assert count < len(WORDS) / 4
     assert (first.prompt.num_tokens, first.output_tokens) == (count, count)
     assert equal_start(first.prompt.tokens(), second.prompt.tokens()) == count
+
+
+@given(start=words, one=words, other=words, kept=st.integers(0, 3))
+def test_renewed_texts_share_the_tokens_that_they_shared(
+    file: Path, start: list[str], one: list[str], other: list[str], kept: int
+) -> None:
+    tokenize = TextTokenizer(file)
+    left, right = (TextPrompt(" ".join(start + rest).encode(), tokenize) for rest in (one, other))
+    new_left, new_right = left.renewed(kept, 1), right.renewed(kept, 1)
+    assert len(new_left.tokens()) == new_left.num_tokens == left.num_tokens
+    size = kept * CHUNK_BYTES
+    if equal_start(left.data, right.data) >= size:
+        shared = equal_start(left.tokens(), right.tokens())
+        assert equal_start(new_left.tokens(), new_right.tokens()) == shared
+    if size >= len(left.data):
+        assert new_left.tokens().tolist() == left.tokens().tolist()
+    else:
+        # A tokenizer looks no farther than a word: all are kept but those of one that is cut.
+        whole_words = left.data[:size].rpartition(b" ")[0]
+        with_old = equal_start(left.tokens(), new_left.tokens())
+        assert len(tokenize(whole_words)) <= with_old <= len(tokenize(left.data[:size]))
+
+
+def test_renewed_token_ids_keep_whole_ones() -> None:
+    prompt = TextPrompt(completion_bytes(list(range(200))), token_ids)
+    kept = [equal_start(prompt.renewed(chunks, 1).tokens(), range(200)) for chunks in range(5)]
+    assert kept == [0, 63, 127, 191, 200]  # of a chunk 64, but the prompt begins with a mark
 
 
 def test_another_file_is_no_tokenizer(tmp_path: Path) -> None:
