@@ -13,8 +13,6 @@ All times are whole ticks of 2^-34 s (58 picoseconds), so that sums of them are 
 below 2^19 s, six days: n steps at once take exactly as long as n single ones.
 """
 
-import math
-
 from pando_sim.cost.schema import CostFile, CostModelError
 
 TICKS_PER_S = 2.0**34
@@ -106,18 +104,3 @@ class CostModel:
         first = self.step_s(decodes=decodes, decode_context=decode_context)
         later = decodes * (steps * (steps - 1) // 2)
         return steps * first + self._decode_context_s * later
-
-    def decode_steps_within(self, seconds: float, decodes: int, decode_context: int) -> int:
-        """How many such steps have ended after `seconds`, one that ends just then included."""
-        first = self.step_s(decodes=decodes, decode_context=decode_context)
-        growth = self._decode_context_s * decodes
-        # The larger root of growth/2 · n² + (first - growth/2) · n = seconds, in the form that
-        # holds without growth; rounding may put it one off.
-        linear = first - growth / 2
-        root = math.sqrt(linear * linear + 2 * growth * seconds)
-        steps = int(2 * seconds / (linear + root))
-        while steps and self.decode_steps_s(steps, decodes, decode_context) > seconds:
-            steps -= 1
-        while self.decode_steps_s(steps + 1, decodes, decode_context) <= seconds:
-            steps += 1
-        return steps

@@ -18,7 +18,7 @@ from pando_fleet import Heartbeat, RedisClient
 from pando_fleet.marks import MarkKind
 from pando_fleet.wire import Line
 from pando_sim.records import Event, ScalingStep, Served
-from pando_sim.request import Prompt, Request
+from pando_sim.request import Request
 
 
 class CostModel(Protocol):
@@ -194,8 +194,8 @@ class RouterContext(Protocol):
         routers that ask their engines more often than heartbeats come."""
         ...
 
-    def cached_tokens(self, replica: str, prompt: Prompt) -> int:
-        """Of the prompt, what the replica holds at this moment: for rules of fleets whose engines
+    def cached_tokens(self, replica: str, tokens: NDArray[np.int32]) -> int:
+        """Of a prompt, what the replica holds at this moment: for rules of fleets whose engines
         tell each change of their caches."""
         ...
 

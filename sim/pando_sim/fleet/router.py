@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pando_fleet import Heartbeat
 from pando_fleet.wire import Line
 from pando_router.admission.pool_queue import JITTER, PACE_S
@@ -87,9 +90,9 @@ class Context:
         there = self._around.replicas.get(replica)
         return there.heartbeat() if there else None
 
-    def cached_tokens(self, replica: str, prompt: Prompt) -> int:
+    def cached_tokens(self, replica: str, tokens: NDArray[np.int32]) -> int:
         there = self._around.replicas.get(replica)
-        return there.cached_tokens(prompt.tokens()) if there else 0
+        return there.cached_tokens(tokens) if there else 0
 
     def after(self, delay_s: float, act: Callable[[], None]) -> None:
         self._around.timeline.after(delay_s, act)

@@ -30,10 +30,6 @@ def write_results(path: Path, about: About, digests: Sequence[Digest]) -> None:
     path.write_bytes(msgspec.json.format(encoded, indent=1) + b"\n")
 
 
-def read_results(path: Path) -> Results:
-    return msgspec.json.decode(path.read_bytes(), type=Results)
-
-
 def write_requests(path: Path, run: Run) -> None:
     """A row a request. An empty field stands where there is no number."""
     names = [field.name for field in dataclasses.fields(Served)]

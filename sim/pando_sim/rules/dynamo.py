@@ -57,10 +57,8 @@ class KvRouter:
 
     async def place(self, question: Question) -> Place:
         keys = split(question.keys)
-        cached = [
-            self._context.cached_tokens(member.name, question.request.prompt)
-            for member in question.allowed
-        ]
+        prompt = question.request.prompt.tokens()
+        cached = [self._context.cached_tokens(member.name, prompt) for member in question.allowed]
         costs = [
             self._cost(question, keys, member, tokens)
             for member, tokens in zip(question.allowed, cached, strict=True)

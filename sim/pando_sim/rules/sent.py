@@ -58,6 +58,3 @@ class Sent:
     def known(self) -> Sequence[str]:
         """Replicas that were sent anything, in order of their first chunk."""
         return tuple(self._recent)
-
-    def count(self, replica: str) -> int:
-        return len(self._recent.get(replica, ()))

@@ -36,23 +36,6 @@ def test_steps_can_be_taken_in_any_strides(
     assert whole == parts or whole > 2**19
 
 
-@given(models, st.floats(0, 100), rows, st.integers(1, 1_000_000))
-def test_steps_within_a_time_are_all_that_end_in_it(
-    model: CostModel, seconds: float, decodes: int, context: int
-) -> None:
-    steps = model.decode_steps_within(seconds, decodes, context)
-    assert model.decode_steps_s(steps, decodes, context) <= seconds
-    assert model.decode_steps_s(steps + 1, decodes, context) > seconds
-
-
-@given(models, st.integers(1, 500), rows, st.integers(1, 100_000))
-def test_a_step_that_ends_just_then_is_within_the_time(
-    model: CostModel, steps: int, decodes: int, context: int
-) -> None:
-    seconds = model.decode_steps_s(steps, decodes, context)
-    assert model.decode_steps_within(seconds, decodes, context) == steps
-
-
 @given(
     models, st.integers(0, 8192), st.integers(0, 10**9), st.integers(0, 512), st.integers(0, 10**6)
 )

@@ -5,10 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pando_fleet import Heartbeat, ReplicaState
 from pando_fleet.wire import Line
 from pando_sim.fleet.interfaces import Member, Place, Question, Rule
-from pando_sim.request import Prompt, Request
+from pando_sim.request import Request
 from tests.sim.fleet.world import request
 
 
@@ -62,7 +65,7 @@ class Known:
         self.looks += 1
         return self.beats.get(replica)
 
-    def cached_tokens(self, replica: str, prompt: Prompt) -> int:
+    def cached_tokens(self, replica: str, tokens: NDArray[np.int32]) -> int:
         return self.cached.get(replica, 0)
 
     def after(self, delay_s: float, act: Callable[[], None]) -> None:
