@@ -47,7 +47,7 @@ def test_every_feature_is_shown_by_a_test_or_said_to_be_missing() -> None:
 
 def test_every_path_named_in_the_features_page_exists() -> None:
     text = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
-    paths = re.findall(r"`((?:cli|fleet|router|worker)/[\w/.]+)`", text)
+    paths = re.findall(r"`((?:cli|fleet|operator|router|sim|worker)/[\w/.]+)`", text)
     assert len(paths) > 20
     assert not [path for path in paths if not (ROOT / path).exists()]
 
