@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
 from pando.main import main
 from pando.sim.plan import command_of
-from pando_sim.report.files import read_results
+from pando_sim.report.files import Results
 from pando_sim.settings import SimSettings
 from tests.waiting import until
 
@@ -56,7 +57,8 @@ def test_equal_commands_leave_equal_results_and_all_files(tmp_path: Path) -> Non
         assert "cache_aware" in out
         assert "round_robin" in out
         assert err == ""
-    first, second = (read_results(tmp_path / name / "results.json") for name in "ab")
+    written = [(tmp_path / name / "results.json").read_bytes() for name in "ab"]
+    first, second = (msgspec.json.decode(each, type=Results) for each in written)
     for one, other in zip(first.runs, second.runs, strict=True):
         assert one.series == other.series
         assert one.statistics.ttft == other.statistics.ttft
