@@ -15,6 +15,7 @@ from xxhash import xxh3_64_digest
 
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES, MAX_CHUNKS, chunk_keys, seed
 from pando_sim.request import Prompt
+from pando_worker.memory.tree_node import common_prefix
 
 TOKEN_BYTES = 4
 SEED = seed("sim")
@@ -169,7 +170,7 @@ class TextPrompt:
         first = self.data[: chunks * CHUNK_BYTES]
         if len(first) == len(self.data):
             return self.num_tokens
-        return equal_start(self._tokenize(first), self.tokens()) if first else 0
+        return common_prefix(self._tokenize(first), self.tokens()) if first else 0
 
     def renewed(self, kept: int, again: int) -> "RenewedPrompt":
         return RenewedPrompt(self, kept, again)
@@ -247,12 +248,6 @@ class KeyedPrompt:
         chunks = renewed_keys(self.chunks, kept, again)
         number = renumbered(self.number, again)
         return KeyedPrompt(chunks, self.num_bytes, self.bytes_per_token, number)
-
-
-def equal_start(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
-    least = min(len(one), len(other))
-    different = np.flatnonzero(one[:least] != other[:least])
-    return int(different[0]) if len(different) else least
 
 
 def renumbered(number: int, again: int) -> int:

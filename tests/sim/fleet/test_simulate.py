@@ -33,6 +33,7 @@ from tests.sim.fleet.world import (
     by_number,
     conversations,
     fault,
+    outage,
     request,
     run,
     with_router,
@@ -148,15 +149,7 @@ def busy(fleet: FleetControl) -> str:
 
 
 def test_requests_are_served_while_redis_is_away_and_after_it() -> None:
-    async def back(fleet: FleetControl) -> str:
-        await fleet.regain_redis(empty=True)
-        return ""
-
-    faults = [
-        fault(1.0, lambda fleet: fleet.lose_redis()),
-        replace(fault(3.0, lambda fleet: None), act=back),
-    ]
-    found = run(conversations(5, 10, 0.1), faults=faults)
+    found = run(conversations(5, 10, 0.1), faults=outage(1.0, 3.0, empty=True))
     assert {each.outcome for each in found.served} == {Outcome.FINISHED}
     assert any(each.matched_tokens for each in found.served if each.placed_s > 4.0)
     away = [each for each in found.served if 1.0 < each.placed_s < 3.0]

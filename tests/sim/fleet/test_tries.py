@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pando_sim.fleet.interfaces import Fault, FleetControl
+from pando_sim.fleet.interfaces import FleetControl
 from pando_sim.records import Outcome, Run
 from tests.sim.fleet.world import (
     SPEC,
@@ -15,6 +15,7 @@ from tests.sim.fleet.world import (
     by_number,
     conversations,
     fault,
+    outage,
     request,
     run,
     with_router,
@@ -32,21 +33,6 @@ class Short(Words):
 
     def tokens(self) -> NDArray[np.int32]:
         return np.full(8, self.blocks[0], dtype=np.int32)
-
-
-def lose_redis(fleet: FleetControl) -> None:
-    fleet.lose_redis()
-
-
-def outage(from_s: float, until_s: float, *, empty: bool = False) -> list[Fault]:
-    async def back(fleet: FleetControl) -> str:
-        await fleet.regain_redis(empty=empty)
-        return ""
-
-    return [
-        fault(from_s, lose_redis),
-        replace(fault(until_s, lambda fleet: None), act=back),
-    ]
 
 
 def outcomes(found: Run) -> Counter[Outcome]:
@@ -156,7 +142,7 @@ def test_an_outage_at_the_end_of_a_run_does_not_fail_it(from_s: float) -> None:
     assert found.checks["leases are given back"] == 1
 
 
-def test_the_view_of_all_requests_is_conserved_over_routers_and_outages() -> None:
+def test_several_routers_lose_no_request_in_an_outage() -> None:
     found = run(
         conversations(6, 8, 0.1), with_router(routers=4, max_outstanding=2), faults=outage(1.0, 2.0)
     )

@@ -115,6 +115,16 @@ def fault(at_s: float, act: Callable[[FleetControl], object]) -> Fault:
     return Fault(at_s, "a fault", acts)
 
 
+def outage(from_s: float, until_s: float, *, empty: bool = False) -> list[Fault]:
+    """Of Redis."""
+
+    async def back(fleet: FleetControl) -> str:
+        await fleet.regain_redis(empty=empty)
+        return ""
+
+    return [fault(from_s, lambda fleet: fleet.lose_redis()), Fault(until_s, "its end", back)]
+
+
 def by_number(found: Run) -> list[Served]:
     return sorted(found.served, key=lambda served: served.number)
 

@@ -34,7 +34,13 @@ def test_each_replica_has_its_most_recent_chunks(acts: Acts) -> None:
         for key in old[: max(0, len(old) - most)]:
             came[key].remove(name)
         del old[: max(0, len(old) - most)]
+        for each, keys_of_each in recent.items():
+            sent.trim(each, len(keys_of_each))  # it remembers no more than these
         assert sent.replicas == {key: tuple(names) for key, names in came.items() if names}
+    for name in recent:
+        sent.forget(name)  # nor fewer
+    assert sent.replicas == {}
+    assert sent.known() == ()
 
 
 def test_who_is_forgotten_holds_nothing() -> None:

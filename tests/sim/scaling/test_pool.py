@@ -8,7 +8,7 @@ import pytest
 
 from pando_sim.fleet.interfaces import FleetControl
 from pando_sim.records import Outcome
-from tests.sim.fleet.world import WORKER, by_number, fault
+from tests.sim.fleet.world import WORKER, by_number, fault, outage
 from tests.sim.scaling.world import START_S, one_after_the_other, pool, scaled
 
 TARGET = 0.7
@@ -77,15 +77,7 @@ def test_a_replica_that_dies_is_started_again_by_kubernetes() -> None:
 def test_nothing_shrinks_while_redis_is_away() -> None:
     low = one_after_the_other(0, 1, until_s=120.0)
 
-    async def back(fleet: FleetControl) -> str:
-        await fleet.regain_redis(empty=True)
-        return ""
-
-    away = [
-        fault(3.0, lambda fleet: fleet.lose_redis()),
-        replace(fault(60.0, lambda fleet: None), act=back),
-    ]
-    found = scaled(low, pool(), replicas=4, faults=away)
+    found = scaled(low, pool(), replicas=4, faults=outage(3.0, 60.0, empty=True))
     assert all(sample.ready == 4 for sample in found.samples if sample.at_s < 60.0)
     assert found.steps
     assert all(step.at_s > 60.0 for step in found.steps)

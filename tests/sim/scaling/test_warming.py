@@ -11,7 +11,7 @@ from pando_sim.fleet.interfaces import FleetControl
 from pando_sim.records import Outcome, Run, Served
 from pando_sim.rules import vllm
 from pando_sim.scaling.scalers import SCALERS
-from tests.sim.fleet.world import WORKER, by_number, fault, request, run, with_worker
+from tests.sim.fleet.world import WORKER, by_number, fault, outage, request, run, with_worker
 from tests.sim.scaling.world import START_S, pool, scaled
 
 SHARED = 16  # blocks with which each prompt begins
@@ -128,14 +128,7 @@ def test_a_replica_that_dies_while_it_is_warmed_comes_again(after_s: float) -> N
 def test_without_redis_who_joins_is_let_in_when_its_time_is_over() -> None:
     manifest = pool(maxReplicas=2, warm={"timeoutSeconds": 8})
 
-    async def back(fleet: FleetControl) -> str:
-        await fleet.regain_redis(empty=True)
-        return ""
-
-    away = [
-        fault(joins_s() + 0.7, lambda fleet: fleet.lose_redis()),
-        replace(fault(joins_s() + 20.0, lambda fleet: None), act=back),
-    ]
+    away = outage(joins_s() + 0.7, joins_s() + 20.0, empty=True)
     found = scaled(HIGH, manifest, faults=away)
     assert {one.outcome for one in found.served} == {Outcome.FINISHED}
     assert found.steps[0].prefilled_tokens == 0  # what was computed could not be written down
@@ -151,14 +144,7 @@ def test_what_is_handed_off_while_redis_goes_away_leaves_nothing_behind(
     alone = [request(3 + number, 6.0 + 2 * number, 7) for number in range(60)]
     leaves_s = scaled([*early, *alone], pool(), replicas=3).steps[-1].at_s
 
-    async def back(fleet: FleetControl) -> str:
-        await fleet.regain_redis(empty=empty)
-        return ""
-
-    away = [
-        fault(leaves_s + after_s, lambda fleet: fleet.lose_redis()),
-        replace(fault(leaves_s + after_s + 10.0, lambda fleet: None), act=back),
-    ]
+    away = outage(leaves_s + after_s, leaves_s + after_s + 10.0, empty=empty)
     found = scaled([*early, *alone], pool(), replicas=3, faults=away)
     assert {one.outcome for one in found.served} == {Outcome.FINISHED}
     assert found.samples[-1].replicas == 1
