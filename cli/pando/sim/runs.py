@@ -100,21 +100,21 @@ def _how(code: int | None) -> str:
 def _end(running: Sequence[_Job]) -> None:
     """Asks all to end, and kills who does not, each with its group."""
     for job in running:
-        _signal(job, signal.SIGTERM)
+        job.process.terminate()  # and not its Valkey, which it would miss while it ends
     deadline = time.monotonic() + END_S
     for job in running:
         job.process.join(max(0.0, deadline - time.monotonic()))
-        _signal(job, signal.SIGKILL)  # also what the process may have left behind
+        _kill(job)  # also what the process may have left behind
         job.process.join()
         job.hears.close()
 
 
-def _signal(job: _Job, number: signal.Signals) -> None:
+def _kill(job: _Job) -> None:
     pid = job.process.pid
     assert pid is not None, "it was started"
     try:
-        os.killpg(pid, number)
+        os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:  # no group yet, or none any more
         with suppress(ProcessLookupError):
             if job.process.is_alive():
-                os.kill(pid, number)
+                os.kill(pid, signal.SIGKILL)
