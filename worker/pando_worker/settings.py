@@ -72,7 +72,8 @@ class WorkerSettings(BaseSettings):
         Field(description="of cached keys and values; auto is that of the weights"),
     ] = KVCacheDType.AUTO
     threads: Annotated[
-        int | None, Field(ge=1, description="CPU threads of the model; all cores by default")
+        int | None,
+        Field(ge=1, description="CPU threads of the model; by default the cores it may use"),
     ] = None
 
     tensor_parallel_size: Annotated[

@@ -1,6 +1,5 @@
 """From settings to runs: everything that a process needs to know to simulate one of them."""
 
-import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from pando_sim.traces import (
     shaped,
 )
 from pando_sim.worker.replica import settings_of
+from pando_worker.cores import available_cores
 from pando_worker.settings import WorkerSettings
 
 OPERATOR = "pando"
@@ -122,7 +122,7 @@ def command_of(settings: SimSettings) -> str:
 
 def jobs(settings: SimSettings) -> int:
     """Runs at a time."""
-    return settings.jobs or len(os.sched_getaffinity(0))
+    return settings.jobs or available_cores()
 
 
 def _check_faults(settings: SimSettings, tasks: Sequence[Task], extent: Extent) -> None:

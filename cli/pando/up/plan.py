@@ -1,6 +1,5 @@
 """What a fleet on this machine consists of: the commands of its parts, from checked settings."""
 
-import os
 import socket
 import sys
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from pando.up.process import Command
 from pando_fleet.client import FleetError, connect
 from pando_fleet.registry import Registry
 from pando_router.settings import RouterSettings
+from pando_worker.cores import available_cores
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import ModelError
 from pando_worker.settings import WorkerSettings
@@ -55,7 +55,7 @@ class Plan:
         if self.max_total_tokens:
             shared["max_total_tokens"] = self.max_total_tokens
         settings = load(WorkerSettings, _ours(shared))
-        shared["threads"] = settings.threads or max(1, cores() // self.workers)
+        shared["threads"] = settings.threads or max(1, available_cores() // self.workers)
         return [
             self._command(f"worker-{i}", "worker", shared | {"replica": f"worker-{i}"}, redis)
             for i in range(self.workers)
@@ -149,11 +149,6 @@ def free_port(host: str) -> int:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def cores() -> int:
-    """CPU cores this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _ours(values: Mapping[str, object]) -> dict[str, Given]:

@@ -1,11 +1,13 @@
 """How a model is loaded: each setting decides what it says."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from pando_worker import cores
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.parallel import ParallelGroup
@@ -106,5 +108,22 @@ def test_the_model_has_the_threads_that_were_asked_for(model_dir: Path) -> None:
         for threads in (1, 3):
             TorchModelRunner(WorkerSettings.model_validate(settings | {"threads": threads}))
             assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_model_has_no_more_threads_than_the_quota_has_cores(
+    model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpu.max").write_text("200000 100000\n")
+    monkeypatch.setattr(cores, "CPU_MAX", tmp_path / "cpu.max")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    settings = {"model": str(model_dir), "max_total_tokens": 64, "cpu_kernels": "off"}
+    before = torch.get_num_threads()
+    try:
+        for of_node, expected in ((8, 2), (1, 1)):
+            torch.set_num_threads(of_node)
+            TorchModelRunner(WorkerSettings.model_validate(settings))
+            assert torch.get_num_threads() == expected
     finally:
         torch.set_num_threads(before)

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.cores import available_cores
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.choice import choose_cpu_path
 from pando_worker.cpu.search import best_by
@@ -49,7 +50,7 @@ class TorchModelRunner:
             ModelError: it is not found, not supported, broken or does not fit.
         """
         self._group = group or ParallelGroup()
-        threads = settings.threads or torch.get_num_threads()
+        threads = settings.threads or min(torch.get_num_threads(), available_cores())
         torch.set_num_threads(max(1, threads // self._group.size))
         loaded = load_model(settings, self._group)
         self.config, self.context_length = loaded.config, loaded.context_length

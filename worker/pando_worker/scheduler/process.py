@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import zmq
 
+from pando_worker.cores import available_cores
 from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.messages import Command, Event, Ready, Stats
 from pando_worker.models.errors import ModelError
 from pando_worker.ranks.leader import LeadingRunner, followers
 from pando_worker.runner.batch import ModelRunner
 from pando_worker.scheduler.assembly import make_scheduler, pools_of
-from pando_worker.scheduler.cores import available_cores
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.scheduler.step_log import StepLog
 from pando_worker.settings import WorkerSettings

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from pando_worker.cores import available_cores
+
 _CPU = Path("/proc/cpuinfo")
 _GPUS = Path("/proc/driver/nvidia/gpus")
 
@@ -20,9 +22,7 @@ def machine(device: str, ranks: int) -> str:
     if device == "cuda":
         return f"{ranks} x {_first(_GPUS.glob('*/information'), 'Model') or 'unknown GPU'}"
     processor = _first([_CPU], "model name") or platform.processor() or platform.machine()
-    cores = os.cpu_count()
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    return f"{processor}, {usable} of {cores} cores"
+    return f"{processor}, {available_cores()} of {os.cpu_count()} cores"
 
 
 def _first(files: Iterable[Path], name: str) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
-def available_cores(cpu_max: Path = CPU_MAX) -> int:
+def available_cores() -> int:
     """Whole ones, at least 1: those that the process may run on, as far as the quota lets it use
     them all the time.
 
@@ -21,7 +21,7 @@ def available_cores(cpu_max: Path = CPU_MAX) -> int:
     else:
         cores = os.cpu_count() or 1
     try:
-        quota, period = cpu_max.read_text().split()
+        quota, period = CPU_MAX.read_text().split()
     except FileNotFoundError:
         return cores
     return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))

@@ -1,0 +1,31 @@
+"""What `pando up` starts: the commands of its parts."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pando.up.plan import Plan
+from pando_worker import cores
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(1, "6"), (2, "3"), (8, "1")])
+def test_workers_share_the_cores_of_the_quota(
+    workers: int, threads: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpu.max").write_text("600000 100000\n")
+    monkeypatch.setattr(cores, "CPU_MAX", tmp_path / "cpu.max")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    monkeypatch.delenv("PANDO_WORKER_THREADS", raising=False)
+    plan = Plan(
+        model=str(tmp_path),
+        workers=workers,
+        host="127.0.0.1",
+        port=8080,
+        redis=None,
+        drain_seconds=1,
+        log_level="info",
+    )
+    commands = plan.worker_commands("redis://127.0.0.1:6379")
+    found = [one.arguments[one.arguments.index("--threads") + 1] for one in commands]
+    assert found == [threads] * workers
