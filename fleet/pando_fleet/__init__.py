@@ -6,6 +6,7 @@ the formula.
 """
 
 from pando_fleet.client import FleetError, FleetUnavailable, RedisClient, connect
+from pando_fleet.lease import Lease
 from pando_fleet.marks import Mark, MarkKind, Marks, MarkState
 from pando_fleet.placement import Ask, Candidate, NoReplica, Placement, Placer, PoolFull
 from pando_fleet.prefix import (
@@ -28,6 +29,7 @@ __all__ = [
     "FleetError",
     "FleetUnavailable",
     "Heartbeat",
+    "Lease",
     "Mark",
     "MarkKind",
     "MarkState",

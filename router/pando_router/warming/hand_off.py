@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import replace
 
+from pando_fleet.lease import Lease
 from pando_fleet.placement import Ask, NoReplica, Placer
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_fleet.replica import Heartbeat
@@ -65,14 +66,10 @@ async def _move(
     hot: HotPrefix, ask: Ask, bytes_per_token: float, prefill: Prefill, placer: Placer
 ) -> int:
     try:
-        placement = await placer.place(ask)
+        lease = await Lease.take(placer, ask)
     except NoReplica as error:
         raise PrefillError("no other replica is ready") from error
-    chosen = placement.chosen
-    try:
-        return await prefill(chosen.url, hot, bytes_per_token)
-    except PrefillError:
-        placer.cut(placement, hot.keys, chosen.matched_chunks)
-        raise
-    finally:
-        placer.release(placement)
+    with lease:
+        computed = await prefill(lease.placement.chosen.url, hot, bytes_per_token)
+        lease.answered(complete=True)
+        return computed
