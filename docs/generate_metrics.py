@@ -12,7 +12,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from pando_operator.metrics import Metrics as OperatorMetrics
-from pando_router.breaker import Breaker
+from pando_router.core.breaker import Breaker
 from pando_router.fleet_view import Fleet, FleetView
 from pando_router.metrics import Metrics as RouterMetrics
 from pando_router.replica_metrics import ReplicaMetrics

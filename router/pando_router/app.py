@@ -20,16 +20,17 @@ from pando_router.admission.admission import Admission
 from pando_router.admission.reports import QueueReports
 from pando_router.background import Background
 from pando_router.bounded_log import BoundedLog
-from pando_router.breaker import Breaker
 from pando_router.byte_budget import ByteBudget
 from pando_router.control import create_control
+from pando_router.core.breaker import Breaker
+from pando_router.core.flight import Flights
+from pando_router.core.in_flight import InFlight
 from pando_router.dashboard.routes import PAGE_PATH, dashboard_routes
 from pando_router.dashboard.sampler import Sampler
 from pando_router.decisions_view import DecisionsView
 from pando_router.dispatch import Dispatcher
 from pando_router.earlier import Earlier
 from pando_router.fleet_view import FleetView
-from pando_router.flight import Flights
 from pando_router.health.checks import HealthChecks, HealthOptions
 from pando_router.home_writer import HomeWriter
 from pando_router.http.asgi import AsgiHandler
@@ -37,7 +38,6 @@ from pando_router.http.incoming import Incoming
 from pando_router.http.limits import Limits
 from pando_router.http.server import Handler, Server
 from pando_router.http.upstream import SWEEP_S, Timeouts, Upstream
-from pando_router.in_flight import InFlight
 from pando_router.leases import LostLeaseWrites
 from pando_router.lifecycle import Lifecycle
 from pando_router.metrics import Metrics

@@ -14,11 +14,11 @@ from pando_fleet.placement import Ask, NoReplica, Placement, Placer, PoolFull
 from pando_fleet.settling import Failed
 from pando_fleet.wire import Wire
 from pando_router import rendezvous
-from pando_router.admission.shortage import Shortage
 from pando_router.bounded_log import BoundedLog
-from pando_router.breaker import Breaker, BreakerState
+from pando_router.core.breaker import Breaker, BreakerState
+from pando_router.core.in_flight import InFlight
+from pando_router.core.shortage import Shortage
 from pando_router.fleet_view import FleetView, Member, Target
-from pando_router.in_flight import InFlight
 from pando_router.metrics import Metrics
 from pando_router.policies import Policies
 from pando_router.policies.loads import Loads

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pando_fleet.registry import FRESH_MS
 from pando_router.bounded_log import BoundedLog
+from pando_router.core.flight import CacheReport
 from pando_router.fleet_view import GRACE_S
-from pando_router.flight import CacheReport
 from pando_router.http.incoming import Incoming
 from pando_router.migration.plan import Plan
 from pando_router.migration.stream import Stream

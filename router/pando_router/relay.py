@@ -1,9 +1,9 @@
 """A replica's answer to the client: bytes out as they come, and what its head says written down."""
 
 from pando_router.bounded_log import BoundedLog
+from pando_router.core.flight import CacheReport, Flight
 from pando_router.error_forms import named, stream_error_of
 from pando_router.exchange import Exchange
-from pando_router.flight import CacheReport, Flight
 from pando_router.http.upstream import Answer, ReplicaFailedError, ReplicaSilentError
 from pando_router.metrics import Metrics
 from pando_router.migration.migrator import Migrator

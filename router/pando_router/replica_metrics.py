@@ -7,7 +7,7 @@ from collections.abc import Iterator, Set
 
 from prometheus_client.metrics_core import GaugeMetricFamily
 
-from pando_router.breaker import Breaker, BreakerState
+from pando_router.core.breaker import Breaker, BreakerState
 from pando_router.fleet_view import FleetView
 
 _BREAKER = {BreakerState.CLOSED: 0, BreakerState.PROBING: 1, BreakerState.OPEN: 2}

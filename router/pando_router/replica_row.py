@@ -4,9 +4,9 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
-from pando_router.breaker import Breaker
+from pando_router.core.breaker import Breaker
+from pando_router.core.in_flight import InFlight
 from pando_router.fleet_view import Member
-from pando_router.in_flight import InFlight
 
 
 @dataclass(frozen=True, slots=True)

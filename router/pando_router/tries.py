@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from time import time_ns
 
 from pando_router.admission.admission import Admission
-from pando_router.admission.shortage import Shortage
 from pando_router.bounded_log import BoundedLog
+from pando_router.core.flight import Flight, Flights
+from pando_router.core.retry_budget import RetryBudget
+from pando_router.core.shortage import Shortage
 from pando_router.dispatch import Dispatcher
 from pando_router.earlier import Earlier
 from pando_router.errors import ApiError, unavailable
 from pando_router.exchange import Exchange
-from pando_router.flight import Flight, Flights
 from pando_router.http.headers import forwarded
 from pando_router.http.upstream import (
     Answer,
@@ -30,7 +31,6 @@ from pando_router.metrics import Metrics
 from pando_router.migration.migrator import Migrator
 from pando_router.recent import Recent
 from pando_router.relay import Relay
-from pando_router.retry_budget import RetryBudget
 from pando_router.route import Prompt, Route
 from pando_router.settings import RouterSettings
 from pando_router.tenants.forwarding import Forwarding

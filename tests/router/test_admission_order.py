@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pando_router.admission.fair_queue import MAX_DEBTS, OLDEST_TURN, Entry, FairQueue
+from pando_router.core.fair_queue import MAX_DEBTS, OLDEST_TURN, Entry, FairQueue
 
 
 def entry(

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from pando_router.admission import pool_queue
-from pando_router.admission.fair_queue import Entry
 from pando_router.admission.pool_queue import LeaveReason, Limits, PoolQueue, Waiting
-from pando_router.admission.shortage import Shortage
+from pando_router.core.fair_queue import Entry
+from pando_router.core.shortage import Shortage
 from pando_router.errors import ApiError, unavailable
 from tests.router.world import until
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pando_router.breaker import (
+from pando_router.core.breaker import (
     FAILURES,
     FIRST_PAUSE_S,
     LEAST,

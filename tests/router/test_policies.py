@@ -10,8 +10,8 @@ from typing import get_args
 import pytest
 
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
+from pando_router.core.in_flight import InFlight
 from pando_router.fleet_view import Fleet, FleetView, Member, advance
-from pando_router.in_flight import InFlight
 from pando_router.models import Models
 from pando_router.policies import Policies
 from pando_router.policies.loads import Loads

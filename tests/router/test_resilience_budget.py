@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pando_router.retry_budget import MIN_PER_S, WINDOW_S, RetryBudget
+from pando_router.core.retry_budget import MIN_PER_S, WINDOW_S, RetryBudget
 
 
 @given(

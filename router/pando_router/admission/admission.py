@@ -15,14 +15,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from pando_router.admission.claims import claims
-from pando_router.admission.fair_queue import Entry
 from pando_router.admission.pool_queue import LeaveReason, Limits, PoolQueue, Waiting
-from pando_router.admission.shortage import Shortage
+from pando_router.core.fair_queue import Entry
+from pando_router.core.flight import Flights
+from pando_router.core.shortage import Shortage
 from pando_router.dispatch import Dispatcher
 from pando_router.errors import ApiError, unavailable
 from pando_router.exchange import Exchange
 from pando_router.fleet_view import FleetView
-from pando_router.flight import Flights
 from pando_router.metrics import Metrics
 from pando_router.route import Prompt, Route
 from pando_router.settings import RouterSettings

@@ -20,9 +20,9 @@ from enum import StrEnum
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from pando_router.admission.drain_rate import DrainRate
-from pando_router.admission.fair_queue import Entry, FairQueue
-from pando_router.admission.shortage import Shortage
+from pando_router.core.drain_rate import DrainRate
+from pando_router.core.fair_queue import Entry, FairQueue
+from pando_router.core.shortage import Shortage
 from pando_router.errors import ApiError, unavailable
 
 PACE_S = 0.02

@@ -5,8 +5,8 @@ but only ours: the larger of the two is the better guess. While Redis is away he
 and our own count is all there is.
 """
 
+from pando_router.core.in_flight import InFlight
 from pando_router.fleet_view import FleetView, Member
-from pando_router.in_flight import InFlight
 
 
 class Loads:

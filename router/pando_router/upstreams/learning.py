@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from time import perf_counter
 
 from pando_fleet.upstreams import NOTHING, Sampled
-from pando_router.flight import CacheReport
+from pando_router.core.flight import CacheReport
 from pando_router.route import Prompt, Route
 from pando_router.tenants.usage import Tail, Usage
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from pando_fleet import Heartbeat
 from pando_fleet.wire import Line
 from pando_router.admission.pool_queue import JITTER, PACE_S
-from pando_router.breaker import Breaker, BreakerState
-from pando_router.retry_budget import RetryBudget
+from pando_router.core.breaker import Breaker, BreakerState
+from pando_router.core.retry_budget import RetryBudget
 from pando_sim.fleet.interfaces import (
     CostModel,
     End,

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
-from pando_router.breaker import Breaker
-from pando_router.in_flight import InFlight
+from pando_router.core.breaker import Breaker
+from pando_router.core.in_flight import InFlight
 from pando_router.metrics import Metrics
 from pando_router.route import Prompt, Route
 
