@@ -146,6 +146,25 @@ def test_a_server_that_is_gone_is_unavailable_until_it_is_back(
     run(story())
 
 
+def test_a_server_that_never_answers_auth_is_unavailable_and_nothing_else_goes_wrong(
+    run: Run,
+) -> None:
+    mistakes: list[dict[str, Any]] = []
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, what: mistakes.append(what))
+        silent = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+        port = silent.sockets[0].getsockname()[1]
+        async with silent, _wire(f"redis://:secret@127.0.0.1:{port}/3") as wire:
+            for _ in range(2):
+                with pytest.raises(FleetUnavailable, match="did not answer"):
+                    await _echo(wire, 1)
+
+    run(story())
+    assert not mistakes
+
+
 async def test_a_script_that_the_server_forgot_is_loaded_again(redis_url: str) -> None:
     async with _wire(redis_url) as wire:
         announce = WireScript(wire, "clock", "announce")

@@ -8,6 +8,7 @@ connection where replies have an order, nothing behind the late one could come e
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import hiredis
@@ -159,9 +160,14 @@ async def _introduce(connection: Connection, address: Address) -> None:
     replies: list[asyncio.Future[Reply]] = []
     for packed in address.greeting:
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        connection.send(Call("", packed, reply.set_result))
+        connection.send(Call("", packed, partial(_settle, reply)))
         replies.append(reply)
     for reply in replies:
         said = await reply
         if isinstance(said, FleetError):  # wrong credentials too: they may be put right there
             raise FleetUnavailable(f"{address}: {said}")
+
+
+def _settle(reply: asyncio.Future[Reply], said: Reply) -> None:
+    if not reply.done():  # the time to connect may be over when the closed connection answers
+        reply.set_result(said)
