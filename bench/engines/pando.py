@@ -4,8 +4,8 @@ import logging
 from pathlib import Path
 
 from bench.engines.contestant import Engine, Job, Outcome, Stopwatch
+from pando_worker.batch import ModelRunner
 from pando_worker.messages import Event, FlushCache, Generate, Outputs, Rejected, SamplingParams
-from pando_worker.runner.batch import ModelRunner
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
 from pando_worker.scheduler.assembly import make_scheduler, pools_of

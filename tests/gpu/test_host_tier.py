@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from pando_worker.memory.host_pool import HostKVPool
-from pando_worker.memory.kv_pool import TokenToKVPool
-from tests.worker.memory.test_host_pool import LAYERS, copies, pages_of
+from pando_worker.attention.kv_pool import TokenToKVPool
+from pando_worker.runner.host_pool import HostKVPool
+from tests.worker.runner.test_host_pool import LAYERS, copies, pages_of
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from pando_worker.batch import SamplingBatch
 from pando_worker.cuda.nucleus import RadixNucleus
-from pando_worker.runner.batch import SamplingBatch
 from pando_worker.runner.sampler import BY_TORCH, Searches, sample
 
 ROWS, VOCAB = 48, 32_000

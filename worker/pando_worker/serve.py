@@ -27,7 +27,7 @@ def _scheduler_main(
     configure_logging: Callable[[], None],
 ) -> None:
     # Imported in the new process only: this one starts it before it imports anything heavy.
-    from pando_worker.scheduler.process import run_scheduler
+    from pando_worker.engine.process import run_scheduler
 
     run_scheduler(settings, command_endpoint, event_endpoint, configure_logging)
 

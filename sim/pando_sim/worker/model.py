@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pando_sim.fleet.interfaces import CostModel
+from pando_worker.batch import ForwardBatch, Int32, PageCopies, SamplingBatch, StepResult
 from pando_worker.memory.req_pool import ReqToTokenPool
 from pando_worker.memory.window_pages import WindowPages
-from pando_worker.runner.batch import ForwardBatch, Int32, PageCopies, SamplingBatch, StepResult
+from pando_worker.rates import Rate
 from pando_worker.scheduler.batching import Row
-from pando_worker.scheduler.rates import Rate
 
 _INTS = np.empty(0, dtype=np.int64)
 _INTS32 = np.empty(0, dtype=np.int32)

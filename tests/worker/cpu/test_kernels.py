@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.cpu.ops import CpuOps
 from pando_worker.cpu.search import best_by
-from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.models.ops import TorchOps
 from pando_worker.runner.trial import trial_batch
 from tests.worker.model.test_attention import (

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend, AttentionLayer
-from pando_worker.memory.kv_pool import TokenToKVPool
+from pando_worker.attention.kv_pool import TokenToKVPool
+from pando_worker.batch import ForwardBatch
 from pando_worker.memory.page_allocator import Pages
-from pando_worker.runner.batch import ForwardBatch
 from tests.worker.model.test_attention import Case, brute_force, rows_of
 
 CPU = torch.device("cpu")

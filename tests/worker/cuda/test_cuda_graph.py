@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.attention.torch_backend import TorchAttention
-from pando_worker.runner.batch import ForwardBatch
+from pando_worker.batch import ForwardBatch
 from pando_worker.runner.cuda_graph import CudaGraphRunner, graph_sizes, padded
 from pando_worker.runner.future_tokens import FutureTokens
 from tests.worker.model.checkpoints import Reference

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pando_worker.attention.paged_rows import first_pages_seen, paged_rows
 from pando_worker.attention.shared_prefixes import SharedPrefix, shared_prefixes
-from pando_worker.runner.batch import ForwardBatch
+from pando_worker.batch import ForwardBatch
 from tests.worker.model.paged import greedy
 
 

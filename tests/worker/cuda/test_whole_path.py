@@ -14,15 +14,15 @@ from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_calls import Library
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
+from pando_worker.attention.kv_pool import TokenToKVPool, windowed_layers
 from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.batch import ForwardBatch
 from pando_worker.cuda.ops import CudaOps
-from pando_worker.memory.kv_pool import TokenToKVPool, windowed_layers
 from pando_worker.models.config import read_config
 from pando_worker.models.dummy import fill_at_random
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.loader import build_model
 from pando_worker.models.ops import Ops, TorchOps
-from pando_worker.runner.batch import ForwardBatch
 from pando_worker.runner.cuda_graph import CudaGraphRunner
 from pando_worker.runner.future_tokens import FutureTokens
 from tests.worker.cuda.attention_cases import with_windows

@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from pando_worker.engine.profile import StepProfile
 from pando_worker.runner.model_runner import TorchModelRunner
-from pando_worker.scheduler.profile import StepProfile
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.scheduler.world import World

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.grammar.grammar import Grammar
 from pando_worker.server.constraints import grammar_of
-from pando_worker.server.detokenizer import Vocabulary
+from pando_worker.tokenizer.detokenizer import Vocabulary
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,7 +9,7 @@ import pytest
 from pando_worker.memory.host_tier import HostTier, copying_pays
 from pando_worker.memory.page_allocator import PageAllocator
 from pando_worker.memory.radix_cache import RadixCache
-from pando_worker.scheduler.rates import Rate
+from pando_worker.rates import Rate
 from pando_worker.settings import WorkerSettings
 from tests.worker.scheduler.hash_model import expected_tokens
 from tests.worker.scheduler.world import World

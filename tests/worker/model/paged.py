@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.torch_backend import TorchAttention
-from pando_worker.memory.kv_pool import TokenToKVPool
+from pando_worker.batch import ForwardBatch, SamplingBatch
 from pando_worker.models.config import ModelImpl, read_config
 from pando_worker.models.loader import build_model, load_weights
 from pando_worker.models.parallel import ParallelGroup
-from pando_worker.runner.batch import ForwardBatch, SamplingBatch
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import DType, WorkerSettings
 

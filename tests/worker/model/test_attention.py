@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.torch_backend import TorchAttention
-from pando_worker.memory.kv_pool import TokenToKVPool
-from pando_worker.runner.batch import ForwardBatch
+from pando_worker.batch import ForwardBatch
 from tests.worker.model.paged import greedy
 
 CPU = torch.device("cpu")

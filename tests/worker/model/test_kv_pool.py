@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pando_worker.attention.backend import AttentionLayer
-from pando_worker.memory.kv_pool import (
+from pando_worker.attention.kv_pool import (
     KVBudget,
     TokenToKVPool,
     WindowShare,

@@ -17,7 +17,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from pando_worker.runner.batch import SamplingBatch
+from pando_worker.batch import SamplingBatch
 from pando_worker.runner.sampler import sample, uniforms
 
 Params = Mapping[str, float]

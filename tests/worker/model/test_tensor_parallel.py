@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pando_worker.memory.kv_pool import kv_cell_bytes
+from pando_worker.attention.kv_pool import kv_cell_bytes
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.loader import build_model, weight_bytes

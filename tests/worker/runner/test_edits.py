@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import RepetitionPenaltyLogitsProcessor
 
-from pando_worker.runner.batch import LogitBias, Penalties
+from pando_worker.batch import LogitBias, Penalties
 from pando_worker.runner.edits import add_bias, apply_mask, penalize
 from pando_worker.runner.sampler import sample
 from tests.worker.model.paged import greedy

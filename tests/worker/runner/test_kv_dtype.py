@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer
-from pando_worker.memory.kv_pool import TokenToKVPool
+from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import DType, KVCacheDType, WorkerSettings
 from tests.worker.model.checkpoints import Reference, prompt

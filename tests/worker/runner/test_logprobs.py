@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pando_worker.runner import logprobs as logprobs_module
-from pando_worker.runner.batch import (
+from pando_worker.batch import (
     ForwardBatch,
     LogitBias,
     Logprobs,
@@ -14,6 +13,7 @@ from pando_worker.runner.batch import (
     PromptScores,
     StepResult,
 )
+from pando_worker.runner import logprobs as logprobs_module
 from pando_worker.runner.logprobs import prompt_logprobs
 from tests.worker.model.checkpoints import SHAPE, Reference, prompt
 from tests.worker.model.paged import Paged, Row

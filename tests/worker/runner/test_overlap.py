@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from pando_worker.runner.batch import (
+from pando_worker.batch import (
     ForwardBatch,
     Int32,
     ModelRunner,

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pando_worker.batch import ForwardBatch, Int32, Int64, PageCopies, StepResult
 from pando_worker.messages import Pooling
-from pando_worker.runner.batch import ForwardBatch, Int32, Int64, PageCopies, StepResult
 
 VOCAB = 97
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pando_worker.batch import ForwardBatch, ModelRunner, Step
 from pando_worker.memory.window_pages import WindowPages
 from pando_worker.memory.window_sight import WindowSight
 from pando_worker.messages import (
@@ -25,10 +26,9 @@ from pando_worker.messages import (
     SamplingParams,
     TokenLogprob,
 )
-from pando_worker.runner.batch import ForwardBatch, ModelRunner, Step
+from pando_worker.rates import Rate
 from pando_worker.scheduler.assembly import Pools, make_scheduler
 from pando_worker.scheduler.constrained import GrammarCompiler
-from pando_worker.scheduler.rates import Rate
 from pando_worker.scheduler.req import Req
 from pando_worker.settings import WorkerSettings
 from tests.worker.scheduler.grammars import GrammarsForTests

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pando_worker.messages import Command, Generate, LogprobsWanted
+from pando_worker.models.generation_config import GenerationConfig
 from pando_worker.runner.edits import add_bias, penalize
 from pando_worker.runner.sampler import sample
 from pando_worker.server.errors import ApiError
-from pando_worker.server.generation_config import GenerationConfig
 from pando_worker.server.protocol.native import NativeRequest
 from pando_worker.server.sampling import sampling_params, seeds
 from tests.worker.scheduler.world import World

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, decoders
 from tokenizers.models import WordPiece
 
 from pando_worker.models.errors import UnsupportedModel
-from pando_worker.server.detokenizer import Detokenizer, Vocabulary
+from pando_worker.tokenizer.detokenizer import Detokenizer, Vocabulary
 from tests.worker.server.tokenizers_for_tests import byte_level, sentencepiece
 
 BYTE_LEVEL, SENTENCEPIECE = byte_level(), sentencepiece()

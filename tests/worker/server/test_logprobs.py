@@ -11,10 +11,10 @@ import openai
 import pytest
 
 from pando_worker.messages import Output, TokenLogprob
-from pando_worker.server.detokenizer import Vocabulary
 from pando_worker.server.logprobs import LEAST_LOGPROB, chat_logprobs, completion_logprobs
 from pando_worker.server.reader import OutputReader, ScoredToken, TextOptions
 from pando_worker.server.tokenizer import Tokenizer
+from pando_worker.tokenizer.detokenizer import Vocabulary
 from tests.worker.server.stand_in import Trick, score
 from tests.worker.server.tokenizers_for_tests import byte_level, sentencepiece
 from tests.worker.server.worker_process import MODEL, MODEL_NAME

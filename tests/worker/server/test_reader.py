@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pando_worker.messages import FinishReason, Output, TokenLogprob
-from pando_worker.server.detokenizer import Vocabulary
 from pando_worker.server.reader import Delta, OutputReader, ScoredToken, TextOptions
+from pando_worker.tokenizer.detokenizer import Vocabulary
 from tests.worker.server.tokenizers_for_tests import byte_level
 
 TOKENIZER = byte_level()

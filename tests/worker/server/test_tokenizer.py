@@ -15,8 +15,8 @@ from tokenizers.models import WordLevel
 from transformers import AutoTokenizer
 
 from pando_worker.models.errors import BrokenCheckpoint
+from pando_worker.models.generation_config import read_generation_config
 from pando_worker.server.errors import ApiError
-from pando_worker.server.generation_config import read_generation_config
 from pando_worker.server.long_texts import PIECE_CHARS, Room, refuse_far_too_long
 from pando_worker.server.tokenizer import INLINE_CHARS, Tokenizer
 from tests.worker.server.tokenizers_for_tests import byte_level, save, sentencepiece

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from pando_worker.runner.batch import ForwardBatch, Int32, Int64
+from pando_worker.batch import ForwardBatch, Int32, Int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -27,11 +27,11 @@ from pando_worker.attention.flashinfer_calls import (
     Staging,
     new_indptr,
 )
+from pando_worker.attention.kv_pool import TokenToKVPool, kv_cell_bytes
 from pando_worker.attention.paged_rows import PagedRows, first_pages_seen, paged_rows
 from pando_worker.attention.shared_prefixes import SharedPrefix, shared_prefixes
-from pando_worker.memory.kv_pool import TokenToKVPool, kv_cell_bytes
-from pando_worker.runner.batch import ForwardBatch, Int32, Int64
-from pando_worker.runner.transfer import to_device
+from pando_worker.batch import ForwardBatch, Int32, Int64
+from pando_worker.tensors.transfer import to_device
 
 # Reading that attending together has to save. It costs some four more kernels a layer; estimated
 # at half a millisecond for 32 layers, in which an H200 reads 2.4 GB. To be measured.

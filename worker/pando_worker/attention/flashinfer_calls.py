@@ -18,8 +18,8 @@ from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer
 from pando_worker.attention.paged_rows import PagedRows
-from pando_worker.runner.batch import Int32
-from pando_worker.runner.transfer import pinned, to_device
+from pando_worker.batch import Int32
+from pando_worker.tensors.transfer import pinned, to_device
 
 # Partial results of rows whose keys are split over multiprocessors. Of 256 rows and 64 heads of 128
 # they take some 50 MiB.

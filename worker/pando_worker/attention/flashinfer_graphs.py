@@ -8,8 +8,8 @@ from pando_worker.attention.backend import AttentionLayer, page_numbers
 from pando_worker.attention.flashinfer_backend import FlashinferAttention, planned
 from pando_worker.attention.flashinfer_calls import Call, FixedRows, Kind, Role
 from pando_worker.attention.paged_rows import first_pages_seen
-from pando_worker.runner.batch import ForwardBatch, Int64
-from pando_worker.runner.transfer import pinned
+from pando_worker.batch import ForwardBatch, Int64
+from pando_worker.tensors.transfer import pinned
 
 # Reading that decodes have to save by attending together, so that it beats a graph: their kernels
 # have to be started one by one then, estimated at some 4 ms more. To be measured.

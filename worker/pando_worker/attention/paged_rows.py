@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pando_worker.attention.backend import page_numbers
-from pando_worker.runner.batch import ForwardBatch, Int32, Int64
+from pando_worker.batch import ForwardBatch, Int32, Int64
 
 
 @dataclass(frozen=True, slots=True)

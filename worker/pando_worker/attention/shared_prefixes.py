@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pando_worker.runner.batch import ForwardBatch, Int64
+from pando_worker.batch import ForwardBatch, Int64
 
 # Groups inside groups that are looked at. A row shares with one group only, so deep trees are cut
 # somewhere anyway.

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer, page_numbers
+from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.scores import attend
-from pando_worker.memory.kv_pool import TokenToKVPool
-from pando_worker.runner.batch import ForwardBatch, Int32, Int64
+from pando_worker.batch import ForwardBatch, Int32, Int64
 
 # Measured: one call with a full mask takes as long, but the mask's memory grows with both lengths.
 QUERY_BLOCK = 256

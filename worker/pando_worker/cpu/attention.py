@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer, page_numbers
+from pando_worker.attention.kv_pool import TokenToKVPool
+from pando_worker.batch import ForwardBatch
 from pando_worker.cpu.kernels import Kernels
-from pando_worker.memory.kv_pool import TokenToKVPool
-from pando_worker.runner.batch import ForwardBatch
 
 
 class CpuAttention:

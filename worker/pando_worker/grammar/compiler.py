@@ -166,7 +166,7 @@ def _problem(matcher: LLMatcher) -> str:
 def _load_tables(model_dir: Path, vocab_size: int, eos_token_ids: Iterable[int] | None) -> _Tables:
     # Imported here, since it takes most of that second.
     from pando_worker.grammar.vocabulary import load_vocabulary
-    from pando_worker.server.generation_config import read_generation_config
+    from pando_worker.models.generation_config import read_generation_config
     from pando_worker.server.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(model_dir)

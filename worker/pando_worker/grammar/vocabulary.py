@@ -12,7 +12,7 @@ import msgspec
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from pando_worker.server.detokenizer import Vocabulary
+from pando_worker.tokenizer.detokenizer import Vocabulary
 
 
 class GrammarVocabulary:

@@ -14,11 +14,11 @@ A node is in exactly one of two places here: the LRU order, or `loading` until i
 from collections import OrderedDict
 from collections.abc import Callable
 
+from pando_worker.batch import PageCopies
 from pando_worker.memory.copy_queue import CopyQueue
 from pando_worker.memory.host_windows import HostWindows
 from pando_worker.memory.page_allocator import PageAllocator, Pages
 from pando_worker.memory.tree_node import TreeNode
-from pando_worker.runner.batch import PageCopies
 
 
 def copying_pays(

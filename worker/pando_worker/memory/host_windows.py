@@ -8,10 +8,10 @@ need the room. The copies follow the rules of `host_tier.py`.
 
 import numpy as np
 
+from pando_worker.batch import PageCopies
 from pando_worker.memory.copy_queue import CopyQueue
 from pando_worker.memory.page_allocator import Pages
 from pando_worker.memory.window_pages import WindowPages
-from pando_worker.runner.batch import PageCopies
 
 
 class HostWindows:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from pando_worker.memory.huge_pages import advise_huge_pages
 from pando_worker.models.base_model import as_with_head
 from pando_worker.models.build import Build, Fill
 from pando_worker.models.checkpoint import Stored, open_checkpoint, weight_files
@@ -26,6 +25,7 @@ from pando_worker.models.parallel import ParallelGroup
 from pando_worker.models.quantization import read_quantization
 from pando_worker.models.registry import FAMILIES, family
 from pando_worker.models.text_part import text_tensors
+from pando_worker.tensors.huge_pages import advise_huge_pages
 
 if TYPE_CHECKING:
     from pando_worker.models.transformers_backend.model import TransformersCausalLM

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import zmq
 
+from pando_worker.batch import ForwardBatch
 from pando_worker.models.errors import ModelError
-from pando_worker.runner.batch import ForwardBatch
 from pando_worker.settings import WorkerSettings
 
 log = logging.getLogger("pando.worker.ranks")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import zmq
 
+from pando_worker.batch import ForwardBatch, ModelRunner, Step
 from pando_worker.models.errors import ModelError
 from pando_worker.ranks.follower import batch_endpoint, run_follower
-from pando_worker.runner.batch import ForwardBatch, ModelRunner, Step
 from pando_worker.settings import WorkerSettings
 
 log = logging.getLogger("pando.worker.ranks")

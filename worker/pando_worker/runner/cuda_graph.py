@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend
-from pando_worker.runner.batch import ForwardBatch, Int32
+from pando_worker.batch import ForwardBatch, Int32
 from pando_worker.runner.future_tokens import FutureTokens
-from pando_worker.runner.transfer import pinned
 from pando_worker.runner.trial import trial_batch
+from pando_worker.tensors.transfer import pinned
 
 log = logging.getLogger("pando.worker.cuda")
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pando_worker.runner.batch import Int32, LogitBias, Penalties
-from pando_worker.runner.transfer import to_device
+from pando_worker.batch import Int32, LogitBias, Penalties
+from pando_worker.tensors.transfer import to_device
 
 
 def add_bias(logits: Tensor, bias: LogitBias) -> None:

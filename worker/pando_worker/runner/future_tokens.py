@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pando_worker.runner.batch import Int64
-from pando_worker.runner.transfer import to_device
+from pando_worker.batch import Int64
+from pando_worker.tensors.transfer import to_device
 
 
 class FutureTokens:

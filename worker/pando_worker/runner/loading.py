@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend
+from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.cuda.device import find_device
-from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.models.config import ModelConfig, read_config
 from pando_worker.models.dummy import fill_at_random
 from pando_worker.models.errors import UnsupportedModel

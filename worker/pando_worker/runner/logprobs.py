@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pando_worker.runner.batch import Logprobs, PromptScores
-from pando_worker.runner.transfer import HostCopy, to_device
+from pando_worker.batch import Logprobs, PromptScores
+from pando_worker.tensors.transfer import HostCopy, to_device
 
 # Logits of a prompt that exist at once. 32k tokens of a vocabulary of 128k would take 16 GiB.
 SCORE_BYTES = 32 * 2**20

@@ -6,25 +6,25 @@ from torch import Tensor
 
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.batch import ForwardBatch
 from pando_worker.cores import available_cores
 from pando_worker.cpu.attention import CpuAttention
-from pando_worker.cpu.choice import choose_cpu_path
 from pando_worker.cpu.search import best_by
-from pando_worker.cpu.tape import DecodeTapes
-from pando_worker.cuda.choice import capture_graphs, choose_attention, choose_searches
-from pando_worker.memory.host_pool import make_host_pool
 from pando_worker.models.parallel import ParallelGroup
-from pando_worker.runner.batch import ForwardBatch
+from pando_worker.runner.cpu_path import choose_cpu_path
+from pando_worker.runner.cpu_tape import DecodeTapes
 from pando_worker.runner.cuda_graph import CudaGraphRunner
+from pando_worker.runner.cuda_path import capture_graphs, choose_attention, choose_searches
 from pando_worker.runner.future_tokens import FutureTokens
+from pando_worker.runner.host_pool import make_host_pool
 from pando_worker.runner.loading import LoadedModel, load_model
 from pando_worker.runner.logprobs import prompt_logprobs
 from pando_worker.runner.pooling import pool
 from pando_worker.runner.sampler import Searches
 from pando_worker.runner.step import TorchStep
-from pando_worker.runner.transfer import to_device
 from pando_worker.runner.trial import trial_batch
 from pando_worker.settings import WorkerSettings
+from pando_worker.tensors.transfer import to_device
 
 
 class TorchModelRunner:

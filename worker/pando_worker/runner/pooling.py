@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pando_worker.runner.batch import ForwardBatch
-from pando_worker.runner.transfer import to_device
+from pando_worker.batch import ForwardBatch
+from pando_worker.tensors.transfer import to_device
 
 
 @torch.inference_mode()

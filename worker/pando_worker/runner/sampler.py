@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from pando_worker.runner.batch import Float32, Int64, SamplingBatch
-from pando_worker.runner.transfer import to_device
+from pando_worker.batch import Float32, Int64, SamplingBatch
+from pando_worker.tensors.transfer import to_device
 
 UInt64 = NDArray[np.uint64]
 

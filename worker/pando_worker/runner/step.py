@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
+from pando_worker.batch import ForwardBatch, Int32, StepResult
 from pando_worker.models.parallel import ParallelGroup
-from pando_worker.runner.batch import ForwardBatch, Int32, StepResult
 from pando_worker.runner.edits import add_bias, apply_mask, penalize
 from pando_worker.runner.future_tokens import FutureTokens
 from pando_worker.runner.logprobs import ArrivingLogprobs, DeviceLogprobs, token_logprobs
 from pando_worker.runner.sampler import BY_TORCH, Searches, sample
-from pando_worker.runner.transfer import HostCopy
+from pando_worker.tensors.transfer import HostCopy
 
 
 class TorchStep:

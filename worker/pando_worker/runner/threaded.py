@@ -7,7 +7,7 @@ computes, so the scheduler's Python runs meanwhile.
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from pando_worker.runner.batch import ForwardBatch, Int32, ModelRunner, Step, StepResult
+from pando_worker.batch import ForwardBatch, Int32, ModelRunner, Step, StepResult
 
 
 class ThreadedRunner:

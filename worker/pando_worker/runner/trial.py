@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pando_worker.runner.batch import ForwardBatch, SamplingBatch
+from pando_worker.batch import ForwardBatch, SamplingBatch
 
 
 def trial_batch(

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pando_worker.batch import ModelRunner
 from pando_worker.memory.window_sight import WindowMemory
-from pando_worker.runner.batch import ModelRunner
+from pando_worker.rates import Rate
 from pando_worker.scheduler.batching import BatchBuilder, build_batch
 from pando_worker.scheduler.constrained import GrammarCompiler
 from pando_worker.scheduler.kv_manager import HostMemory, KVManager
-from pando_worker.scheduler.rates import Rate
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
 

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pando_worker.memory.req_pool import ReqToTokenPool
-from pando_worker.memory.window_pages import WindowPages
-from pando_worker.messages import Pooling
-from pando_worker.runner.batch import (
+from pando_worker.batch import (
     ForwardBatch,
     Int32,
     Int64,
@@ -18,6 +15,9 @@ from pando_worker.runner.batch import (
     PromptScores,
     SamplingBatch,
 )
+from pando_worker.memory.req_pool import ReqToTokenPool
+from pando_worker.memory.window_pages import WindowPages
+from pando_worker.messages import Pooling
 from pando_worker.scheduler.context_cost import attended
 from pando_worker.scheduler.req import Req
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pando_worker.runner.batch import Int32
+from pando_worker.batch import Int32
 from pando_worker.scheduler.batching import Row
 from pando_worker.scheduler.req import Grammar, Req
 

@@ -22,6 +22,7 @@ there gets pages of the device, into which they are copied before the batch that
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pando_worker.batch import ForwardBatch
 from pando_worker.memory.host_tier import HostTier, copying_pays
 from pando_worker.memory.host_windows import HostWindows
 from pando_worker.memory.page_allocator import PageAllocator
@@ -29,9 +30,8 @@ from pando_worker.memory.radix_cache import RadixCache, Tokens
 from pando_worker.memory.req_pool import ReqToTokenPool
 from pando_worker.memory.window_pages import WindowPages
 from pando_worker.memory.window_sight import WindowMemory, WindowSight
-from pando_worker.runner.batch import ForwardBatch
+from pando_worker.rates import Rate
 from pando_worker.scheduler.prefixes import Prefixes
-from pando_worker.scheduler.rates import Rate
 from pando_worker.scheduler.req import Req
 from pando_worker.scheduler.sliding import SlidingWindows
 

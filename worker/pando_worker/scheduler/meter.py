@@ -4,8 +4,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pando_worker.rates import Rate
 from pando_worker.scheduler.context_cost import ContextCost
-from pando_worker.scheduler.rates import Rate
 
 BATCH_SIZES = tuple(2**power for power in range(10))
 

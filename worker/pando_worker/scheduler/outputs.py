@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from pando_worker.batch import Float32
 from pando_worker.messages import Embedded, FinishReason, Output, TokenLogprob
-from pando_worker.runner.batch import Float32
 from pando_worker.scheduler.batching import Row
 from pando_worker.scheduler.constrained import begin_jump
 from pando_worker.scheduler.req import Ending, Req

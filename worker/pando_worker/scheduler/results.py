@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pando_worker.batch import Float32, Logprobs, StepResult
 from pando_worker.messages import TokenLogprob
-from pando_worker.runner.batch import Float32, Logprobs, StepResult
 from pando_worker.scheduler.batching import Row
 
 

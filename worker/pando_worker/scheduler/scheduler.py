@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pando_worker.batch import ModelRunner, Step
 from pando_worker.grammar.errors import GrammarError
 from pando_worker.messages import (
     Abort,
@@ -43,7 +44,6 @@ from pando_worker.messages import (
     SamplingParams,
     Stats,
 )
-from pando_worker.runner.batch import ModelRunner, Step
 from pando_worker.scheduler.batching import BatchBuilder, Row, build_batch
 from pando_worker.scheduler.constrained import (
     GrammarCompiler,

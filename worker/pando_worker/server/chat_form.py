@@ -10,7 +10,6 @@ from msgspec import UNSET, UnsetType, structs
 
 from pando_worker.messages import FinishReason
 from pando_worker.server.answer import Result
-from pando_worker.server.detokenizer import Vocabulary
 from pando_worker.server.logprobs import chat_logprobs
 from pando_worker.server.openai_objects import (
     ChatChoice,
@@ -36,6 +35,7 @@ from pando_worker.server.parsers.pieces import (
     Reasoning,
 )
 from pando_worker.server.reader import Delta, Finish, ScoredToken
+from pando_worker.tokenizer.detokenizer import Vocabulary
 
 
 @dataclass(slots=True)

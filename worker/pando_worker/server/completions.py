@@ -9,7 +9,6 @@ from msgspec import UNSET, UnsetType, structs
 
 from pando_worker.messages import LogprobsWanted
 from pando_worker.server.answer import Answer, Result
-from pando_worker.server.detokenizer import Vocabulary
 from pando_worker.server.grammars import grammar_for
 from pando_worker.server.jobs import Asked, make_job
 from pando_worker.server.logprobs import completion_logprobs, echoed_logprobs, joined
@@ -24,6 +23,7 @@ from pando_worker.server.protocol.completions import CompletionRequest, prompts_
 from pando_worker.server.reader import Delta, ScoredToken
 from pando_worker.server.resume import tells_tokens
 from pando_worker.server.service import Service
+from pando_worker.tokenizer.detokenizer import Vocabulary
 
 
 def routes(service: Service) -> APIRouter:

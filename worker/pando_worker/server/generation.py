@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from msgspec import structs
 
 from pando_worker.messages import FinishReason, Generate, Output
-from pando_worker.server.detokenizer import Vocabulary
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.metrics import Metrics
 from pando_worker.server.reader import Delta, Finish, OutputReader, TextOptions
 from pando_worker.server.tracing import ChoiceTrace, RequestTrace
+from pando_worker.tokenizer.detokenizer import Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

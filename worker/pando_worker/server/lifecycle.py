@@ -17,10 +17,10 @@ import uvicorn
 import uvloop
 
 from pando_worker.models.config import ModelConfig
+from pando_worker.models.generation_config import read_generation_config
 from pando_worker.server.app import make_app
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.gate import Gate
-from pando_worker.server.generation_config import read_generation_config
 from pando_worker.server.metrics import Metrics
 from pando_worker.server.parsers.registry import reasoning_format, tool_format
 from pando_worker.server.pooling import read_pooling

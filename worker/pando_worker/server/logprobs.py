@@ -8,7 +8,6 @@ the bytes of all tokens, joined, are the text's.
 from collections.abc import Iterable, Sequence
 
 from pando_worker.messages import TokenLogprob
-from pando_worker.server.detokenizer import Detokenizer, Vocabulary
 from pando_worker.server.openai_objects import (
     ChatLogprobs,
     ChatTokenLogprob,
@@ -16,6 +15,7 @@ from pando_worker.server.openai_objects import (
     TopLogprob,
 )
 from pando_worker.server.reader import ScoredToken
+from pando_worker.tokenizer.detokenizer import Detokenizer, Vocabulary
 
 LEAST_LOGPROB = -9999.0
 """JSON has no infinity; OpenAI's word for a token that is out of the question."""

@@ -12,7 +12,6 @@ from msgspec import UNSET, UnsetType
 
 from pando_worker.messages import FinishReason, LogprobsWanted, TokenLogprob
 from pando_worker.server.answer import Answer, Result
-from pando_worker.server.detokenizer import Vocabulary
 from pando_worker.server.grammars import grammar_for
 from pando_worker.server.jobs import Asked, make_job
 from pando_worker.server.logprobs import finite, token_text
@@ -20,6 +19,7 @@ from pando_worker.server.protocol.completions import prompts_of
 from pando_worker.server.protocol.native import NativeRequest
 from pando_worker.server.reader import Delta, Finish
 from pando_worker.server.service import Service
+from pando_worker.tokenizer.detokenizer import Vocabulary
 
 Scored = tuple[float | None, int, str | None]
 """Log-probability, token id, and the token's text where asked for."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from pando_worker.messages import FinishReason, Output, TokenLogprob
-from pando_worker.server.detokenizer import Detokenizer, Vocabulary
 from pando_worker.server.stop_strings import StopStrings
+from pando_worker.tokenizer.detokenizer import Detokenizer, Vocabulary
 
 
 class Finish(msgspec.Struct, frozen=True):

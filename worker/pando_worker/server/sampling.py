@@ -4,7 +4,7 @@ import random
 from typing import TypeVar
 
 from pando_worker.messages import SamplingParams
-from pando_worker.server.generation_config import GenerationConfig
+from pando_worker.models.generation_config import GenerationConfig
 from pando_worker.server.protocol.sampling import SamplingFields
 
 Number = TypeVar("Number", int, float)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pando_worker.messages import Pooling, Ready
+from pando_worker.models.generation_config import GenerationConfig
 from pando_worker.server.answer import Answer, Form
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.errors import ApiError, unavailable
 from pando_worker.server.gate import Gate
 from pando_worker.server.generation import Job, generate
-from pando_worker.server.generation_config import GenerationConfig
 from pando_worker.server.long_texts import Room
 from pando_worker.server.metrics import Metrics
 from pando_worker.server.parsers.formats import ToolFormat

@@ -16,9 +16,9 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
-from pando_worker.server.detokenizer import Vocabulary
 from pando_worker.server.errors import bad_request
 from pando_worker.server.long_texts import Room, is_long, last_tokens, refuse_far_too_long
+from pando_worker.tokenizer.detokenizer import Vocabulary
 
 T = TypeVar("T")
 

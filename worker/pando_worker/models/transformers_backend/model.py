@@ -18,7 +18,7 @@ import transformers
 from torch import Tensor, nn
 
 from pando_worker.attention.backend import AttentionBackend, AttentionLayer
-from pando_worker.memory.kv_pool import TokenToKVPool
+from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.models.config import ModelConfig
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel, mismatch
 from pando_worker.models.transformers_backend.admission import admitted

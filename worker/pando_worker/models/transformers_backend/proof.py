@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.torch_backend import TorchAttention
-from pando_worker.memory.kv_pool import TokenToKVPool
+from pando_worker.batch import ForwardBatch, Int64, SamplingBatch
 from pando_worker.models.errors import UnsupportedModel
-from pando_worker.runner.batch import ForwardBatch, Int64, SamplingBatch
 
 Ours = Callable[[Tensor, Tensor, TorchAttention], Tensor]
 

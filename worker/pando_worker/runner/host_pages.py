@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pando_worker.batch import PageCopies
 from pando_worker.memory.page_allocator import Pages
 from pando_worker.memory.tree_node import NO_PAGES
-from pando_worker.runner.batch import PageCopies
-from pando_worker.runner.transfer import to_device
-from pando_worker.scheduler.rates import Rate
+from pando_worker.rates import Rate
+from pando_worker.tensors.transfer import to_device
 
 # Pages are copied as whole words. Measured on a CPU: by bytes, torch scatters 13 times slower.
 _WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}

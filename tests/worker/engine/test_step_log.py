@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from pando_worker.scheduler.step_log import StepLog
+from pando_worker.engine.step_log import StepLog
 from tests.worker.scheduler.world import World
 
 pytestmark = pytest.mark.usefixtures("overlap")

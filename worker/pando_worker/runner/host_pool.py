@@ -5,12 +5,12 @@ Layers that see only a window may have pages of their own on the device; so they
 
 from dataclasses import dataclass
 
-from pando_worker.memory.host_pages import HostPages
-from pando_worker.memory.kv_pool import TokenToKVPool
+from pando_worker.attention.kv_pool import TokenToKVPool
+from pando_worker.batch import ForwardBatch
 from pando_worker.models.errors import DoesNotFit
 from pando_worker.models.parallel import ParallelGroup
-from pando_worker.runner.batch import ForwardBatch
-from pando_worker.scheduler.rates import Rate
+from pando_worker.rates import Rate
+from pando_worker.runner.host_pages import HostPages
 from pando_worker.settings import WorkerSettings
 
 STAGING_BYTES = 256 * 2**20  # on a GPU, in each direction, for both kinds of pages together

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer
-from pando_worker.memory.huge_pages import advise_huge_pages
 from pando_worker.models.errors import DoesNotFit
+from pando_worker.tensors.huge_pages import advise_huge_pages
 
 MIB = 2**20
 

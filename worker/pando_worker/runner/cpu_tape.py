@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pando_worker.attention.backend import AttentionBackend, page_numbers
+from pando_worker.batch import ForwardBatch
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.kernels import Call
-from pando_worker.runner.batch import ForwardBatch
 from pando_worker.runner.future_tokens import FutureTokens
 
 log = logging.getLogger("pando.worker.cpu")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pando_worker.memory.huge_pages import HUGE, advise_huge_pages
+from pando_worker.tensors.huge_pages import HUGE, advise_huge_pages
 
 SMAPS = Path("/proc/self/smaps")
 

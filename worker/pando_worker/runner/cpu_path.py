@@ -14,16 +14,16 @@ from typing import Literal
 import torch
 
 from pando_worker.attention.backend import AttentionBackend
+from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.batch import ForwardBatch
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.build import KernelsUnavailable
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.cpu.library import load_kernels
 from pando_worker.cpu.ops import CpuOps
-from pando_worker.memory.kv_pool import TokenToKVPool
 from pando_worker.models.errors import UnsupportedModel
 from pando_worker.models.ops import ChosenOps, Ops, TorchOps
-from pando_worker.runner.batch import ForwardBatch
 
 log = logging.getLogger("pando.worker.cpu")
 

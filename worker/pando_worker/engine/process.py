@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING
 import msgspec
 import zmq
 
+from pando_worker.batch import ModelRunner
 from pando_worker.cores import available_cores
+from pando_worker.engine.step_log import StepLog
 from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.messages import Command, Event, Ready, Stats
 from pando_worker.models.errors import ModelError
 from pando_worker.ranks.leader import LeadingRunner, followers
-from pando_worker.runner.batch import ModelRunner
 from pando_worker.scheduler.assembly import make_scheduler, pools_of
 from pando_worker.scheduler.scheduler import Scheduler
-from pando_worker.scheduler.step_log import StepLog
 from pando_worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
-    from pando_worker.scheduler.profile import StepProfile
+    from pando_worker.engine.profile import StepProfile
 
 log = logging.getLogger("pando.worker.scheduler")
 
@@ -104,7 +104,7 @@ def _load(
 def _profile(directory: Path | None) -> "StepProfile | None":
     if directory is None:
         return None
-    from pando_worker.scheduler.profile import StepProfile  # imports torch
+    from pando_worker.engine.profile import StepProfile  # imports torch
 
     return StepProfile(directory)
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from pando_worker.attention.backend import AttentionLayer
-from pando_worker.memory.host_pool import HostBudget, HostKVPool
-from pando_worker.memory.kv_pool import TokenToKVPool
+from pando_worker.attention.kv_pool import TokenToKVPool
+from pando_worker.batch import PageCopies
 from pando_worker.models.errors import DoesNotFit
-from pando_worker.runner.batch import PageCopies
+from pando_worker.runner.host_pool import HostBudget, HostKVPool
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.scheduler.assembly import pools_of
 from pando_worker.settings import WorkerSettings
