@@ -25,7 +25,8 @@ from pando_sim.worker.stay import Stay
 from pando_sim.worker.stride import Stride, plan_stride
 from pando_worker.heartbeats import with_ready, with_stats
 from pando_worker.messages import Event, Outputs, Ready, Rejected, Stats
-from pando_worker.scheduler.assembly import Pools, make_scheduler
+from pando_worker.pools import Pools
+from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.server.prompt_meter import PromptMeter
 from pando_worker.settings import WorkerSettings
 
