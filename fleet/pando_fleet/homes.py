@@ -6,6 +6,7 @@ to the same replica, whichever router it comes to.
 
 from typing import cast
 
+from pando_fleet import misfits
 from pando_fleet.client import RedisClient, fleet_errors
 from pando_fleet.keys import PoolKeys
 from pando_fleet.scripts import Clock, Script, time_arg
@@ -50,7 +51,7 @@ class Homes:
             return None
         with fleet_errors():
             found = cast(bytes | None, await self._redis.hget(PoolKeys(pool).homes[1], name))
-        return None if found is None else found.decode()
+        return None if found is None else misfits.decode_name("home", found)
 
 
 def _usable(name: str) -> bool:

@@ -6,6 +6,7 @@ them together.
 
 from dataclasses import dataclass
 
+from pando_fleet import misfits
 from pando_fleet.client import FleetError
 
 POOLS = "pando:pools"
@@ -71,3 +72,15 @@ class PoolKeys:
 
     def tree(self, replica: str, incarnation: str) -> str:
         return f"{self.tree_prefix}{incarnation}:{replica}"
+
+
+def pool_name(name: bytes) -> str | None:
+    """A pool's name as Redis holds it; None for one that no pool can have."""
+    pool = misfits.decode_name("pool", name)
+    if pool is None:
+        return None
+    try:
+        return PoolKeys(pool).pool
+    except FleetError as error:
+        misfits.skip("pool", pool, str(error))
+        return None

@@ -7,10 +7,11 @@ budget of prompt tokens, and writes down what it did; a claim that is not renewe
 another router goes on where a dead one stopped. `fleet/README.md` has the contract.
 """
 
-import json
-from dataclasses import dataclass, fields
 from enum import StrEnum
 
+import msgspec
+
+from pando_fleet import misfits
 from pando_fleet.client import FleetError, RedisClient, fleet_errors
 from pando_fleet.keys import PoolKeys
 from pando_fleet.scripts import Clock, Script, time_arg
@@ -32,21 +33,23 @@ class MarkState(StrEnum):
     SKIPPED = "skipped"  # `reason` says why
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
     kind: MarkKind
     replica: str
     budget_tokens: int  # prompt tokens that may be computed for it; 0 for a drain
-    left_ms: int  # until the mark ends by itself, done or not; below 0 after that
     state: MarkState
     router: str  # who claimed it; empty before
     tokens: int  # computed so far
     prefixes: int  # sent so far
     reason: str
+    left_ms: int = 0  # until the mark ends by itself, done or not; below 0 after that
 
     @property
     def is_over(self) -> bool:
         return self.left_ms <= 0 or self.state in (MarkState.DONE, MarkState.SKIPPED)
+
+
+_MARK = msgspec.json.Decoder(Mark)
 
 
 class Marks:
@@ -59,7 +62,7 @@ class Marks:
         self._set = Script(redis, "clock", "mark_ops", "mark_set")
         self._claim = Script(redis, "clock", "mark_ops", "mark_claim")
         self._report = Script(redis, "clock", "mark_ops", "mark_report")
-        self._list = Script(redis, "clock", "mark_list")
+        self._list = Script(redis, "clock", "mark_ops", "mark_list")
 
     async def set(
         self, kind: MarkKind, replica: str, *, lasts_ms: int, budget_tokens: int = 0
@@ -87,14 +90,15 @@ class Marks:
     async def all(self) -> list[Mark]:
         """Every mark, those that ended in the last 10 minutes too; sorted by replica and kind."""
         rows = await self._list([self._keys.marks], time_arg(self._clock))
-        return sorted((_mark(*row) for row in rows), key=lambda mark: (mark.replica, mark.kind))
+        found = [mark for row in rows if (mark := self._mark(*row)) is not None]
+        return sorted(found, key=lambda mark: (mark.replica, mark.kind))
 
     async def claim(self, mark: Mark, router: str) -> Mark | None:
         """The mark, now this router's for CLAIM_MS; None where it is over or another's."""
         row = await self._claim(
             [self._keys.marks], time_arg(self._clock), mark.kind, mark.replica, router, CLAIM_MS
         )
-        return _mark(*row) if row else None
+        return self._mark(f"{mark.kind}:{mark.replica}".encode(), *row) if row else None
 
     async def report(
         self,
@@ -123,11 +127,12 @@ class Marks:
         )
         return bool(answer)
 
-
-_FIELDS = frozenset(field.name for field in fields(Mark))
-
-
-def _mark(left_ms: bytes, encoded: bytes) -> Mark:
-    values = {name: value for name, value in json.loads(encoded).items() if name in _FIELDS}
-    values["kind"], values["state"] = MarkKind(values["kind"]), MarkState(values["state"])
-    return Mark(left_ms=int(float(left_ms)), **values)
+    def _mark(self, name: bytes, left_ms: int | None, row: bytes) -> Mark | None:
+        sender = f"{self._keys.pool}/{name.decode(errors='replace')}"
+        mark = misfits.decode("mark", sender, row, _MARK)
+        if mark is None:
+            return None
+        if left_ms is None:
+            misfits.skip("mark", sender, "a time or a count is no number")
+            return None
+        return msgspec.structs.replace(mark, left_ms=left_ms)

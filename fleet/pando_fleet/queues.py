@@ -5,8 +5,11 @@ operator reads the sum, by which a pool grows, and one that was scaled to zero w
 fell silent no longer counts: its clients have gone with it.
 """
 
+import struct
 from dataclasses import dataclass
+from math import inf
 
+from pando_fleet import misfits
 from pando_fleet.client import FleetError, RedisClient
 from pando_fleet.keys import PoolKeys
 from pando_fleet.scripts import Clock, Script, time_arg
@@ -14,6 +17,9 @@ from pando_fleet.scripts import Clock, Script, time_arg
 TELL_MS = 1_000
 SILENCE_MS = 5_000
 """After which a router's word counts no more."""
+
+
+_ROW = struct.Struct(">4d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,16 @@ class Queues:
         )
 
     async def read(self, pool: str) -> Queued:
-        requests, waited_ms, tokens = await self._read(
-            [PoolKeys(pool).queues], time_arg(self._clock), SILENCE_MS
-        )
-        return Queued(int(requests), int(waited_ms), int(tokens))
+        now, rows = await self._read([PoolKeys(pool).queues], time_arg(self._clock))
+        requests, tokens, first = 0.0, 0.0, float(now)
+        for router, row in zip(rows[::2], rows[1::2], strict=True):
+            numbers = _ROW.unpack(row) if len(row) == _ROW.size else ()
+            if not numbers or not all(0 <= number < inf for number in numbers):
+                sender = f"{pool}/{router.decode(errors='replace')}"
+                misfits.skip("queue", sender, f"not {_ROW.size} bytes of numbers: {row!r}")
+                continue
+            told, waiting, since, their_tokens = numbers
+            if told >= now - SILENCE_MS:
+                requests, tokens = requests + waiting, tokens + their_tokens
+                first = min(first, since)
+        return Queued(int(requests), int(now - first), int(tokens))

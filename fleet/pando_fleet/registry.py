@@ -5,18 +5,14 @@ operator read `pools` and `replicas`. Placement reads the packed terms that a be
 JSON.
 """
 
-import json
-import logging
 import struct
-from dataclasses import fields
-from math import isfinite
-from operator import attrgetter
 from typing import cast
 
 import msgspec
 
+from pando_fleet import misfits
 from pando_fleet.client import FleetError, RedisClient, fleet_errors
-from pando_fleet.keys import POOLS, PoolKeys
+from pando_fleet.keys import POOLS, PoolKeys, pool_name
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_fleet.scripts import Clock, Script, time_arg
 
@@ -32,11 +28,8 @@ TERMS_VERSION = 3
 BEAT = ("clock", "tree_ops", "mark_ops", "beat")
 """Parts of the script that takes a heartbeat."""
 
-_FIELDS = frozenset(field.name for field in fields(Heartbeat))
-_numbers = attrgetter(*(field.name for field in fields(Heartbeat) if field.type in (int, float)))
 _encode_json = msgspec.json.Encoder().encode
-_LISTS = ("endpoints", "adapters")
-_log = logging.getLogger("pando.fleet")
+_HEARTBEAT = msgspec.json.Decoder(Heartbeat)  # overlooks fields that a newer worker added
 
 
 class Registry:
@@ -68,17 +61,18 @@ class Registry:
         """Names of the pools heard of within the retention, sorted."""
         with fleet_errors():
             names = cast(list[bytes], await self._redis.zrange(POOLS, 0, -1))
-        return sorted(name.decode() for name in names)
+        return sorted(pool for name in names if (pool := pool_name(name)) is not None)
 
     async def replicas(self, pool: str) -> list[Replica]:
         """Replicas of `pool` heard of within the retention, sorted by name; one round trip."""
         keys = PoolKeys(pool)
-        rows: list[tuple[int, bytes, bytes]] = await self._replicas(
+        rows: list[tuple[bytes, int, bytes, bytes]] = await self._replicas(
             [keys.replicas, keys.beats, keys.marks], time_arg(self._clock), RETENTION_MS
         )
         found = []
-        for age_ms, encoded, withheld in rows:
-            beat = _decode(encoded)
+        for name, age_ms, encoded, withheld in rows:
+            sender = f"{pool}/{name.decode(errors='replace')}"
+            beat = misfits.decode("heartbeat", sender, encoded, _HEARTBEAT)
             if beat is not None:
                 found.append(Replica(beat, age_ms, withheld.decode()))
         return sorted(found, key=lambda replica: replica.beat.replica)
@@ -97,17 +91,11 @@ def beat_call(
 
 def _encode(beat: Heartbeat) -> tuple[bytes, bytes]:
     """The heartbeat as JSON, and the terms that placement unpacks; empty unless it is ready."""
-    if not beat.replica or "\0" in beat.replica:
-        raise FleetError(f"a replica needs a name without NUL, unlike {beat.replica!r}")
-    if not beat.incarnation or set("\0:") & set(beat.incarnation):
-        raise FleetError(f"an incarnation is not empty, without NUL and ':': {beat.incarnation!r}")
-    if "\0" in beat.url:
-        raise FleetError(f"a URL has no NUL, unlike {beat.url!r}")
-    if not beat.bytes_per_token > 0:
-        raise FleetError(f"bytes_per_token must be above 0, not {beat.bytes_per_token}")
-    if not all(map(isfinite, _numbers(beat))):
-        raise FleetError(f"a heartbeat's numbers must be finite: {beat}")
-    encoded = _encode_json(beat)
+    try:
+        encoded = _encode_json(beat)
+        _HEARTBEAT.decode(encoded)  # NaN and infinity are null there
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        raise FleetError(f"a heartbeat that nobody would accept: {error}: {beat}") from error
     if beat.state is not ReplicaState.READY:
         return encoded, b""
     numbers = struct.pack(
@@ -125,17 +113,3 @@ def _encode(beat: Heartbeat) -> tuple[bytes, bytes]:
         beat.max_requests,
     )
     return encoded, b"%b%b\0%b\0" % (numbers, beat.incarnation.encode(), beat.url.encode())
-
-
-def _decode(encoded: bytes) -> Heartbeat | None:
-    """A heartbeat from JSON; fields that a newer worker added are left out."""
-    try:
-        values = json.loads(encoded)
-        values["state"] = ReplicaState(values["state"])
-        for name in _LISTS:
-            values[name] = tuple(map(str, values.get(name, ())))
-        return Heartbeat(**{name: value for name, value in values.items() if name in _FIELDS})
-    except (ValueError, KeyError, TypeError) as error:
-        # One worker of another version must not hide the others.
-        _log.warning("heartbeat not understood", extra={"heartbeat": encoded, "error": str(error)})
-        return None

@@ -2,6 +2,12 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]  # exact as Redis's numbers
+Rate = Annotated[float, Meta(ge=0)]
 
 
 class ReplicaState(StrEnum):
@@ -16,37 +22,40 @@ class Heartbeat:
 
     Rates are what the worker measured lately, 0.0 until it measured anything. Tokens are KV tokens;
     `pinned` are held by running requests, `cached` are evictable, the rest of the capacity is free.
+    What the types refuse is neither sent nor read.
     """
 
-    replica: str  # stable name, such as the pod's
-    incarnation: str  # new with every start of the process: an old tree never matches
-    url: str  # where routers reach it
+    # Stable, such as the pod's name.
+    replica: Annotated[str, Meta(min_length=1, pattern=r"\A[^\0]*\Z")]
+    # New with every start of the process: an old tree never matches.
+    incarnation: Annotated[str, Meta(min_length=1, pattern=r"\A[^\0:]*\Z")]
+    url: Annotated[str, Meta(pattern=r"\A[^\0]*\Z")]  # where routers reach it
     model: str  # the name it serves under
     state: ReplicaState
     # Paths of its API that it serves, such as "/v1/completions". Empty: it does not say, and is
     # asked for anything; its 404 is the answer.
     endpoints: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()  # names of LoRA adapters of `model` that it serves, too
-    capacity_tokens: int = 0
-    max_requests: int = 0  # that it takes at once, beyond which routers keep them; 0: any number
-    max_request_tokens: int = 0  # prompt and output of one request together
-    pinned_tokens: int = 0
-    cached_tokens: int = 0
-    running: int = 0  # requests
-    waiting: int = 0  # requests
-    waiting_tokens: int = 0  # uncached prompt tokens of the waiting requests
-    waiting_output_tokens: int = 0  # that they are expected to produce
-    prefill_tokens_per_s: float = 0.0
-    prefill_context_per_s: float = 0.0  # what those tokens see, summed
-    doubling_context: float = 0.0  # behind which a prompt token takes twice as long; 0: not known
-    decode_tokens_per_s: float = 0.0
-    release_tokens_per_s: float = 0.0  # KV tokens unpinned by ending requests
-    bytes_per_token: float = 4.0  # prompt bytes per prompt token, smoothed
-    prompt_tokens_total: int = 0
-    cached_prompt_tokens_total: int = 0
-    hot_evicted_tokens_total: int = 0  # cached tokens evicted, and soon asked for again
-    inter_token_seconds_total: float = 0.0  # between two tokens of a request, of all requests
-    inter_tokens_total: int = 0  # how many such gaps that were
+    capacity_tokens: Count = 0
+    max_requests: Count = 0  # that it takes at once, beyond which routers keep them; 0: any number
+    max_request_tokens: Count = 0  # prompt and output of one request together
+    pinned_tokens: Count = 0
+    cached_tokens: Count = 0
+    running: Count = 0  # requests
+    waiting: Count = 0  # requests
+    waiting_tokens: Count = 0  # uncached prompt tokens of the waiting requests
+    waiting_output_tokens: Count = 0  # that they are expected to produce
+    prefill_tokens_per_s: Rate = 0.0
+    prefill_context_per_s: Rate = 0.0  # what those tokens see, summed
+    doubling_context: Rate = 0.0  # behind which a prompt token takes twice as long; 0: not known
+    decode_tokens_per_s: Rate = 0.0
+    release_tokens_per_s: Rate = 0.0  # KV tokens unpinned by ending requests
+    bytes_per_token: Annotated[float, Meta(gt=0)] = 4.0  # prompt bytes per prompt token, smoothed
+    prompt_tokens_total: Count = 0
+    cached_prompt_tokens_total: Count = 0
+    hot_evicted_tokens_total: Count = 0  # cached tokens evicted, and soon asked for again
+    inter_token_seconds_total: Rate = 0.0  # between two tokens of a request, of all requests
+    inter_tokens_total: Count = 0  # how many such gaps that were
 
     def serves(self, path: str) -> bool:
         return not self.endpoints or path in self.endpoints

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from pando_fleet import misfits
+
 _CALL_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _LOOP_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _POOL = ("namespace", "pool")
@@ -74,6 +76,10 @@ class Metrics:
             (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1200),
             *_POOL,
         )
+        skipped = counter(
+            "misfits_total", "What others wrote in Redis that does not fit and was skipped", "kind"
+        )
+        self._misfits = misfits.Exported(lambda kind, count: skipped.labels(kind).inc(count))
         self._of_pools: tuple[Gauge, ...] = (
             self.replicas,
             self.desired,
@@ -101,4 +107,5 @@ class Metrics:
             gauge.clear()
 
     def render(self) -> bytes:
+        self._misfits.fold()
         return generate_latest(self.registry)

@@ -7,6 +7,7 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.registry import Collector
 
+from pando_fleet import misfits
 from pando_router import shared_metrics
 from pando_router.tallies import ByLabels, Count, Spread, Tally
 from pando_router.tenants.tenant_metrics import TenantMetrics
@@ -176,6 +177,12 @@ class Metrics:
             "home_write_failures_total",
             "Answers of /v1/responses of which Redis was not told where they are remembered",
         )
+        skipped = counter(
+            "misfits_total",
+            "What others wrote, in Redis or in headers, that does not fit and was skipped",
+            "kind",
+        )
+        self._tallies.append(misfits.Exported(lambda kind, n: skipped.labels(kind).inc(n)))
 
     def render(self) -> bytes:
         """In the text format; of all processes where several share the port."""

@@ -1,12 +1,16 @@
 """A replica's answer to the client: bytes out as they come, and what its head says written down."""
 
+from pando_fleet import misfits
 from pando_router.bounded_log import BoundedLog
 from pando_router.core.flight import CacheReport, Flight
+from pando_router.error_forms import named, stream_error_of
 from pando_router.exchange import Exchange
 from pando_router.http.upstream import Answer, ReplicaFailedError, ReplicaSilentError
 from pando_router.metrics import Metrics
 from pando_router.migration.migrator import Migrator
 from pando_router.route import Route
+
+_CACHED_TOKENS, _PROMPT_TOKENS = b"x-pando-cached-tokens", b"x-pando-prompt-tokens"
 
 
 class Relay:
@@ -24,7 +28,7 @@ class Relay:
 
         Raises MigrationError where none can.
         """
-        report = _cache_report(answer)
+        report = _cache_report(answer, route.replica)
         if answer.status < 400:
             flight.first_byte(report, complete=answer.complete)
         else:
@@ -98,7 +102,7 @@ class Relay:
         kind = "stream" if answer.is_event_stream else "whole"
         self._metrics.ttfb[route.pool, kind].observe(exchange.ttfb_s)
         request_id = exchange.request_id.encode()
-        headers = exchange.endpoint.errors.named(answer.headers(), request_id)
+        headers = named(exchange.incoming.path, answer.headers(), request_id)
         headers += (
             (b"x-request-id", request_id),
             (b"x-pando-replica", route.replica.encode()),
@@ -115,9 +119,16 @@ def break_off(exchange: Exchange, why: str = "") -> None:
     message = exchange.lost
     if why:
         message += f"; it cannot go on at another one: {why}"
-    exchange.incoming.end(exchange.endpoint.errors.stream_event(message, exchange.request_id))
+    incoming = exchange.incoming
+    incoming.end(stream_error_of(incoming.path, message, exchange.request_id))
 
 
-def _cache_report(answer: Answer) -> CacheReport | None:
-    cached, prompt = answer.count(b"x-pando-cached-tokens"), answer.count(b"x-pando-prompt-tokens")
-    return None if cached is None or prompt is None else CacheReport(cached, prompt)
+def _cache_report(answer: Answer, replica: str) -> CacheReport | None:
+    """None from engines that do not tell, and where what is told cannot be."""
+    cached, prompt = answer.count(_CACHED_TOKENS), answer.count(_PROMPT_TOKENS)
+    if cached is not None and prompt is not None and cached <= prompt:
+        return CacheReport(cached, prompt)
+    if told := answer.header(_CACHED_TOKENS):
+        of = answer.header(_PROMPT_TOKENS)
+        misfits.skip("header", replica, f"cached tokens {told!r} of {of!r} prompt tokens")
+    return None

@@ -11,7 +11,6 @@ from pando_fleet.client import FleetError
 from pando_fleet.homes import Homes
 from pando_router.byte_budget import ByteBudget
 from pando_router.earlier import home_name
-from pando_router.endpoints.responses import STORED_METHODS, STORED_PREFIX
 from pando_router.errors import ApiError, ClientDisconnectedError, error_answer, unavailable
 from pando_router.fleet_view import FleetView, Member
 from pando_router.http.headers import forwarded
@@ -25,12 +24,18 @@ from pando_router.settings import RouterSettings
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.tenants import Tenants
 
-_NAMED = re.compile(rf"{STORED_PREFIX}([\w-]+)({'|'.join(STORED_METHODS)})")
-_LABEL = STORED_PREFIX + "{response_id}"
+PREFIX = "/v1/responses/"
+PATHS = {  # by what follows the name
+    "": ("GET", "DELETE"),
+    "/cancel": ("POST",),
+    "/input_items": ("GET",),
+}
+_NAMED = re.compile(r"/v1/responses/([\w-]+)(|/cancel|/input_items)")
+_LABEL = "/v1/responses/{response_id}"
 
 
 class StoredResponses:
-    """Handler of paths that begin with STORED_PREFIX."""
+    """Handler of paths that begin with PREFIX."""
 
     def __init__(
         self,
@@ -112,7 +117,7 @@ def _name_in(incoming: Incoming) -> str:
     found = _NAMED.fullmatch(incoming.path)
     if found is None:
         raise ApiError(404, f"Not Found: {incoming.method} {incoming.path}")
-    methods = STORED_METHODS[found[2]]
+    methods = PATHS[found[2]]
     if incoming.method not in methods:
         allowed = ", ".join(methods)
         raise ApiError(

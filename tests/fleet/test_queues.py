@@ -1,7 +1,5 @@
 """The routers' queues as the operator sees them: one sum, without routers that died."""
 
-import struct
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -65,11 +63,3 @@ async def test_a_queue_without_a_router_or_with_negative_numbers_is_refused(worl
     ):
         with pytest.raises(FleetError):
             await Queues(world.redis).tell(POOL, router, requests, waited_ms, tokens)
-
-
-async def test_a_router_of_an_older_version_tells_no_tokens(world: World) -> None:
-    row = struct.pack(">ddd", world.now_ms, 2, world.now_ms - 500)
-    await world.redis.hset(f"pando:{{{POOL}}}:queues", "older", row)
-    queues = Queues(world.redis, world.clock)
-    await queues.tell(POOL, "newer", 1, 100, 900)
-    assert await queues.read(POOL) == Queued(requests=3, waited_ms=500, tokens=900)

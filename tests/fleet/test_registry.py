@@ -107,15 +107,6 @@ async def test_pools_do_not_see_each_other(world: World) -> None:
     assert list(await world.terms()) == ["a"]
 
 
-async def test_one_heartbeat_that_is_not_understood_does_not_hide_the_others(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    await world.beat("a", "b")
-    await world.redis.hset(f"pando:{{{POOL}}}:beats", "b", '{"state": "from the future"}')
-    assert [r.beat.replica for r in await world.registry.replicas(POOL)] == ["a"]
-    assert "heartbeat not understood" in caplog.text
-
-
 async def test_every_key_expires(world: World) -> None:
     await world.beat("a", "b")
     await world.place(b"12345678")

@@ -9,7 +9,7 @@ local MINUTE_MS = 60000
 local ROUNDING_MS = 0.5 -- what sums of fractions may be off by, far below what anyone can see
 
 local function full_at(field, now)
-  return math.max(tonumber(redis.call('HGET', KEYS[1], field) or 0), now)
+  return math.max(tonumber(redis.call('HGET', KEYS[1], field) or '') or 0, now)
 end
 
 local function keep(field, time, now)

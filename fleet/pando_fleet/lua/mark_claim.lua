@@ -1,5 +1,5 @@
 -- KEYS marks; ARGV now or '', kind, replica, router, claim ms.
--- Returns the mark as JSON where it is open, or its claim is this router's or has ended; or nil.
+-- Returns the milliseconds left to the mark, and its JSON, where it is open, or its claim is this router's or has ended; or nil.
 local now = now_ms(ARGV[1])
 local mark = read_mark(KEYS[1], ARGV[2], ARGV[3])
 if not mark or is_over(mark, now) then
@@ -10,4 +10,4 @@ if mark.state == 'claimed' and mark.router ~= ARGV[4] and mark.claim_ends_ms > n
 end
 mark.state, mark.router, mark.claim_ends_ms = 'claimed', ARGV[4], now + tonumber(ARGV[5])
 write_mark(KEYS[1], mark)
-return { tostring(mark.ends_ms - now), cjson.encode(mark) }
+return { mark.ends_ms - now, cjson.encode(mark) }

@@ -3,9 +3,19 @@
 
 local MARK_KEPT_MS = 600000
 
+-- The mark in a row, or nil: what does not fit is none, and marks.py tells of it.
+local function decoded_mark(row)
+  local is_json, mark = pcall(cjson.decode, row)
+  local fits = is_json and type(mark) == 'table'
+  for _, name in ipairs({ 'ends_ms', 'claim_ends_ms', 'tokens', 'prefixes' }) do
+    fits = fits and type(mark[name]) == 'number'
+  end
+  return fits and mark or nil
+end
+
 local function read_mark(marks, kind, replica)
-  local encoded = redis.call('HGET', marks, kind .. ':' .. replica)
-  return encoded and cjson.decode(encoded)
+  local row = redis.call('HGET', marks, kind .. ':' .. replica)
+  return row and decoded_mark(row)
 end
 
 local function write_mark(marks, mark)

@@ -8,7 +8,8 @@ if before and kind ~= 'drain' and not is_over(before, now) then
 end
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
-  if cjson.decode(all[i + 1]).ends_ms + MARK_KEPT_MS <= now then
+  local mark = decoded_mark(all[i + 1])
+  if not mark or mark.ends_ms + MARK_KEPT_MS <= now then
     redis.call('HDEL', KEYS[1], all[i])
   end
 end

@@ -12,7 +12,8 @@ else
 end
 local rows = redis.call('HGETALL', KEYS[1])
 for i = 1, #rows, 2 do
-  if struct.unpack('>d', rows[i + 1]) < now - silence then
+  local row = rows[i + 1]
+  if #row < 8 or struct.unpack('>d', row) < now - silence then
     redis.call('HDEL', KEYS[1], rows[i])
   end
 end

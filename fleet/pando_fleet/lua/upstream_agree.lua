@@ -17,7 +17,10 @@ redis.call('HSETNX', record, 'incarnation', ARGV[2])
 local agreed = { redis.call('HGET', record, 'incarnation') }
 for i, name in ipairs(names) do
   local found, samples = tonumber(ARGV[2 + 2 * i]), tonumber(ARGV[3 + 2 * i])
-  local kept = tonumber(redis.call('HGET', record, name) or '0')
+  local kept = tonumber(redis.call('HGET', record, name) or '') or 0
+  if not (kept >= 0 and kept < math.huge) then
+    kept = 0 -- no rate at all, which would stay for ever
+  end
   if samples > 0 then
     kept = kept == 0 and found or found + (kept - found) * KEPT ^ samples
     redis.call('HSET', record, name, string.format('%.17g', kept))

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pando_router.http.replica_connection import ReplicaConnection
 
 MAX_UNREAD_BYTES = 256 * 1024  # above it the replica's connection is not read
+MAX_DIGITS = 15  # of a number in a header: a double, such as a metric, holds it exactly
 
 
 class ReplicaFailedError(Exception):
@@ -83,7 +84,7 @@ class Answer:
     def count(self, name: bytes) -> int | None:
         """A header that holds a number; None where it is missing or holds something else."""
         value = self.header(name)
-        return int(value) if value.isdigit() else None
+        return int(value) if value.isdigit() and len(value) <= MAX_DIGITS else None
 
     @property
     def complete(self) -> bool:

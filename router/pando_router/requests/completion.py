@@ -1,10 +1,9 @@
-"""Completions of a text, OpenAI's."""
+"""/v1/completions, OpenAI's."""
 
 from typing import Any
 
-from pando_router.endpoints.endpoint import CACHE_SALT, MODEL, Endpoint, Replay
-from pando_router.endpoints.openai_events import OpenAIEvents
-from pando_router.migration.form import Form
+import msgspec
+
 from pando_router.requests.fields import count, deterministic, priority, text
 from pando_router.requests.hints import Hints
 from pando_router.requests.plain import prompted
@@ -19,7 +18,11 @@ class CompletionBody(Hints, gc=False, kw_only=True):
     best_of: Any = None
 
 
-def _read(fields: CompletionBody) -> Request:
+_decode = msgspec.json.Decoder(CompletionBody).decode
+
+
+def completion(body: bytes) -> Request:
+    fields = _decode(body)
     request = Request(
         model=fields.model,
         max_tokens=count(fields.max_tokens),
@@ -31,16 +34,3 @@ def _read(fields: CompletionBody) -> Request:
         cache_salt=text(fields.cache_salt) or "",
     )
     return prompted(request, fields.prompt, "prompt")
-
-
-COMPLETIONS = Endpoint(
-    paths=("/v1/completions",),
-    api="OpenAI",
-    placed_by="the first `prompt`",
-    body=CompletionBody,
-    read=_read,
-    example={"model": MODEL, "prompt": "Once upon a time"},
-    salts=CACHE_SALT,
-    replay=Replay(("prompt",), {"max_tokens": 1}),
-    migration=Form(OpenAIEvents(), ("prompt",)),
-)

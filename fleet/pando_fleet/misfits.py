@@ -1,0 +1,72 @@
+"""What others wrote and this process cannot use: skipped, counted, and logged once a sender.
+
+Redis and the headers of replicas hold what processes of another release wrote, or somebody by hand.
+Whatever does not fit its type must not hide what stands beside it. There is one tally a process, as
+there is one log; router and operator export it as a metric.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+MAX_SENDERS = 1_024
+"""That are remembered as logged; at one more all are forgotten, and may be logged again."""
+
+Decoded = TypeVar("Decoded")
+
+_log = logging.getLogger("pando.fleet")
+_counts: Counter[str] = Counter()
+_logged: set[tuple[str, str]] = set()
+
+
+def decode(
+    kind: str, sender: str, row: bytes, decoder: msgspec.json.Decoder[Decoded]
+) -> Decoded | None:
+    """The row as its type; None where it does not fit, which is counted as a `kind` of misfit."""
+    try:
+        return decoder.decode(row)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        skip(kind, sender, str(error))
+        return None
+
+
+def decode_name(kind: str, name: bytes) -> str | None:
+    """The name as text; None where it is not UTF-8."""
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        skip(kind, repr(name), str(error))
+        return None
+
+
+def skip(kind: str, sender: str, why: str) -> None:
+    """Counts what did not fit, and logs the first of each sender."""
+    _counts[kind] += 1
+    if (kind, sender) in _logged:
+        return
+    if len(_logged) == MAX_SENDERS:
+        _logged.clear()
+    _logged.add((kind, sender))
+    extra = {"kind": kind, "sender": sender, "error": why}
+    _log.warning("what was written does not fit and is skipped", extra=extra)
+
+
+class Exported:
+    """Tells `add` how much of each kind was skipped since the last `fold`."""
+
+    def __init__(self, add: Callable[[str, int], None]) -> None:
+        self._add = add
+        self._told: Counter[str] = Counter()
+
+    def fold(self) -> None:
+        for kind, count in (_counts - self._told).items():
+            self._add(kind, count)
+        self._told = _counts.copy()
+
+
+def counts() -> dict[str, int]:
+    """How much this process has skipped, by kind."""
+    return dict(_counts)
