@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from pando_worker.messages import Abort, Generate, Outputs, SamplingParams
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
-from pando_worker.scheduler.assembly import make_scheduler, pools_of
+from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.settings import WorkerSettings
 
 STREAMS = 8
@@ -80,7 +80,7 @@ def _measure(model_dir: Path, prompt: int, threads: int, way: str) -> Seen:
     )
     model = TorchModelRunner(settings)
     runner = ThreadedRunner(model)
-    scheduler = make_scheduler(settings, pools_of(model, settings.page_size), runner)
+    scheduler = make_scheduler(settings, model.pools, runner)
     rng = random.Random(0)
 
     def send(rid: str, length: int, new_tokens: int) -> None:

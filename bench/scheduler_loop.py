@@ -25,7 +25,8 @@ import numpy as np
 from pando_worker.batch import ForwardBatch, Int32, Int64, StepResult
 from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.messages import Event, Generate, Outputs, Rejected, SamplingParams
-from pando_worker.scheduler.assembly import Pools, make_scheduler
+from pando_worker.pools import Pools
+from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.server.constraints import grammar_of
 from pando_worker.settings import WorkerSettings
 

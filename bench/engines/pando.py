@@ -8,7 +8,7 @@ from pando_worker.batch import ModelRunner
 from pando_worker.messages import Event, FlushCache, Generate, Outputs, Rejected, SamplingParams
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
-from pando_worker.scheduler.assembly import make_scheduler, pools_of
+from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.settings import WorkerSettings
 
 # What the scheduler process sets before it imports torch.
@@ -35,7 +35,7 @@ def _engine(settings: WorkerSettings) -> Engine:
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # says which path was chosen
     model = TorchModelRunner(settings)
     runner: ModelRunner = ThreadedRunner(model) if settings.overlap_schedule else model
-    scheduler = make_scheduler(settings, pools_of(model, settings.page_size), runner)
+    scheduler = make_scheduler(settings, model.pools, runner)
 
     def run(job: Job) -> Outcome:
         scheduler.receive(FlushCache(call=0))  # a job shares prefixes only with itself

@@ -17,7 +17,7 @@ from pando_worker.messages import (
     SamplingParams,
 )
 from pando_worker.runner.model_runner import TorchModelRunner
-from pando_worker.scheduler.assembly import make_scheduler, pools_of
+from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.settings import WorkerSettings
 
 
@@ -45,7 +45,7 @@ class Engine:
             {"model": str(model_dir), "load_format": "dummy", **settings}
         )
         self.model = TorchModelRunner(self.settings)
-        pools = pools_of(self.model, self.settings.page_size)
+        pools = self.model.pools
         self.scheduler = make_scheduler(self.settings, pools, self.model)
         self._sent = 0
 

@@ -30,6 +30,9 @@ from pando_router.dashboard.sampler import Sampler
 from pando_router.decisions_view import DecisionsView
 from pando_router.dispatch import Dispatcher
 from pando_router.earlier import Earlier
+from pando_router.endpoints import ENDPOINTS
+from pando_router.endpoints.responses import STORED_PREFIX
+from pando_router.endpoints.tokenization import TOKENIZE
 from pando_router.fleet_view import FleetView
 from pando_router.health.checks import HealthChecks, HealthOptions
 from pando_router.home_writer import HomeWriter
@@ -51,10 +54,8 @@ from pando_router.relay import Relay
 from pando_router.reload.live import Live
 from pando_router.replica_metrics import ReplicaMetrics
 from pando_router.replica_row import ReplicaRow
-from pando_router.requests import PARSERS
 from pando_router.settings import RouterSettings
 from pando_router.shadow import Shadow
-from pando_router.stored import PREFIX as STORED
 from pando_router.stored import StoredResponses
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.guard import Guard
@@ -84,9 +85,9 @@ class Router:
     background: Background
 
     async def __call__(self, incoming: Incoming) -> None:
-        if incoming.path in PARSERS:
+        if incoming.path in ENDPOINTS:
             await self.proxy(incoming)
-        elif incoming.path.startswith(STORED):
+        elif incoming.path.startswith(STORED_PREFIX):
             await self.stored(incoming)
         else:
             await self.control(incoming)
@@ -185,7 +186,7 @@ async def running_router(
         bodies.limit = new.max_bodies_bytes
 
     access_log = AccessLog(settings, random.Random())
-    migrator = Migrator(settings, metrics)
+    migrator = Migrator(settings, metrics, TOKENIZE.paths[0])
     earlier = Earlier(homes, view, home_writer, settings)
     failed = BoundedLog("replica failed")
     tries = Tries(

@@ -15,7 +15,9 @@ from starlette.routing import Route
 from pando_fleet.client import FleetError
 from pando_router.decisions_view import DecisionsView
 from pando_router.dispatch import Dispatcher
-from pando_router.errors import ApiError, error_body, unavailable
+from pando_router.endpoints import ENDPOINTS
+from pando_router.endpoints.chat import CHAT
+from pando_router.errors import ApiError, bad_request, unavailable
 from pando_router.explain import Explanation, explain, explain_past
 from pando_router.fleet_view import FleetView, Member
 from pando_router.lifecycle import Lifecycle
@@ -24,7 +26,6 @@ from pando_router.models import Card, Models
 from pando_router.openapi import describe
 from pando_router.policies import Policies
 from pando_router.recent import Recent
-from pando_router.requests import PARSERS, parse
 from pando_router.route import resolve
 from pando_router.settings import RouterSettings
 from pando_router.steering import Steerer
@@ -90,12 +91,11 @@ def create_control(
         }
 
     @app.post("/route/explain")
-    async def route_explain(request: Request, path: str = "/v1/chat/completions") -> Explanation:
-        if path not in PARSERS:
-            raise ApiError(400, f"path is one of {', '.join(PARSERS)}", param="path")
-        body = await request.body()
+    async def route_explain(request: Request, path: str = CHAT.paths[0]) -> Explanation:
+        if (endpoint := ENDPOINTS.get(path)) is None:
+            raise ApiError(400, f"path is one of {', '.join(ENDPOINTS)}", param="path")
         prompt = resolve(
-            parse(path, body),
+            endpoint.parse(await request.body()),
             names(request),
             path,
             Steerer(settings)(request.headers.raw, admin=True),
@@ -136,24 +136,22 @@ def create_control(
         return description
 
     @app.exception_handler(ApiError)
-    async def api_error(_: Request, error: ApiError) -> JSONResponse:
-        return JSONResponse(error.body, error.status, error.headers)
+    async def api_error(_: Request, error: ApiError) -> Response:
+        return Response(error.body, error.status, error.headers, "application/json")
 
     @app.exception_handler(RequestValidationError)
-    async def wrong_parameter(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def wrong_parameter(request: Request, error: RequestValidationError) -> Response:
         wrong = error.errors()[0]
         name = str(wrong["loc"][-1])
-        body = error_body(f"{name}: {wrong['msg']}", "invalid_request_error", name)
-        return JSONResponse(body, 400)
+        return await api_error(request, bad_request(f"{name}: {wrong['msg']}", name))
 
     @app.exception_handler(HTTPException)
-    async def http_error(request: Request, error: HTTPException) -> JSONResponse:
+    async def http_error(request: Request, error: HTTPException) -> Response:
         message = f"{error.detail}: {request.method} {request.url.path}"
-        body = error_body(message, "invalid_request_error")
-        headers = error.headers
+        headers = dict(error.headers or {})
         if error.status_code == 405:  # Starlette names the methods of one route only
             headers = {"allow": ", ".join(_methods(app, request))}
-        return JSONResponse(body, error.status_code, headers)
+        return await api_error(request, ApiError(error.status_code, message, headers=headers))
 
     description = describe(app, settings)
     return app

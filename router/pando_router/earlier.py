@@ -1,25 +1,23 @@
 """Requests that go on from an earlier response go to the replica that remembers it.
 
-Engines keep the responses and conversations of /v1/responses in their own memory, so elsewhere a
+Engines keep responses and conversations in their own memory, so elsewhere a
 `previous_response_id` would be unknown. An answer's name stands in its first bytes, whether it is a
 stream or not: nothing more of it is read.
 """
 
 import asyncio
-import re
 
 from pando_fleet.client import FleetError
 from pando_fleet.homes import Homes
+from pando_router.endpoints import ENDPOINTS
 from pando_router.fleet_view import FleetView, Target
 from pando_router.home_writer import HomeWriter
-from pando_router.requests import Request
+from pando_router.requests.request import Request
 from pando_router.route import Prompt, Route
 from pando_router.settings import RouterSettings
 from pando_router.tenants.tenant import Tenant
 
-_NAMED = re.compile(rb'"id"\s*:\s*"(resp_[\w-]+)"')
 _FIRST_BYTES = 4096
-_PATH = "/v1/responses"
 
 
 class Earlier:
@@ -52,11 +50,11 @@ class Earlier:
 
     def remember(self, path: str, prompt: Prompt, route: Route, first_bytes: bytes) -> None:
         """After the first bytes of a good answer."""
-        if path != _PATH:
+        if (name_in := ENDPOINTS[path].answer_name) is None:
             return
         earlier = prompt.request.earlier
         names = [earlier] if earlier else []
-        if named := _NAMED.search(first_bytes, 0, _FIRST_BYTES):
+        if named := name_in.search(first_bytes, 0, _FIRST_BYTES):
             names.append(named[1].decode())
         if names:
             names = [home_name(prompt.tenant, name) for name in names]

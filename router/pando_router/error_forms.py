@@ -1,14 +1,35 @@
-"""What clients of a path know: errors of OpenAI's form, or Anthropic's for its messages, and the
-name that their library reads of a request."""
+"""What clients of an API know: the form of its errors, and the header that names a request."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
-from pando_router.errors import ApiError, error_answer, stream_error
+from pando_router.errors import ApiError, OpenAIError, error_answer
 from pando_router.http.headers import Headers
 
-_MESSAGES = "/v1/messages"
 
-_REQUEST_ID = b"request-id"
+@dataclass(frozen=True, slots=True)
+class ErrorForm:
+    schema: type[msgspec.Struct]
+    # Of an error and the request's id: status, headers without `content-length`, and body.
+    answer: Callable[[ApiError, str], tuple[int, Headers, bytes]]
+    # Of a message and that id: the event that ends a server-sent stream whose replica died. The
+    # blank line in front ends an event that was cut in the middle.
+    stream_event: Callable[[str, str], bytes]
+    # A replica's headers, with the request's id for whoever reads the API's own header.
+    named: Callable[[Headers, bytes], Headers]
+
+
+class AnthropicDetail(msgspec.Struct):
+    type: str
+    message: str
+
+
+class AnthropicError(msgspec.Struct, tag_field="type", tag="error"):
+    error: AnthropicDetail
+    request_id: str
+
 
 _ANTHROPIC_TYPES = {
     400: "invalid_request_error",
@@ -20,42 +41,35 @@ _ANTHROPIC_TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+_ANTHROPIC_ID = b"request-id"
 
 
-def named(path: str, headers: Headers, request_id: bytes) -> Headers:
-    """A replica's headers, with the request's name for whoever reads Anthropic's header."""
-    if not path.startswith(_MESSAGES):
-        return headers
-    others = [header for header in headers if header[0] != _REQUEST_ID]
-    return [*others, (_REQUEST_ID, request_id)]
+def _anthropic_answer(error: ApiError, request_id: str) -> tuple[int, Headers, bytes]:
+    status, headers, _ = error_answer(error, request_id)
+    headers.append((_ANTHROPIC_ID, request_id.encode()))
+    return status, headers, _anthropic_body(status, error.message, request_id)
 
 
-def error_of(
-    path: str, error: ApiError, request_id: str
-) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Status, headers without `content-length`, and body."""
-    status, headers, body = error_answer(error, request_id)
-    if path.startswith(_MESSAGES):
-        headers.append((_REQUEST_ID, request_id.encode()))
-        body = msgspec.json.encode(_anthropic(status, error.message, request_id))
-    return status, headers, body
+def _anthropic_event(message: str, request_id: str) -> bytes:
+    return b"\n\nevent: error\ndata: " + _anthropic_body(500, message, request_id) + b"\n\n"
 
 
-def stream_error_of(path: str, message: str, request_id: str) -> bytes:
-    """The event that ends a server-sent stream whose replica died."""
-    if not path.startswith(_MESSAGES):
-        return stream_error(message)
-    # The blank line in front ends an event that was cut in the middle.
-    body = msgspec.json.encode(_anthropic(500, message, request_id))
-    return b"\n\nevent: error\ndata: " + body + b"\n\n"
+def _anthropic_named(headers: Headers, request_id: bytes) -> Headers:
+    others = [header for header in headers if header[0] != _ANTHROPIC_ID]
+    return [*others, (_ANTHROPIC_ID, request_id)]
 
 
-def _anthropic(status: int, message: str, request_id: str) -> dict[str, object]:
+def _anthropic_body(status: int, message: str, request_id: str) -> bytes:
     kind = _ANTHROPIC_TYPES.get(status)
     if kind is None:
         kind = "api_error" if status >= 500 else "invalid_request_error"
-    return {
-        "type": "error",
-        "error": {"type": kind, "message": message},
-        "request_id": request_id,
-    }
+    return msgspec.json.encode(AnthropicError(AnthropicDetail(kind, message), request_id))
+
+
+def _openai_event(message: str, request_id: str) -> bytes:
+    lost = ApiError(502, message, kind="upstream_error", code="replica_lost")
+    return b"\n\ndata: " + lost.body + b"\n\n"
+
+
+OPENAI = ErrorForm(OpenAIError, error_answer, _openai_event, lambda headers, _: headers)
+ANTHROPIC = ErrorForm(AnthropicError, _anthropic_answer, _anthropic_event, _anthropic_named)

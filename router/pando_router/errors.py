@@ -1,8 +1,19 @@
 """Errors as clients see them: one exception, OpenAI's JSON form, and how it is sent."""
 
-from typing import Any
-
 import msgspec
+
+
+class OpenAIDetail(msgspec.Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIError(msgspec.Struct):
+    """The body of an error's answer."""
+
+    error: OpenAIDetail
 
 
 class ApiError(Exception):
@@ -27,18 +38,14 @@ class ApiError(Exception):
         self.headers = headers or {}
 
     @property
-    def body(self) -> dict[str, Any]:
-        return error_body(self.message, self.kind, self.param, self.code)
+    def body(self) -> bytes:
+        """OpenAI's JSON form."""
+        detail = OpenAIDetail(self.message, self.kind, self.param, self.code)
+        return msgspec.json.encode(OpenAIError(detail))
 
 
 class ClientDisconnectedError(Exception):
     """The client went away before its answer was complete."""
-
-
-def error_body(
-    message: str, kind: str, param: str | None = None, code: str | None = None
-) -> dict[str, Any]:
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def bad_request(message: str, param: str | None = None) -> ApiError:
@@ -56,15 +63,6 @@ def unavailable(message: str, code: str, *, retry_after: int = 1) -> ApiError:
     )
 
 
-def stream_error(message: str) -> bytes:
-    """The event that ends a server-sent stream whose replica died.
-
-    The blank line in front ends an event that was cut in the middle.
-    """
-    body = error_body(message, "upstream_error", code="replica_lost")
-    return b"\n\ndata: " + msgspec.json.encode(body) + b"\n\n"
-
-
 def error_answer(
     error: ApiError, request_id: str | None = None
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
@@ -73,4 +71,4 @@ def error_answer(
     if request_id is not None:
         headers.append((b"x-request-id", request_id.encode()))
     headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
-    return error.status, headers, msgspec.json.encode(error.body)
+    return error.status, headers, error.body

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pando_fleet.registry import FRESH_MS
 from pando_router.bounded_log import BoundedLog
 from pando_router.core.flight import CacheReport
+from pando_router.endpoints import Endpoint
 from pando_router.fleet_view import GRACE_S
 from pando_router.http.incoming import Incoming
 from pando_router.migration.plan import Plan
@@ -29,6 +30,7 @@ class Exchange:
     """One request and what becomes of it; what the access log says."""
 
     incoming: Incoming
+    endpoint: Endpoint[Any]
     request_id: str
     started: float = field(default_factory=perf_counter)
     status: int = 0

@@ -11,70 +11,17 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from pando_router.admission.claims import PRIORITY_HEADER, TIMEOUT_HEADER
-from pando_router.requests import BODIES
+from pando_router.endpoints import ENDPOINTS, Endpoint
+from pando_router.endpoints.chat import CHAT
+from pando_router.endpoints.responses import STORED_METHODS, STORED_PREFIX
+from pando_router.errors import OpenAIError
 from pando_router.settings import RouterSettings
 from pando_router.steering import EXPLAIN_HEADER, POLICIES, POLICY_HEADER
-from pando_router.stored import PATHS as STORED
 from pando_router.tenants.guard import OPEN_PATHS
 
 Json = dict[str, Any]
 
-_MODEL = "my-model"
-_PROMPT = {"model": _MODEL, "prompt": "Once upon a time"}
-_CHAT = {"model": _MODEL, "messages": [{"role": "user", "content": "What is a tree?"}]}
-_QUERY = {"model": _MODEL, "query": "tree", "documents": ["oak", "granite"]}
-_PAIR = {"model": _MODEL, "text_1": "tree", "text_2": ["oak", "granite"]}
-_INPUT = {"model": _MODEL, "input": "What is a tree?"}
-EXAMPLES: dict[str, Json] = {
-    "/v1/chat/completions": _CHAT,
-    "/v1/completions": _PROMPT,
-    "/v1/responses": _INPUT,
-    "/v1/messages": {**_CHAT, "max_tokens": 100},
-    "/v1/messages/count_tokens": _CHAT,
-    "/v1/embeddings": _INPUT,
-    "/v1/rerank": _QUERY,
-    "/rerank": _QUERY,
-    "/v1/score": _PAIR,
-    "/score": _PAIR,
-    "/v1/classify": _INPUT,
-    "/classify": _INPUT,
-    "/generate": {"text": "Once upon a time", "sampling_params": {"max_new_tokens": 10}},
-    "/tokenize": _PROMPT,
-    "/detokenize": {"model": _MODEL, "tokens": [1, 2, 3]},
-}
-
-_nullable = {"type": ["string", "null"]}
-_COMPONENTS: Json = {
-    "Error": {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["message", "type", "param", "code"],
-                "properties": {
-                    "message": {"type": "string"},
-                    "type": {"type": "string"},
-                    "param": _nullable,
-                    "code": _nullable,
-                },
-            }
-        },
-    },
-    "AnthropicError": {
-        "type": "object",
-        "required": ["type", "error", "request_id"],
-        "properties": {
-            "type": {"const": "error"},
-            "error": {
-                "type": "object",
-                "required": ["type", "message"],
-                "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
-            },
-            "request_id": {"type": "string"},
-        },
-    },
-}
+_COMPONENT = "#/components/schemas/{name}"
 
 
 def describe(app: FastAPI, settings: RouterSettings) -> Json:
@@ -87,19 +34,21 @@ def describe(app: FastAPI, settings: RouterSettings) -> Json:
         routes=app.routes,
     )
     headers = _headers(settings)
-    for path in BODIES:
-        document["paths"][path] = {"post": _operation(path, headers)}
-    for rest, methods in STORED.items():
-        document["paths"][f"/v1/responses/{{response_id}}{rest}"] = {
+    for path, endpoint in ENDPOINTS.items():
+        document["paths"][path] = {"post": _operation(path, endpoint, headers)}
+    for rest, methods in STORED_METHODS.items():
+        document["paths"][f"{STORED_PREFIX}{{response_id}}{rest}"] = {
             method.lower(): _stored(method, rest) for method in methods
         }
     components = document.setdefault("components", {})
-    bodies = {body.__name__: _schema(body) for body in BODIES.values()}
-    components.setdefault("schemas", {}).update(_COMPONENTS, **bodies)
+    bodies = {e.body.__name__: _schema(e.body) for e in ENDPOINTS.values()}
+    errors = {endpoint.errors.schema for endpoint in ENDPOINTS.values()}
+    _, forms = msgspec.json.schema_components(errors, ref_template=_COMPONENT)
+    components.setdefault("schemas", {}).update(forms, **bodies)
     for operations in document["paths"].values():
         for operation in operations.values():
             operation["responses"].pop("422", None)  # FastAPI's; it is 400 here
-            operation["responses"].setdefault("default", _error("Error"))
+            operation["responses"].setdefault("default", _error(OpenAIError))
     document["paths"]["/route/explain"]["post"]["requestBody"] = _explained()
     if settings.api_keys is not None:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
@@ -118,22 +67,19 @@ def _schema(body: type[msgspec.Struct]) -> Json:
     }
 
 
-def _operation(path: str, headers: list[Json]) -> Json:
-    body: Json = {
-        "schema": {"$ref": f"#/components/schemas/{BODIES[path].__name__}"},
-        "example": EXAMPLES[path],
-    }
+def _operation(path: str, endpoint: Endpoint[Any], headers: list[Json]) -> Json:
+    body: Json = {"schema": _reference(endpoint.body), "example": endpoint.example}
     answer = {
         "description": "the replica's answer, as it came",
         "content": {"application/json": {}, "text/event-stream": {}},
     }
-    form = "AnthropicError" if path.startswith("/v1/messages") else "Error"
     return {
         "operationId": path.strip("/").replace("/", "_"),
         "tags": ["inference"],
+        "summary": f"{endpoint.api}; placed by {endpoint.placed_by}",
         "parameters": headers,
         "requestBody": {"required": True, "content": {"application/json": body}},
-        "responses": {"200": answer, "default": _error(form)},
+        "responses": {"200": answer, "default": _error(endpoint.errors.schema)},
     }
 
 
@@ -148,19 +94,21 @@ def _stored(method: str, rest: str) -> Json:
 
 
 def _explained() -> Json:
-    bodies = sorted({body.__name__ for body in BODIES.values()})
-    schema = {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in bodies]}
-    content = {"schema": schema, "example": EXAMPLES["/v1/chat/completions"]}
+    bodies = dict.fromkeys(endpoint.body for endpoint in ENDPOINTS.values())
+    content = {"schema": {"anyOf": [*map(_reference, bodies)]}, "example": CHAT.example}
     return {"required": True, "content": {"application/json": content}}
 
 
-def _error(form: str) -> Json:
+def _error(form: type[msgspec.Struct]) -> Json:
     # A replica's own errors are passed on as they came.
-    schema = {"$ref": f"#/components/schemas/{form}"}
     return {
         "description": "what was wrong, and what would be right",
-        "content": {"application/json": {"schema": schema}},
+        "content": {"application/json": {"schema": _reference(form)}},
     }
+
+
+def _reference(struct: type[msgspec.Struct]) -> Json:
+    return {"$ref": _COMPONENT.format(name=struct.__name__)}
 
 
 def _headers(settings: RouterSettings) -> list[Json]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pando_router.access_log import AccessLog
 from pando_router.byte_budget import ByteBudget
 from pando_router.earlier import Earlier
-from pando_router.error_forms import error_of
+from pando_router.endpoints import ENDPOINTS
 from pando_router.errors import ApiError, ClientDisconnectedError, unavailable
 from pando_router.exchange import Exchange
 from pando_router.fleet_view import FleetView
@@ -24,7 +24,6 @@ from pando_router.recording.recorder import Recorder
 from pando_router.relay import break_off
 from pando_router.rename import with_model
 from pando_router.request_id import request_id_of
-from pando_router.requests import parse
 from pando_router.route import Prompt, resolve
 from pando_router.settings import RouterSettings
 from pando_router.steering import Steerer
@@ -40,7 +39,7 @@ CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; only in lo
 
 
 class Proxy:
-    """Handler of the paths in requests.PARSERS."""
+    """Handler of the paths in ENDPOINTS."""
 
     def __init__(
         self,
@@ -80,7 +79,8 @@ class Proxy:
 
     async def __call__(self, incoming: Incoming) -> None:
         headers = incoming.headers
-        exchange = Exchange(incoming, request_id_of(headers))
+        endpoint = ENDPOINTS[incoming.path]
+        exchange = Exchange(incoming, endpoint, request_id_of(headers))
         if self._tracing is not None:
             exchange.trace = self._tracing.request(incoming.path, headers, exchange.request_id)
         try:
@@ -90,11 +90,11 @@ class Proxy:
                 body = await incoming.body(self._settings.max_body_bytes, self._bodies)
                 steering = self._steer(headers, admin=tenant.admin)
                 models = Models(self._view.fleet, self._settings.aliases, tenant)
-                request = parse(incoming.path, body)
+                request = endpoint.parse(body)
                 prompt = resolve(request, models, incoming.path, steering, tenant)
                 if self._recorder is not None and request.computes:
                     exchange.entry = self._recorder.begin(prompt)
-                exchange.plan = self._migrator.plan(incoming.path, request)
+                exchange.plan = self._migrator.plan(endpoint.migration, request)
                 if request.earlier is not None:
                     home = await self._earlier.at_home(request, tenant, prompt.targets)
                     prompt = replace(prompt, targets=home)
@@ -112,7 +112,7 @@ class Proxy:
                 break_off(exchange, error.message)
             else:
                 exchange.status = error.status
-                await incoming.send(*error_of(incoming.path, error, exchange.request_id))
+                await incoming.send(*endpoint.errors.answer(error, exchange.request_id))
         except ClientDisconnectedError:
             exchange.status = CLIENT_CLOSED_REQUEST
             self._metrics.disconnects.inc()
@@ -122,7 +122,7 @@ class Proxy:
             logger.exception("a request failed", extra=extra)
             if not incoming.started:  # else the server cuts what is left unfinished
                 internal = ApiError(500, "internal error", kind="server_error")
-                await incoming.send(*error_of(incoming.path, internal, exchange.request_id))
+                await incoming.send(*endpoint.errors.answer(internal, exchange.request_id))
         finally:
             self._finish(exchange)
 

@@ -3,7 +3,6 @@
 from pando_fleet import misfits
 from pando_router.bounded_log import BoundedLog
 from pando_router.core.flight import CacheReport, Flight
-from pando_router.error_forms import named, stream_error_of
 from pando_router.exchange import Exchange
 from pando_router.http.upstream import Answer, ReplicaFailedError, ReplicaSilentError
 from pando_router.metrics import Metrics
@@ -102,7 +101,7 @@ class Relay:
         kind = "stream" if answer.is_event_stream else "whole"
         self._metrics.ttfb[route.pool, kind].observe(exchange.ttfb_s)
         request_id = exchange.request_id.encode()
-        headers = named(exchange.incoming.path, answer.headers(), request_id)
+        headers = exchange.endpoint.errors.named(answer.headers(), request_id)
         headers += (
             (b"x-request-id", request_id),
             (b"x-pando-replica", route.replica.encode()),
@@ -119,8 +118,7 @@ def break_off(exchange: Exchange, why: str = "") -> None:
     message = exchange.lost
     if why:
         message += f"; it cannot go on at another one: {why}"
-    incoming = exchange.incoming
-    incoming.end(stream_error_of(incoming.path, message, exchange.request_id))
+    exchange.incoming.end(exchange.endpoint.errors.stream_event(message, exchange.request_id))
 
 
 def _cache_report(answer: Answer, replica: str) -> CacheReport | None:

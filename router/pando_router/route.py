@@ -6,7 +6,7 @@ from pando_fleet.placement import Placement, Placer
 from pando_fleet.prefix import CHUNK_BYTES
 from pando_router.fleet_view import Target
 from pando_router.models import Models
-from pando_router.requests import Request
+from pando_router.requests.request import Request
 from pando_router.steering import UNSTEERED, Steering
 from pando_router.tenants.tenant import OPEN, Tenant
 

@@ -11,6 +11,7 @@ from pando_fleet.client import FleetError
 from pando_fleet.homes import Homes
 from pando_router.byte_budget import ByteBudget
 from pando_router.earlier import home_name
+from pando_router.endpoints.responses import STORED_METHODS, STORED_PREFIX
 from pando_router.errors import ApiError, ClientDisconnectedError, error_answer, unavailable
 from pando_router.fleet_view import FleetView, Member
 from pando_router.http.headers import forwarded
@@ -24,18 +25,12 @@ from pando_router.settings import RouterSettings
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.tenants import Tenants
 
-PREFIX = "/v1/responses/"
-PATHS = {  # by what follows the name
-    "": ("GET", "DELETE"),
-    "/cancel": ("POST",),
-    "/input_items": ("GET",),
-}
-_NAMED = re.compile(r"/v1/responses/([\w-]+)(|/cancel|/input_items)")
-_LABEL = "/v1/responses/{response_id}"
+_NAMED = re.compile(rf"{STORED_PREFIX}([\w-]+)({'|'.join(STORED_METHODS)})")
+_LABEL = STORED_PREFIX + "{response_id}"
 
 
 class StoredResponses:
-    """Handler of paths that begin with PREFIX."""
+    """Handler of paths that begin with STORED_PREFIX."""
 
     def __init__(
         self,
@@ -117,7 +112,7 @@ def _name_in(incoming: Incoming) -> str:
     found = _NAMED.fullmatch(incoming.path)
     if found is None:
         raise ApiError(404, f"Not Found: {incoming.method} {incoming.path}")
-    methods = PATHS[found[2]]
+    methods = STORED_METHODS[found[2]]
     if incoming.method not in methods:
         allowed = ", ".join(methods)
         raise ApiError(

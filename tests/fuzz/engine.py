@@ -23,7 +23,6 @@ from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.messages import FinishReason
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
-from pando_worker.scheduler.assembly import pools_of
 from pando_worker.settings import WorkerSettings
 from tests.fuzz.crowd import EOS, Asked, Crowd, Truth
 from tests.fuzz.models import SHIPPED, VOCAB, Checkpoint, checkpoints
@@ -101,7 +100,7 @@ def run_crowd(
     world = World(
         runner=threaded if worker.overlap_schedule else model,
         grammars=grammars,
-        pools=pools_of(model, worker.page_size),
+        pools=model.pools,
         **shape,
         **settings,
     )

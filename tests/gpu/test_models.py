@@ -11,7 +11,6 @@ from torch import Tensor
 
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.runner.cuda_graph import CudaGraphRunner
-from pando_worker.scheduler.assembly import pools_of
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.families import FAMILIES
 from tests.worker.model.paged import Paged, Row
@@ -110,7 +109,7 @@ def test_the_engines_greedy_tokens_are_the_best_ones(
     world = World(
         page_size=16,
         runner=model.runner,
-        pools=pools_of(model.runner, 16),
+        pools=model.runner.pools,
         overlap_schedule=overlap,
         chunked_prefill_size=32,
     )

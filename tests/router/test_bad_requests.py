@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pando_router.endpoints import ENDPOINTS
 from pando_router.errors import ApiError
-from pando_router.requests import PARSERS, parse
 from tests.router.world import Replica, Stream, completion, serving
 
 DEEP = b"[" * 100_000
@@ -69,7 +69,7 @@ _fields = st.sampled_from(
 
 def parses_or_says_400(path: str, body: bytes) -> None:
     try:
-        request = parse(path, body)
+        request = ENDPOINTS[path].parse(body)
     except ApiError as error:
         assert error.status == 400
         assert error.message
@@ -79,12 +79,12 @@ def parses_or_says_400(path: str, body: bytes) -> None:
         assert len(request.keys("m")) % 8 == 0
 
 
-@given(path=st.sampled_from(sorted(PARSERS)), body=st.binary(max_size=200))
+@given(path=st.sampled_from(sorted(ENDPOINTS)), body=st.binary(max_size=200))
 def test_any_bytes_parse_or_get_400(path: str, body: bytes) -> None:
     parses_or_says_400(path, body)
 
 
-@given(path=st.sampled_from(sorted(PARSERS)), body=st.dictionaries(_fields, _json))
+@given(path=st.sampled_from(sorted(ENDPOINTS)), body=st.dictionaries(_fields, _json))
 def test_any_json_object_parses_or_gets_400(path: str, body: dict[str, Any]) -> None:
     parses_or_says_400(path, json.dumps(body).encode())
 
@@ -129,7 +129,7 @@ async def test_compressed_body_is_refused_clearly(valkey_url: str) -> None:
 
 async def test_wrong_methods_and_paths_get_openai_errors(valkey_url: str) -> None:
     async with serving(valkey_url) as router:
-        for path in PARSERS:
+        for path in ENDPOINTS:
             answer = await router.get(path)
             assert (answer.status, answer.headers["allow"]) == (405, "POST")
             assert answer.json["error"]["type"] == "invalid_request_error"

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from openai._streaming import SSEDecoder
 
 from pando_router.byte_budget import ByteBudget
+from pando_router.endpoints import ENDPOINTS
 from pando_router.migration.errors import DivergedError, RefusedError
 from pando_router.migration.plan import plan
 from pando_router.migration.recording import Recording
 from pando_router.migration.stream import Count, Migrations, NeedsCountError, Stream
-from pando_router.requests import parse
 from pando_router.settings import RouterSettings
 from tests.router.scripted_engine import PROMPT_TOKENS, TEXT, Engine, Event, event
 
@@ -34,7 +34,7 @@ def stream_of(
     path: str, body: Event, count: Count, settings: RouterSettings = DEFAULTS
 ) -> Stream | None:
     raw = json.dumps(body).encode()
-    planned = plan(settings, path, parse(path, raw))
+    planned = plan(settings, ENDPOINTS[path].migration, ENDPOINTS[path].parse(raw))
     return Migrations(settings).stream(planned, raw, count) if planned else None
 
 
@@ -276,7 +276,7 @@ def test_of_a_stream_that_may_not_go_on_no_text_is_kept(fields: Event, step: int
     engine = Engine(CHAT)
     body = REQUESTS[CHAT] | fields
     raw = json.dumps(body).encode()
-    planned = plan(DEFAULTS, CHAT, parse(CHAT, raw))
+    planned = plan(DEFAULTS, ENDPOINTS[CHAT].migration, ENDPOINTS[CHAT].parse(raw))
     assert planned is not None
     whole = engine.answer(body)
     stream = shared.stream(planned, raw, engine.count)

@@ -12,7 +12,7 @@ from pando_fleet.client import connect
 from pando_fleet.prefix import CHUNK_BYTES, chunk_keys, completion_bytes, seed
 from pando_fleet.replica import ReplicaState
 from pando_fleet.tree import PrefixTree
-from pando_router.requests import parse
+from pando_router.endpoints import ENDPOINTS
 from tests.router.world import Answer, Replica, Stream, cached, completion, serving, status, until
 
 LONG = "".join(f"{i:07d} " for i in range(4 * CHUNK_BYTES))  # 32 chunks
@@ -50,7 +50,9 @@ async def test_a_text_to_embed_goes_where_its_prefix_is_and_reserves_no_output(
         assert again.replica == first.replica
         matched = int(again.headers["x-pando-matched-tokens"])  # never a prompt's last token
         assert matched in (len(LONG) / 4, len(LONG) / 4 - 1)
-    request = parse("/v1/embeddings", json.dumps({"model": "m", "input": inputs}).encode())
+    request = ENDPOINTS["/v1/embeddings"].parse(
+        json.dumps({"model": "m", "input": inputs}).encode()
+    )
     assert request.output_tokens(256) == 0
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_router.core.in_flight import InFlight
+from pando_router.endpoints import ENDPOINTS
 from pando_router.fleet_view import Fleet, FleetView, Member, advance
 from pando_router.models import Models
 from pando_router.policies import Policies
 from pando_router.policies.loads import Loads
-from pando_router.requests import parse
 from pando_router.route import Prompt, resolve
 from pando_router.settings import PolicyName, RouterSettings
 from pando_router.steering import Steering
@@ -60,7 +60,7 @@ class Pool:
     def prompt(self, text: str = "x", session: bytes = b"") -> Prompt:
         body = json.dumps(completion(text)).encode()
         path, models = "/v1/completions", Models(self.fleet, {})
-        return resolve(parse(path, body), models, path, Steering(session=session))
+        return resolve(ENDPOINTS[path].parse(body), models, path, Steering(session=session))
 
     def pick(self, policy: PolicyName, prompt: Prompt, members: Sequence[Member] = ()) -> str:
         picked = self.policies.of("default", policy).pick(prompt, members or self.members)

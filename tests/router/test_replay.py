@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pando_fleet.prefix import CHUNK_BYTES
-from pando_router.requests import parse
+from pando_router.endpoints import ENDPOINTS
 from pando_router.warming.prefixes import Source
 from pando_router.warming.replay import prefill
 
@@ -29,14 +29,14 @@ def cut(source: Source, chunks: int) -> Any:
 
 
 def bytes_of(source: Source) -> bytes:
-    return parse(source.path, source.body).prefix
+    return ENDPOINTS[source.path].parse(source.body).prefix
 
 
 @given(chats, st.data())
 def test_chat_is_cut_to_its_beginning_and_hardly_more(chat: Any, data: st.DataObject) -> None:
     whole = source(CHAT, messages=chat)
     chunks = data.draw(st.integers(0, len(bytes_of(whole)) // CHUNK_BYTES))
-    sent = parse(CHAT, prefill(whole, chunks)).prefix
+    sent = ENDPOINTS[CHAT].parse(prefill(whole, chunks)).prefix
     wanted = bytes_of(whole)[: chunks * CHUNK_BYTES]
     assert sent.startswith(wanted)
     assert len(sent) < len(wanted) + 40
@@ -116,7 +116,7 @@ def test_every_api_is_asked_for_one_token(path: str, body: Any, limit: tuple[str
     for name in limit:
         sent = sent[name]
     assert sent == 1
-    assert len(parse(path, prefill(whole, 2)).prefix) < 550
+    assert len(ENDPOINTS[path].parse(prefill(whole, 2)).prefix) < 550
 
 
 def test_message_that_cannot_be_cut_is_sent_whole() -> None:

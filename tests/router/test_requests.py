@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pando_fleet.prefix import chat_bytes, completion_bytes, messages_bytes, pair_bytes
+from pando_router.endpoints import ENDPOINTS
 from pando_router.errors import ApiError
-from pando_router.requests import PARSERS, Request, parse
+from pando_router.requests.request import Request
 from tests.router.world import Replica, serving
 
 RATES: dict[str, Any] = {"prefill_tokens_per_s": 1000.0, "capacity_tokens": 1_000_000}
@@ -35,11 +36,11 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 def read(path: str, **fields: Any) -> Request:
-    return parse(path, json.dumps({"model": "m", **BODIES[path], **fields}).encode())
+    return ENDPOINTS[path].parse(json.dumps({"model": "m", **BODIES[path], **fields}).encode())
 
 
 async def test_every_kind_of_body_reaches_a_replica_as_it_was_sent(valkey_url: str) -> None:
-    assert BODIES.keys() == PARSERS.keys()
+    assert BODIES.keys() == ENDPOINTS.keys()
     async with (
         Replica(valkey_url, "a", endpoints=tuple(BODIES)) as a,
         serving(valkey_url) as router,
@@ -163,7 +164,7 @@ TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "
 def test_tools_are_equal_however_they_are_spelled_and_whoever_asked_first() -> None:
     def prefix(spelled: str) -> bytes:
         body = '{"model": "m", "messages": [], "tools": ' + spelled + "}"
-        return parse("/v1/chat/completions", body.encode()).prefix
+        return ENDPOINTS["/v1/chat/completions"].parse(body.encode()).prefix
 
     one, two = json.dumps(TOOLS), json.dumps(TOOLS, indent=2, sort_keys=True)
     assert prefix(one) == prefix(two) == prefix(one) != prefix("[]") == prefix("null")
@@ -199,7 +200,7 @@ def test_what_cannot_be_placed_is_refused_by_name(
     assert (refused.value.status, refused.value.param) == (400, param)
 
 
-@pytest.mark.parametrize("path", sorted(PARSERS))
+@pytest.mark.parametrize("path", sorted(ENDPOINTS))
 @pytest.mark.parametrize(
     "body",
     [
@@ -215,7 +216,7 @@ def test_what_cannot_be_placed_is_refused_by_name(
 )
 def test_what_is_no_object_is_refused(path: str, body: bytes) -> None:
     with pytest.raises(ApiError) as refused:
-        parse(path, body)
+        ENDPOINTS[path].parse(body)
     assert refused.value.status == 400
 
 
@@ -224,7 +225,7 @@ def test_a_number_out_of_range_is_named(number: bytes) -> None:
     for field in (b"max_tokens", b"tools"):
         body = b'{"model": "m", "messages": [], "' + field + b'": ' + number + b"}"
         with pytest.raises(ApiError) as refused:
-            parse("/v1/chat/completions", body)
+            ENDPOINTS["/v1/chat/completions"].parse(body)
         assert (refused.value.status, refused.value.param) == (400, field.decode())
 
 
@@ -253,7 +254,7 @@ _item = st.fixed_dictionaries(
 )
 
 
-@given(path=st.sampled_from(sorted(PARSERS)), items=st.lists(_item, max_size=4), system=_content)
+@given(path=st.sampled_from(sorted(ENDPOINTS)), items=st.lists(_item, max_size=4), system=_content)
 def test_odd_conversations_parse_or_get_400(path: str, items: list[Any], system: Any) -> None:
     try:
         request = read(path, messages=items, input=items, system=system, instructions=system)

@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from pando_router.endpoints import ENDPOINTS
 from pando_router.errors import ApiError
-from pando_router.openapi import EXAMPLES
-from pando_router.requests import BODIES, PARSERS, parse
 from tests.router.world import Replica, RouterClient, serving
 
 FEW = 10
@@ -33,14 +32,13 @@ TEXT_OR_IDS = {
 
 
 def test_every_path_of_the_data_path_is_described_with_the_body_it_is_read_as() -> None:
-    assert BODIES.keys() == PARSERS.keys() == EXAMPLES.keys()
-    for path, body in BODIES.items():
-        parse(path, json.dumps(EXAMPLES[path]).encode())
-        for field in msgspec.structs.fields(body):
-            given = {name: value for name, value in EXAMPLES[path].items() if name != field.name}
+    for endpoint in ENDPOINTS.values():
+        endpoint.parse(json.dumps(endpoint.example).encode())
+        for field in msgspec.structs.fields(endpoint.body):
+            given = {name: value for name, value in endpoint.example.items() if name != field.name}
             if field.required:
                 with pytest.raises(ApiError, match=f"missing required field `{field.name}`"):
-                    parse(path, json.dumps(given).encode())
+                    endpoint.parse(json.dumps(given).encode())
 
 
 async def test_the_document_names_what_the_settings_allow(valkey_url: str) -> None:
@@ -54,7 +52,7 @@ async def test_the_document_names_what_the_settings_allow(valkey_url: str) -> No
         for document in (plain, more)
     ]
     assert names[1] - names[0] == {"x-pando-policy", "x-who"}
-    assert plain["paths"].keys() > BODIES.keys() | {"/fleet", "/route/explain", "/v1/models"}
+    assert plain["paths"].keys() > ENDPOINTS.keys() | {"/fleet", "/route/explain", "/v1/models"}
 
 
 @pytest.mark.parametrize("deep", [False, True], ids=["as it is", "deeper"])
@@ -79,7 +77,7 @@ async def test_schemathesis_finds_no_server_error_and_no_hang(
         assert found is None, found
         if deep:
             asked = {received.path.partition("?")[0] for received in a.received + b.received}
-            assert asked == BODIES.keys(), "each kind of body has reached a replica"
+            assert asked == ENDPOINTS.keys(), "each kind of body has reached a replica"
         fleet = (await router.get("/fleet")).json
         assert all(r["in_flight"] == 0 for r in fleet["pools"]["default"])
         assert await router.metric("pando_router_requests_in_flight") == 0

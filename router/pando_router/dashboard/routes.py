@@ -14,9 +14,9 @@ from fastapi.responses import HTMLResponse, Response
 from pando_router.dashboard.assets import read_page
 from pando_router.dashboard.history import INTERVAL_S, POINTS, WINDOW, History
 from pando_router.decisions_view import DecisionsView
+from pando_router.endpoints import ENDPOINTS
 from pando_router.fleet_view import FleetView, Member
 from pando_router.lifecycle import Lifecycle
-from pando_router.requests import PARSERS
 from pando_router.settings import RouterSettings
 
 PAGE_PATH = "/dashboard"
@@ -58,7 +58,7 @@ def dashboard_routes(
                 "draining": lifecycle.draining,
                 "up_s": time() - started,
             },
-            "paths": list(PARSERS),
+            "paths": list(ENDPOINTS),
             "interval_s": INTERVAL_S,
             "window_s": INTERVAL_S * WINDOW,
             "kept_s": INTERVAL_S * POINTS,

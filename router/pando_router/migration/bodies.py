@@ -11,15 +11,14 @@ Three ways, the best that can be had:
   nothing but the text decides what follows; everything else is refused.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from pando_router.migration.errors import RefusedError
+from pando_router.migration.form import Body, Form
 from pando_router.migration.sent import Sent
-
-Body = dict[str, Any]
+from pando_router.requests.fields import is_many
 
 RESUME = "resume_token_ids"
 
@@ -41,16 +40,9 @@ def decode(body: bytes) -> Body:
         raise RefusedError("its request cannot be written anew") from error
 
 
-def sampling_of(body: Body) -> Body:
-    """Where the request says how to sample: in itself, but for /generate."""
-    inner = body.get("sampling_params")
-    return inner if isinstance(inner, dict) else body
-
-
-def has_one_choice(body: Body) -> bool:
-    sampling = sampling_of(body)
-    given = (body.get("prompt"), body.get("text"), body.get("input_ids"))
-    many = any(isinstance(p, list) and p and isinstance(p[0], (str, list)) for p in given)
+def has_one_choice(form: Form, body: Body) -> bool:
+    sampling = form.sampling_of(body)
+    many = any(is_many(body.get(name)) for name in form.prompt)
     return not many and (sampling.get("n") or 1) == 1 and (body.get("best_of") or 1) == 1
 
 
@@ -63,20 +55,20 @@ def resumed(body: Body, token_ids: list[int]) -> Body:
     return body | {RESUME: token_ids}
 
 
-def wants_count(body: Body) -> bool:
+def wants_count(form: Form, body: Body) -> bool:
     """Whether the text path must know how many tokens the text so far was."""
-    sampling = sampling_of(body)
+    sampling = form.sampling_of(body)
     options = body.get("stream_options") or {}
     return (
-        "text" in body
+        form.whole_text
         or bool(options.get("include_usage"))
         or any(sampling.get(name) is not None for name in (*_MAX_TOKENS, *_MIN_TOKENS))
     )
 
 
-def continued(body: Body, sent: Sent, tokens: int) -> Body:
+def continued(form: Form, body: Body, sent: Sent, tokens: int) -> Body:
     """The text path; `tokens` are those of the text so far. Raises RefusedError."""
-    sampling = sampling_of(body)
+    sampling = form.sampling_of(body)
     for name in _BEYOND_TEXT:
         if any(where.get(name) for where in (body, sampling)):
             raise RefusedError(f"{name} cannot be continued by text")
@@ -87,9 +79,9 @@ def continued(body: Body, sent: Sent, tokens: int) -> Body:
         for name in (*_MAX_TOKENS, *_MIN_TOKENS)
         if sampling.get(name) is not None
     }
-    if sampling is body:
-        return body | left | _with_text(body, sent.text("content", "text"))
-    return body | {"sampling_params": sampling | left} | _with_text(body, sent.text("text"))
+    name = next(name for name in form.prompt if body.get(name) is not None)
+    changed = left if sampling is body else {form.sampling: sampling | left}
+    return body | changed | form.with_text(body, name, sent.text("content", "text"))
 
 
 def _left(bound: Any, tokens: int, *, least: bool) -> int:
@@ -97,40 +89,3 @@ def _left(bound: Any, tokens: int, *, least: bool) -> int:
     if least and left < 1:
         raise RefusedError("all of its tokens are out, but not how it ended")
     return max(left, 0)
-
-
-def _with_text(body: Body, text: str) -> Body:
-    prompt = _PROMPTS[next(name for name in _PROMPTS if body.get(name) is not None)]
-    return prompt(body, text)
-
-
-def _chat(body: Body, text: str) -> Body:
-    messages = list(body["messages"])
-    if body.get("continue_final_message"):
-        last = messages.pop()
-        if not isinstance(last.get("content"), str):
-            raise RefusedError("its last message has parts, which cannot be continued by text")
-        text = last["content"] + text
-    messages.append({"role": "assistant", "content": text})
-    return {
-        "messages": messages,
-        "continue_final_message": True,
-        "add_generation_prompt": False,
-    }
-
-
-def _prompt(name: str) -> Callable[[Body, str], Body]:
-    def with_text(body: Body, text: str) -> Body:
-        if not isinstance(body[name], str):
-            raise RefusedError("text cannot be appended to token ids")
-        return {name: body[name] + text}
-
-    return with_text
-
-
-_PROMPTS: dict[str, Callable[[Body, str], Body]] = {
-    "messages": _chat,
-    "prompt": _prompt("prompt"),
-    "text": _prompt("text"),
-    "input_ids": _prompt("input_ids"),
-}

@@ -9,6 +9,7 @@ from pando_router.errors import ApiError
 from pando_router.http.answer import Answer
 from pando_router.metrics import Metrics
 from pando_router.migration.errors import MigrationError, RefusedError
+from pando_router.migration.form import Form
 from pando_router.migration.plan import Plan, plan
 from pando_router.migration.stream import ASK_TOKENS, Migrations, NeedsCountError, Stream
 from pando_router.requests.request import Request
@@ -21,20 +22,22 @@ logger = logging.getLogger("pando.router")
 
 
 class _Counted(msgspec.Struct):
-    """What /tokenize answers, of vLLM, SGLang and Pando."""
+    """What the count of a text's tokens answers, of vLLM, SGLang and Pando."""
 
     count: int
 
 
 class Migrator:
-    def __init__(self, settings: RouterSettings, metrics: Metrics) -> None:
+    def __init__(self, settings: RouterSettings, metrics: Metrics, tokenize: str) -> None:
+        """`tokenize` is the path at which replicas count a text's tokens."""
         self._settings = settings
+        self._tokenize = tokenize.encode()
         self._migrations = Migrations(settings)
         self._metrics = metrics
 
-    def plan(self, path: str, request: Request) -> Plan | None:
+    def plan(self, form: Form | None, request: Request) -> Plan | None:
         """Before a request is sent; None where its answer just passes through."""
-        return plan(self._settings, path, request)
+        return plan(self._settings, form, request)
 
     def asked(self, plan: Plan | None, headers: list[tuple[bytes, bytes]]) -> None:
         """Has a request's answer tell what a migration needs."""
@@ -65,7 +68,7 @@ class Migrator:
         try:
             return stream.ask()
         except NeedsCountError as needed:
-            return stream.ask(await _tokens(stream, needed.text, post))
+            return stream.ask(await self._tokens(stream, needed.text, post))
 
     def goes_on(self, stream: Stream, answer: Answer, request_id: str, replica: str) -> None:
         """Another replica answers. Raises RefusedError where that is not what was asked for."""
@@ -93,23 +96,22 @@ class Migrator:
         extra = {"request_id": request_id, "error": error.message}
         logger.warning("stream not migrated", extra=extra)
 
+    async def _tokens(self, stream: Stream, text: str, post: Post) -> int:
+        """How many tokens the text is to the replica that is to go on. Raises RefusedError."""
+        asked = msgspec.json.decode(stream.body, type=dict[str, object])
+        body = {"model": asked.get("model"), "prompt": text, "add_special_tokens": False}
+        answer = await post(self._tokenize, msgspec.json.encode(body))
+        try:
+            parts = [answer.first_chunk]
+            while not answer.complete:
+                parts.append(await answer.read())
+            if answer.status == 200:
+                return msgspec.json.decode(b"".join(parts), type=_Counted).count
+        except msgspec.DecodeError:
+            pass
+        finally:
+            answer.close()
+        raise RefusedError("how many tokens its text is cannot be found out")
+
     def _count(self, outcome: str) -> None:
         self._metrics.migrations.labels(outcome).inc()
-
-
-async def _tokens(stream: Stream, text: str, post: Post) -> int:
-    """How many tokens the text is to the replica that is to go on. Raises RefusedError."""
-    asked = msgspec.json.decode(stream.body, type=dict[str, object])
-    body = {"model": asked.get("model"), "prompt": text, "add_special_tokens": False}
-    answer = await post(b"/tokenize", msgspec.json.encode(body))
-    try:
-        parts = [answer.first_chunk]
-        while not answer.complete:
-            parts.append(await answer.read())
-        if answer.status == 200:
-            return msgspec.json.decode(b"".join(parts), type=_Counted).count
-    except msgspec.DecodeError:
-        pass
-    finally:
-        answer.close()
-    raise RefusedError("how many tokens its text is cannot be found out")

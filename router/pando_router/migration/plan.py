@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pando_router.migration.forms import FORMS, Form
+from pando_router.migration.form import Form
 from pando_router.requests.request import Request
 from pando_router.settings import RouterSettings
 
@@ -13,9 +13,9 @@ class Plan:
     refusal: str = ""  # why it cannot go on once there is text of it; empty where it can
 
 
-def plan(settings: RouterSettings, path: str, request: Request) -> Plan | None:
+def plan(settings: RouterSettings, form: Form | None, request: Request) -> Plan | None:
     """None for what just passes through."""
-    if settings.migrate == "off" or not request.stream or (form := FORMS.get(path)) is None:
+    if settings.migrate == "off" or not request.stream or form is None:
         return None
     if request.n != 1:
         return Plan(form, "it has several choices")

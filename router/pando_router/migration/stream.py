@@ -17,7 +17,7 @@ from pando_router.byte_budget import ByteBudget
 from pando_router.migration import bodies
 from pando_router.migration.errors import DivergedError, RefusedError
 from pando_router.migration.events import DONE, DONE_EVENT, Event, encoded, events_of
-from pando_router.migration.forms import Fit, Form
+from pando_router.migration.form import Body, Fit, Form
 from pando_router.migration.plan import Plan
 from pando_router.migration.recording import Recording, end_of_events
 from pando_router.migration.sent import Owed, Sent
@@ -161,10 +161,10 @@ class Stream:
             raise RefusedError("the new replica does not resume answers")
         self.migrations += 1
 
-    def _ask(self, body: bodies.Body, count_tokens: int | None) -> bodies.Body:
+    def _ask(self, body: Body, count_tokens: int | None) -> Body:
         sent, ids = self.sent, self.sent.token_ids
         cached = sent.cached_tokens if self.cached_tokens is None else self.cached_tokens
-        if sent.identity and not bodies.has_one_choice(body):
+        if sent.identity and not bodies.has_one_choice(self.form, body):
             raise RefusedError("it has several choices")
         if sent.is_empty:
             self._continuation = _Continuation(Fit(cached_tokens=cached), 0)
@@ -178,10 +178,10 @@ class Stream:
             self._continuation = _Continuation(fit, len(ids))
             return bodies.resumed(body, ids) if ids else body
         tokens = sent.text_tokens if count_tokens is None else count_tokens
-        if tokens is None and bodies.wants_count(body):
+        if tokens is None and bodies.wants_count(self.form, body):
             raise NeedsCountError(sent.text("content", "text"))
-        request = bodies.continued(body, sent, tokens or 0)
-        before = sent.text("text") if "text" in body else ""
+        request = bodies.continued(self.form, body, sent, tokens or 0)
+        before = sent.text("text") if self.form.whole_text else ""
         fit = Fit(
             before=before,
             ids_before=sent.text_ids,
@@ -207,8 +207,8 @@ class Stream:
             if isinstance(event, str):
                 self.sent.done = True
             else:
-                self.form.read(event, self.sent)
-                self.sent.token_ids = self.form.token_ids(event, self.sent.token_ids)
+                self.form.events.read(event, self.sent)
+                self.sent.token_ids = self.form.events.token_ids(event, self.sent.token_ids)
 
     def _take_ids(self, continuation: _Continuation) -> None:
         """A continuation tells its ids from the beginning, unless it breaks before."""
@@ -229,9 +229,10 @@ class Stream:
                 self.failed = True
                 break
             else:
-                continuation.token_ids = self.form.token_ids(event, continuation.token_ids)
-                if self.form.fit(event, self.sent, continuation.fit):
-                    self.form.read(event, self.sent)
+                events = self.form.events
+                continuation.token_ids = events.token_ids(event, continuation.token_ids)
+                if events.fit(event, self.sent, continuation.fit):
+                    events.read(event, self.sent)
                     out.append(encoded(event))
         return b"".join(out)
 

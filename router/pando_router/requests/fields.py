@@ -1,6 +1,6 @@
 """How fields are read that clients fill in all sorts of ways."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from pando_fleet.prefix import PrefixError
@@ -35,7 +35,6 @@ def canonical(param: str, encode: Callable[..., bytes], *args: Any) -> bytes:
         raise bad_request(str(error), param) from error
 
 
-def prompts(value: Any) -> Sequence[Any]:
-    """A prompt as a text or token ids, or a list of such: always as the list."""
-    many = isinstance(value, list) and value and isinstance(value[0], (str, list))
-    return value if many else [value]
+def is_many(prompt: Any) -> bool:
+    """Whether it is a list of texts or of token ids, not one of them."""
+    return isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], (str, list))

@@ -5,13 +5,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from pando_fleet.prefix import completion_bytes
-from pando_router.requests.fields import canonical, prompts
+from pando_router.requests.fields import canonical, is_many
 from pando_router.requests.request import Request
 
 
 def prompted(request: Request, prompt: Any, param: str) -> Request:
     """The request with its prompts. Raises ApiError 400 that names `param`."""
-    every = prompts(prompt)
+    every = prompt if is_many(prompt) else [prompt]
     encoded = [canonical(param, completion_bytes, one) for one in every]
     return replace(
         request,

@@ -3,10 +3,9 @@
 from collections.abc import Collection, MutableMapping
 from typing import Any
 
-import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pando_router.errors import ApiError
+from pando_router.errors import ApiError, error_answer
 from pando_router.tenants.tenant import Tenant
 from pando_router.tenants.tenants import Tenants
 
@@ -53,8 +52,7 @@ class Guard:
 
 
 async def _send(send: Send, error: ApiError) -> None:
-    body = msgspec.json.encode(error.body)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    status, headers, body = error_answer(error)
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -10,16 +10,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from pando_router.endpoints import ENDPOINTS
 from pando_router.tenants.tenant import Tenant
-
-_CACHE_SALT = dict.fromkeys(
-    ("/v1/chat/completions", "/v1/completions", "/v1/responses"), "cache_salt"
-)
-_FIELDS: dict[str, dict[str, str]] = {
-    "vllm": _CACHE_SALT,
-    "sglang": {**_CACHE_SALT, "/generate": "extra_key"},
-}
-"""By engine and path."""
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -33,7 +25,7 @@ class Salting:
         """The body of a request for the replica at `url`; `body` is a JSON object."""
         if not tenant.isolate:
             return body
-        field = _FIELDS.get(self._kind_of(url), {}).get(path)
+        field = ENDPOINTS[path].salts.get(self._kind_of(url))
         if field is None:
             return body
         members = _members(body)

@@ -11,21 +11,12 @@ from typing import Any
 import msgspec
 
 from pando_fleet.prefix import CHUNK_BYTES
+from pando_router.endpoints import ENDPOINTS, Endpoint
 from pando_router.errors import ApiError
-from pando_router.requests import parse
+from pando_router.requests.fields import is_many
 from pando_router.warming.prefixes import Source
 
 TOKEN_ID_BYTES = 4  # of a token id in a prompt's canonical bytes
-
-_LENGTH = {
-    "/v1/chat/completions": "max_tokens",
-    "/v1/completions": "max_tokens",
-    "/v1/messages": "max_tokens",
-    "/v1/responses": "max_output_tokens",
-    "/generate": "max_new_tokens",
-}
-PATHS = frozenset(_LENGTH)
-"""Whose prompts leave a prefix behind that generation goes on from."""
 
 # Fields of the answer, by which no prompt is longer or shorter.
 _OF_THE_ANSWER = frozenset(
@@ -35,44 +26,44 @@ _OF_THE_ANSWER = frozenset(
         *("sampling_params", "store", "background"),
     ]
 )
-_OF_THE_PROMPT = ("messages", "prompt", "input", "text", "input_ids")
 
 
 def prefill(source: Source, chunks: int) -> bytes:
     """The body to send, whose prompt begins with the first `chunks` chunks of the source's.
 
-    Raises ApiError for a source that is no request (and so was never answered).
+    Its endpoint has a `replay`. Raises ApiError for a source that is no request (and so was never
+    answered).
     """
+    endpoint = ENDPOINTS[source.path]
+    replay = endpoint.replay
+    assert replay is not None
     fields: dict[str, Any] = msgspec.json.decode(source.body)
     fields = {name: value for name, value in fields.items() if name not in _OF_THE_ANSWER}
-    if source.path == "/generate":
-        fields["sampling_params"] = {"max_new_tokens": 1, "temperature": 0}
-    else:
-        fields[_LENGTH[source.path]] = 1
-    wanted = parse(source.path, source.body).prefix[: chunks * CHUNK_BYTES]
-    cut = _cut(source.path, fields, len(wanted))
-    return cut if _prefix(source.path, cut).startswith(wanted) else msgspec.json.encode(fields)
+    fields |= replay.one_token
+    wanted = endpoint.parse(source.body).prefix[: chunks * CHUNK_BYTES]
+    name = next(name for name in replay.prompt if fields.get(name) is not None)
+    cut = _cut(endpoint, fields, name, len(wanted))
+    return cut if endpoint.parse(cut).prefix.startswith(wanted) else msgspec.json.encode(fields)
 
 
-def _cut(path: str, fields: dict[str, Any], size: int) -> bytes:
-    """The body with the least of its prompt that has `size` canonical bytes."""
-    name = next(name for name in _OF_THE_PROMPT if fields.get(name) is not None)
+def _cut(endpoint: Endpoint[Any], fields: dict[str, Any], name: str, size: int) -> bytes:
+    """The body with the least of its prompt, the field `name`, that has `size` canonical bytes."""
     value = fields[name]
 
     def encoded(shorter: Any) -> bytes:
         return msgspec.json.encode({**fields, name: shorter})
 
-    if isinstance(value, list) and value and isinstance(value[0], (str, list)):
+    if is_many(value):
         value = value[0]  # of several prompts the first one decides
     if not value:  # the prompt is all in other fields, such as tools
         return msgspec.json.encode(fields)
-    surplus = len(_prefix(path, encoded(value))) - size
+    surplus = len(endpoint.parse(encoded(value)).prefix) - size
     if isinstance(value, str):
         return encoded(_shorter(value, surplus))
     if isinstance(value[0], int):
         return encoded(value[: len(value) - surplus // TOKEN_ID_BYTES])
-    enough = _fewest(len(value), lambda count: _size(path, encoded(value[:count])) >= size)
-    surplus = _size(path, encoded(value[:enough])) - size
+    enough = _fewest(len(value), lambda count: _size(endpoint, encoded(value[:count])) >= size)
+    surplus = _size(endpoint, encoded(value[:enough])) - size
     return encoded(_end(value, enough, surplus))
 
 
@@ -111,13 +102,9 @@ def _fewest(most: int, is_enough: Callable[[int], bool]) -> int:
     return enough
 
 
-def _prefix(path: str, body: bytes) -> bytes:
-    return parse(path, body).prefix
-
-
-def _size(path: str, body: bytes) -> int:
+def _size(endpoint: Endpoint[Any], body: bytes) -> int:
     """Canonical bytes of the prompt, 0 where it is none when cut there."""
     try:
-        return len(_prefix(path, body))
+        return len(endpoint.parse(body).prefix)
     except ApiError:
         return 0

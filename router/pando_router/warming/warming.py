@@ -17,10 +17,11 @@ from pando_fleet.marks import Mark, MarkKind, Marks
 from pando_fleet.replica import Heartbeat, ReplicaState
 from pando_fleet.tree import PrefixTree
 from pando_router.dispatch import Dispatcher
+from pando_router.endpoints import ENDPOINTS
 from pando_router.fleet_view import FleetView, Member, MemberState, Target
 from pando_router.metrics import Metrics
 from pando_router.route import Prompt
-from pando_router.warming import hand_off, replay, warm_join
+from pando_router.warming import hand_off, warm_join
 from pando_router.warming.performing import perform
 from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.prefixes import HotPrefixes, Source
@@ -57,7 +58,7 @@ class Warming:
     def seen(self, pool: str, path: str, body: bytes, prompt: Prompt) -> None:
         """A replica of `pool` was sent this body, and answers."""
         now = monotonic()
-        if now < self._next_at or path not in replay.PATHS:
+        if now < self._next_at or ENDPOINTS[path].replay is None:
             return
         if prompt.request.earlier is not None:  # another replica knows nothing of what came before
             return

@@ -5,8 +5,8 @@ from array import array
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
-from pando_sim.fleet.timeline import Timeline
 from pando_sim.request import Request
+from pando_sim.timeline import Timeline
 
 UNKNOWN = -math.inf
 

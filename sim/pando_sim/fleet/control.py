@@ -9,13 +9,14 @@ from redis.backoff import NoBackoff
 
 from pando_fleet import Heartbeat, RedisClient
 from pando_sim.fleet.fleet import Fleet
-from pando_sim.fleet.interfaces import Cache, FleetControl, ReplicaState, ReplicaView
+from pando_sim.fleet.interfaces import Cache, FleetControl, ReplicaView
 from pando_sim.fleet.line import BlockingLine
 from pando_sim.fleet.router import POOL, Router
 from pando_sim.fleet.server import client_of
-from pando_sim.fleet.timeline import Timeline
 from pando_sim.fleet.view import View
 from pando_sim.records import Event, Run, ScalingStep
+from pando_sim.timeline import Timeline
+from pando_sim.worker.replica import ReplicaState
 
 NOBODY = "/nonexistent/pando-sim/redis.sock"
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pando_fleet.keys import POOLS, PoolKeys
 from pando_fleet.registry import BEAT, RETENTION_MS, beat_call
 from pando_fleet.wire import Line, WireScript
-from pando_sim.fleet.interfaces import CostModel, ReplicaState
-from pando_sim.fleet.timeline import Timeline
 from pando_sim.fleet.view import View
 from pando_sim.spec import WorkerSpec
-from pando_sim.worker.replica import Replica, settings_of
+from pando_sim.timeline import Timeline
+from pando_sim.worker.model import CostModel
+from pando_sim.worker.replica import Replica, ReplicaState, settings_of
 
 
 class Fleet:

@@ -1,4 +1,4 @@
-"""What plugs into a simulated fleet: a cost model, a placement rule, a scaler, faults.
+"""What plugs into a simulated fleet: a placement rule, a scaler, faults.
 
 Times are virtual seconds from the trace's start. Whatever is drawn at random is drawn from the
 `random.Random` that comes with the context, and whatever is iterated has an order, so that the same
@@ -19,57 +19,7 @@ from pando_fleet.marks import MarkKind
 from pando_fleet.wire import Line
 from pando_sim.records import Event, ScalingStep, Served
 from pando_sim.request import Request
-
-
-class CostModel(Protocol):
-    """How long a worker computes, as a property of its model and hardware.
-
-    A context is counted in pairs of a token that is computed and a token that it attends to.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def source(self) -> str:
-        """Where its numbers are from, for people."""
-        ...
-
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """Keys and values of all layers."""
-        ...
-
-    @property
-    def copy_bytes_per_s(self) -> float:
-        """Between the device and the host's memory; counts where there is a host tier."""
-        ...
-
-    def request_s(self, prompt_tokens: int) -> float:
-        """From a request's arrival at the worker to the scheduler's queue: parsing, tokenizing."""
-        ...
-
-    def step_s(
-        self, prefill_tokens: int, prefill_context: int, decodes: int, decode_context: int
-    ) -> float:
-        """Seconds that a step takes, above 0.
-
-        Args:
-            prefill_tokens: tokens of prompts, or of chunks of them.
-            prefill_context: pairs of these with the tokens before them and themselves: n tokens
-                behind s others have n·s + n·(n + 1)/2.
-            decodes: requests that get their next token.
-            decode_context: tokens that these have altogether, the new ones included.
-        """
-        ...
-
-    def decode_steps(self, steps: int, decodes: int, decode_context: int) -> list[float]:
-        """Each of so many steps in a row of the same decodes, exactly as `step_s` tells it.
-
-        Args:
-            decode_context: of the first step; each later one has `decodes` more.
-        """
-        ...
+from pando_sim.worker.replica import ReplicaState
 
 
 class Shortage(StrEnum):
@@ -206,12 +156,6 @@ class RouterContext(Protocol):
 
 RuleFactory = Callable[[RouterContext], Rule]
 """Makes the rule of one router."""
-
-
-class ReplicaState(StrEnum):
-    STARTING = "starting"
-    READY = "ready"
-    DRAINING = "draining"  # takes no requests any more, finishes what it has
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,21 +20,14 @@ from pando_fleet.wire import Line
 from pando_router.admission.pool_queue import JITTER, PACE_S
 from pando_router.core.breaker import Breaker, BreakerState
 from pando_router.core.retry_budget import RetryBudget
-from pando_sim.fleet.interfaces import (
-    CostModel,
-    End,
-    Member,
-    Place,
-    Question,
-    RuleFactory,
-    Shortage,
-)
+from pando_sim.fleet.interfaces import End, Member, Place, Question, RuleFactory, Shortage
 from pando_sim.fleet.job import Job
-from pando_sim.fleet.timeline import Act, Timeline
 from pando_sim.fleet.view import View
 from pando_sim.records import Outcome, Served
 from pando_sim.request import Prompt, Request
 from pando_sim.spec import RouterSpec
+from pando_sim.timeline import Act, Timeline
+from pando_sim.worker.model import CostModel
 from pando_sim.worker.replica import Replica
 from pando_sim.worker.stay import Stay
 

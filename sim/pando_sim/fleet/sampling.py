@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from pando_sim.fleet.fleet import Fleet
-from pando_sim.fleet.interfaces import ReplicaState
 from pando_sim.fleet.router import Router
 from pando_sim.records import Sample
+from pando_sim.worker.replica import ReplicaState
 
 
 def sample(

@@ -17,17 +17,18 @@ from pando_sim.fleet.arrivals import Arrivals
 from pando_sim.fleet.checks import Checks
 from pando_sim.fleet.control import Control
 from pando_sim.fleet.fleet import Fleet
-from pando_sim.fleet.interfaces import CostModel, Fault, RuleFactory, Scaler
+from pando_sim.fleet.interfaces import Fault, RuleFactory, Scaler
 from pando_sim.fleet.line import BlockingLine
 from pando_sim.fleet.router import POOL, Router, Surroundings
 from pando_sim.fleet.sampling import sample
 from pando_sim.fleet.server import valkey
-from pando_sim.fleet.timeline import Act, Timeline
 from pando_sim.fleet.view import View
 from pando_sim.fleet.warming import Warming
 from pando_sim.records import Event, Outcome, Run, Served
 from pando_sim.request import Request
 from pando_sim.spec import FleetSpec
+from pando_sim.timeline import Act, Timeline
+from pando_sim.worker.model import CostModel
 
 Progress = Callable[[int, float], None]
 """Told how many requests have ended, and the virtual time, with each sample."""

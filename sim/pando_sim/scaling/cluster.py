@@ -17,7 +17,8 @@ from pando_operator.lifecycle.pods import (
     pod_view,
     time_text,
 )
-from pando_sim.fleet.interfaces import FleetControl, ReplicaState
+from pando_sim.fleet.interfaces import FleetControl
+from pando_sim.worker.replica import ReplicaState
 
 START_S = 4 * 86_400.0
 """The trace's start on the cluster's clock, since 1970: a Monday, 0:00 UTC."""

@@ -15,9 +15,10 @@ from math import isnan
 
 from pando_fleet.marks import MarkKind
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
-from pando_sim.fleet.interfaces import Cache, FleetControl, ReplicaState
+from pando_sim.fleet.interfaces import Cache, FleetControl
 from pando_sim.records import ScalingStep, Served
 from pando_sim.request import Request
+from pando_sim.worker.replica import ReplicaState
 
 LOST_S = 600.0
 KEPT_S = 600.0

@@ -9,6 +9,7 @@ with prompts as it was launched, and others as done.
 
 from bisect import bisect_right, insort
 from dataclasses import replace
+from enum import StrEnum
 from functools import partial
 from operator import attrgetter
 
@@ -17,15 +18,15 @@ from numpy.typing import NDArray
 
 from pando_fleet import Heartbeat
 from pando_fleet import ReplicaState as BeatState
-from pando_sim.fleet.interfaces import CostModel, ReplicaState
-from pando_sim.fleet.timeline import Timeline
 from pando_sim.spec import WorkerSpec
-from pando_sim.worker.model import VirtualModel
+from pando_sim.timeline import Timeline
+from pando_sim.worker.model import CostModel, VirtualModel
 from pando_sim.worker.stay import Stay
 from pando_sim.worker.stride import Stride, plan_stride
 from pando_worker.heartbeats import with_ready, with_stats
 from pando_worker.messages import Event, Outputs, Ready, Rejected, Stats
-from pando_worker.scheduler.assembly import Pools, make_scheduler
+from pando_worker.pools import Pools
+from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.server.prompt_meter import PromptMeter
 from pando_worker.settings import WorkerSettings
 
@@ -48,6 +49,12 @@ def settings_of(spec: WorkerSpec) -> WorkerSettings:
         "_env_prefix": "=",
     }
     return WorkerSettings(**given)  # type: ignore[arg-type]
+
+
+class ReplicaState(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"  # takes no requests any more, finishes what it has
 
 
 class Replica:

@@ -8,10 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pando_sim.fleet.interfaces import ReplicaState
-from pando_sim.fleet.timeline import Timeline
 from pando_sim.spec import WorkerSpec
-from pando_sim.worker.replica import Replica, settings_of
+from pando_sim.timeline import Timeline
+from pando_sim.worker.replica import Replica, ReplicaState, settings_of
 from pando_sim.worker.stay import Stay
 from pando_worker.messages import Generate, SamplingParams
 from tests.sim.fleet.costs import LinearCost

@@ -7,7 +7,6 @@ import torch
 
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
-from pando_worker.scheduler.assembly import pools_of
 from pando_worker.settings import WorkerSettings
 from tests.worker.scheduler.world import World
 
@@ -37,6 +36,6 @@ def engine(
         new_token_ratio=0.01,
         watermark=0,
         runner=ThreadedRunner(runner),
-        pools=pools_of(runner, PAGE_SIZE),
+        pools=runner.pools,
         **policy,
     )

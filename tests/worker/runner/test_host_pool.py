@@ -13,7 +13,6 @@ from pando_worker.batch import PageCopies
 from pando_worker.models.errors import DoesNotFit
 from pando_worker.runner.host_pool import HostBudget, HostKVPool
 from pando_worker.runner.model_runner import TorchModelRunner
-from pando_worker.scheduler.assembly import pools_of
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.scheduler.world import World
@@ -86,7 +85,7 @@ def test_tokens_are_those_of_transformers_when_prompts_come_back_from_the_host(
         model=str(tmp_path), page_size=4, max_total_tokens=64, host_memory_gib=0.001, threads=1
     )
     runner = TorchModelRunner(settings)
-    world = World(page_size=4, runner=runner, pools=pools_of(runner, 4))
+    world = World(page_size=4, runner=runner, pools=runner.pools)
     prompts = [prompt(40, seed=seed) for seed in range(3)]
     for turn in range(2):
         for number, tokens in enumerate(prompts):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from transformers import MistralConfig
 
+from pando_worker.pools import Pools
 from pando_worker.runner.model_runner import TorchModelRunner
-from pando_worker.scheduler.assembly import Pools, pools_of
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference
 from tests.worker.scheduler.world import World
@@ -43,7 +43,7 @@ def test_pools_are_those_of_the_model(tmp_path: Path) -> None:
     )
     model = TorchModelRunner(settings)
     page_bytes = 4 * 2 * 2 * 2 * 8 * 4
-    assert pools_of(model, 4) == Pools(
+    assert model.pools == Pools(
         capacity_tokens=60,
         context_length=40,
         host_pages=10_000 // page_bytes,
@@ -65,7 +65,7 @@ def test_pools_of_layers_with_a_window_are_those_of_the_model(tmp_path: Path) ->
         cpu_kernels="off",
     )
     model = TorchModelRunner(settings)
-    pools = pools_of(model, 4)
+    pools = model.pools
     assert (pools.capacity_tokens, pools.window, pools.window_pages) == (400, 6, 25)
     assert (pools.host_pages, pools.host_window_pages) == (4194, 1048)  # 1,024 bytes each of these
 

@@ -26,8 +26,9 @@ from pando_worker.messages import (
     SamplingParams,
     TokenLogprob,
 )
+from pando_worker.pools import Pools
 from pando_worker.rates import Rate
-from pando_worker.scheduler.assembly import Pools, make_scheduler
+from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.scheduler.constrained import GrammarCompiler
 from pando_worker.scheduler.req import Req
 from pando_worker.settings import WorkerSettings

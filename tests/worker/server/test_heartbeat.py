@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from pando_fleet import Heartbeat, Registry, ReplicaState, connect
-from pando_router.requests import PARSERS as PROXIED
+from pando_router.endpoints import ENDPOINTS
 from pando_worker.server.prompt_meter import PromptMeter
 from tests.fleet.redis_server import RedisServer, free_port
 from tests.worker.server.stand_in import CONTEXT, HOT_EVICTED, LONG_LOAD, WAITING_OUTPUT, Trick
@@ -58,7 +58,7 @@ async def test_fleet_sees_a_worker_from_ready_to_leave(valkey_url: str) -> None:
             await fleet.shows(lambda beat: beat.waiting_output_tokens == WAITING_OUTPUT)
             await fleet.shows(lambda beat: beat.hot_evicted_tokens_total == HOT_EVICTED)
             async with aiohttp.ClientSession(worker.url) as http:
-                for path in PROXIED:
+                for path in ENDPOINTS:
                     async with http.post(path, json={}) as answer:
                         assert (answer.status != 404) == (path in beat.endpoints), path
 

@@ -1,23 +1,19 @@
-"""`TokenToKVPool`: the keys and values of all cached tokens, and how large it can be.
+"""`TokenToKVPool`: the keys and values of all cached tokens.
 
 A slot holds one token; page p holds the slots [p * page_size, (p + 1) * page_size). The pool does
 not know who owns a slot: the page allocator hands them out.
 
 Layers that see only a window may have fewer slots, with numbers of their own: their pages are
-released behind the window (see `window_pages.py`).
+released behind the window (see `memory/window_pages.py`).
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer
-from pando_worker.models.errors import DoesNotFit
 from pando_worker.tensors.huge_pages import advise_huge_pages
-
-MIB = 2**20
 
 
 def kv_cell_bytes(layers: Iterable[AttentionLayer], dtype: torch.dtype) -> int:
@@ -30,88 +26,6 @@ def windowed_layers(layers: Sequence[AttentionLayer], context_length: int) -> fr
     """The layers, by index, that do not see all of the longest sequence."""
     windows = ((layer.index, layer.window) for layer in layers)
     return frozenset(index for index, window in windows if window and window < context_length)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowShare:
-    """What decides how much of the pool the window layers get."""
-
-    cell_bytes: int  # theirs, of the budget's
-    ratio: float  # tokens that they hold for one of the others
-    window: int  # the widest
-    chunk_tokens: int  # of a step at most
-    context_length: int
-
-    def least_tokens(self, page_size: int) -> int:
-        """For one request: its window and the step's tokens, none of them at a page's border."""
-        return self.window + self.chunk_tokens + 2 * page_size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KVBudget:
-    """What decides the size of the pool."""
-
-    memory_bytes: int  # for weights and KV cache together
-    weight_bytes: int
-    mem_fraction_static: float  # of what the weights leave, for the pool
-    cell_bytes: int
-    page_size: int
-    max_total_tokens: int | None = None
-    spare_pages: int = 0  # that each pool has beyond its capacity
-
-    def capacity(self) -> int:
-        """Tokens of the pool, a multiple of the page size.
-
-        Raises:
-            DoesNotFit: not even one page does.
-        """
-        tokens = self._pool_bytes // self.cell_bytes - self.spare_pages * self.page_size
-        tokens = self._whole_pages(self._capped(tokens))
-        if tokens < self.page_size:
-            raise DoesNotFit(f"no room for a KV page of {self.page_size} tokens: {self}")
-        return tokens
-
-    def split(self, share: WindowShare) -> tuple[int, int]:
-        """Tokens of the pool, and of the window layers' own, where these release pages behind the
-        window; multiples of the page size. (0, 0) where one request might need as many of both:
-        then nothing is gained.
-
-        If all layers have a window, the other pages hold nothing: they are numbers by which
-        prefixes are known. Then the ratio tells how many there are, at least what the longest
-        request has.
-        """
-        full_bytes = self.cell_bytes - share.cell_bytes
-        pool_bytes = self._pool_bytes - self.spare_pages * self.page_size * self.cell_bytes
-        tokens = int(pool_bytes / (full_bytes + share.ratio * share.cell_bytes))
-        if full_bytes == 0:
-            tokens = max(tokens, share.context_length)
-        tokens = self._capped(tokens)
-        least = -(-share.least_tokens(self.page_size) // self.page_size) * self.page_size
-        window_tokens = max(int(share.ratio * tokens), least)
-        window_tokens = min(window_tokens, pool_bytes // share.cell_bytes)
-        if full_bytes:
-            left = pool_bytes - window_tokens * share.cell_bytes
-            tokens = min(tokens, left // full_bytes)
-        tokens, window_tokens = self._whole_pages(tokens), self._whole_pages(window_tokens)
-        return (tokens, window_tokens) if least <= window_tokens < tokens else (0, 0)
-
-    @property
-    def _pool_bytes(self) -> int:
-        return int((self.memory_bytes - self.weight_bytes) * self.mem_fraction_static)
-
-    def _capped(self, tokens: int) -> int:
-        return tokens if self.max_total_tokens is None else min(tokens, self.max_total_tokens)
-
-    def _whole_pages(self, tokens: int) -> int:
-        return tokens // self.page_size * self.page_size
-
-    def __str__(self) -> str:
-        cap = "" if self.max_total_tokens is None else f", max_total_tokens {self.max_total_tokens}"
-        return (
-            f"weights {self.weight_bytes / MIB:.1f} MiB of {self.memory_bytes / MIB:.1f} MiB,"
-            f" mem_fraction_static {self.mem_fraction_static} of the rest for the pool,"
-            f" {self.cell_bytes} bytes a token{cap}"
-        )
 
 
 class TokenToKVPool:

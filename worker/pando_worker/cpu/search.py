@@ -1,13 +1,16 @@
 """`best_by`: the largest logit of each row by the kernels, in one pass."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from pando_worker.cpu.kernels import Kernels
-from pando_worker.runner.sampler import Best
 
 
-def best_by(kernels: Kernels, threads: int) -> Best:
+def best_by(kernels: Kernels, threads: int) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """A `Best` of the sampler."""
+
     def best(logits: Tensor) -> tuple[Tensor, Tensor]:
         logits = logits.contiguous()
         rows, width = logits.shape

@@ -26,7 +26,7 @@ from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.messages import Command, Event, Ready, Stats
 from pando_worker.models.errors import ModelError
 from pando_worker.ranks.leader import LeadingRunner, followers
-from pando_worker.scheduler.assembly import make_scheduler, pools_of
+from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
 
@@ -98,7 +98,7 @@ def _load(
         spare = max(1, min(_MASK_THREADS, available_cores() // 2))
     vocab_size = model.config.vocab_size
     grammars = GrammarCompiler(Path(settings.model), vocab_size, mask_threads=spare)
-    return make_scheduler(settings, pools_of(model, settings.page_size), runner, grammars)
+    return make_scheduler(settings, model.pools, runner, grammars)
 
 
 def _profile(directory: Path | None) -> "StepProfile | None":

@@ -167,7 +167,7 @@ def _load_tables(model_dir: Path, vocab_size: int, eos_token_ids: Iterable[int] 
     # Imported here, since it takes most of that second.
     from pando_worker.grammar.vocabulary import load_vocabulary
     from pando_worker.models.generation_config import read_generation_config
-    from pando_worker.server.tokenizer import load_tokenizer
+    from pando_worker.tokenizer.loading import load_tokenizer
 
     tokenizer = load_tokenizer(model_dir)
     if eos_token_ids is None:

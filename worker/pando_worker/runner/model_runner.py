@@ -11,6 +11,7 @@ from pando_worker.cores import available_cores
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.search import best_by
 from pando_worker.models.parallel import ParallelGroup
+from pando_worker.pools import Pools
 from pando_worker.runner.cpu_path import choose_cpu_path
 from pando_worker.runner.cpu_tape import DecodeTapes
 from pando_worker.runner.cuda_graph import CudaGraphRunner
@@ -50,6 +51,7 @@ class TorchModelRunner:
             ModelError: it is not found, not supported, broken or does not fit.
         """
         self._group = group or ParallelGroup()
+        self._page_size = settings.page_size
         threads = settings.threads or min(torch.get_num_threads(), available_cores())
         torch.set_num_threads(max(1, threads // self._group.size))
         loaded = load_model(settings, self._group)
@@ -64,11 +66,26 @@ class TorchModelRunner:
         if loaded.device.type == "cuda":
             self.attention = choose_attention(settings, loaded, plain)
         self._searches = choose_searches(self.attention)
-        self._warm_up(settings.page_size)
+        self._warm_up()
         if loaded.device.type == "cuda":
             self.graphs = capture_graphs(settings, loaded, self.attention, self._futures)
         else:
             self._choose_cpu_path(settings, loaded, plain)
+
+    @property
+    def pools(self) -> Pools:
+        """What a scheduler of this runner has to give out."""
+        kv, host = self.kv_pool, self.host_pool
+        return Pools(
+            capacity_tokens=self.capacity_tokens,
+            context_length=self.context_length,
+            window=kv.window,
+            window_pages=kv.window_slots // self._page_size,
+            host_pages=host.num_pages,
+            host_window_pages=host.num_window_pages,
+            host_page_bytes=host.page_bytes,
+            copy_rate=host.rate,
+        )
 
     @torch.inference_mode()
     def launch(self, batch: ForwardBatch) -> TorchStep:
@@ -120,7 +137,7 @@ class TorchModelRunner:
     def _choose_cpu_path(
         self, settings: WorkerSettings, loaded: LoadedModel, plain: TorchAttention
     ) -> None:
-        page_size, windows = settings.page_size, bool(loaded.kv_pool.windowed)
+        page_size, windows = self._page_size, bool(loaded.kv_pool.windowed)
         recorded = self._group.size == 1  # ranks meet in the middle of a step
         cached = min(page_size, self.context_length) - 1
         chosen = choose_cpu_path(
@@ -148,9 +165,10 @@ class TorchModelRunner:
         self.attention = attention
         self.logits(batch)
 
-    def _warm_up(self, page_size: int) -> None:
+    def _warm_up(self) -> None:
         """Run one prefill and one decode, so that the first request does not pay for the first use
         of threads and kernels. They leave rubbish in pages that nobody owns yet."""
+        page_size = self._page_size
         tokens = min(max(2, page_size), self.context_length, self.capacity_tokens)
         windows = bool(self.kv_pool.windowed)
         for cached, extend in ((0, tokens), (tokens - 1, 1)):

@@ -7,15 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from pando_worker.attention.backend import AttentionLayer
-from pando_worker.attention.kv_pool import (
-    KVBudget,
-    TokenToKVPool,
-    WindowShare,
-    kv_cell_bytes,
-    windowed_layers,
-)
+from pando_worker.attention.kv_pool import TokenToKVPool, kv_cell_bytes, windowed_layers
 from pando_worker.cuda.device import memory_for_model
 from pando_worker.models.parallel import ParallelGroup
+from pando_worker.runner.kv_budget import KVBudget, WindowShare
 from pando_worker.settings import KVCacheDType, WorkerSettings
 
 log = logging.getLogger("pando.worker.runner")

@@ -1,7 +1,4 @@
-"""The model's tokenizer and chat template: text or messages to token ids, and ids to text.
-
-Loaded without torch where the model has a `tokenizer.json`, as nearly all do.
-"""
+"""The model's tokenizer and chat template: text or messages to token ids, and ids to text."""
 
 import asyncio
 import inspect
@@ -13,12 +10,11 @@ from typing import Any, TypeVar
 
 import jinja2
 from transformers import PreTrainedTokenizerFast
-from transformers.utils import logging as transformers_logging
 
-from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.server.errors import bad_request
 from pando_worker.server.long_texts import Room, is_long, last_tokens, refuse_far_too_long
 from pando_worker.tokenizer.detokenizer import Vocabulary
+from pando_worker.tokenizer.loading import load_tokenizer
 
 T = TypeVar("T")
 
@@ -161,21 +157,3 @@ def _chars(value: object) -> int:
     if isinstance(value, dict):
         return sum(_chars(part) for item in value.items() for part in item)
     return sum(map(_chars, value)) if isinstance(value, list | tuple) else 8
-
-
-def load_tokenizer(model_dir: Path) -> Any:
-    transformers_logging.set_verbosity_error()
-    try:
-        if (model_dir / "tokenizer.json").is_file():
-            return PreTrainedTokenizerFast.from_pretrained(model_dir)
-        # Converts what there is, a SentencePiece model say; imports torch, which takes seconds.
-        from transformers import AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    except Exception as error:  # whatever a converter may stumble over
-        raise BrokenCheckpoint(f"cannot load the tokenizer in {model_dir}: {error}") from error
-    if not tokenizer.is_fast:
-        raise UnsupportedModel(
-            f"the tokenizer in {model_dir} exists in Python only; a tokenizer.json is needed"
-        )
-    return tokenizer

@@ -1,10 +1,12 @@
-"""/v1/responses, OpenAI's. A previous response or a conversation is known to one worker only."""
+"""Responses, OpenAI's. A previous response or a conversation is known to one worker only."""
 
+import re
 from typing import Any
 
 import msgspec
 
 from pando_fleet.prefix import responses_bytes
+from pando_router.endpoints.endpoint import CACHE_SALT, MODEL, Endpoint, Replay
 from pando_router.requests.fields import canonical, count, deterministic, priority, text
 from pando_router.requests.hints import Hints
 from pando_router.requests.request import Request
@@ -21,11 +23,7 @@ class ResponsesBody(Hints, gc=False, kw_only=True):
     max_output_tokens: Any = None
 
 
-_decode = msgspec.json.Decoder(ResponsesBody).decode
-
-
-def responses(body: bytes) -> Request:
-    fields = _decode(body)
+def _read(fields: ResponsesBody) -> Request:
     earlier = text(fields.previous_response_id) or _conversation(fields.conversation)
     return Request(
         model=fields.model,
@@ -49,3 +47,24 @@ def responses(body: bytes) -> Request:
 
 def _conversation(value: Any) -> str | None:
     return text(value.get("id") if isinstance(value, dict) else value)
+
+
+_PATH = "/v1/responses"
+
+RESPONSES = Endpoint(
+    paths=(_PATH,),
+    api="OpenAI",
+    placed_by="`tools`, `instructions`, `input`; the same as a chat that says the same",
+    body=ResponsesBody,
+    read=_read,
+    example={"model": MODEL, "input": "What is a tree?"},
+    salts=CACHE_SALT,
+    replay=Replay(("input",), {"max_output_tokens": 1}),
+    answer_name=re.compile(rb'"id"\s*:\s*"(resp_[\w-]+)"'),
+)
+
+STORED_PREFIX = _PATH + "/"
+"""Before the name of a response that a replica keeps."""
+
+STORED_METHODS = {"": ("GET", "DELETE"), "/cancel": ("POST",), "/input_items": ("GET",)}
+"""By what follows that name."""

@@ -1,9 +1,10 @@
-"""/v1/completions, OpenAI's."""
+"""Completions of a text, OpenAI's."""
 
 from typing import Any
 
-import msgspec
-
+from pando_router.endpoints.endpoint import CACHE_SALT, MODEL, Endpoint, Replay
+from pando_router.endpoints.openai_events import OpenAIEvents
+from pando_router.migration.form import Form
 from pando_router.requests.fields import count, deterministic, priority, text
 from pando_router.requests.hints import Hints
 from pando_router.requests.plain import prompted
@@ -18,11 +19,7 @@ class CompletionBody(Hints, gc=False, kw_only=True):
     best_of: Any = None
 
 
-_decode = msgspec.json.Decoder(CompletionBody).decode
-
-
-def completion(body: bytes) -> Request:
-    fields = _decode(body)
+def _read(fields: CompletionBody) -> Request:
     request = Request(
         model=fields.model,
         max_tokens=count(fields.max_tokens),
@@ -34,3 +31,16 @@ def completion(body: bytes) -> Request:
         cache_salt=text(fields.cache_salt) or "",
     )
     return prompted(request, fields.prompt, "prompt")
+
+
+COMPLETIONS = Endpoint(
+    paths=("/v1/completions",),
+    api="OpenAI",
+    placed_by="the first `prompt`",
+    body=CompletionBody,
+    read=_read,
+    example={"model": MODEL, "prompt": "Once upon a time"},
+    salts=CACHE_SALT,
+    replay=Replay(("prompt",), {"max_tokens": 1}),
+    migration=Form(OpenAIEvents(), ("prompt",)),
+)

@@ -1,4 +1,4 @@
-"""/v1/embeddings, OpenAI's, and /classify, which asks for the same with a text in either field.
+"""Embeddings, OpenAI's, and classes, which are asked for alike, with a text in either field.
 
 vLLM takes conversations for both, too.
 """
@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from pando_fleet.prefix import chat_bytes
+from pando_router.endpoints.endpoint import MODEL, Endpoint
 from pando_router.errors import bad_request
 from pando_router.requests.fields import canonical, priority, text
 from pando_router.requests.plain import prompted
@@ -25,18 +26,14 @@ class InputsBody(msgspec.Struct, gc=False):
     cache_salt: Any = None
 
 
-_decode = msgspec.json.Decoder(InputsBody).decode
-
-
-def embeddings(body: bytes) -> Request:
-    fields = _decode(body)
+def _embeddings(fields: InputsBody) -> Request:
     if fields.model is None:
         raise bad_request("missing required field `model`", "model")
     return _read(fields, ("input",))
 
 
-def classify(body: bytes) -> Request:
-    return _read(_decode(body), ("input", "text", "input_ids"))
+def _classify(fields: InputsBody) -> Request:
+    return _read(fields, ("input", "text", "input_ids"))
 
 
 def _read(fields: InputsBody, names: tuple[str, ...]) -> Request:
@@ -54,3 +51,24 @@ def _read(fields: InputsBody, names: tuple[str, ...]) -> Request:
         prefix = canonical("messages", chat_bytes, fields.messages)
         return msgspec.structs.replace(request, prefix=prefix)
     raise bad_request(f"give {' or '.join(repr(name) for name in names)}", names[0])
+
+
+_EXAMPLE = {"model": MODEL, "input": "What is a tree?"}
+
+EMBEDDINGS = Endpoint(
+    paths=("/v1/embeddings",),
+    api="OpenAI, vLLM",
+    placed_by="the first `input`, or `messages`",
+    body=InputsBody,
+    read=_embeddings,
+    example=_EXAMPLE,
+)
+
+CLASSIFY = Endpoint(
+    paths=("/v1/classify", "/classify"),
+    api="vLLM, SGLang",
+    placed_by="the first `input` (`text`, `input_ids`), or `messages`",
+    body=InputsBody,
+    read=_classify,
+    example=_EXAMPLE,
+)

@@ -1,10 +1,12 @@
-"""/v1/messages and /v1/messages/count_tokens, Anthropic's."""
+"""Messages and the count of their tokens, Anthropic's."""
 
 from typing import Any
 
 import msgspec
 
 from pando_fleet.prefix import messages_bytes
+from pando_router.endpoints.endpoint import MODEL, Endpoint, Replay
+from pando_router.error_forms import ANTHROPIC
 from pando_router.requests.fields import canonical, count, deterministic, priority, text
 from pando_router.requests.request import Request
 from pando_router.requests.tools import NO_TOOLS, read_tools
@@ -28,12 +30,7 @@ class CountedBody(msgspec.Struct, gc=False):
     model: str
 
 
-_decode = msgspec.json.Decoder(MessagesBody).decode
-_decode_counted = msgspec.json.Decoder(CountedBody).decode
-
-
-def messages(body: bytes) -> Request:
-    fields = _decode(body)
+def _messages(fields: MessagesBody) -> Request:
     metadata = fields.metadata if isinstance(fields.metadata, dict) else {}
     return Request(
         model=fields.model,
@@ -49,5 +46,29 @@ def messages(body: bytes) -> Request:
     )
 
 
-def count_tokens(body: bytes) -> Request:
-    return Request(model=_decode_counted(body).model, computes=False)
+def _count_tokens(fields: CountedBody) -> Request:
+    return Request(model=fields.model, computes=False)
+
+
+_EXAMPLE = {"model": MODEL, "messages": [{"role": "user", "content": "What is a tree?"}]}
+
+MESSAGES = Endpoint(
+    paths=("/v1/messages",),
+    api="Anthropic",
+    placed_by="`tools`, `system`, `messages`; `cache_control` is ignored",
+    body=MessagesBody,
+    read=_messages,
+    example={**_EXAMPLE, "max_tokens": 100},
+    errors=ANTHROPIC,
+    replay=Replay(("messages",), {"max_tokens": 1}),
+)
+
+COUNT_TOKENS = Endpoint(
+    paths=("/v1/messages/count_tokens",),
+    api="Anthropic",
+    placed_by="nothing: any replica of the model",
+    body=CountedBody,
+    read=_count_tokens,
+    example=_EXAMPLE,
+    errors=ANTHROPIC,
+)

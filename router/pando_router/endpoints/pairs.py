@@ -1,4 +1,4 @@
-"""/rerank and /score: texts read in pairs, of which the first one decides the placement.
+"""Texts read in pairs, of which the first one decides the placement.
 
 Rerankers take a query and documents. Scores are of `text_1` with `text_2` in vLLM, of a query with
 items in SGLang, each a text or a list.
@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from pando_fleet.prefix import pair_bytes
+from pando_router.endpoints.endpoint import MODEL, Endpoint
 from pando_router.errors import bad_request
 from pando_router.requests.fields import priority, text
 from pando_router.requests.request import Request
@@ -36,19 +37,14 @@ class ScoreBody(msgspec.Struct, gc=False):
     cache_salt: Any = None
 
 
-_decode_rerank = msgspec.json.Decoder(RerankBody).decode
-_decode_score = msgspec.json.Decoder(ScoreBody).decode
-
 _SCORED = (("text_1", "text_2"), ("query", "items"), ("queries", "documents"))
 
 
-def rerank(body: bytes) -> Request:
-    fields = _decode_rerank(body)
+def _rerank(fields: RerankBody) -> Request:
     return _paired(fields, fields.query, fields.documents, "documents")
 
 
-def score(body: bytes) -> Request:
-    fields = _decode_score(body)
+def _score(fields: ScoreBody) -> Request:
     for first, second in _SCORED:
         one, other = getattr(fields, first), getattr(fields, second)
         if one is not None and other is not None:
@@ -80,3 +76,22 @@ def _texts(value: Any) -> list[Any]:
     if not isinstance(value, list):
         return [value]
     return [value] if value and type(value[0]) is int else value
+
+
+RERANK = Endpoint(
+    paths=("/v1/rerank", "/rerank"),
+    api="Cohere, Jina, vLLM",
+    placed_by="`query` with the first of `documents`",
+    body=RerankBody,
+    read=_rerank,
+    example={"model": MODEL, "query": "tree", "documents": ["oak", "granite"]},
+)
+
+SCORE = Endpoint(
+    paths=("/v1/score", "/score"),
+    api="vLLM, SGLang",
+    placed_by="`text_1` with the first of `text_2`, `query` with the first of `items`",
+    body=ScoreBody,
+    read=_score,
+    example={"model": MODEL, "text_1": "tree", "text_2": ["oak", "granite"]},
+)

@@ -1,0 +1,106 @@
+"""Generation, SGLang's."""
+
+from typing import Any
+
+import msgspec
+
+from pando_router.endpoints.endpoint import Endpoint, Replay
+from pando_router.errors import bad_request
+from pando_router.migration.errors import DivergedError
+from pando_router.migration.events import Event
+from pando_router.migration.form import Fit, Form
+from pando_router.migration.sent import Sent
+from pando_router.requests.fields import count, deterministic, priority, text
+from pando_router.requests.plain import prompted
+from pando_router.requests.request import Request
+
+
+class GenerateBody(msgspec.Struct, gc=False):
+    model: str | None = None
+    text: Any = None
+    input_ids: Any = None
+    sampling_params: Any = None
+    stream: Any = None
+    priority: Any = None
+    lora_path: Any = None
+    extra_key: Any = None
+    cache_salt: Any = None
+
+
+def _read(fields: GenerateBody) -> Request:
+    if (fields.text is None) == (fields.input_ids is None):
+        raise bad_request("give either 'text' or 'input_ids'", "text")
+    # Several prompts may have a list of these: then nothing is known of the answers.
+    sampling = fields.sampling_params if isinstance(fields.sampling_params, dict) else {}
+    request = Request(
+        model=fields.model,
+        max_tokens=count(sampling.get("max_new_tokens")),
+        stream=fields.stream is True,
+        n=count(sampling.get("n")) or 1,
+        deterministic=deterministic(sampling.get("temperature"), sampling.get("sampling_seed")),
+        priority=priority(fields.priority),
+        cache_salt=_salt(fields.cache_salt, fields.extra_key, fields.lora_path),
+    )
+    if fields.text is not None:
+        return prompted(request, fields.text, "text")
+    return prompted(request, fields.input_ids, "input_ids")
+
+
+def _salt(*names: Any) -> str:
+    """What each makes a name space of its own; one alone stands for itself."""
+    given = [text(name) or "" for name in names]
+    return given[0] if not any(given[1:]) else msgspec.json.encode(given).decode()
+
+
+class _Events:
+    """Each holds all text and ids so far."""
+
+    def read(self, event: Event, sent: Sent) -> None:
+        meta = event.get("meta_info") or {}
+        if not sent.identity and "id" in meta:
+            sent.identity = {"id": meta["id"]}
+        if sent.cached_tokens is None:
+            sent.cached_tokens = meta.get("cached_tokens")
+        if (has := event.get("text", "")) != sent.text("text"):
+            sent.texts["text"] = has
+            sent.text_tokens = meta.get("completion_tokens")
+            sent.text_ids = event.get("output_ids") or []
+        sent.finished |= meta.get("finish_reason") is not None
+
+    def token_ids(self, event: Event, before: list[int] | None) -> list[int] | None:
+        ids: list[int] | None = event.get("output_ids")
+        return before if ids is None else ids
+
+    def fit(self, event: Event, sent: Sent, fit: Fit) -> bool:
+        meta = event.get("meta_info")
+        if meta is None:
+            return True  # an error
+        meta.update(sent.identity)
+        fit.counts(meta)
+        if fit.cached_tokens is not None:
+            meta["cached_tokens"] = fit.cached_tokens
+        finish = meta.get("finish_reason")
+        if finish is not None and finish.get("length") is not None:
+            finish["length"] += fit.tokens_before
+        event["text"] = fit.before + event.get("text", "")
+        if "output_ids" in event:
+            event["output_ids"] = fit.ids_before + event["output_ids"]
+        had, has = sent.text("text"), event["text"]
+        if not has.startswith(had) and (finish is not None or not had.startswith(has)):
+            raise DivergedError("the new replica's text is not what was sent before")
+        return not sent.finished and (len(has) > len(had) or finish is not None)
+
+
+_PROMPT = ("text", "input_ids")
+
+GENERATE = Endpoint(
+    paths=("/generate",),
+    api="SGLang",
+    placed_by="the first `text` or `input_ids`",
+    body=GenerateBody,
+    read=_read,
+    example={"text": "Once upon a time", "sampling_params": {"max_new_tokens": 10}},
+    salts={"sglang": "extra_key"},
+    replay=Replay(_PROMPT, {"sampling_params": {"max_new_tokens": 1, "temperature": 0}}),
+    migration=Form(_Events(), _PROMPT, sampling="sampling_params", whole_text=True),
+)

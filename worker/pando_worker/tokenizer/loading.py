@@ -1,0 +1,27 @@
+"""Loads a model's tokenizer: without torch where it has a `tokenizer.json`, as nearly all do."""
+
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
+
+from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
+
+
+def load_tokenizer(model_dir: Path) -> Any:
+    transformers_logging.set_verbosity_error()
+    try:
+        if (model_dir / "tokenizer.json").is_file():
+            return PreTrainedTokenizerFast.from_pretrained(model_dir)
+        # Converts what there is, a SentencePiece model say; imports torch, which takes seconds.
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    except Exception as error:  # whatever a converter may stumble over
+        raise BrokenCheckpoint(f"cannot load the tokenizer in {model_dir}: {error}") from error
+    if not tokenizer.is_fast:
+        raise UnsupportedModel(
+            f"the tokenizer in {model_dir} exists in Python only; a tokenizer.json is needed"
+        )
+    return tokenizer
