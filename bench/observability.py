@@ -22,6 +22,7 @@ from pando_router.access_log import AccessLog
 from pando_router.dashboard.sampler import Sampler
 from pando_router.fleet_view import Fleet, FleetView
 from pando_router.lifecycle import Lifecycle
+from pando_router.live import Live
 from pando_router.metrics import Metrics
 from pando_router.route import Route
 from pando_router.settings import RouterSettings
@@ -48,10 +49,10 @@ def main() -> None:
     with Path("/dev/null").open("w") as nowhere:
         sys.stderr = nowhere
         for name, sample in (("each request", 1.0), ("1 %, the default", 0.01), ("none", 0.0)):
-            log = AccessLog(RouterSettings(access_log_sample=sample), random.Random(1))
+            log = AccessLog(Live(RouterSettings(access_log_sample=sample)), random.Random(1))
             show(report, f"access log, {name}", partial(access, log), 3_000)
         logging.getLogger("pando.router").setLevel(logging.WARNING)
-        log = AccessLog(RouterSettings(access_log_sample=1.0), random.Random(1))
+        log = AccessLog(Live(RouterSettings(access_log_sample=1.0)), random.Random(1))
         show(report, "access log, level off", partial(access, log), 100_000)
     for name, tracing in (("kept", Tracing(dropping(1.0))), ("not sampled", Tracing(dropping(0)))):
         headers = HEADERS if name == "kept" else []

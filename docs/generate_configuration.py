@@ -13,7 +13,7 @@ from pando.logs import LogSettings
 from pando.settings.fields import fields
 from pando.up.settings import UpSettings
 from pando_operator.settings import OperatorSettings
-from pando_router.reload.live import FIXED
+from pando_router.setting_types import needing_restart
 from pando_router.settings import RouterSettings
 from pando_sim.settings import SimSettings
 from pando_worker.settings import WorkerSettings
@@ -25,7 +25,7 @@ _FAILURES = "pando_router_settings_reload_failures_total"
 
 def _fixed() -> str:
     """Names of settings that need a restart, and what is said of them."""
-    names = ", ".join(f"`{name}`" for name in sorted(FIXED))
+    names = ", ".join(f"`{name}`" for name in sorted(needing_restart(RouterSettings)))
     return fill(
         f"in the log says why and `{_FAILURES}` counts it. So does one that changes"
         f" {names}, which need a restart.",

@@ -23,7 +23,7 @@ from pando.redact import redact
 class LogSettings(BaseSettings):
     """How a process logs, to its standard error."""
 
-    model_config = SettingsConfigDict(env_prefix="PANDO_LOG_", extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="PANDO_LOG_", extra="forbid", frozen=True)
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"], Field(description="least level logged")

@@ -49,7 +49,7 @@ def _router() -> click.Command:
     def run(
         settings: RouterSettings, log_settings: LogSettings, sources: Sources[RouterSettings]
     ) -> int:
-        from pando_router.reload.reloader import Source
+        from pando_router.reloader import Source
         from pando_router.serve import run
 
         source = Source(sources.config, sources.load) if sources.config else None

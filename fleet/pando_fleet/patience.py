@@ -14,7 +14,7 @@ class Patience:
     afterwards. Those that are done in time are forgotten with the next ones."""
 
     def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self._waits: deque[tuple[float, asyncio.Future[Any]]] = deque()  # the oldest first
         self._timer: asyncio.TimerHandle | None = None
 
@@ -26,7 +26,7 @@ class Patience:
         waits, loop = self._waits, future.get_loop()
         while waits and waits[0][1].done():
             waits.popleft()
-        due = loop.time() + self._limit_s
+        due = loop.time() + self.limit_s
         waits.append((due, future))
         if self._timer is None:
             self._timer = loop.call_at(due, self._look, loop)

@@ -8,6 +8,7 @@ as one. What no answer waits for is queued and written in batches (`settling.py`
 
 import asyncio
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -125,9 +126,9 @@ class Placer:
         clock: Clock | None = None,
         failed: Failed | None = None,
         every_s: float | None = EVERY_S,
-        timeout_s: float | None = None,
+        timeout_s: Callable[[], float] | None = None,
     ) -> None:
-        """`timeout_s` is what a placement may take, None for as long as the wire allows."""
+        """`timeout_s` gives what a placement may take now; None: as long as the wire allows."""
         self._pool = pool
         self._wire = wire
         self._every_s = every_s
@@ -137,7 +138,8 @@ class Placer:
         self._decide = WireScript(wire, "clock", "tree_ops", "lease_ops", "fleet_ops", "place")
         self._settling = Settling(wire, self._keys, clock, failed, every_s)
         self._asked: list[tuple[Ask, asyncio.Future[Placement]]] = []
-        self._patience = Patience(timeout_s) if timeout_s is not None else None
+        self._timeout_s = timeout_s
+        self._patience: Patience | None = None
 
     async def place(self, ask: Ask) -> Placement:
         """Chooses the cheapest replica and leases it; the touch of the path there follows.
@@ -150,8 +152,8 @@ class Placer:
         self._asked.append((ask, answer))
         if len(self._asked) == 1:
             loop.call_soon(self._send_asks)
-        if self._patience is not None:
-            self._patience.bound(answer)
+        if self._timeout_s is not None:
+            self._bound(answer, self._timeout_s())
         return await answer
 
     async def explain(self, ask: Ask) -> list[Candidate]:
@@ -189,6 +191,13 @@ class Placer:
     async def settle(self, timeout_s: float) -> None:
         """As `flush`, before Redis is disconnected; what is not written in time has failed."""
         await self._settling.settle(timeout_s)
+
+    def _bound(self, answer: "asyncio.Future[Placement]", limit_s: float) -> None:
+        patience = self._patience
+        if patience is None or patience.limit_s != limit_s:
+            # Another limit for those who ask from now on; the one before ends its own waits.
+            self._patience = patience = Patience(limit_s)
+        patience.bound(answer)
 
     def _head(self, mode: str) -> tuple[str | int, ...]:
         return time_arg(self._clock), mode, FRESH_MS, self._keys.tree_prefix, CHUNK_BYTES

@@ -41,7 +41,7 @@ class OperatorSettings(BaseSettings):
 
     # Inputs are kept out of error messages: a Redis URL may hold a password.
     model_config = SettingsConfigDict(
-        env_prefix="PANDO_OPERATOR_", extra="forbid", hide_input_in_errors=True
+        env_prefix="PANDO_OPERATOR_", extra="forbid", frozen=True, hide_input_in_errors=True
     )
 
     host: Annotated[str, Field(description="address that health and metrics listen on")] = "0.0.0.0"

@@ -8,7 +8,7 @@ import logging
 import random
 from typing import Any, Protocol
 
-from pando_router.settings import RouterSettings
+from pando_router.live import Live
 
 logger = logging.getLogger("pando.router")
 
@@ -31,20 +31,16 @@ class Line(Protocol):
 class AccessLog:
     """`wants` first: the fields are only to be gathered for a line that will be written."""
 
-    def __init__(self, settings: RouterSettings, rng: random.Random) -> None:
+    def __init__(self, live: Live, rng: random.Random) -> None:
         self._random = rng.random
-        self.adopt(settings)
-
-    def adopt(self, settings: RouterSettings) -> None:
-        """Other settings hold from now on."""
-        self._sample = settings.access_log_sample
-        self._slow_s = settings.access_log_slow_seconds
+        self._live = live
 
     def wants(self, line: Line, duration_s: float) -> bool:
+        settings = self._live.settings
         return (
             line.status >= CUT
-            or duration_s >= self._slow_s
-            or self._random() < self._sample
+            or duration_s >= settings.access_log_slow_seconds
+            or self._random() < settings.access_log_sample
             or bool(line.lost)
         ) and logger.isEnabledFor(logging.INFO)
 

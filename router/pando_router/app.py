@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from time import monotonic
 
 from pando_fleet.client import connect
 from pando_fleet.decisions import PastDecisions
@@ -34,15 +35,16 @@ from pando_router.endpoints import ENDPOINTS
 from pando_router.endpoints.responses import STORED_PREFIX
 from pando_router.endpoints.tokenization import TOKENIZE
 from pando_router.fleet_view import FleetView
-from pando_router.health.checks import HealthChecks, HealthOptions
+from pando_router.health.checks import HealthChecks
 from pando_router.home_writer import HomeWriter
 from pando_router.http.asgi import AsgiHandler
 from pando_router.http.incoming import Incoming
 from pando_router.http.limits import Limits
 from pando_router.http.server import Handler, Server
-from pando_router.http.upstream import SWEEP_S, Timeouts, Upstream
+from pando_router.http.upstream import SWEEP_S, ReplicaLimits, Upstream
 from pando_router.leases import LostLeaseWrites
 from pando_router.lifecycle import Lifecycle
+from pando_router.live import Derived, Live
 from pando_router.metrics import Metrics
 from pando_router.migration.migrator import Migrator
 from pando_router.policies import Policies
@@ -51,7 +53,6 @@ from pando_router.proxy import Proxy
 from pando_router.recent import Recent
 from pando_router.recording.recorder import Part, Recorder
 from pando_router.relay import Relay
-from pando_router.reload.live import Live
 from pando_router.replica_metrics import ReplicaMetrics
 from pando_router.replica_row import ReplicaRow
 from pando_router.settings import RouterSettings
@@ -69,6 +70,7 @@ from pando_router.upstreams.upstreams import Upstreams
 from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.warming import Warming
 
+LOOK_AT_LEASES_S = 1.0
 SETTLE_S = 1.0  # for writes to Redis still under way at the end
 
 
@@ -102,9 +104,10 @@ async def running_router(
     Replicas' time limits hold to within `sweep_s` seconds. `part` is its own of a recording that
     several processes write.
     """
+    live = Live(settings)
     redis = connect(settings.redis)
     metrics = Metrics()
-    view = FleetView(Registry(redis), ExpectedPools(redis), settings.expected_pools)
+    view = FleetView(Registry(redis), ExpectedPools(redis), live)
     breaker = Breaker()
     in_flight = InFlight()
     lifecycle = Lifecycle()
@@ -112,19 +115,20 @@ async def running_router(
     homes = Homes(redis)
     home_writer = HomeWriter(homes, view, metrics)
     loads = Loads(in_flight, view)
-    policies = Policies(settings, loads, random.Random())
+    policies = Policies(live, loads, random.Random())
     recent = Recent(settings.explain_last, policies)
     wire = Wire(redis)
-    upstream = Upstream(settings.max_replica_connections, timeouts(settings), sweep_s=sweep_s)
-    forwarding = Forwarding(settings)
+    upstream = Upstream(Derived(live, replica_limits), sweep_s=sweep_s)
+    forwarding = Forwarding(live)
     checks = HealthChecks(
         upstream,
-        HealthOptions.of(settings),
+        live,
         random.Random(),
         background.watch,
         lambda url: upstreams.is_probed(url),
     )
     upstreams = Upstreams(
+        live,
         upstream,
         forwarding,
         Registry(redis),
@@ -143,20 +147,20 @@ async def running_router(
         breaker,
         checks.unhealthy,
         metrics,
-        settings,
+        live,
         upstream.full,
         LostLeaseWrites(metrics),
-        shadow_of(settings, loads, metrics),
+        Derived(live, lambda now: shadow_of(now, live, loads, metrics)),
     )
     flights = Flights(
         in_flight, breaker, metrics, lambda pool: admission.released(pool), upstreams.observe
     )
-    admission = Admission(settings, view, dispatcher, flights, metrics, random.Random())
+    admission = Admission(live, view, dispatcher, flights, metrics, random.Random())
     gauges = ReplicaMetrics(view, breaker, checks.unhealthy)
     metrics.add(gauges)
     rates = RateLimits(wire)
     settlements = Settlements(rates, metrics.tenants)
-    limiter = Limiter(rates, settlements, metrics.tenants, settings)
+    limiter = Limiter(rates, settlements, metrics.tenants, live)
     tenants = Tenants(settings.api_keys, metrics.tenants)
     salting = Salting(upstreams.kind)
     prefiller = Prefiller(upstream, forwarding, salting)
@@ -164,12 +168,12 @@ async def running_router(
     tracing = Tracing.of(settings)
     recorder = None
     if settings.record is not None:
-        recorder = Recorder(settings, settings.record, part or Part.of(settings), metrics)
+        recorder = Recorder(live, settings.record, part or Part.of(settings), metrics)
     replica_row = ReplicaRow(breaker, checks.unhealthy, in_flight)
     sampler = Sampler(metrics, view, lifecycle, admission.lengths)
     decisions = DecisionsView(PastDecisions(redis))
     dashboard = dashboard_routes(
-        settings, view, lifecycle, sampler.history, admission.lengths, replica_row, decisions
+        live, view, lifecycle, sampler.history, admission.lengths, replica_row, decisions
     )
     metrics.follow(metrics.redis_up, lambda: view.redis_up)
     metrics.follow_pools(metrics.queue_requests, admission.lengths)
@@ -177,20 +181,18 @@ async def running_router(
 
     def refreshed(incarnations: set[str]) -> None:
         breaker.keep_only(incarnations)
+        upstreams.watch()
         checks.watch(view.fleet)
 
-    bodies = ByteBudget(settings.max_bodies_bytes)
+    bodies = ByteBudget(lambda: live.settings.max_bodies_bytes)
     metrics.follow(metrics.body_bytes, lambda: bodies.held)
-
-    def bound_bodies(new: RouterSettings) -> None:
-        bodies.limit = new.max_bodies_bytes
-
-    access_log = AccessLog(settings, random.Random())
-    migrator = Migrator(settings, metrics, TOKENIZE.paths[0])
-    earlier = Earlier(homes, view, home_writer, settings)
+    metrics.follow(metrics.settings_loaded, lambda: live.loaded_at)
+    access_log = AccessLog(live, random.Random())
+    migrator = Migrator(live, metrics, TOKENIZE.paths[0])
+    earlier = Earlier(homes, view, home_writer, live)
     failed = BoundedLog("replica failed")
     tries = Tries(
-        settings,
+        live,
         dispatcher,
         admission,
         flights,
@@ -206,7 +208,7 @@ async def running_router(
         failed,
     )
     proxy = Proxy(
-        settings,
+        live,
         view,
         lifecycle,
         tenants,
@@ -221,12 +223,12 @@ async def running_router(
         bodies,
     )
     stored = StoredResponses(
-        settings, view, lifecycle, tenants, homes, upstream, forwarding, metrics, bodies
+        live, view, lifecycle, tenants, homes, upstream, forwarding, metrics, bodies
     )
     control = AsgiHandler(
         Guard(
             create_control(
-                settings,
+                live,
                 view,
                 dispatcher,
                 policies,
@@ -242,34 +244,18 @@ async def running_router(
             tenants,
             (PAGE_PATH,) if settings.metrics_need_key else (PAGE_PATH, "/metrics"),
         ),
-        settings.max_body_bytes,
+        lambda: live.settings.max_body_bytes,
         bodies,
     )
-    live = Live(settings, metrics)
-    for adopt in (
-        forwarding.adopt,
-        proxy.adopt,
-        tries.adopt,
-        access_log.adopt,
-        admission.adopt,
-        lambda new: upstream.adopt(new.max_replica_connections, timeouts(new)),
-        lambda new: checks.adopt(HealthOptions.of(new)),
-        lambda new: view.expect(new.expected_pools),
-        lambda new: dispatcher.use_shadow(shadow_of(new, loads, metrics)),
-        lambda new: control.adopt(new.max_body_bytes),
-        upstreams.adopt,
-        bound_bodies,
-    ):
-        live.follow(adopt)
 
     await view.refresh()
-    upstreams.adopt(settings)
+    upstreams.watch()
     background.start("the fleet view", view.run(refreshed))
     if settings.api_keys is not None:
         background.start("the watch of the API keys", tenants.watch())
     background.start("warming", warming.run())
     background.start("the dashboard's sampling", sampler.run())
-    background.start("the renewal of leases", renew_leases(flights, settings))
+    background.start("the renewal of leases", renew_leases(flights, live))
     background.start("the queue reports", QueueReports(Queues(redis), admission).run())
     if recorder is not None:
         background.start("the recording", recorder.run())
@@ -301,34 +287,44 @@ async def running_router(
         metrics.fold()
 
 
-async def renew_leases(flights: Flights, settings: RouterSettings) -> None:
-    """Keeps the leases of requests that take longer than `lease_seconds`."""
+async def renew_leases(flights: Flights, live: Live) -> None:
+    """Keeps the leases of requests that take longer than `lease_seconds`.
+
+    Looks more often than leases need it: they may have become shorter meanwhile.
+    """
+    renewed_at = monotonic()
     while True:
-        await asyncio.sleep(settings.lease_seconds / 3)
-        flights.renew(int(settings.lease_seconds * 1000))
+        await asyncio.sleep(LOOK_AT_LEASES_S)
+        lease_s = live.settings.lease_seconds
+        if monotonic() - renewed_at >= lease_s / 3:
+            renewed_at = monotonic()
+            flights.renew(int(lease_s * 1000))
 
 
-def shadow_of(settings: RouterSettings, loads: Loads, metrics: Metrics) -> Shadow | None:
+def shadow_of(
+    settings: RouterSettings, live: Live, loads: Loads, metrics: Metrics
+) -> Shadow | None:
     """Its policies are its own: it takes no turns from those that act."""
     if settings.shadow_policy is None:
         return None
-    apart = Policies(settings, loads, random.Random())
+    apart = Policies(live, loads, random.Random())
     return Shadow(settings.shadow_policy, apart, settings.shadow_per_second, metrics)
 
 
-def server_of(router: Router, settings: RouterSettings, *, sweep_s: float = SWEEP_S) -> Server:
+def server_of(router: Router, *, sweep_s: float = SWEEP_S) -> Server:
     """The server whose handler is the router. Clients' time limits hold to within `sweep_s`."""
     metrics = router.metrics
     refused = metrics.connections_refused.inc
-    server = Server(router, limits(settings), sweep_s=sweep_s, turned_away=refused)
-    router.live.follow(lambda new: server.adopt(limits(new)))
+    limits = Derived(router.live, client_limits)
+    server = Server(router, limits, sweep_s=sweep_s, turned_away=refused)
     metrics.follow(metrics.client_connections, lambda: server.clients)
     return server
 
 
-def timeouts(settings: RouterSettings) -> Timeouts:
-    """How long replicas may take."""
-    return Timeouts(
+def replica_limits(settings: RouterSettings) -> ReplicaLimits:
+    """What a replica may take."""
+    return ReplicaLimits(
+        max_connections=settings.max_replica_connections,
         connect=settings.connect_timeout,
         first_byte=settings.first_byte_timeout,
         idle=settings.idle_timeout,
@@ -336,7 +332,7 @@ def timeouts(settings: RouterSettings) -> Timeouts:
     )
 
 
-def limits(settings: RouterSettings) -> Limits:
+def client_limits(settings: RouterSettings) -> Limits:
     """What clients may take."""
     return Limits(
         header_timeout=settings.header_timeout,

@@ -1,6 +1,7 @@
 """Everything but the data path: health, metrics, the fleet, models and explanations, by FastAPI."""
 
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from time import time
 from typing import Any, Literal
@@ -21,19 +22,19 @@ from pando_router.errors import ApiError, bad_request, unavailable
 from pando_router.explain import Explanation, explain, explain_past
 from pando_router.fleet_view import FleetView, Member
 from pando_router.lifecycle import Lifecycle
+from pando_router.live import Derived, Live
 from pando_router.metrics import Metrics
 from pando_router.models import Card, Models
 from pando_router.openapi import describe
 from pando_router.policies import Policies
 from pando_router.recent import Recent
 from pando_router.route import resolve
-from pando_router.settings import RouterSettings
 from pando_router.steering import Steerer
 from pando_router.tenants.guard import tenant_of
 
 
 def create_control(
-    settings: RouterSettings,
+    live: Live,
     view: FleetView,
     dispatcher: Dispatcher,
     policies: Policies,
@@ -52,7 +53,7 @@ def create_control(
     started = int(time())
 
     def names(request: Request) -> Models:
-        return Models(view.fleet, settings.aliases, tenant_of(request.scope))
+        return Models(view.fleet, live.settings.aliases, tenant_of(request.scope))
 
     @app.get("/healthz", responses={500: {"description": "restart this router"}})
     async def healthz() -> JSONResponse:
@@ -98,7 +99,7 @@ def create_control(
             endpoint.parse(await request.body()),
             names(request),
             path,
-            Steerer(settings)(request.headers.raw, admin=True),
+            Steerer(live.settings)(request.headers.raw, admin=True),
             tenant_of(request.scope),
         )
         try:
@@ -110,7 +111,7 @@ def create_control(
     async def route_explain_past(request_id: str = "") -> dict[str, Any]:
         tries = [explain_past(past, policies) for past in recent.of(request_id)]
         if not tries:
-            others = ""
+            others, settings = "", live.settings
             if settings.processes > 1:
                 others = f"; another of its {settings.processes} may know it: ask again"
             raise ApiError(
@@ -133,7 +134,7 @@ def create_control(
 
     @app.get("/openapi.json", include_in_schema=False)
     async def openapi() -> dict[str, Any]:
-        return description
+        return description()
 
     @app.exception_handler(ApiError)
     async def api_error(_: Request, error: ApiError) -> Response:
@@ -153,7 +154,7 @@ def create_control(
             headers = {"allow": ", ".join(_methods(app, request))}
         return await api_error(request, ApiError(error.status_code, message, headers=headers))
 
-    description = describe(app, settings)
+    description = Derived(live, partial(describe, app))
     return app
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Callable, Collection, Iterator, Set
 from contextlib import suppress
 from itertools import count
 from time import perf_counter
@@ -19,11 +19,12 @@ from pando_router.core.breaker import Breaker, BreakerState
 from pando_router.core.in_flight import InFlight
 from pando_router.core.shortage import Shortage
 from pando_router.fleet_view import FleetView, Member, Target
+from pando_router.live import Live
 from pando_router.metrics import Metrics
 from pando_router.policies import Policies
 from pando_router.policies.loads import Loads
 from pando_router.route import Lease, Prompt, Route
-from pando_router.settings import PolicyName, RouterSettings
+from pando_router.settings import PolicyName
 from pando_router.shadow import Shadow
 
 SETTLED_S = 0.1
@@ -44,14 +45,14 @@ class Dispatcher:
         breaker: Breaker,
         unhealthy: Set[str],
         metrics: Metrics,
-        settings: RouterSettings,
-        full: Set[str],
+        live: Live,
+        full: Callable[[], Set[str]],
         write_failed: Failed,
-        shadow: Shadow | None = None,
+        shadow: Callable[[], Shadow | None],
     ) -> None:
         """`unhealthy` are incarnations that fail their checks, kept up to date by whoever checks;
-        `full` URLs of replicas that this router has no connection free to; `write_failed` is told
-        what could not be written to Redis."""
+        `full` gives URLs of replicas that this router has no connection free to; `write_failed` is
+        told what could not be written to Redis; `shadow` gives the one that looks on now."""
         self._wire = wire
         self._write_failed = write_failed
         self._shadow = shadow
@@ -63,7 +64,7 @@ class Dispatcher:
         self._unhealthy = unhealthy
         self._full = full
         self._metrics = metrics
-        self._settings = settings
+        self._live = live
         self._placers: dict[str, Placer] = {}
         self._lease_prefix = uuid.uuid4().hex
         self._lease_numbers = count()
@@ -73,8 +74,8 @@ class Dispatcher:
         """A replica outside `tried` (incarnations), or why there is none."""
         shortage = Shortage.NONE
         for target, members in self.candidates(prompt, tried):
-            if self._full:
-                members = tuple(m for m in members if m.beat.url not in self._full)
+            if full := self._full():
+                members = tuple(m for m in members if m.beat.url not in full)
                 if not members:
                     shortage = Shortage.FULL
                     continue
@@ -120,7 +121,7 @@ class Dispatcher:
 
     def _has_room(self, member: Member) -> bool:
         """By this router's own count, which is all there is without Redis."""
-        most = self._settings.max_replica_requests
+        most = self._live.settings.max_replica_requests
         if member.beat.max_requests:
             most = min(most, member.beat.max_requests)
         return self._in_flight[member.beat.incarnation] < most
@@ -155,17 +156,13 @@ class Dispatcher:
             incarnation in self._unhealthy or self._breaker.state(incarnation) is BreakerState.OPEN
         )
 
-    def use_shadow(self, shadow: Shadow | None) -> None:
-        """Another one looks at placements from now on, or none."""
-        self._shadow = shadow
-
     def placer(self, pool: str) -> Placer:
         if pool not in self._placers:
             self._placers[pool] = Placer(
                 self._wire,
                 pool,
                 failed=self._write_failed,
-                timeout_s=self._settings.placement_timeout,
+                timeout_s=lambda: self._live.settings.placement_timeout,
             )
         return self._placers[pool]
 
@@ -196,7 +193,7 @@ class Dispatcher:
         if len(members) < len(target.trusted):  # some have failed
             allowed = {member.beat.replica for member in members}
             barred = [m.beat.replica for m in target.members if m.beat.replica not in allowed]
-        request, settings = prompt.request, self._settings
+        request, settings = prompt.request, self._live.settings
         return Ask(
             keys=prompt.keys,
             prompt_tokens=request.prompt_tokens(target.bytes_per_token),
@@ -225,8 +222,8 @@ class Dispatcher:
             return None
         placer = self.placer(target.pool)
         sample = None
-        if self._shadow is not None:
-            sample = self._shadow.begin(target.pool, policy, prompt, members)
+        if (shadow := self._shadow()) is not None:
+            sample = shadow.begin(target.pool, policy, prompt, members)
         every = sample is not None or prompt.steering.explain or logger.isEnabledFor(logging.DEBUG)
         started = perf_counter()
         try:

@@ -12,22 +12,20 @@ from pando_fleet.homes import Homes
 from pando_router.endpoints import ENDPOINTS
 from pando_router.fleet_view import FleetView, Target
 from pando_router.home_writer import HomeWriter
+from pando_router.live import Live
 from pando_router.requests.request import Request
 from pando_router.route import Prompt, Route
-from pando_router.settings import RouterSettings
 from pando_router.tenants.tenant import Tenant
 
 _FIRST_BYTES = 4096
 
 
 class Earlier:
-    def __init__(
-        self, homes: Homes, view: FleetView, writer: HomeWriter, settings: RouterSettings
-    ) -> None:
+    def __init__(self, homes: Homes, view: FleetView, writer: HomeWriter, live: Live) -> None:
         self._homes = homes
         self._view = view
         self._writer = writer
-        self._settings = settings
+        self._live = live
 
     async def at_home(
         self, request: Request, tenant: Tenant, targets: tuple[Target, ...]
@@ -39,7 +37,7 @@ class Earlier:
             return targets
         name = home_name(tenant, request.earlier)
         try:
-            async with asyncio.timeout(self._settings.placement_timeout):
+            async with asyncio.timeout(self._live.settings.placement_timeout):
                 for target in targets:
                     home = await self._homes.find(target.pool, name)
                     if home and (only := _only(target, home)):

@@ -17,6 +17,7 @@ from pando_fleet.client import FleetError
 from pando_fleet.expected import ExpectedPools
 from pando_fleet.registry import FRESH_MS, Registry
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
+from pando_router.live import Live
 
 REFRESH_S = 0.2
 READ_TIMEOUT_S = 2.0  # then Redis counts as away
@@ -94,7 +95,6 @@ class Target:
 
 
 _NOTHING: Mapping[str, Sequence[str]] = {}
-_NO_MODELS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,21 +226,15 @@ def _by_name(
 class FleetView:
     """Keeps `fleet` up to date from `run`, and knows whether Redis answers."""
 
-    def __init__(
-        self, registry: Registry, expected: ExpectedPools, settled: Mapping[str, str] = _NO_MODELS
-    ) -> None:
-        """`settled` are pools with their model that the settings expect, besides Redis."""
+    def __init__(self, registry: Registry, expected: ExpectedPools, live: Live) -> None:
+        """Pools are expected by Redis, and by the settings with their model."""
         self._registry = registry
         self._expected = expected
-        self.expect(settled)
+        self._live = live
         self._read_at = 0.0  # monotonic, of the last answer
         self._warned = False
         self.fleet = Fleet()
         self.redis_up = False  # until it answered once
-
-    def expect(self, settled: Mapping[str, str]) -> None:
-        """Other pools are expected by the settings, from the next refresh on."""
-        self._settled: dict[str, tuple[str, ...]] = {p: (model,) for p, model in settled.items()}
 
     @property
     def is_known(self) -> bool:
@@ -268,7 +262,8 @@ class FleetView:
             return
         now = monotonic()
         elapsed_s = now - self._read_at if self.redis_up else 0.0
-        self.fleet = advance(self.fleet, heard, elapsed_s, expected | self._settled)
+        expected |= {pool: (model,) for pool, model in self._live.settings.expected_pools.items()}
+        self.fleet = advance(self.fleet, heard, elapsed_s, expected)
         self._read_at = now
         if not self.redis_up:
             logger.info("redis answers", extra={"pools": sorted(heard)})

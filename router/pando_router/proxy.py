@@ -16,6 +16,7 @@ from pando_router.exchange import Exchange
 from pando_router.fleet_view import FleetView
 from pando_router.http.incoming import Incoming
 from pando_router.lifecycle import Lifecycle
+from pando_router.live import Derived, Live
 from pando_router.metrics import Metrics
 from pando_router.migration.errors import MigrationError
 from pando_router.migration.migrator import Migrator
@@ -25,7 +26,6 @@ from pando_router.relay import break_off
 from pando_router.rename import with_model
 from pando_router.request_id import request_id_of
 from pando_router.route import Prompt, resolve
-from pando_router.settings import RouterSettings
 from pando_router.steering import Steerer
 from pando_router.tenants.limiter import Limiter, Ticket
 from pando_router.tenants.tenant import OPEN
@@ -43,7 +43,7 @@ class Proxy:
 
     def __init__(
         self,
-        settings: RouterSettings,
+        live: Live,
         view: FleetView,
         lifecycle: Lifecycle,
         tenants: Tenants,
@@ -58,8 +58,8 @@ class Proxy:
         bodies: ByteBudget,
     ) -> None:
         """`bodies` is for those of all requests."""
-        self._settings = settings
-        self._steer = Steerer(settings)
+        self._live = live
+        self._steer = Derived(live, Steerer)
         self._view = view
         self._lifecycle = lifecycle
         self._tenants = tenants
@@ -73,10 +73,6 @@ class Proxy:
         self._metrics = metrics
         self._bodies = bodies
 
-    def adopt(self, settings: RouterSettings) -> None:
-        """Other settings hold for new requests."""
-        self._steer = Steerer(settings)
-
     async def __call__(self, incoming: Incoming) -> None:
         headers = incoming.headers
         endpoint = ENDPOINTS[incoming.path]
@@ -87,9 +83,10 @@ class Proxy:
             self._admit(incoming.method)
             exchange.tenant = tenant = self._tenants.of(headers)
             with self._lifecycle:
-                body = await incoming.body(self._settings.max_body_bytes, self._bodies)
-                steering = self._steer(headers, admin=tenant.admin)
-                models = Models(self._view.fleet, self._settings.aliases, tenant)
+                settings = self._live.settings
+                body = await incoming.body(settings.max_body_bytes, self._bodies)
+                steering = self._steer()(headers, admin=tenant.admin)
+                models = Models(self._view.fleet, settings.aliases, tenant)
                 request = endpoint.parse(body)
                 prompt = resolve(request, models, incoming.path, steering, tenant)
                 if self._recorder is not None and request.computes:
@@ -131,7 +128,7 @@ class Proxy:
             raise ApiError(405, f"{method} is not allowed here, POST is", headers={"allow": "POST"})
         if self._lifecycle.draining:
             raise unavailable("this router is shutting down", "draining")
-        if self._lifecycle.requests >= self._settings.max_requests:
+        if self._lifecycle.requests >= self._live.settings.max_requests:
             raise unavailable("this router has all the requests it can take", "overloaded")
 
     async def _take(self, prompt: Prompt) -> Ticket:
@@ -139,7 +136,7 @@ class Proxy:
         prompt_tokens = output_tokens = 0
         if (request := prompt.request).computes:
             prompt_tokens = request.prompt_tokens(prompt.targets[0].bytes_per_token)
-            expected = request.output_tokens(self._settings.expected_output_tokens)
+            expected = request.output_tokens(self._live.settings.expected_output_tokens)
             output_tokens = expected * request.n
         return await self._limiter.admit(
             prompt.tenant, prompt_tokens, output_tokens, redis_up=self._view.redis_up

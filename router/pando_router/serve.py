@@ -18,7 +18,7 @@ from pando_router.app import Router, running_router, server_of
 from pando_router.http.server import Server
 from pando_router.processes import supervise
 from pando_router.recording.recorder import Part
-from pando_router.reload.reloader import Reloader, Source
+from pando_router.reloader import Reloader, Source
 from pando_router.settings import RouterSettings
 
 CUT_S = 1.0  # for what drain_seconds left over
@@ -80,7 +80,7 @@ async def _serve(
     """Whether the router ended in order."""
     signals = _Signals()
     async with running_router(settings, part=part) as router:
-        server = server_of(router, settings)
+        server = server_of(router)
         try:
             port = await server.listen(settings.host, settings.port, share_port=share_port)
         except OSError as error:
@@ -88,12 +88,13 @@ async def _serve(
             return False
         logger.info("listening", extra={"host": settings.host, "port": port})
         _look_less_for_cycles()
-        reloader = Reloader(source, router.live)
+        reloader = Reloader(source, router.live, router.metrics)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.now)
         router.background.start("the watch of the settings", reloader.run())
         await signals.first.wait()
-        leave_s = 0.0 if signals.by_hand else settings.leave_seconds
-        finished = await _drain(router, server, leave_s, settings.drain_seconds, signals.second)
+        now = router.live.settings
+        leave_s = 0.0 if signals.by_hand else now.leave_seconds
+        finished = await _drain(router, server, leave_s, now.drain_seconds, signals.second)
         await server.close(CUT_S if finished else 0.0)
         return finished
 

@@ -1,9 +1,20 @@
-"""Types of settings that are more than one word: as a mapping in YAML, in one line elsewhere."""
+"""What the settings' fields are declared with: types that are more than one word, and the mark of
+those that need a restart."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator
 from pydantic_settings import NoDecode
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """In a field's `Annotated`: the router is built around it. All other settings can change while
+    the router runs, and take effect on what exists already."""
+
+
+RESTART = Restart()
 
 Value = TypeVar("Value")
 
@@ -23,3 +34,9 @@ def _pairs(value: Any) -> Any:
 
 Pairs = Annotated[dict[str, Value], NoDecode, BeforeValidator(_pairs)]
 """`{a: 1, b: 2}` in YAML, and `a=1,b=2` as a flag or variable."""
+
+
+def needing_restart(settings: type[BaseModel]) -> frozenset[str]:
+    """Names of the fields that are marked RESTART."""
+    fields = settings.model_fields.items()
+    return frozenset(name for name, field in fields if RESTART in field.metadata)

@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pando_fleet.client import FleetError, connect
 from pando_fleet.traces import check_installed
-from pando_router.setting_types import Pairs
+from pando_router.setting_types import RESTART, Pairs
 from pando_router.tenants.key_file import read_keys
 from pando_router.upstreams.spec import Upstreams, UpstreamSpec, check_distinct
 
@@ -29,12 +29,14 @@ class RouterSettings(BaseSettings):
 
     # Inputs are kept out of error messages: a Redis URL may hold a password.
     model_config = SettingsConfigDict(
-        env_prefix="PANDO_ROUTER_", extra="forbid", hide_input_in_errors=True
+        env_prefix="PANDO_ROUTER_", extra="forbid", frozen=True, hide_input_in_errors=True
     )
 
-    host: Annotated[str, Field(description="address to listen on")] = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535, description="port to listen on, 0 picks one")] = 8000
-    redis: Annotated[str, Field(description="Redis URL of the fleet's state")] = (
+    host: Annotated[str, Field(description="address to listen on"), RESTART] = "127.0.0.1"
+    port: Annotated[
+        int, Field(ge=0, le=65535, description="port to listen on, 0 picks one"), RESTART
+    ] = 8000
+    redis: Annotated[str, Field(description="Redis URL of the fleet's state"), RESTART] = (
         "redis://127.0.0.1:6379/0"
     )
     policy: Annotated[
@@ -62,7 +64,9 @@ class RouterSettings(BaseSettings):
         float, Field(gt=0, le=1000, description="requests that the shadow policy looks at")
     ] = 50.0
     explain_last: Annotated[
-        int, Field(ge=0, le=100_000, description="placed requests that can be explained afterwards")
+        int,
+        Field(ge=0, le=100_000, description="placed requests that can be explained afterwards"),
+        RESTART,
     ] = 1000
 
     expected_pools: Annotated[
@@ -211,7 +215,7 @@ class RouterSettings(BaseSettings):
         int, Field(ge=1, description="kept of a stream; a longer one cannot go on elsewhere")
     ] = 4 * 1024 * 1024
     migrate_memory_bytes: Annotated[
-        int, Field(ge=1, description="kept of all streams together")
+        int, Field(ge=1, description="kept of all streams together"), RESTART
     ] = 256 * 1024 * 1024
 
     api_keys: Annotated[
@@ -219,6 +223,7 @@ class RouterSettings(BaseSettings):
         Field(
             description="file or folder of tenants and their API keys; none: no key is asked for"
         ),
+        RESTART,
     ] = None
     upstream_api_key: Annotated[
         SecretStr | None,
@@ -228,11 +233,13 @@ class RouterSettings(BaseSettings):
         ),
     ] = None
     metrics_need_key: Annotated[
-        bool, Field(description="/metrics wants an admin's API key, where there are keys")
+        bool, Field(description="/metrics wants an admin's API key, where there are keys"), RESTART
     ] = False
 
     hot_prefix_bytes: Annotated[
-        int, Field(ge=0, description="memory for the hottest prompts; 0: replicas are not warmed")
+        int,
+        Field(ge=0, description="memory for the hottest prompts; 0: replicas are not warmed"),
+        RESTART,
     ] = 64 * 1024 * 1024
 
     access_log_sample: Annotated[
@@ -250,6 +257,7 @@ class RouterSettings(BaseSettings):
             description="OpenTelemetry collector for traces, such as http://collector:4318 (OTLP"
             " over HTTP; needs the extra otel); none: no traces",
         ),
+        RESTART,
     ] = None
     trace_sample: Annotated[
         float,
@@ -259,6 +267,7 @@ class RouterSettings(BaseSettings):
             description="share of traces kept of those that begin here; a client's"
             " traceparent decides of its own",
         ),
+        RESTART,
     ] = 1.0
 
     record: Annotated[
@@ -267,12 +276,17 @@ class RouterSettings(BaseSettings):
             description="file in which requests are written down for the simulator: lengths, times,"
             " outcomes and hidden chunk keys, no text; each of several processes has its own"
         ),
+        RESTART,
     ] = None
     record_file_bytes: Annotated[
-        int, Field(ge=64 * 1024, description="of a recording's file, before the next one is begun")
+        int,
+        Field(ge=64 * 1024, description="of a recording's file, before the next one is begun"),
+        RESTART,
     ] = 256 * 1024 * 1024
     record_files: Annotated[
-        int, Field(ge=1, le=1000, description="of a recording that are kept; the oldest one goes")
+        int,
+        Field(ge=1, le=1000, description="of a recording that are kept; the oldest one goes"),
+        RESTART,
     ] = 4
     record_secret: Annotated[
         SecretStr | None,
@@ -281,6 +295,7 @@ class RouterSettings(BaseSettings):
             description="behind which keys are hidden, the same for routers whose recordings are to"
             " be replayed together; none: a random one",
         ),
+        RESTART,
     ] = None
 
     processes: Annotated[
@@ -291,6 +306,7 @@ class RouterSettings(BaseSettings):
             description="that share the port; bounds, queues, breakers, hot prefixes and the"
             " answers of /fleet and /route/explain are each process's own, /metrics is all theirs",
         ),
+        RESTART,
     ] = 1
     leave_seconds: Annotated[
         float,

@@ -18,10 +18,10 @@ from pando_router.http.headers import forwarded
 from pando_router.http.incoming import Incoming
 from pando_router.http.upstream import Answer, ReplicaFailedError, ReplicaSilentError, Upstream
 from pando_router.lifecycle import Lifecycle
+from pando_router.live import Live
 from pando_router.metrics import Metrics
 from pando_router.proxy import CLIENT_CLOSED_REQUEST
 from pando_router.request_id import request_id_of
-from pando_router.settings import RouterSettings
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.tenants import Tenants
 
@@ -34,7 +34,7 @@ class StoredResponses:
 
     def __init__(
         self,
-        settings: RouterSettings,
+        live: Live,
         view: FleetView,
         lifecycle: Lifecycle,
         tenants: Tenants,
@@ -44,7 +44,7 @@ class StoredResponses:
         metrics: Metrics,
         bodies: ByteBudget,
     ) -> None:
-        self._settings = settings
+        self._live = live
         self._view = view
         self._lifecycle = lifecycle
         self._tenants = tenants
@@ -74,10 +74,10 @@ class StoredResponses:
 
     async def _pass_on(self, incoming: Incoming, request_id: str) -> int:
         """The answer's status. Raises ApiError, ClientDisconnectedError."""
-        if self._lifecycle.requests > self._settings.max_requests:
+        if self._lifecycle.requests > self._live.settings.max_requests:
             raise unavailable("this router has all the requests it can take", "overloaded")
         tenant = self._tenants.of(incoming.headers)
-        body = await incoming.body(self._settings.max_body_bytes, self._bodies)
+        body = await incoming.body(self._live.settings.max_body_bytes, self._bodies)
         member = await self._home(home_name(tenant, _name_in(incoming)))
         headers = forwarded(incoming.headers, request_id)
         headers = self._forwarding(headers, tenant, member.beat.url)
@@ -96,7 +96,7 @@ class StoredResponses:
     async def _home(self, name: str) -> Member:
         """Raises ApiError 404 where nobody is known to remember it, or that replica is gone."""
         try:
-            async with asyncio.timeout(self._settings.placement_timeout):
+            async with asyncio.timeout(self._live.settings.placement_timeout):
                 for pool, members in self._view.fleet.pools.items():
                     home = await self._homes.find(pool, name)
                     for member in members:

@@ -27,12 +27,12 @@ from pando_router.http.upstream import (
     ReplicaSilentError,
     Upstream,
 )
+from pando_router.live import Live
 from pando_router.metrics import Metrics
 from pando_router.migration.migrator import Migrator
 from pando_router.recent import Recent
 from pando_router.relay import Relay
 from pando_router.route import Prompt, Route
-from pando_router.settings import RouterSettings
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.salting import Salting
 from pando_router.warming.warming import Warming
@@ -68,7 +68,7 @@ class Tries:
 
     def __init__(
         self,
-        settings: RouterSettings,
+        live: Live,
         dispatcher: Dispatcher,
         admission: Admission,
         flights: Flights,
@@ -83,7 +83,7 @@ class Tries:
         metrics: Metrics,
         failed: BoundedLog,
     ) -> None:
-        self._settings = settings
+        self._live = live
         self._dispatcher = dispatcher
         self._admission = admission
         self._flights = flights
@@ -97,11 +97,7 @@ class Tries:
         self._warming = warming
         self._metrics = metrics
         self._failed = failed
-        self._budget = RetryBudget(settings.retry_share)
-
-    def adopt(self, settings: RouterSettings) -> None:
-        """Other settings hold for new requests."""
-        self._budget.share = settings.retry_share
+        self._budget = RetryBudget(lambda: live.settings.retry_share)
 
     async def serve(self, exchange: Exchange, prompt: Prompt, body: bytes) -> None:
         """Raises ApiError where no replica answers, MigrationError where a stream cannot go on."""
@@ -109,7 +105,7 @@ class Tries:
         failures: dict[str, str] = {}  # by incarnation, what happened
         failure: Failure | None = None  # of the last try
         retry_after: int | None = None  # seconds, the longest that a 429 asked for
-        tries, allowed = 0, self._settings.max_tries
+        tries, allowed = 0, self._live.settings.max_tries
         try:
             while tries < allowed:
                 is_held = failure is not None and failure.busy is not None
@@ -131,7 +127,7 @@ class Tries:
                 if failure.busy is not None:
                     retry_after = max(retry_after or 1, failure.busy.retry_after_s)
                 if failure.reason == MID_STREAM:
-                    allowed = tries + self._settings.max_tries
+                    allowed = tries + self._live.settings.max_tries
                     exchange.deadline = None  # what it waits from here on is another wait
                 elif not self._may_retry(route):
                     break

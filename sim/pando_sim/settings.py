@@ -37,7 +37,7 @@ class SimSettings(BaseSettings):
     calibrate URL measures a worker's cost model. Each has its own --help.
     """
 
-    model_config = SettingsConfigDict(env_prefix="PANDO_SIM_", extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="PANDO_SIM_", extra="forbid", frozen=True)
 
     trace: Annotated[
         Words,

@@ -21,7 +21,7 @@ from docs.generate_values import (
     render_table,
 )
 from pando_operator.settings import OperatorSettings
-from pando_router.reload.live import FIXED
+from pando_router.setting_types import needing_restart
 from pando_router.settings import RouterSettings
 from tests.helm.chart import (
     CHART,
@@ -195,7 +195,7 @@ def test_the_charts_own_settings_are_settings() -> None:
 def test_settings_that_need_a_restart_are_those_of_the_router() -> None:
     text = (CHART / "templates/router/_settings.tpl").read_text(encoding="utf-8")
     (line,) = re.findall(r"\$fixed := list (.*) -}}", text)
-    assert set(re.findall(r'"(\w+)"', line)) == FIXED
+    assert set(re.findall(r'"(\w+)"', line)) == needing_restart(RouterSettings)
 
 
 def test_the_apps_version_is_the_projects() -> None:

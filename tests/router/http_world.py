@@ -17,12 +17,12 @@ from pando_router.byte_budget import ByteBudget
 from pando_router.http.incoming import Incoming
 from pando_router.http.limits import Limits
 from pando_router.http.server import Handler, Server
-from pando_router.http.upstream import Timeouts, Upstream
+from pando_router.http.upstream import ReplicaLimits, Upstream
 
 SWEEP_S = 0.02
 PATIENCE_S = 20.0
 MAX_BODY_BYTES = 1_000_000
-BODIES = ByteBudget(1 << 30)
+BODIES = ByteBudget(lambda: 1 << 30)
 
 
 async def echo(request: Incoming) -> None:
@@ -36,7 +36,8 @@ async def echo(request: Incoming) -> None:
 async def serving_http(
     handler: Handler, *, turned_away: Callable[[], object] = lambda: None, **limits: Any
 ) -> AsyncIterator[tuple[Server, int]]:
-    server = Server(handler, Limits(**limits), sweep_s=SWEEP_S, turned_away=turned_away)
+    wanted = Limits(**limits)
+    server = Server(handler, lambda: wanted, sweep_s=SWEEP_S, turned_away=turned_away)
     port = await server.listen("127.0.0.1", 0)
     try:
         yield server, port
@@ -166,7 +167,8 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 @asynccontextmanager
 async def upstream(max_connections: int = 8, **timeouts: float) -> AsyncIterator[Upstream]:
-    client = Upstream(max_connections, Timeouts(**timeouts), sweep_s=SWEEP_S)
+    limits = ReplicaLimits(max_connections, **timeouts)
+    client = Upstream(lambda: limits, sweep_s=SWEEP_S)
     try:
         yield client
     finally:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pando_router.access_log import AccessLog
+from pando_router.live import Live
 from pando_router.settings import RouterSettings
 from tests.router.world import Replica, Stream, cached, completion, serving, status, until
 
@@ -19,7 +20,7 @@ class Line:
 
 
 def log(**settings: Any) -> AccessLog:
-    return AccessLog(RouterSettings(**settings), random.Random(1))
+    return AccessLog(Live(RouterSettings(**settings)), random.Random(1))
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:

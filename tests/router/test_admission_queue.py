@@ -29,7 +29,7 @@ class Bench:
         self.ends: list[LeaveReason] = []
         self.queue: PoolQueue[str, str] = PoolQueue(
             "p",
-            Limits(requests, body_bytes),
+            lambda: Limits(requests, body_bytes),
             self.place,
             self.give_back,
             self.ends.append,

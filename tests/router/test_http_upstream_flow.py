@@ -155,7 +155,7 @@ async def test_connections_to_one_replica_are_bounded() -> None:
         first, second = await post(client, worker), await post(client, worker)
         with pytest.raises(NoConnectionError, match="all 2 connections"):
             await post(client, worker)
-        assert client.full == {worker.url}
+        assert client.full() == {worker.url}
         (await client.request(b"GET", worker.url, b"/healthz", [])).close()  # checks get through
         first.close()
         await until(lambda: len(client._pools[worker.url]._open) == 1, "the connection gone")

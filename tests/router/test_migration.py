@@ -11,6 +11,7 @@ from openai._streaming import SSEDecoder
 
 from pando_router.byte_budget import ByteBudget
 from pando_router.endpoints import ENDPOINTS
+from pando_router.live import Live
 from pando_router.migration.errors import DivergedError, RefusedError
 from pando_router.migration.plan import plan
 from pando_router.migration.recording import Recording
@@ -35,7 +36,7 @@ def stream_of(
 ) -> Stream | None:
     raw = json.dumps(body).encode()
     planned = plan(settings, ENDPOINTS[path].migration, ENDPOINTS[path].parse(raw))
-    return Migrations(settings).stream(planned, raw, count) if planned else None
+    return Migrations(Live(settings)).stream(planned, raw, count) if planned else None
 
 
 def begin(engine: Engine, body: Event, **settings: Any) -> tuple[Stream, bytes]:
@@ -247,7 +248,7 @@ def test_a_recording_loses_no_byte_and_gives_its_memory_back(
     chunks: list[bytes], limit: int
 ) -> None:
     chunks = [chunk.replace(b"0", b"\n\n") for chunk in chunks]
-    memory = ByteBudget(40)
+    memory = ByteBudget(lambda: 40)
     recording = Recording(limit, memory)
     out = b"".join(map(recording.whole_events, chunks))
     rest = recording.rest()
@@ -260,7 +261,7 @@ def test_a_recording_loses_no_byte_and_gives_its_memory_back(
 
 
 def test_an_event_that_does_not_end_counts_as_memory() -> None:
-    memory = ByteBudget(100)
+    memory = ByteBudget(lambda: 100)
     recording = Recording(1_000, memory)
     assert recording.whole_events(b"x" * 60) == b""
     assert memory.held == 60
@@ -272,7 +273,7 @@ def test_an_event_that_does_not_end_counts_as_memory() -> None:
 @pytest.mark.parametrize("fields", [{"temperature": 1}, {"n": 2}])
 @pytest.mark.parametrize("step", [1, 97, 10_000])
 def test_of_a_stream_that_may_not_go_on_no_text_is_kept(fields: Event, step: int) -> None:
-    shared = Migrations(DEFAULTS)
+    shared = Migrations(Live(DEFAULTS))
     engine = Engine(CHAT)
     body = REQUESTS[CHAT] | fields
     raw = json.dumps(body).encode()

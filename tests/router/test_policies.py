@@ -13,6 +13,7 @@ from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_router.core.in_flight import InFlight
 from pando_router.endpoints import ENDPOINTS
 from pando_router.fleet_view import Fleet, FleetView, Member, advance
+from pando_router.live import Live
 from pando_router.models import Models
 from pando_router.policies import Policies
 from pando_router.policies.loads import Loads
@@ -51,7 +52,7 @@ class Pool:
         self.fleet = advance(Fleet(), {"default": [Replica(beat, 0) for beat in beats]}, 0.0)
         self.in_flight = InFlight()
         loads = Loads(self.in_flight, Knowing(self.fleet, redis_up))
-        self.policies = Policies(RouterSettings(), loads, random.Random(1))
+        self.policies = Policies(Live(RouterSettings()), loads, random.Random(1))
 
     @property
     def members(self) -> tuple[Member, ...]:

@@ -18,9 +18,10 @@ import yaml
 
 from pando.settings.load import Given, Sources
 from pando_router.app import running_router, server_of
+from pando_router.live import FixedSettingError, Live
 from pando_router.metrics import Metrics
-from pando_router.reload.live import FIXED, FixedSettingError, Live
-from pando_router.reload.reloader import Reloader, Source
+from pando_router.reloader import Reloader, Source
+from pando_router.setting_types import needing_restart
 from pando_router.settings import RouterSettings
 from tests.fleet.redis_server import free_port
 from tests.router.foreign_engines import Vllm
@@ -69,9 +70,9 @@ async def reloading(
     sources = Sources(RouterSettings, {n: Given(v, f"--{n}") for n, v in usual.items()}, file)
     given = sources.load()
     async with running_router(given, sweep_s=SWEEP_S) as router:
-        server = server_of(router, given, sweep_s=SWEEP_S)
+        server = server_of(router, sweep_s=SWEEP_S)
         port = await server.listen("127.0.0.1", 0)
-        reloader = Reloader(Source(file, sources.load), router.live)
+        reloader = Reloader(Source(file, sources.load), router.live, router.metrics)
         await reloader.look()
         try:
             timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
@@ -240,8 +241,8 @@ async def test_a_configmap_that_kubernetes_swaps_has_changed(tmp_path: Path) -> 
     file = tmp_path / "router.yaml"
     file.symlink_to("..data/router.yaml")
     sources = Sources(RouterSettings, {}, file)
-    live = Live(sources.load(), Metrics())
-    reloader = Reloader(Source(file, sources.load), live)
+    live = Live(sources.load())
+    reloader = Reloader(Source(file, sources.load), live, Metrics())
     await reloader.look()
     assert live.settings.aliases == {"one": "m"}
     (tmp_path / "..tmp").symlink_to("v2")
@@ -251,13 +252,13 @@ async def test_a_configmap_that_kubernetes_swaps_has_changed(tmp_path: Path) -> 
 
 
 async def test_every_setting_is_either_fixed_or_live() -> None:
-    live = Live(RouterSettings(), Metrics())
-    assert set(RouterSettings.model_fields) >= FIXED
-    for name in FIXED:
+    live = Live(RouterSettings())
+    fixed = needing_restart(RouterSettings)
+    for name in fixed:
         other = RouterSettings().model_copy(update={name: "something else"})
         with pytest.raises(FixedSettingError, match=name):
             live.adopt(other)
-    for name in set(RouterSettings.model_fields) - FIXED:
+    for name in set(RouterSettings.model_fields) - fixed:
         other = live.settings.model_copy(update={name: ("other", name)})
         assert live.adopt(other) == [name]
         assert getattr(live.settings, name) == ("other", name)

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from pando_router import breaker, retry_budget
+from pando_router.core import breaker, retry_budget
 from tests.router.test_admission import Gate, ask, no_lease_is_left
 from tests.router.world import Replica, RouterClient, completion, serving, status, until
 

@@ -14,7 +14,7 @@ def test_retries_of_any_window_are_within_the_share_and_the_minimum(
     steps: list[tuple[int, int, int]], share: float
 ) -> None:
     now = 100.0
-    budget = RetryBudget(share, lambda: now)
+    budget = RetryBudget(lambda: share, lambda: now)
     requests: list[float] = []
     retries: list[float] = []
     for come, wanted, pause_s in steps:
@@ -43,7 +43,7 @@ def spend(budget: RetryBudget) -> int:
 
 def test_slots_between_whole_seconds_and_after_long_silence_are_right() -> None:
     now = 0.9
-    budget = RetryBudget(0.5, lambda: now)
+    budget = RetryBudget(lambda: 0.5, lambda: now)
     for _ in range(1000):
         budget.request()
     now = 10.8  # another slot, the last moment in the window

@@ -6,7 +6,8 @@ import logging
 import pytest
 from aiohttp import web
 
-from pando_router import breaker, proxy
+from pando_router import proxy
+from pando_router.core import breaker
 from tests.router.test_admission import Gate, ask, error, no_lease_is_left, queued
 from tests.router.test_resilience import retries, state_of
 from tests.router.world import Replica, RouterClient, completion, never, serving, status, until

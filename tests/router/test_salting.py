@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pando_fleet.prefix import KEY_BYTES
+from pando_router.live import Live
 from pando_router.settings import RouterSettings
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.key_file import read_keys
@@ -99,7 +100,7 @@ def test_a_requests_own_salt_is_what_it_says_and_not_how_it_is_spelled() -> None
 async def test_prefixes_are_computed_ahead_in_their_tenants_name_space() -> None:
     secret = Tenant(name="a", isolate=True, secret=b"s")
     salting = Salting(lambda url: "vllm")
-    forwarding = Forwarding(RouterSettings())
+    forwarding = Forwarding(Live(RouterSettings()))
     async with Vllm() as engine, upstream() as http:
         body = json.dumps(completion(PROMPT)).encode()
         source = Source("/v1/completions", body, "m", secret)

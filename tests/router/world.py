@@ -279,7 +279,7 @@ async def serving(redis_url: str, *, key: str = "", **settings: Any) -> AsyncIte
     patient: dict[str, Any] = {"placement_timeout": 5.0}
     router_settings = RouterSettings(redis=redis_url, **patient | settings)
     async with running_router(router_settings, sweep_s=SWEEP_S) as router:
-        server = server_of(router, router_settings, sweep_s=SWEEP_S)
+        server = server_of(router, sweep_s=SWEEP_S)
         port = await server.listen("127.0.0.1", 0)
         try:
             async with aiohttp.ClientSession(

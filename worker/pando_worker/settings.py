@@ -24,7 +24,7 @@ class KVCacheDType(StrEnum):
 class WorkerSettings(BaseSettings):
     """A worker: one model, its HTTP server and its scheduler process."""
 
-    model_config = SettingsConfigDict(env_prefix="PANDO_WORKER_", extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="PANDO_WORKER_", extra="forbid", frozen=True)
 
     model: Annotated[str, Field(description="model directory or hub id, Hugging Face format")]
     model_impl: Annotated[

@@ -14,7 +14,7 @@ class DemoSettings(BaseSettings):
     routing is not better.
     """
 
-    model_config = SettingsConfigDict(env_prefix="PANDO_DEMO_", extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="PANDO_DEMO_", extra="forbid", frozen=True)
 
     model: Annotated[
         str | None,

@@ -13,7 +13,7 @@ class UpSettings(BaseSettings):
     variables (see pando worker --help and pando router --help).
     """
 
-    model_config = SettingsConfigDict(env_prefix="PANDO_UP_", extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="PANDO_UP_", extra="forbid", frozen=True)
 
     model: Annotated[
         str | None,

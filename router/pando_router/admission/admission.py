@@ -23,9 +23,9 @@ from pando_router.dispatch import Dispatcher
 from pando_router.errors import ApiError, unavailable
 from pando_router.exchange import Exchange
 from pando_router.fleet_view import FleetView
+from pando_router.live import Derived, Live
 from pando_router.metrics import Metrics
 from pando_router.route import Prompt, Route
-from pando_router.settings import RouterSettings
 
 MAX_QUEUES = 1024
 """Empty queues are forgotten above it; they hold nothing but the rate of their pool."""
@@ -58,14 +58,15 @@ class Admission:
 
     def __init__(
         self,
-        settings: RouterSettings,
+        live: Live,
         view: FleetView,
         dispatcher: Dispatcher,
         flights: Flights,
         metrics: Metrics,
         rng: random.Random,
     ) -> None:
-        self._settings = settings
+        self._live = live
+        self._limits = Derived(live, lambda now: Limits(now.queue_requests, now.queue_bytes))
         self._view = view
         self._dispatcher = dispatcher
         self._flights = flights
@@ -133,7 +134,7 @@ class Admission:
         Raises ApiError: 429 and 503 with Retry-After where the queue is full or the wait too long,
         504 where it was longer than the request's own x-request-timeout, 400.
         """
-        request, tenant, settings = prompt.request, prompt.tenant, self._settings
+        request, tenant, settings = prompt.request, prompt.tenant, self._live.settings
         incoming = exchange.incoming
         claimed = claims(
             incoming.headers, request.priority, header_counts=settings.allow_priority_header
@@ -174,11 +175,6 @@ class Admission:
         for queue in self._queues.values():
             queue.close()
 
-    def adopt(self, settings: RouterSettings) -> None:
-        """Other bounds hold for who comes from now on."""
-        for queue in self._queues.values():
-            queue.limits = Limits(settings.queue_requests, settings.queue_bytes)
-
     def _queue(self, prompt: Prompt) -> PoolQueue[Asked, Placed]:
         reach = _reach(prompt)
         queue = self._queues.get(reach)
@@ -187,7 +183,7 @@ class Admission:
                 self._queues = {key: queue for key, queue in self._queues.items() if queue}
             queue = self._queues[reach] = PoolQueue(
                 ", ".join(reach.pools),
-                Limits(self._settings.queue_requests, self._settings.queue_bytes),
+                self._limits,
                 self._place,
                 self._give_back,
                 partial(self._left, prompt.targets[0].pool),

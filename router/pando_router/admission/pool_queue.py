@@ -72,15 +72,15 @@ class PoolQueue(Generic[AskT, PlaceT]):
     def __init__(
         self,
         name: str,
-        limits: Limits,
+        limits: Callable[[], Limits],
         place: Callable[[AskT], Awaitable[PlaceT | Shortage]],
         give_back: Callable[[PlaceT], None],
         left: Callable[[LeaveReason], None],
         rng: random.Random,
     ) -> None:
-        """`left` is told the end of each wait."""
+        """`limits` gives those that hold now; `left` is told the end of each wait."""
         self._name = name
-        self.limits = limits
+        self._limits = limits
         self._place = place
         self._give_back = give_back
         self._left = left
@@ -146,9 +146,10 @@ class PoolQueue(Generic[AskT, PlaceT]):
         return self._rate.retry_after_s(len(self._queue) + 1)
 
     def _enter(self, mine: Entry[Waiting[AskT, PlaceT]]) -> None:
-        if self._body_bytes + mine.what.body_bytes > self.limits.body_bytes:
+        limits = self._limits()
+        if self._body_bytes + mine.what.body_bytes > limits.body_bytes:
             raise self._full(f"{self._body_bytes} bytes of requests wait already")
-        if len(self._queue) >= self.limits.requests:
+        if len(self._queue) >= limits.requests:
             gone = self._queue.gives_way(mine)
             if gone is None:
                 raise self._full(f"{len(self._queue)} requests wait already")

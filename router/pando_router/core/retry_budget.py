@@ -14,10 +14,10 @@ MIN_PER_S = 10
 
 
 class RetryBudget:
-    """Counts requests and retries by second."""
+    """Counts requests and retries by second; `share` gives what holds now."""
 
-    def __init__(self, share: float, clock: Callable[[], float] = monotonic) -> None:
-        self.share = share
+    def __init__(self, share: Callable[[], float], clock: Callable[[], float] = monotonic) -> None:
+        self._share = share
         self._clock = clock
         self._second = int(clock())
         self._requests = [0] * WINDOW_S
@@ -30,7 +30,7 @@ class RetryBudget:
     def allows(self) -> bool:
         """Whether one more retry is within the budget."""
         self._slot()
-        allowed = self.share * sum(self._requests) + MIN_PER_S * WINDOW_S
+        allowed = self._share() * sum(self._requests) + MIN_PER_S * WINDOW_S
         return sum(self._retries) + 1 <= allowed
 
     def retry(self) -> None:

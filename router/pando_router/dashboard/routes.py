@@ -17,7 +17,7 @@ from pando_router.decisions_view import DecisionsView
 from pando_router.endpoints import ENDPOINTS
 from pando_router.fleet_view import FleetView, Member
 from pando_router.lifecycle import Lifecycle
-from pando_router.settings import RouterSettings
+from pando_router.live import Live
 
 PAGE_PATH = "/dashboard"
 """Open where there are API keys: a browser cannot send one before the page has asked for it."""
@@ -26,7 +26,7 @@ DATA_PATH = "/dashboard/data"
 
 
 def dashboard_routes(
-    settings: RouterSettings,
+    live: Live,
     view: FleetView,
     lifecycle: Lifecycle,
     history: History,
@@ -52,8 +52,8 @@ def dashboard_routes(
                 "id": identity,
                 "host": socket.gethostname(),
                 "process": os.getpid(),
-                "processes": settings.processes,
-                "policy": settings.policy,
+                "processes": live.settings.processes,
+                "policy": live.settings.policy,
                 "redis": "up" if view.redis_up else "away",
                 "draining": lifecycle.draining,
                 "up_s": time() - started,

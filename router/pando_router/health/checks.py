@@ -16,6 +16,7 @@ from pando_fleet.replica import ReplicaState
 from pando_router.fleet_view import Fleet, Member
 from pando_router.health.verdict import Verdict
 from pando_router.http.upstream import ReplicaFailedError, ReplicaSilentError, Upstream
+from pando_router.live import Live
 from pando_router.settings import RouterSettings
 
 JITTER = 0.1  # of the interval, either way: routers shall not ask together
@@ -55,7 +56,7 @@ class HealthChecks:
     def __init__(
         self,
         upstream: Upstream,
-        options: HealthOptions,
+        live: Live,
         rng: random.Random,
         watch: Callable[[str, "asyncio.Task[None]"], None],
         is_probed: Callable[[str], bool] = lambda url: False,
@@ -64,25 +65,24 @@ class HealthChecks:
         says by URL whom somebody else looks after, who then keeps its place in `unhealthy`, too."""
         self._watch = watch
         self._upstream = upstream
-        self._options = options
+        self._live = live
+        self._options = HealthOptions.of(live.settings)  # of the checks under way
         self._rng = rng
         self._is_probed = is_probed
         self._watched: dict[str, _Watched] = {}
         self.unhealthy: set[str] = set()
 
-    def adopt(self, options: HealthOptions) -> None:
-        """Other options hold from the next `watch` on, for which all replicas are new."""
-        if options == self._options:
-            return
-        self._options = options
-        for incarnation, watched in self._watched.items():
-            watched.task.cancel()
-            self.unhealthy.discard(incarnation)
-        self._watched.clear()
-
     def watch(self, fleet: Fleet) -> None:
-        """Begins with replicas that have become ready, and ends with those that are gone."""
-        if not self._options.interval_s:
+        """Begins with replicas that have become ready, and ends with those that are gone. Where the
+        settings have changed, all replicas are new."""
+        options = HealthOptions.of(self._live.settings)
+        if options != self._options:
+            self._options = options
+            for incarnation, watched in self._watched.items():
+                watched.task.cancel()
+                self.unhealthy.discard(incarnation)
+            self._watched.clear()
+        if not options.interval_s:
             return
         ready = {
             member.beat.incarnation: member
@@ -94,7 +94,6 @@ class HealthChecks:
             self._watched.pop(gone).task.cancel()
             self.unhealthy.discard(gone)
         for incarnation in ready.keys() - self._watched.keys():
-            options = self._options
             verdict = Verdict(options.unhealthy_after, options.healthy_after)
             task = asyncio.create_task(self._run(ready[incarnation], verdict))
             self._watch(f"checking {ready[incarnation].beat.replica}", task)

@@ -46,7 +46,6 @@ class Connection(asyncio.Protocol):
         "_current",
         "_deaf",
         "_left",
-        "_limits",
         "_phase",
         "_reader",
         "_reading",
@@ -66,14 +65,13 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: "Server") -> None:
         self._server = server
-        self._limits = server.limits
         self._sweeper = server.sweeper
         self.loop = server.loop
         self.gone = False
         self.watcher: UntilGone | None = None
         self.deadline = NEVER
         self._phase = _HEAD
-        self._reader = RequestReader(self, server.limits.max_header_bytes)
+        self._reader = RequestReader(self, server.limits)
         self._current: Incoming | None = None  # the request being served
         self.task: asyncio.Task[None] | None = None
         self._ahead_bytes = 0  # that came since its last one
@@ -88,7 +86,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._wait(_HEAD, self._limits.header_timeout)
+        self._wait(_HEAD, self._server.limits().header_timeout)
         self._server.opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -115,7 +113,7 @@ class Connection(asyncio.Protocol):
         self.write_paused = True
         if self._phase is not _CLOSING:
             self._unsent_bytes = self._transport.get_write_buffer_size()
-            self._wait(_STALLED, self._limits.write_timeout)
+            self._wait(_STALLED, self._server.limits().write_timeout)
 
     def resume_writing(self) -> None:
         self.write_paused = False
@@ -132,7 +130,7 @@ class Connection(asyncio.Protocol):
         """The request being served waits for its body."""
         if say_continue:
             self.write(_CONTINUE)
-        self._wait(_BODY, self._limits.body_timeout)
+        self._wait(_BODY, self._server.limits().body_timeout)
         self._read(True)
 
     @property
@@ -177,9 +175,9 @@ class Connection(asyncio.Protocol):
             self._close(linger=False)
         elif reader.head_bytes:
             if self._phase is not _HEAD:
-                self._wait(_HEAD, self._limits.header_timeout)
+                self._wait(_HEAD, self._server.limits().header_timeout)
         else:
-            self._wait(_IDLE, self._limits.idle_timeout)
+            self._wait(_IDLE, self._server.limits().idle_timeout)
 
     async def _serve(self, incoming: Incoming) -> None:
         try:
@@ -293,7 +291,7 @@ class Connection(asyncio.Protocol):
     def _close(self, *, linger: bool) -> None:
         self._deaf = True
         self._unsent_bytes = self._transport.get_write_buffer_size()
-        limits = self._limits
+        limits = self._server.limits()
         self._wait(_CLOSING, limits.write_timeout if self._unsent_bytes else LINGER_S)
         if linger:
             self._read(True)
@@ -306,7 +304,7 @@ class Connection(asyncio.Protocol):
         self.deadline = self._sweeper.soon + limit_s
 
     def expire(self) -> None:
-        limits = self._limits
+        limits = self._server.limits()
         if self._phase is _HEAD and self._reader.head_bytes:
             seconds = f"{limits.header_timeout:g} s"
             self._reader.refuse(

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -14,9 +15,10 @@ KEEP_ALIVE_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Timeouts:
-    """In seconds; all but `connect` hold to within a second."""
+class ReplicaLimits:
+    """What one replica may take. Times in seconds; all but `connect` hold to within a second."""
 
+    max_connections: int = 1024
     connect: float = 2.0
     first_byte: float = 600.0  # from the request to the first byte of the answer's body
     idle: float = 300.0  # between two pieces of the body
@@ -53,15 +55,15 @@ def origin_of(url: str) -> Origin:
 
 
 class Pool:
-    """The connections to one origin; `url` is in `full` while none is free for requests."""
+    """The connections to one origin; `url` is in `full` while none is free for requests. `limits`
+    gives those that hold now."""
 
     def __init__(
         self,
         url: str,
         origin: Origin,
         sweeper: Sweeper,
-        timeouts: Timeouts,
-        max_connections: int,
+        limits: Callable[[], ReplicaLimits],
         full: set[str],
     ) -> None:
         self._url = url
@@ -69,8 +71,7 @@ class Pool:
         self.origin = origin
         self.loop = asyncio.get_running_loop()
         self.sweeper = sweeper
-        self.timeouts = timeouts
-        self.max_connections = max_connections
+        self.limits = limits
         self._tls = ssl.create_default_context() if origin.tls else None
         self._idle: dict[ReplicaConnection, None] = {}  # in the order of their last use
         self._open: set[ReplicaConnection] = set()
@@ -97,10 +98,11 @@ class Pool:
     async def connect(self, *, bounded: bool) -> ReplicaConnection:
         """A new connection. Raises ReplicaFailedError; where it is `bounded` and there are
         `max_connections`, NoConnectionError."""
-        if bounded and len(self._open) + self._connecting >= self.max_connections:
+        limits = self.limits()
+        if bounded and len(self._open) + self._connecting >= limits.max_connections:
             self._full.add(self._url)
-            raise NoConnectionError(f"all {self.max_connections} connections to it are in use")
-        origin, within = self.origin, self.timeouts.connect
+            raise NoConnectionError(f"all {limits.max_connections} connections to it are in use")
+        origin, within = self.origin, limits.connect
         self._connecting += 1
         try:
             async with asyncio.timeout(within):

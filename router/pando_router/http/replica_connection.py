@@ -40,6 +40,7 @@ class ReplicaConnection(asyncio.Protocol):
         "_cut_at",
         "_head_bytes",
         "_keeps_alive",
+        "_limits",
         "_loop",
         "_parser",
         "_pool",
@@ -63,6 +64,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._reading = True
         self.deadline = NEVER
         self._cut_at = NEVER
+        self._limits = pool.limits()  # of the request under way
 
     @property
     def usable(self) -> bool:
@@ -73,9 +75,10 @@ class ReplicaConnection(asyncio.Protocol):
         self.progress = _NOTHING
         self._head_bytes = 0
         self._until_close = False
-        timeouts, soon = self._pool.timeouts, self._pool.sweeper.soon
-        self._cut_at = soon + timeouts.request
-        self.deadline = min(self._cut_at, soon + timeouts.first_byte)
+        self._limits = limits = self._pool.limits()
+        soon = self._pool.sweeper.soon
+        self._cut_at = soon + limits.request
+        self.deadline = min(self._cut_at, soon + limits.first_byte)
         if len(body) < _JOIN_BELOW:
             self._transport.write(request_head + body)
         else:
@@ -190,8 +193,8 @@ class ReplicaConnection(asyncio.Protocol):
             self._bytes_are_due()
 
     def _bytes_are_due(self) -> None:
-        timeouts = self._pool.timeouts
-        within = timeouts.idle if self.progress is _BODY else timeouts.first_byte
+        limits = self._limits
+        within = limits.idle if self.progress is _BODY else limits.first_byte
         self.deadline = min(self._cut_at, self._pool.sweeper.soon + within)
 
     def _done(self, answer: Answer) -> None:
@@ -215,15 +218,15 @@ class ReplicaConnection(asyncio.Protocol):
             answer.wake()
 
     def expire(self) -> None:
-        timeouts = self._pool.timeouts
+        limits = self._limits
         if self._answer is None:
             self._transport.abort()
         elif self._cut_at <= self.deadline:
-            self._fail(ReplicaSilentError(f"was not done after {timeouts.request:g} s"))
+            self._fail(ReplicaSilentError(f"was not done after {limits.request:g} s"))
         elif self.progress is _BODY:
-            self._fail(ReplicaFailedError(f"sent nothing for {timeouts.idle:g} s"))
+            self._fail(ReplicaFailedError(f"sent nothing for {limits.idle:g} s"))
         else:
-            self._fail(ReplicaSilentError(f"sent nothing for {timeouts.first_byte:g} s"))
+            self._fail(ReplicaSilentError(f"sent nothing for {limits.first_byte:g} s"))
 
 
 _FRAMING = frozenset((b"content-length", b"transfer-encoding"))

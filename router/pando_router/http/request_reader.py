@@ -5,6 +5,7 @@ differently is refused here: what this end takes for the end of a request must b
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import httptools
@@ -12,7 +13,7 @@ import httptools
 from pando_router.errors import ApiError, bad_request
 from pando_router.http.headers import Headers, head
 from pando_router.http.incoming import Incoming
-from pando_router.http.limits import MAX_AHEAD_REQUESTS, MAX_HEADERS
+from pando_router.http.limits import MAX_AHEAD_REQUESTS, MAX_HEADERS, Limits
 
 if TYPE_CHECKING:
     from pando_router.http.connection import Connection
@@ -30,7 +31,7 @@ class RequestReader:
         "_body_wire_bytes",
         "_connection",
         "_headers",
-        "_max_header_bytes",
+        "_limits",
         "_parser",
         "_url",
         "arriving",
@@ -40,9 +41,9 @@ class RequestReader:
         "requests",
     )
 
-    def __init__(self, connection: "Connection", max_header_bytes: int) -> None:
+    def __init__(self, connection: "Connection", limits: Callable[[], Limits]) -> None:
         self._connection = connection
-        self._max_header_bytes = max_header_bytes
+        self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
         self.requests: deque[Incoming] = deque()  # not yet served
         self.arriving: Incoming | None = None  # whose body is not complete
@@ -64,10 +65,11 @@ class RequestReader:
             self._go_on_without_upgrade(data, upgrade)
         except httptools.HttpParserError as error:
             self._refuse_bytes(error)
-        if self.head_bytes > self._max_header_bytes:
-            self.refuse(self._head_too_long())
+        max_header_bytes = self._limits().max_header_bytes
+        if self.head_bytes > max_header_bytes:
+            self.refuse(_head_too_long(max_header_bytes))
         elif self.arriving is not None:
-            most = self._max_header_bytes + _MAX_CHUNK_OVERHEAD * self.arriving.body_bytes
+            most = max_header_bytes + _MAX_CHUNK_OVERHEAD * self.arriving.body_bytes
             if self._body_wire_bytes > most:
                 self.refuse(bad_request("the chunks of the body have too much around them"))
 
@@ -174,15 +176,11 @@ class RequestReader:
     def _bound_head(self, headers: Headers) -> None:
         if len(headers) > MAX_HEADERS:
             raise ApiError(431, f"the request has more than {MAX_HEADERS} headers")
-        if self.head_bytes > self._max_header_bytes:  # with what came of the body in the same read
+        max_header_bytes = self._limits().max_header_bytes
+        if self.head_bytes > max_header_bytes:  # with what came of the body in the same read
             size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in headers)
-            if size > self._max_header_bytes:
-                raise self._head_too_long()
-
-    def _head_too_long(self) -> ApiError:
-        return ApiError(
-            431, f"request line and headers are longer than {self._max_header_bytes} bytes"
-        )
+            if size > max_header_bytes:
+                raise _head_too_long(max_header_bytes)
 
     def _go_on_without_upgrade(self, data: bytes, upgrade: httptools.HttpParserUpgrade) -> None:
         """Ignores the offer of another protocol, as a server may (RFC 9110, 7.8).
@@ -207,3 +205,7 @@ class RequestReader:
 
     def _refuse_bytes(self, error: httptools.HttpParserError) -> None:
         self.refuse(bad_request(f"the request is not HTTP/1.1: {error}"))
+
+
+def _head_too_long(most: int) -> ApiError:
+    return ApiError(431, f"request line and headers are longer than {most} bytes")

@@ -27,12 +27,13 @@ class Server:
     def __init__(
         self,
         handler: Handler,
-        limits: Limits,
+        limits: Callable[[], Limits],
         *,
         sweep_s: float = SWEEP_S,
         turned_away: Callable[[], object] = lambda: None,
     ) -> None:
-        """`turned_away` is told of each connection for which there is no room."""
+        """`limits` gives those that hold now; `turned_away` is told of each connection for which
+        there is no room."""
         self.handler = handler
         self.limits = limits
         self.loop = asyncio.get_running_loop()
@@ -55,10 +56,6 @@ class Server:
             lambda: Connection(self), host, port, backlog=BACKLOG, reuse_port=share_port or None
         )
         return int(self._listener.sockets[0].getsockname()[1])
-
-    def adopt(self, limits: Limits) -> None:
-        """Other limits hold for new connections."""
-        self.limits = limits
 
     async def close(self, grace_s: float) -> None:
         """Listens no more, closes what is idle, and cuts after `grace_s` what is not done."""
@@ -84,7 +81,7 @@ class Server:
         self._connections[connection] = None
         self._empty.clear()
         self.sweeper.add(connection)
-        if self.clients <= self.limits.max_connections or self._make_room():
+        if self.clients <= self.limits().max_connections or self._make_room():
             return
         self._turned_away()
         self._going.add(connection)

@@ -1,6 +1,7 @@
 """The way to replicas: requests go on as they came, answers are opened at their first byte."""
 
 import asyncio
+from collections.abc import Callable, Set
 
 from pando_router.http.answer import (
     Answer,
@@ -9,7 +10,7 @@ from pando_router.http.answer import (
     ReplicaSilentError,
 )
 from pando_router.http.headers import Headers, head
-from pando_router.http.pool import Pool, Timeouts, origin_of
+from pando_router.http.pool import Pool, ReplicaLimits, origin_of
 from pando_router.http.replica_connection import Progress
 from pando_router.http.sweeper import Sweeper
 
@@ -17,8 +18,8 @@ __all__ = [
     "Answer",
     "NoConnectionError",
     "ReplicaFailedError",
+    "ReplicaLimits",
     "ReplicaSilentError",
-    "Timeouts",
     "Upstream",
 ]
 
@@ -34,22 +35,20 @@ _FORGET_ABOVE = 256
 class Upstream:
     """All replicas' connections; made in the event loop, `close` at the end."""
 
-    def __init__(
-        self, max_connections: int, timeouts: Timeouts, *, sweep_s: float = SWEEP_S
-    ) -> None:
-        """At most `max_connections` to one replica are made for what is posted."""
-        self.full: set[str] = set()  # URLs of replicas whose connections were found all in use
-        self._max_connections = max_connections
-        self._timeouts = timeouts
+    def __init__(self, limits: Callable[[], ReplicaLimits], *, sweep_s: float = SWEEP_S) -> None:
+        """`limits` gives those that hold now; of connections they bound what is posted."""
+        self._limits = limits
+        self._full: set[str] = set()
+        self._full_under = limits()
         self._sweeper = Sweeper(sweep_s)
         self._pools: dict[str, Pool] = {}
 
-    def adopt(self, max_connections: int, timeouts: Timeouts) -> None:
-        """Other limits hold for new connections and requests."""
-        self._max_connections, self._timeouts = max_connections, timeouts
-        self.full.clear()
-        for pool in self._pools.values():
-            pool.max_connections, pool.timeouts = max_connections, timeouts
+    def full(self) -> Set[str]:
+        """URLs of replicas whose connections were found all in use, under the limits of now."""
+        if (limits := self._limits()) is not self._full_under:
+            self._full_under = limits
+            self._full.clear()
+        return self._full
 
     async def close(self) -> None:
         """Cuts what is under way."""
@@ -131,7 +130,5 @@ class Upstream:
             raise ReplicaFailedError(f"its URL is {url!r}: {error}") from error
         if len(self._pools) >= _FORGET_ABOVE:
             self._pools = {url: pool for url, pool in self._pools.items() if not pool.is_unused}
-        self._pools[url] = pool = Pool(
-            url, origin, self._sweeper, self._timeouts, self._max_connections, self.full
-        )
+        self._pools[url] = pool = Pool(url, origin, self._sweeper, self._limits, self._full)
         return pool

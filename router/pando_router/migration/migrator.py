@@ -7,13 +7,13 @@ import msgspec
 
 from pando_router.errors import ApiError
 from pando_router.http.answer import Answer
+from pando_router.live import Live
 from pando_router.metrics import Metrics
 from pando_router.migration.errors import MigrationError, RefusedError
 from pando_router.migration.form import Form
 from pando_router.migration.plan import Plan, plan
 from pando_router.migration.stream import ASK_TOKENS, Migrations, NeedsCountError, Stream
 from pando_router.requests.request import Request
-from pando_router.settings import RouterSettings
 
 Post = Callable[[bytes, bytes], Awaitable[Answer]]
 """Sends a body to a path of the replica that is to go on."""
@@ -28,16 +28,16 @@ class _Counted(msgspec.Struct):
 
 
 class Migrator:
-    def __init__(self, settings: RouterSettings, metrics: Metrics, tokenize: str) -> None:
+    def __init__(self, live: Live, metrics: Metrics, tokenize: str) -> None:
         """`tokenize` is the path at which replicas count a text's tokens."""
-        self._settings = settings
+        self._live = live
         self._tokenize = tokenize.encode()
-        self._migrations = Migrations(settings)
+        self._migrations = Migrations(live)
         self._metrics = metrics
 
     def plan(self, form: Form | None, request: Request) -> Plan | None:
         """Before a request is sent; None where its answer just passes through."""
-        return plan(self._settings, form, request)
+        return plan(self._live.settings, form, request)
 
     def asked(self, plan: Plan | None, headers: list[tuple[bytes, bytes]]) -> None:
         """Has a request's answer tell what a migration needs."""

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from pando_router.byte_budget import ByteBudget
+from pando_router.live import Live
 from pando_router.migration import bodies
 from pando_router.migration.errors import DivergedError, RefusedError
 from pando_router.migration.events import DONE, DONE_EVENT, Event, encoded, events_of
@@ -21,7 +22,6 @@ from pando_router.migration.form import Body, Fit, Form
 from pando_router.migration.plan import Plan
 from pando_router.migration.recording import Recording, end_of_events
 from pando_router.migration.sent import Owed, Sent
-from pando_router.settings import RouterSettings
 
 Count = Callable[[bytes], int | None]
 """An answer's header that holds a number."""
@@ -42,19 +42,19 @@ _GONE = b"service_unavailable_error"
 class Migrations:
     """What all streams of a router share."""
 
-    def __init__(self, settings: RouterSettings) -> None:
-        self._settings = settings
-        self.memory = ByteBudget(settings.migrate_memory_bytes)
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self.memory = ByteBudget(lambda: live.settings.migrate_memory_bytes)
 
     def stream(self, plan: Plan, body: bytes, count: Count) -> "Stream":
         """For an event stream that begins with status 200."""
-        recording = Recording(self._settings.migrate_stream_bytes, self.memory)
+        recording = Recording(self._live.settings.migrate_stream_bytes, self.memory)
         return Stream(
             plan.form,
             body,
             recording,
             refusal=plan.refusal,
-            max_migrations=self._settings.max_migrations,
+            max_migrations=self._live.settings.max_migrations,
             prompt_tokens=count(_PROMPT_TOKENS),
             cached_tokens=count(_CACHED_TOKENS),
         )

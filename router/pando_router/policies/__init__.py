@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pando_router.fleet_view import Member
+from pando_router.live import Live
 from pando_router.policies.cache_aware import CacheAware
 from pando_router.policies.least_loaded import LeastLoaded
 from pando_router.policies.loads import Loads
@@ -18,7 +19,7 @@ from pando_router.policies.random_choice import RandomChoice
 from pando_router.policies.round_robin import RoundRobin
 from pando_router.policies.session import Session
 from pando_router.route import Prompt
-from pando_router.settings import PolicyName, RouterSettings
+from pando_router.settings import PolicyName
 
 
 class Policy(Protocol):
@@ -48,15 +49,15 @@ def make(name: PolicyName, loads: Loads, rng: random.Random) -> Policy:
 class Policies:
     """The policies of all pools. Each pool has its own of a kind, as some count turns."""
 
-    def __init__(self, settings: RouterSettings, loads: Loads, rng: random.Random) -> None:
-        self._settings = settings
+    def __init__(self, live: Live, loads: Loads, rng: random.Random) -> None:
+        self._live = live
         self._loads = loads
         self._rng = rng
         self._made: dict[tuple[str, PolicyName], Policy] = {}
 
     def name(self, pool: str, wanted: PolicyName | None = None) -> PolicyName:
         """The policy of a pool, unless a request wants another."""
-        settings = self._settings
+        settings = self._live.settings
         return wanted or settings.pool_policies.get(pool, settings.policy)
 
     def of(self, pool: str, name: PolicyName) -> Policy:

@@ -16,6 +16,7 @@ import msgspec
 
 from pando_router.bounded_log import BoundedLog
 from pando_router.exchange import Exchange
+from pando_router.live import Live
 from pando_router.metrics import Metrics
 from pando_router.recording.entry import Entry
 from pando_router.recording.files import Files
@@ -56,8 +57,9 @@ class Part:
 class Recorder:
     """`begin` with each request, `end` with its exchange; `run` beside them, and `close`."""
 
-    def __init__(self, settings: RouterSettings, path: Path, part: Part, metrics: Metrics) -> None:
-        self._settings = settings
+    def __init__(self, live: Live, path: Path, part: Part, metrics: Metrics) -> None:
+        self._live = live
+        settings = live.settings
         self._began = time() - perf_counter()  # the clock's jumps are none of the trace's
         self._files = Files(
             part.path(path),
@@ -75,7 +77,7 @@ class Recorder:
 
     def begin(self, prompt: Prompt) -> Entry:
         at = self._now()
-        entry = Entry(prompt, at, self._settings.expected_output_tokens)
+        entry = Entry(prompt, at, self._live.settings.expected_output_tokens)
         self._open[entry] = None
         return entry
 

@@ -1,8 +1,11 @@
 """What a worker gets of a request's headers: never a tenant's key, and its name space where it has
 one of its own."""
 
+from dataclasses import dataclass
+
 from pydantic import SecretStr
 
+from pando_router.live import Derived, Live
 from pando_router.settings import RouterSettings
 from pando_router.tenants.tenant import Tenant
 
@@ -14,6 +17,24 @@ _SALT = frozenset((SALT_HEADER,))
 _SALT_AND_KEYS = _SALT | {b"authorization", b"x-api-key"}
 
 
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """What a replica is shown in place of the client's key; no headers: nothing."""
+
+    usual: Headers
+    own: dict[str, Headers]  # by URL, of upstreams with a key file
+    ends_here: bool  # the clients' keys are this router's to check
+
+    @classmethod
+    def of(cls, settings: RouterSettings) -> "_Keys":
+        usual = settings.upstream_api_key
+        return cls(
+            _bearer(usual) if usual else [],
+            {one.url: _bearer(one.api_key) for one in settings.upstream if one.api_key is not None},
+            settings.api_keys is not None,
+        )
+
+
 class Forwarding:
     """Where the router checks keys, they end here. Otherwise they are the worker's to check.
 
@@ -21,25 +42,18 @@ class Forwarding:
     that of the upstream's own file.
     """
 
-    def __init__(self, settings: RouterSettings) -> None:
-        self.adopt(settings)
-
-    def adopt(self, settings: RouterSettings) -> None:
-        """Other settings hold from now on."""
-        usual = settings.upstream_api_key
-        self._drops_keys = settings.api_keys is not None
-        self._usual = _bearer(usual) if usual else []
-        self._own = {
-            one.url: _bearer(one.api_key) for one in settings.upstream if one.api_key is not None
-        }
+    def __init__(self, live: Live) -> None:
+        self._keys = Derived(live, _Keys.of)
 
     def key(self, url: str) -> Headers:
         """What the router itself shows at `url`: a header, or none."""
-        return self._own.get(url, self._usual)
+        keys = self._keys()
+        return keys.own.get(url, keys.usual)
 
     def __call__(self, headers: Headers, tenant: Tenant, url: str) -> Headers:
-        added = self._own.get(url, self._usual) if self._own else self._usual
-        dropped = _SALT_AND_KEYS if self._drops_keys or added else _SALT
+        keys = self._keys()
+        added = keys.own.get(url, keys.usual)
+        dropped = _SALT_AND_KEYS if keys.ends_here or added else _SALT
         kept = [header for header in headers if header[0] not in dropped]
         kept += added
         if tenant.isolate:

@@ -8,7 +8,7 @@ import asyncio
 from pando_fleet.client import FleetError
 from pando_fleet.rate_limits import Limits, RateLimits, Taken
 from pando_router.errors import ApiError
-from pando_router.settings import RouterSettings
+from pando_router.live import Live
 from pando_router.tenants.rate_headers import rate_headers
 from pando_router.tenants.settlements import Settlements
 from pando_router.tenants.tenant import Tenant
@@ -109,12 +109,12 @@ class Limiter:
         rates: RateLimits,
         settlements: Settlements,
         metrics: TenantMetrics,
-        settings: RouterSettings,
+        live: Live,
     ) -> None:
         self._rates = rates
         self._settlements = settlements
         self._metrics = metrics
-        self._settings = settings
+        self._live = live
 
     async def admit(
         self, tenant: Tenant, prompt_tokens: int, output_tokens: int, *, redis_up: bool
@@ -136,7 +136,7 @@ class Limiter:
     async def _take(self, tenant: Tenant, tokens: int, *, redis_up: bool) -> Taken | None:
         if redis_up:
             try:
-                async with asyncio.timeout(self._settings.placement_timeout):
+                async with asyncio.timeout(self._live.settings.placement_timeout):
                     return await self._rates.take(tenant.name, tenant.limits, tokens)
             except (FleetError, TimeoutError):
                 pass  # counted below; whether Redis is away is the fleet view's to say

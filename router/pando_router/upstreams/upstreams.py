@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pando_fleet.registry import Registry
 from pando_fleet.upstreams import UpstreamRecords
 from pando_router.http.upstream import Upstream
+from pando_router.live import Live
 from pando_router.metrics import Metrics
 from pando_router.route import Prompt, Route
-from pando_router.settings import RouterSettings
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.upstreams.learning import Observation
 from pando_router.upstreams.probe import Probe
@@ -19,11 +19,11 @@ LEAVE_S = 1.0  # for last heartbeats
 
 
 class Upstreams:
-    """`adopt` begins with what is new in the settings and ends with what is no more; `close` ends
-    all. Must be made in the event loop."""
+    """`watch` from time to time; `close` ends all. Must be made in the event loop."""
 
     def __init__(
         self,
+        live: Live,
         http: Upstream,
         forwarding: Forwarding,
         registry: Registry,
@@ -35,6 +35,7 @@ class Upstreams:
     ) -> None:
         """Keeps in `unhealthy` the incarnations of those that do not answer; `watch` is given each
         task with its name in words, to notice where it fails."""
+        self._live = live
         self._watch = watch
         self._http = http
         self._forwarding = forwarding
@@ -46,8 +47,9 @@ class Upstreams:
         self._watched: dict[str, tuple[Watched, asyncio.Task[None]]] = {}  # by URL
         self._leaving: set[asyncio.Task[None]] = set()
 
-    def adopt(self, settings: RouterSettings) -> None:
-        wanted = {spec.url: spec for spec in settings.upstream}
+    def watch(self) -> None:
+        """Begins with those that are new in the settings, and ends with those that are gone."""
+        wanted = {spec.url: spec for spec in self._live.settings.upstream}
         for url, (watched, task) in list(self._watched.items()):
             if wanted.get(url) != watched.spec:
                 del self._watched[url]
@@ -63,7 +65,7 @@ class Upstreams:
                 self._records,
                 self._unhealthy,
                 self._metrics,
-                settings,
+                self._live,
                 self._rng,
             )
             task = asyncio.create_task(watched.run())

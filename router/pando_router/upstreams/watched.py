@@ -18,8 +18,8 @@ from pando_fleet.upstreams import Agreed, UpstreamRecords
 from pando_router.fleet_view import BYTES_PER_TOKEN
 from pando_router.health.verdict import Verdict
 from pando_router.http.headers import Headers
+from pando_router.live import Live
 from pando_router.metrics import Metrics
-from pando_router.settings import RouterSettings
 from pando_router.upstreams.engine import Capacity, Engine
 from pando_router.upstreams.learning import Learner
 from pando_router.upstreams.probe import Outcome, Probe, Probed
@@ -44,7 +44,7 @@ class Watched:
         records: UpstreamRecords,
         unhealthy: set[str],
         metrics: Metrics,
-        settings: RouterSettings,
+        live: Live,
         rng: random.Random,
     ) -> None:
         self.spec = spec
@@ -55,13 +55,13 @@ class Watched:
         self._records = records
         self._unhealthy = unhealthy
         self._probes = metrics.upstream_probes
-        self._settings = settings
+        self._live = live
         self._rng = rng
         self._engine: Engine | None = None  # until it said what it serves
         self._capacity = Capacity()
         self._told_at = -CAPACITY_S
         self._state: ReplicaState | None = None  # None: no heartbeat is due
-        self._verdict = Verdict(settings.unhealthy_after, 1)
+        self._verdict = Verdict(live.settings.unhealthy_after, 1)
         self._last: Outcome | None = None
         self._is_over = False  # what its cache held, since it was seen without a process
         self._untold: str | None = None  # the incarnation of whose end Redis has yet to hear
@@ -92,12 +92,13 @@ class Watched:
         while task and not task.cancelling():
             started = monotonic()
             headers = self._key(self.spec.url)
-            probed = await self._probe(headers, self._settings.health_timeout)
+            probed = await self._probe(headers, self._live.settings.health_timeout)
             self._probes.labels(self.spec.pool, self.spec.replica, probed.outcome.value).inc()
             if probed.engine is not None:
                 await self._look(probed.engine, headers)
             await self._judge(probed)
-            every_s = self._settings.upstream_interval * self._rng.uniform(1 - JITTER, 1 + JITTER)
+            jitter = self._rng.uniform(1 - JITTER, 1 + JITTER)
+            every_s = self._live.settings.upstream_interval * jitter
             await asyncio.sleep(max(0.0, started + every_s - monotonic()))
 
     async def _look(self, engine: Engine, headers: Headers) -> None:
@@ -105,14 +106,14 @@ class Watched:
         changed, self._engine = engine != self._engine, engine
         if changed or monotonic() - self._told_at >= CAPACITY_S:
             self._told_at = monotonic()
-            timeout_s = self._settings.health_timeout
+            timeout_s = self._live.settings.health_timeout
             told = await self._probe.capacity(engine.kind, headers, timeout_s)
             if told is not None or changed:
                 self._capacity = told or Capacity()
 
     async def _judge(self, probed: Probed) -> None:
         outcome = probed.outcome
-        self._verdict.unhealthy_after = self._settings.unhealthy_after
+        self._verdict.unhealthy_after = self._live.settings.unhealthy_after
         if outcome is Outcome.READY:
             self._verdict.count(passed=True)
         elif outcome in (Outcome.GONE, Outcome.STARTING):

@@ -113,7 +113,7 @@ class Router:
         self._around = around
         self._timeline = around.timeline
         self._breaker = Breaker(self.context.monotonic_s)
-        self._budget = RetryBudget(RETRY_SHARE, self.context.monotonic_s)
+        self._budget = RetryBudget(lambda: RETRY_SHARE, self.context.monotonic_s)
         self._will_pump = False
         self.told_waiting = False  # to Redis, by who tells it
         self.seen: Seen | None = None  # told of each prompt that a replica answers

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pando_router.reload.live import Live
+from pando_router.live import Live
+from pando_router.metrics import Metrics
 from pando_router.settings import RouterSettings
 
 LOOK_S = 1.0
@@ -28,9 +29,10 @@ class Source:
 
 
 class Reloader:
-    def __init__(self, source: Source | None, live: Live) -> None:
+    def __init__(self, source: Source | None, live: Live, metrics: Metrics) -> None:
         self._source = source
         self._live = live
+        self._failures = metrics.reload_failures
         # Not as it is now: the settings may have been read some time before it became this router.
         self._stamp: object = None
         self._now = asyncio.Event()
@@ -65,7 +67,7 @@ class Reloader:
             # Elsewhere: it reads all API keys, too.
             changed = self._live.adopt(await asyncio.to_thread(source.read))
         except Exception as error:  # whatever is wrong with the file, the router goes on
-            self._live.refused()
+            self._failures.inc()
             logger.error(
                 "the settings stay as they were",
                 extra={"file": str(source.file), "error": str(error) or repr(error)},
