@@ -43,9 +43,10 @@ images: ## the images of router, operator and worker (BUILD="podman build .")
 test-cluster: .venv/installed ## the tests that need KUBECONFIG and images there (PANDO_TEST_WORKER_IMAGE=... and so on)
 	.venv/bin/pytest tests/cluster $(ARGS)
 
-lint: .venv/installed ## ruff and mypy
+lint: .venv/installed ## ruff, import-linter and mypy
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	.venv/bin/lint-imports --no-logo --no-cache
 	.venv/bin/mypy fleet router worker operator sim cli tests bench
 
 bench: .venv/installed ## the benchmarks that need neither a GPU nor a server; each prints its result
