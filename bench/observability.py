@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 from prometheus_client import CollectorRegistry, Counter
 
 from pando.logs import LogSettings, configure
+from pando_fleet.traces import Tracing
 from pando_router.access_log import AccessLog
 from pando_router.dashboard.sampler import Sampler
 from pando_router.fleet_view import Fleet, FleetView
@@ -26,7 +27,7 @@ from pando_router.live import Live
 from pando_router.metrics import Metrics
 from pando_router.route import Route
 from pando_router.settings import RouterSettings
-from pando_router.tracing import Tracing
+from pando_router.tracing import RequestTrace
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -110,7 +111,7 @@ def access(log: AccessLog) -> None:
 
 def trace(tracing: Tracing, headers: list[tuple[bytes, bytes]]) -> None:
     """As the proxy does for a request with one try."""
-    request = tracing.request("/v1/completions", headers, "r")
+    request = RequestTrace(tracing, "/v1/completions", headers, "r")
     request.placed(0, ROUTE)
     request.asks(ROUTE, headers)
     request.answered(200)

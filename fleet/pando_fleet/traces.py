@@ -1,7 +1,9 @@
-"""Where routers and workers send their spans: one OpenTelemetry provider a process, over OTLP/HTTP.
+"""Spans of requests, for routers and workers: one OpenTelemetry provider a process, over OTLP/HTTP.
 
-OpenTelemetry is the extra `otel`, and imported only where traces are wanted. Spans are sent by a
-thread in batches; where the collector is away they are dropped, and nothing waits for it.
+A request's `traceparent` is the parent of its span (W3C Trace Context). Spans have names, numbers
+and ids of the request, never its text. OpenTelemetry is the extra `otel`, and imported only where
+traces are wanted: without an endpoint there is no `Tracing`. Spans are sent by a thread in batches;
+where the collector is away they are dropped, and nothing waits for it.
 """
 
 import asyncio
@@ -9,12 +11,12 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.trace import Span
+    from opentelemetry.trace import Span, Tracer
 
 TRACES_PATH = "/v1/traces"
 SEND_S = 5.0
@@ -28,17 +30,101 @@ def check_installed() -> None:
             raise ValueError("traces need the extra otel: pip install 'pando[otel]'")
 
 
-def provider(
-    endpoint: str, sample: float, service: str, instance: str | None = None
-) -> "TracerProvider":
-    """To be given to `close` at the end, which sends what is left.
+class Tracing:
+    """Makes the spans of a process's requests; `close` at the end."""
 
-    Args:
-        endpoint: the collector's URL; `/v1/traces` is added where it has no path.
-        sample: share of the traces that begin here; others go by what their parent decided.
-        service: `service.name` of all spans.
-        instance: `service.instance.id`, where there is one.
-    """
+    @classmethod
+    def to(cls, endpoint: str | None, sample: float, service: str, instance: str) -> Self | None:
+        """None without an endpoint.
+
+        Args:
+            endpoint: the collector's URL; `/v1/traces` is added where it has no path.
+            sample: share of the traces that begin here; others go by what their parent decided.
+            service: `service.name` of all spans.
+            instance: `service.instance.id`.
+        """
+        return cls(_provider(endpoint, sample, service, instance)) if endpoint else None
+
+    def __init__(self, provider: "TracerProvider") -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("pando")
+
+    def request(
+        self, name: str, headers: Iterable[tuple[bytes, bytes]], request_id: str
+    ) -> "RequestSpan":
+        return RequestSpan(self._tracer, name, headers, request_id)
+
+    async def close(self) -> None:
+        """Sends what is left, for SEND_S at most: a collector that hangs must not hold up the
+        end."""
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def shut_down() -> None:
+            self._provider.shutdown()
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(done.set)
+
+        # A daemon, and none of the loop's own threads: the process ends without waiting for it.
+        threading.Thread(target=shut_down, daemon=True).start()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SEND_S):
+                await done.wait()
+
+
+class RequestSpan:
+    """One request's span. Where it is not `kept`, children would be for nothing."""
+
+    def __init__(
+        self,
+        tracer: "Tracer",
+        name: str,
+        headers: Iterable[tuple[bytes, bytes]],
+        request_id: str,
+    ) -> None:
+        from opentelemetry.trace import SpanKind, set_span_in_context
+
+        attributes = {"pando.request_id": request_id}
+        self._tracer = tracer
+        self.span = tracer.start_span(
+            name, _parent_of(headers), kind=SpanKind.SERVER, attributes=attributes
+        )
+        self._context = set_span_in_context(self.span)
+        self.kept = self.span.is_recording()
+
+    def child(self, name: str, **options: Any) -> "Span":
+        """`options` are those of OpenTelemetry's `start_span`."""
+        return self._tracer.start_span(name, self._context, **options)
+
+    def finish(self, route: str, status: int | None, **attributes: str | int | None) -> None:
+        """`route` is the path as the server knows it, of which there are few; without a status the
+        client had left. Attributes that are None are left out."""
+        if self.kept:
+            self.span.update_name(f"POST {route}")
+            self.span.set_attribute("http.route", route)
+            for name, value in attributes.items():
+                if value is not None:
+                    self.span.set_attribute(f"pando.{name}", value)
+            if status is not None:
+                self.span.set_attribute("http.response.status_code", status)
+                if status >= 500:
+                    fail(self.span, str(status))
+        self.span.end()
+
+
+def fail(span: "Span", what: str) -> None:
+    from opentelemetry.trace import StatusCode
+
+    span.set_status(StatusCode.ERROR, what)
+
+
+def traceparent(span: "Span") -> bytes:
+    """The header's value for a request whose parent is this span."""
+    context = span.get_span_context()
+    numbers = context.trace_id, context.span_id, context.trace_flags
+    return b"00-%032x-%016x-%02x" % numbers
+
+
+def _provider(endpoint: str, sample: float, service: str, instance: str) -> "TracerProvider":
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -48,9 +134,7 @@ def provider(
     url = endpoint.rstrip("/")
     if url.count("/") == 2:
         url += TRACES_PATH
-    attributes = {"service.name": service}
-    if instance:
-        attributes["service.instance.id"] = instance
+    attributes = {"service.name": service, "service.instance.id": instance}
     made = TracerProvider(
         sampler=ParentBasedTraceIdRatio(sample),
         resource=Resource.create(attributes),
@@ -60,23 +144,7 @@ def provider(
     return made
 
 
-async def close(provider: "TracerProvider") -> None:
-    """Sends what is left, for SEND_S at most: a collector that hangs must not hold up the end."""
-    loop, done = asyncio.get_running_loop(), asyncio.Event()
-
-    def shut_down() -> None:
-        provider.shutdown()
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(done.set)
-
-    # A daemon, and none of the loop's own threads: the process ends without waiting for it.
-    threading.Thread(target=shut_down, daemon=True).start()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(SEND_S):
-            await done.wait()
-
-
-def parent_of(headers: Iterable[tuple[bytes, bytes]]) -> "Context":
+def _parent_of(headers: Iterable[tuple[bytes, bytes]]) -> "Context":
     """The span that a request's `traceparent` names, if it has a valid one."""
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -89,10 +157,3 @@ def parent_of(headers: Iterable[tuple[bytes, bytes]]) -> "Context":
     if not carrier:
         return Context()
     return TraceContextTextMapPropagator().extract(carrier, Context())
-
-
-def traceparent(span: "Span") -> bytes:
-    """The header's value for a request whose parent is this span."""
-    context = span.get_span_context()
-    numbers = context.trace_id, context.span_id, context.trace_flags
-    return b"00-%032x-%016x-%02x" % numbers

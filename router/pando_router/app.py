@@ -1,7 +1,9 @@
 """The router as one handler of requests: the data path first, everything else to FastAPI."""
 
 import asyncio
+import os
 import random
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from pando_fleet.homes import Homes
 from pando_fleet.queues import Queues
 from pando_fleet.rate_limits import RateLimits
 from pando_fleet.registry import Registry
+from pando_fleet.traces import Tracing
 from pando_fleet.upstreams import UpstreamRecords
 from pando_fleet.wire import Wire
 from pando_router.access_log import AccessLog
@@ -64,7 +67,6 @@ from pando_router.tenants.limiter import Limiter
 from pando_router.tenants.salting import Salting
 from pando_router.tenants.settlements import Settlements
 from pando_router.tenants.tenants import Tenants
-from pando_router.tracing import Tracing
 from pando_router.tries import Tries
 from pando_router.upstreams.upstreams import Upstreams
 from pando_router.warming.prefiller import Prefiller
@@ -165,7 +167,8 @@ async def running_router(
     salting = Salting(upstreams.kind)
     prefiller = Prefiller(upstream, forwarding, salting)
     warming = Warming(settings.hot_prefix_bytes, redis, view, dispatcher, prefiller, metrics)
-    tracing = Tracing.of(settings)
+    instance = f"{socket.gethostname()}:{os.getpid()}"
+    tracing = Tracing.to(settings.otlp_endpoint, settings.trace_sample, "pando-router", instance)
     recorder = None
     if settings.record is not None:
         recorder = Recorder(live, settings.record, part or Part.of(settings), metrics)

@@ -7,6 +7,8 @@ import logging
 
 from msgspec.structs import replace
 
+from pando_fleet.http.request_id import request_id_of
+from pando_fleet.traces import Tracing
 from pando_router.access_log import AccessLog
 from pando_router.byte_budget import ByteBudget
 from pando_router.earlier import Earlier
@@ -24,13 +26,12 @@ from pando_router.models import Models
 from pando_router.recording.recorder import Recorder
 from pando_router.relay import break_off
 from pando_router.rename import with_model
-from pando_router.request_id import request_id_of
 from pando_router.route import Prompt, resolve
 from pando_router.steering import Steerer
 from pando_router.tenants.limiter import Limiter, Ticket
 from pando_router.tenants.tenant import OPEN
 from pando_router.tenants.tenants import Tenants
-from pando_router.tracing import RequestTrace, Tracing
+from pando_router.tracing import RequestTrace
 from pando_router.tries import Tries
 
 logger = logging.getLogger("pando.router")
@@ -78,7 +79,9 @@ class Proxy:
         endpoint = ENDPOINTS[incoming.path]
         exchange = Exchange(incoming, endpoint, request_id_of(headers))
         if self._tracing is not None:
-            exchange.trace = self._tracing.request(incoming.path, headers, exchange.request_id)
+            exchange.trace = RequestTrace(
+                self._tracing, incoming.path, headers, exchange.request_id
+            )
         try:
             self._admit(incoming.method)
             exchange.tenant = tenant = self._tenants.of(headers)

@@ -9,6 +9,7 @@ import re
 
 from pando_fleet.client import FleetError
 from pando_fleet.homes import Homes
+from pando_fleet.http.request_id import request_id_of
 from pando_router.byte_budget import ByteBudget
 from pando_router.earlier import home_name
 from pando_router.endpoints.responses import STORED_METHODS, STORED_PREFIX
@@ -21,7 +22,6 @@ from pando_router.lifecycle import Lifecycle
 from pando_router.live import Live
 from pando_router.metrics import Metrics
 from pando_router.proxy import CLIENT_CLOSED_REQUEST
-from pando_router.request_id import request_id_of
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.tenants import Tenants
 

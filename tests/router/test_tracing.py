@@ -89,12 +89,13 @@ async def test_a_collector_that_hangs_does_not_hold_up_the_end(
 ) -> None:
     monkeypatch.setattr(traces, "SEND_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, says nothing
-        provider = traces.provider(f"http://127.0.0.1:{silent.getsockname()[1]}", 1.0, "test")
-        tracer = provider.get_tracer("test")
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        tracing = traces.Tracing.to(url, 1.0, "test", "test")
+        assert tracing is not None
         for _ in range(2000):  # four batches, a second each
-            tracer.start_span("work").end()
+            tracing.request("work", [], "r").finish("work", 200)
         started = monotonic()
-        await traces.close(provider)
+        await tracing.close()
         assert 0.9 < monotonic() - started < 3
 
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pando_worker.messages import TokenLogprob
-from pando_worker.server.errors import ApiError, error_body
+from pando_worker.server.errors import ApiError
 from pando_worker.server.generation import Job
 from pando_worker.server.reader import Delta, Finish, ScoredToken
 from pando_worker.server.resume import RESUMED
@@ -132,7 +132,7 @@ class Answer(Response):
         except ApiError as error:
             if not started:
                 raise
-            await send({"type": "http.response.body", "body": _event(error_body(error))})
+            await send({"type": "http.response.body", "body": _event(error.body)})
 
     def _add(self, delta: Delta) -> None:
         self._results[delta.index].add(delta)

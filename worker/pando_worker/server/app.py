@@ -78,6 +78,5 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
             message += " of too many digits, or is not Unicode"
         case _:
             message = str(error.detail)
-    response = error_response(ApiError(error.status_code, message))
-    response.headers.update(error.headers or {})
-    return response
+    headers = dict(error.headers or {})
+    return error_response(ApiError(error.status_code, message, headers=headers))

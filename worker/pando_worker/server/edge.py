@@ -6,22 +6,20 @@ client goes away, and logs what happened with that id.
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Awaitable
 from contextlib import nullcontext
-from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pando_fleet.http.request_id import request_id_of
+from pando_fleet.traces import Tracing
 from pando_worker.server.errors import ApiError, error_response
 from pando_worker.server.gate import Gate
 from pando_worker.server.metrics import Metrics
-from pando_worker.server.tracing import Tracing
 
 log = logging.getLogger("pando.worker")
 
-_SANE_REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _UNGATED = frozenset(["/abort_request"])  # what makes room must not need room
 
 
@@ -42,10 +40,10 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.monotonic()
-        request_id = _request_id(scope)
+        request_id = request_id_of(scope["headers"])
         trace = None
         if self._tracing is not None and scope["method"] == "POST":
-            trace = self._tracing.request(scope["headers"], request_id)
+            trace = self._tracing.request("POST", scope["headers"], request_id)
         scope["state"] |= {"request_id": request_id, "received": started, "trace": trace}
         reply = _Reply(send, request_id, self._gate)
         body = _Body(scope, receive, self._max_body_bytes)
@@ -112,14 +110,6 @@ class _Reply:
         else:
             self.complete = not message.get("more_body", False)
         await self._send(message)
-
-
-def _request_id(scope: Scope) -> str:
-    """The client's, if it is sane, else a new one."""
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and _SANE_REQUEST_ID.fullmatch(value):
-            return str(value.decode())
-    return uuid4().hex
 
 
 class _Body:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
+from pando_fleet.traces import RequestSpan
 from pando_worker.messages import FinishReason, Generate, Output
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.metrics import Metrics
 from pando_worker.server.reader import Delta, Finish, OutputReader, TextOptions
-from pando_worker.server.tracing import ChoiceTrace, RequestTrace
+from pando_worker.server.tracing import ChoiceTrace, choice_of
 from pando_worker.tokenizer.detokenizer import Vocabulary
 
 
@@ -28,7 +29,7 @@ class Job:
     resumed: list[int] = field(default_factory=list)  # tokens that the only choice begins with
     prompt_only: bool = False  # the one token that the scheduler has to make is not wanted
     received: float  # time.monotonic() when the request came in
-    trace: RequestTrace | None = None
+    trace: RequestSpan | None = None
 
 
 async def generate(
@@ -42,9 +43,7 @@ async def generate(
     Raises ApiError when the scheduler gives any of them up.
     """
     readers = [OutputReader(i, vocabulary, job.text) for i in range(len(job.orders))]
-    latencies = [
-        _Latency(metrics, job, job.trace.choice() if job.trace else None) for _ in job.orders
-    ]
+    latencies = [_Latency(metrics, job, choice_of(job.trace)) for _ in job.orders]
     resumed = job.resumed
     with engine.call(job.orders) as call:
         async with aclosing(call.outputs()) as outputs:

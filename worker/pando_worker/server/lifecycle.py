@@ -16,6 +16,7 @@ import msgspec
 import uvicorn
 import uvloop
 
+from pando_fleet.traces import Tracing
 from pando_worker.models.config import ModelConfig
 from pando_worker.models.generation_config import read_generation_config
 from pando_worker.server.app import make_app
@@ -29,7 +30,6 @@ from pando_worker.server.scheduler_process import SchedulerProcess
 from pando_worker.server.service import ServedModel, Service
 from pando_worker.server.startup import Address, CannotStartError
 from pando_worker.server.tokenizer import Tokenizer
-from pando_worker.server.tracing import Tracing
 from pando_worker.server.watchdog import silence
 from pando_worker.settings import WorkerSettings
 
@@ -83,7 +83,9 @@ async def _serve(
             vllm_model_name=model.name if settings.compat_metrics else None,
         ),
         prompt_meter=PromptMeter(),
-        tracing=Tracing.of(settings, address.replica),
+        tracing=Tracing.to(
+            settings.otlp_endpoint, settings.trace_sample, "pando-worker", address.replica
+        ),
     )
     heart = _heart(settings, service, address)
     server = _Server(

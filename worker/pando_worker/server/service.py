@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pando_fleet.traces import Tracing
 from pando_worker.messages import Pooling, Ready
 from pando_worker.models.generation_config import GenerationConfig
 from pando_worker.server.answer import Answer, Form
@@ -20,7 +21,6 @@ from pando_worker.server.pooling import NoEmbeddings
 from pando_worker.server.prompt_meter import PromptMeter
 from pando_worker.server.protocol.chat import ChatRequest, messages_of
 from pando_worker.server.tokenizer import Prompt, Tokenizer
-from pando_worker.server.tracing import Tracing
 from pando_worker.settings import WorkerSettings
 
 

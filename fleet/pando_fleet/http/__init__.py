@@ -1,0 +1,1 @@
+"""What clients see alike of routers and workers: the form of errors, and requests' ids."""

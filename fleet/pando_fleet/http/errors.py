@@ -1,0 +1,60 @@
+"""Errors as clients see them: one exception, in OpenAI's JSON form."""
+
+import msgspec
+
+
+class OpenAIDetail(msgspec.Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIError(msgspec.Struct):
+    """The body of an error's answer."""
+
+    error: OpenAIDetail
+
+
+class ApiError(Exception):
+    """A request that ends without a result; `status` is HTTP's, the rest is OpenAI's."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.param = param
+        self.code = code
+        self.headers = headers or {}
+
+    @property
+    def body(self) -> bytes:
+        """OpenAI's JSON object."""
+        detail = OpenAIDetail(self.message, self.kind, self.param, self.code)
+        return msgspec.json.encode(OpenAIError(detail))
+
+
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    return ApiError(400, message, param=param, code=code)
+
+
+def unavailable(message: str, code: str, *, retry_after: int = 1) -> ApiError:
+    """503: nothing is wrong with the request; here, `retry_after` seconds later, or on another
+    replica it may succeed."""
+    return ApiError(
+        503,
+        message,
+        kind="service_unavailable_error",
+        code=code,
+        headers={"retry-after": str(retry_after)},
+    )
