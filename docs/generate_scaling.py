@@ -19,14 +19,13 @@ import yaml
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from pando_operator.controller.policies import policy_of
-from pando_operator.resource.scaling import PolicyFields, Scaling
+from pando_operator.resource.policy import ScalingPolicy
+from pando_operator.resource.scaling import Scaling
 from pando_operator.scaling import (
     Decision,
     History,
     ReplicaLoad,
     RouterQueue,
-    ScalingPolicy,
     Signals,
     Snapshot,
     decide,
@@ -178,7 +177,7 @@ def _fields(model: type[BaseModel], above: str) -> Iterator[str]:
     """One row a field, those of its parts below it."""
     for name, info in model.model_fields.items():
         path = f"{above}{info.alias or name}"
-        parts = [one for one in _parts(info.annotation) if not issubclass(one, PolicyFields)]
+        parts = [one for one in _parts(info.annotation) if not issubclass(one, ScalingPolicy)]
         if not parts or info.default is None or not isinstance(info.default, BaseModel):
             yield f"| `{path}` | {_default(info)} | {info.description} |"
         for part in parts:
@@ -201,7 +200,7 @@ def _default(info: FieldInfo) -> str:
 
 def _table(name: str, text: str) -> str:
     scaling = Scaling.model_validate(yaml.safe_load(text)["scaling"])
-    pool, seconds = EXAMPLES[name](policy_of(scaling))
+    pool, seconds = EXAMPLES[name](scaling)
     rows = [
         "| time | ready | pressure | replicas | reason |",
         "|---|---|---|---|---|",

@@ -25,7 +25,6 @@ from pando_operator.controller.execute import Executor
 from pando_operator.controller.look import Look
 from pando_operator.controller.memory import Memory, Shadow
 from pando_operator.controller.parts import REFUSALS, Parts, replicas_of
-from pando_operator.controller.policies import policy_of
 from pando_operator.controller.reading import Reader, Reading
 from pando_operator.controller.shared import Shared
 from pando_operator.controller.telling import Teller
@@ -40,8 +39,9 @@ from pando_operator.lifecycle.plan import plan
 from pando_operator.lifecycle.pods import PodView, pod_view
 from pando_operator.lifecycle.world import LifecycleSettings
 from pando_operator.resource.parse import InvalidPool, parse
+from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.resource.pool import WorkerPool
-from pando_operator.resource.scaling import Mode, PolicyFields, Scaling
+from pando_operator.resource.scaling import Mode, Scaling
 from pando_operator.scaling import Decision, History, Snapshot, decide, learned_start_s
 
 GATHER_S = 0.1
@@ -53,7 +53,6 @@ LONGEST_LOOK_S = 60.0
 UNKNOWN = replace(LifecycleSettings.of(Scaling()), hand_off_tokens=0, warm_tokens=0)
 """Of a pool that was never understood: requests still get their time to end."""
 
-MANY = 1000  # where a pool in mode Manual names no maxReplicas
 
 log = logging.getLogger("pando.operator")
 
@@ -324,17 +323,17 @@ def _follow_shadows(
     passed_s = min(max(0.0, now - (memory.looked_at or now)), LONGEST_LOOK_S)
     memory.looked_at = now
     known, memory.shadows = memory.shadows, {}
-    for fields in pool.spec.scaling.shadow_policies:
-        shadow = known.get(fields.name) or Shadow(History(), moment(now))
-        decision = _decided(fields, shadow.history, current, counts, reading, memory.starts, now)
+    for policy in pool.spec.scaling.shadow_policies:
+        shadow = known.get(policy.name) or Shadow(History(), moment(now))
+        decision = _decided(policy, shadow.history, current, counts, reading, memory.starts, now)
         shadow.replica_s += shadow.desired * passed_s
         shadow.history, shadow.reason = decision.history, decision.reason
         shadow.desired = decision.desired
-        memory.shadows[fields.name] = shadow
+        memory.shadows[policy.name] = shadow
 
 
 def _decided(
-    fields: PolicyFields,
+    policy: ScalingPolicy,
     history: History,
     current: int,
     counts: Census,
@@ -342,8 +341,6 @@ def _decided(
     starts: tuple[float, ...],
     now: float,
 ) -> Decision:
-    if fields.max_replicas is None:
-        fields = fields.model_copy(update={"max_replicas": max(MANY, fields.min_replicas)})
     snapshot = Snapshot(
         current=current,
         ready=counts.ready,
@@ -352,4 +349,4 @@ def _decided(
         start_s=learned_start_s(starts),
         history=history,
     )
-    return decide(snapshot, policy_of(fields), now)
+    return decide(snapshot, policy, now)

@@ -11,8 +11,7 @@ from pando_operator.objects.environment import environment
 from pando_operator.objects.labels import HTTP_PORT, labels
 from pando_operator.objects.quantities import as_text
 from pando_operator.resource.pool import WorkerPool
-from pando_operator.resource.rules import GRACE_MARGIN_S
-from pando_operator.resource.spec import Template, WorkerPoolSpec
+from pando_operator.resource.spec import GRACE_MARGIN_S, Template, WorkerPoolSpec
 
 START_LIMIT_S = 7_200
 """Longest time in which a worker may fetch and load its model."""

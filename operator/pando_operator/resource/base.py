@@ -4,11 +4,13 @@ The markers in `Annotated` say to the schema what Python's types cannot.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
+
+from pando_operator.resource.rules import Rule
 
 GROUP = "pando.dev"
 VERSION = "v1alpha1"
@@ -23,11 +25,23 @@ KubernetesObject = dict[str, Any]
 
 
 class SpecPart(BaseModel):
-    """A part of what users write."""
+    """A part of what users write, with the rules between its fields."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
     )
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> Schema:
+        schema = handler(core)
+        if cls.rules:
+            handler.resolve_ref_schema(schema)["x-kubernetes-validations"] = [
+                {"rule": rule.cel, "message": rule.message} for rule in cls.rules
+            ]
+        return schema
 
 
 class StatusPart(BaseModel):

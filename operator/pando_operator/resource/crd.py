@@ -5,7 +5,6 @@ from typing import Any
 from pando_operator.resource.base import GROUP, KIND, PLURAL, VERSION, Schema
 from pando_operator.resource.parse import spec_schema
 from pando_operator.resource.pool import NAME
-from pando_operator.resource.rules import RULES
 from pando_operator.resource.status import WorkerPoolStatus
 from pando_operator.resource.structural import definitions, structural
 
@@ -23,12 +22,7 @@ _COLUMNS = (
 """Name, type, JSON path, and 1 for those that only `-o wide` shows."""
 
 
-def crd(*, cel: bool = True) -> dict[str, Any]:
-    """The CRD; without `cel` for servers before 1.25, which do not know such rules.
-
-    Rules are at one place only, `x-kubernetes-validations` of `spec`, so that a chart can take them
-    away.
-    """
+def crd() -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -60,19 +54,14 @@ def crd(*, cel: bool = True) -> dict[str, Any]:
                         {"name": name, "type": kind, "jsonPath": path, "priority": priority}
                         for name, kind, path, priority in _COLUMNS
                     ],
-                    "schema": {"openAPIV3Schema": _schema(cel=cel)},
+                    "schema": {"openAPIV3Schema": _schema()},
                 }
             ],
         },
     }
 
 
-def _schema(*, cel: bool) -> Schema:
-    spec = dict(spec_schema())
-    if cel:
-        spec["x-kubernetes-validations"] = [
-            {"rule": rule.cel, "message": rule.message} for rule in RULES if rule.cel
-        ]
+def _schema() -> Schema:
     return {
         "description": "A pool of workers that serve one model, and how many of them there are.",
         "type": "object",
@@ -81,7 +70,7 @@ def _schema(*, cel: bool) -> Schema:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object", "properties": {"name": NAME}},
-            "spec": spec,
+            "spec": spec_schema(),
             "status": structural(WorkerPoolStatus, definitions()),
         },
     }

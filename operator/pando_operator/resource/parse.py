@@ -1,19 +1,20 @@
 """Reads a WorkerPool and says everything that is wrong with it.
 
-The server has checked the schema, and from 1.25 on most of the rules; an object that was stored
-under an older CRD, or by an older server, gets here unchecked.
+Its structure is checked first, then what single values mean, then the rules of its parts. The
+server has checked the structure, and from 1.25 on the rules; an object that was stored under an
+older CRD, or by an older server, gets here unchecked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
 
-from pando_operator.resource.base import Schema
-from pando_operator.resource.check import Problem, problems
+from pando_operator.resource.base import Schema, SpecPart
+from pando_operator.resource.check import Problem, joined, problems
 from pando_operator.resource.pool import NAME, WorkerPool
-from pando_operator.resource.rules import RULES
+from pando_operator.resource.rules import broken
 from pando_operator.resource.spec import WorkerPoolSpec
 from pando_operator.resource.structural import definitions, structural
 
@@ -38,13 +39,10 @@ def parse(pool: Mapping[str, Any]) -> WorkerPool:
     try:
         parsed = WorkerPool.model_validate(pool)
     except ValidationError as error:
-        # Of the spec nothing is left to find; a status is the operator's own.
+        # A status is the operator's own.
         raise InvalidPool(tuple(map(_problem, error.errors()))) from None
-    broken = tuple(
-        Problem(f"spec.{rule.field}", rule.words) for rule in RULES if not rule.holds(parsed.spec)
-    )
-    if broken:
-        raise InvalidPool(broken)
+    if found := [*_broken(parsed.spec, "spec")]:
+        raise InvalidPool(tuple(found))
     return parsed
 
 
@@ -54,6 +52,23 @@ def spec_schema() -> Schema:
     return structural(WorkerPoolSpec, definitions())
 
 
+def _broken(part: SpecPart, path: str) -> Iterator[Problem]:
+    """The rules that the part, or one below it, does not keep."""
+    if part.rules:
+        value = part.model_dump(by_alias=True, mode="json", exclude_none=True)
+        for rule in broken(part.rules, value):
+            yield Problem(f"{path}.{rule.field}" if rule.field else path, rule.words)
+    for name, field in type(part).model_fields.items():
+        match getattr(part, name):
+            case SpecPart() as child:
+                yield from _broken(child, f"{path}.{field.alias}")
+            case tuple(children):
+                for index, child in enumerate(children):
+                    if isinstance(child, SpecPart):
+                        yield from _broken(child, f"{path}.{field.alias}[{index}]")
+
+
 def _problem(error: Any) -> Problem:
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])
-    return Problem(path.lstrip("."), f"is not valid: {error['msg']}")
+    first, *rest = error["loc"]
+    own = error.get("ctx", {}).get("error")  # of a validator of ours
+    return Problem(joined(first, rest), str(own) if own else f"is not valid: {error['msg']}")

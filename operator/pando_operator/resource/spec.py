@@ -5,16 +5,54 @@ schema is in `pod_schema.json`. `engine` is in `engine_schema.json`. Both files 
 docs/generate_crd.py, from the Kubernetes client's models and from the worker's settings.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from pando_operator.resource.base import KubernetesObject, ListMap, SpecPart, Typed
+from pando_operator.resource.policy import MOST_REPLICAS
+from pando_operator.resource.rules import Rule
 from pando_operator.resource.scaling import Mode, Scaling
+
+GRACE_MARGIN_S = 15
+"""Between the end of a worker's drain and the moment at which Kubernetes kills it."""
+
+_GPU = "nvidia.com/gpu"
+_HAS_NO_GPUS = (
+    "!has(self.template.resources) || !has(self.template.resources.limits)"
+    f" || !('{_GPU}' in self.template.resources.limits)"
+)
+_IS_ON_CUDA = "(has(self.engine) && has(self.engine.device) && self.engine.device == 'cuda')"
 
 
 class Template(SpecPart):
     """What the pods of the pool are like, besides what the operator itself puts there."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "env[].name",
+            "must not begin with PANDO_WORKER_: the worker's settings are in spec.engine",
+            "!has(self.env) || self.env.all(e, !e.name.startsWith('PANDO_WORKER_'))",
+        ),
+        Rule(
+            "labels",
+            "must have no key that begins with pando.dev/ or app.kubernetes.io/: those are the"
+            " operator's",
+            "!has(self.labels) || self.labels.all(k,"
+            " !k.startsWith('pando.dev/') && !k.startsWith('app.kubernetes.io/'))",
+        ),
+        Rule(
+            "volumes[].name",
+            "must not begin with pando-: those are the operator's",
+            "!has(self.volumes) || self.volumes.all(v, !v.name.startsWith('pando-'))",
+        ),
+        Rule(
+            "volumeMounts[].name",
+            "must be the name of one of template.volumes",
+            "!has(self.volumeMounts) || self.volumeMounts.all(m,"
+            " has(self.volumes) && self.volumes.exists(v, v.name == m.name))",
+        ),
+    )
 
     image: Annotated[
         str | None, Field(min_length=1, description="worker's image; the operator's default else")
@@ -91,6 +129,47 @@ class Template(SpecPart):
 
 
 class WorkerPoolSpec(SpecPart):
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "tensorParallelSize",
+            f"must be the number of GPUs in template.resources.limits['{_GPU}']",
+            f"{_HAS_NO_GPUS} || string(self.template.resources.limits['{_GPU}'])"
+            " == string(self.tensorParallelSize)",
+        ),
+        Rule(
+            "engine.device",
+            f"must be cuda where template.resources.limits has {_GPU}",
+            f"{_HAS_NO_GPUS} || {_IS_ON_CUDA}",
+        ),
+        Rule(
+            "engine.attentionBackend",
+            "must not be flashinfer unless engine.device is cuda",
+            "!has(self.engine) || !has(self.engine.attentionBackend)"
+            f" || self.engine.attentionBackend != 'flashinfer' || {_IS_ON_CUDA}",
+        ),
+        Rule(
+            "engine.chunkedPrefillSize",
+            "must be at least engine.pageSize",
+            "!has(self.engine) || !has(self.engine.chunkedPrefillSize)"
+            " || self.engine.chunkedPrefillSize >="
+            " (has(self.engine.pageSize) ? self.engine.pageSize : 16)",
+        ),
+        Rule(
+            "engine.hostMemoryGib",
+            "keeps cached prefixes, so engine.radixCache must not be false",
+            "!has(self.engine) || !has(self.engine.hostMemoryGib)"
+            " || self.engine.hostMemoryGib == 0.0"
+            " || !has(self.engine.radixCache) || self.engine.radixCache",
+        ),
+        Rule(
+            "template.terminationGracePeriodSeconds",
+            f"must be at least {GRACE_MARGIN_S} above scaling.drain.timeoutSeconds",
+            "!has(self.template.terminationGracePeriodSeconds)"
+            " || self.template.terminationGracePeriodSeconds"
+            f" >= self.scaling.drain.timeoutSeconds + {GRACE_MARGIN_S}",
+        ),
+    )
+
     model: Annotated[
         str,
         Field(
@@ -120,7 +199,7 @@ class WorkerPoolSpec(SpecPart):
         int,
         Field(
             ge=0,
-            le=1000,
+            le=MOST_REPLICAS,
             description="how many pods, where scaling.mode is Manual or Recommend: kubectl scale"
             " writes it. In mode Auto the operator does, so that the pool keeps its size when the"
             " mode is another one; leave it out of what you apply then",

@@ -29,7 +29,7 @@ _KEPT = (
     "maxProperties",
     "required",
 )
-_LONG = ("x-kubernetes-list-type", "x-kubernetes-list-map-keys")
+_LONG = ("x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-validations")
 
 
 @cache

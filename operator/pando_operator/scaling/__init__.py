@@ -7,48 +7,28 @@
         ...  # carry it out, and remember that:
         history = history.scaled(now_s, decision.current, decision.desired, decision.by)
 
-There is no I/O and no clock in here; a simulation calls the same. A policy that is only looked at
-has a history of its own, without `scaled`.
+The policy is a pool's `spec.scaling` itself. There is no I/O and no clock in here; a simulation
+calls the same. A policy that is only looked at has a history of its own, without `scaled`.
 """
 
 from pando_operator.scaling.decide import decide
 from pando_operator.scaling.decision import By, Decision, Direction, Limit, Proposal
 from pando_operator.scaling.history import History
 from pando_operator.scaling.memory import from_status, to_status
-from pando_operator.scaling.policy import (
-    Budget,
-    Panic,
-    PolicyType,
-    RatePolicy,
-    ScalingPolicy,
-    ScalingRules,
-    Schedule,
-    SelectPolicy,
-    Target,
-)
 from pando_operator.scaling.snapshot import ReplicaLoad, RouterQueue, Signals, Snapshot
 from pando_operator.scaling.start_time import decided_at, learned_start_s, with_start
 
 __all__ = [
-    "Budget",
     "By",
     "Decision",
     "Direction",
     "History",
     "Limit",
-    "Panic",
-    "PolicyType",
     "Proposal",
-    "RatePolicy",
     "ReplicaLoad",
     "RouterQueue",
-    "ScalingPolicy",
-    "ScalingRules",
-    "Schedule",
-    "SelectPolicy",
     "Signals",
     "Snapshot",
-    "Target",
     "decide",
     "decided_at",
     "from_status",

@@ -8,20 +8,20 @@ https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#confi
 
 from math import ceil, floor
 
-from pando_operator.scaling.history import History, Recommendation, ScaleEvent
-from pando_operator.scaling.policy import (
+from pando_operator.resource.policy import (
+    Behavior,
     PolicyType,
     RatePolicy,
-    ScalingPolicy,
     ScalingRules,
     SelectPolicy,
 )
+from pando_operator.scaling.history import History, Recommendation, ScaleEvent
 
 
-def stabilized(history: History, current: int, policy: ScalingPolicy, now_s: float) -> int:
+def stabilized(history: History, current: int, behavior: Behavior, now_s: float) -> int:
     """The size after both windows; the newest recommendation is in `history` already."""
-    lows = _within(history.lows, policy.scale_up.stabilization_window_s, now_s)
-    highs = _within(history.highs, policy.scale_down.stabilization_window_s, now_s)
+    lows = _within(history.lows, behavior.scale_up.stabilization_window_seconds, now_s)
+    highs = _within(history.highs, behavior.scale_down.stabilization_window_seconds, now_s)
     return min(max(current, min(lows, default=current)), max(highs, default=current))
 
 
@@ -72,12 +72,12 @@ def in_words(rules: ScalingRules) -> str:
     joined = " and " if rules.select_policy is SelectPolicy.MIN else " or "
     units = {PolicyType.PERCENT: " %", PolicyType.PODS: ""}
     return joined.join(
-        f"{each.value}{units[each.type]} in {each.period_s:g} s" for each in rules.policies
+        f"{each.value}{units[each.type]} in {each.period_seconds} s" for each in rules.policies
     )
 
 
 def _size_at_start(
     policy: RatePolicy, current: int, events: tuple[ScaleEvent, ...], now_s: float
 ) -> int:
-    since_s = now_s - policy.period_s
+    since_s = now_s - policy.period_seconds
     return current - sum(event.change for event in events if event.at_s > since_s)

@@ -9,8 +9,8 @@ the period.
 from dataclasses import replace
 from math import floor
 
+from pando_operator.resource.policy import Budget
 from pando_operator.scaling.history import USAGE_KEPT, History, Usage
-from pando_operator.scaling.policy import Budget
 
 PARTS = 48
 

@@ -7,12 +7,12 @@ so.
 
 from dataclasses import dataclass, field
 
+from pando_operator.resource.policy import ScalingRules, SelectPolicy
 from pando_operator.scaling.behavior import in_words, lower_limit, stabilized, upper_limit
 from pando_operator.scaling.bounds import Bounds
 from pando_operator.scaling.decision import By, Limit, Proposal
 from pando_operator.scaling.demand import within
 from pando_operator.scaling.history import History
-from pando_operator.scaling.policy import ScalingRules, SelectPolicy
 from pando_operator.scaling.sizing import View
 
 
@@ -36,7 +36,7 @@ class Course:
         """
         if self.replicas >= self.view.current or self._sleeps:
             return
-        samples = within(self.view.history.samples, self.view.policy.window_s)
+        samples = within(self.view.history.samples, self.view.policy.window_seconds)
         demand = max((sample.demand_tokens for sample in samples), default=0)
         least = _fitting(self.view, demand)
         if self.replicas < least:
@@ -45,33 +45,34 @@ class Course:
 
     def stabilize(self, history: History) -> None:
         """`history` has this recommendation."""
-        policy, current = self.view.policy, self.view.current
-        replicas = stabilized(history, current, policy, self.view.now_s)
+        behavior, current = self.view.policy.behavior, self.view.current
+        replicas = stabilized(history, current, behavior, self.view.now_s)
         if self._by(By.PANIC):
             replicas = max(replicas, self.replicas)  # made for what cannot wait
         if self._sleeps:
             replicas = 0  # idleSeconds is a window of its own
-        rules = policy.scale_down if self.replicas < current else policy.scale_up
-        which = "highest" if self.replicas < current else "lowest"
+        shrinks = self.replicas < current
+        rules = behavior.scale_down if shrinks else behavior.scale_up
+        which, window_s = "highest" if shrinks else "lowest", rules.stabilization_window_seconds
         self._becomes(
             max(replicas, self._wakes),
             Limit.STABILIZATION,
-            f"{which} recommendation of the last {rules.stabilization_window_s:g} s was {replicas}",
+            f"{which} recommendation of the last {window_s} s was {replicas}",
         )
 
     def bound_rate(self) -> None:
-        policy, current = self.view.policy, self.view.current
+        behavior, current = self.view.policy.behavior, self.view.current
         events, now_s = self.view.history.events, self.view.now_s
         if self.replicas > current:
-            most = max(upper_limit(policy.scale_up, current, events, now_s), self._wakes)
+            most = max(upper_limit(behavior.scale_up, current, events, now_s), self._wakes)
             if self.replicas > most:
-                self._limit_rate(most, "scaleUp", policy.scale_up)
+                self._limit_rate(most, "scaleUp", behavior.scale_up)
         elif self.replicas < current:
-            least = lower_limit(policy.scale_down, current, events, now_s)
-            if self._sleeps and policy.scale_down.select_policy is not SelectPolicy.DISABLED:
+            least = lower_limit(behavior.scale_down, current, events, now_s)
+            if self._sleeps and behavior.scale_down.select_policy is not SelectPolicy.DISABLED:
                 least = 0
             if self.replicas < least:
-                self._limit_rate(least, "scaleDown", policy.scale_down)
+                self._limit_rate(least, "scaleDown", behavior.scale_down)
 
     def bound(self, bounds: Bounds, *, may_shrink: bool) -> None:
         """Neither windows nor rates keep a pool outside of its bounds, as with HPA v2."""

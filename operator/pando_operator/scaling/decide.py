@@ -3,6 +3,7 @@
 The largest proposal is what is wanted; `Course` then takes it through what limits a decision.
 """
 
+from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.scaling.bounds import Bounds, bounds_of
 from pando_operator.scaling.budget import spent
 from pando_operator.scaling.course import Course
@@ -11,7 +12,6 @@ from pando_operator.scaling.history import History
 from pando_operator.scaling.idle import is_idle, to_wake, to_zero
 from pando_operator.scaling.observe import fresh_loads, is_blind, observed, problem_of
 from pando_operator.scaling.panic import by_panic
-from pando_operator.scaling.policy import ScalingPolicy
 from pando_operator.scaling.pressure import by_growth, by_pressure
 from pando_operator.scaling.sizing import View
 from pando_operator.scaling.snapshot import Snapshot
@@ -55,8 +55,8 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now_s: float) -> Decision:
 
 
 def _view(snapshot: Snapshot, policy: ScalingPolicy, now_s: float) -> View:
-    kept_s = max(policy.window_s, LOOK_BACK * (snapshot.start_s or 0.0))
-    history = observed(snapshot, policy.window_s, kept_s, now_s)
+    kept_s = max(policy.window_seconds, LOOK_BACK * (snapshot.start_s or 0.0))
+    history = observed(snapshot, policy.window_seconds, kept_s, now_s)
     history = spent(history, policy.budget, snapshot.current + snapshot.draining, now_s)
     return View(snapshot, policy, history, fresh_loads(snapshot.signals), now_s)
 

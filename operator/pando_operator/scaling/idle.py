@@ -5,8 +5,8 @@ from pando_operator.scaling.sizing import View
 
 
 def is_idle(view: View, fewest: int) -> bool:
-    """Whether the pool may sleep; it is awake until no request was seen for `idle_s`."""
-    idle_s, last_s = view.policy.idle_s, view.history.last_busy_s
+    """Whether the pool may sleep; it is awake until no request was seen for `idleSeconds`."""
+    idle_s, last_s = view.policy.idle_seconds, view.history.last_busy_s
     return (
         fewest == 0 and idle_s is not None and last_s is not None and view.now_s - last_s >= idle_s
     )
@@ -15,9 +15,11 @@ def is_idle(view: View, fewest: int) -> bool:
 def to_zero(view: View) -> Proposal:
     # Of a pool that sleeps already no clock is told: its status would be written for ever.
     if not view.current:
-        return Proposal(By.IDLE, 0, f"asleep: no request for {view.policy.idle_s:g} s or longer")
+        return Proposal(
+            By.IDLE, 0, f"asleep: no request for {view.policy.idle_seconds} s or longer"
+        )
     passed_s = view.now_s - (view.history.last_busy_s or 0.0)
-    words = f"no request for {passed_s:.0f} s, idleSeconds {view.policy.idle_s:g}"
+    words = f"no request for {passed_s:.0f} s, idleSeconds {view.policy.idle_seconds}"
     return Proposal(By.IDLE, 0, f"{words}: wants 0")
 
 

@@ -16,7 +16,7 @@ from pando_operator.scaling.sizing import View
 def by_panic(view: View, stable: int) -> tuple[Proposal | None, History]:
     """`stable` is what the other proposals want. The history tells whether panic lasts."""
     panic, history = view.policy.panic, view.history
-    demand = demand_of(history.samples, panic.window_s) if panic else None
+    demand = demand_of(history.samples, panic.window_seconds) if panic else None
     if panic is None or demand is None or not history.capacity_tokens:
         return None, replace(history, panic_at_s=None, panic_replicas=0)
     ready = max(1, view.snapshot.ready)
@@ -24,7 +24,7 @@ def by_panic(view: View, stable: int) -> tuple[Proposal | None, History]:
     is_over = wanted / ready >= panic.threshold
     if is_over:
         history = replace(history, panic_at_s=view.now_s)
-    elif history.panic_at_s is None or view.now_s - history.panic_at_s > view.policy.window_s:
+    elif history.panic_at_s is None or view.now_s - history.panic_at_s > view.policy.window_seconds:
         return None, replace(history, panic_at_s=None, panic_replicas=0)
     most = max(wanted, history.panic_replicas, view.current)
     why = (
@@ -32,7 +32,7 @@ def by_panic(view: View, stable: int) -> tuple[Proposal | None, History]:
         if is_over
         else "and was lower for less than the stable window"
     )
-    words = f"panic: demand of {panic.window_s:g} s wants {wanted}, {why}"
+    words = f"panic: demand of {panic.window_seconds} s wants {wanted}, {why}"
     return Proposal(By.PANIC, most, f"{words}; nothing shrinks: wants {most}"), replace(
         history, panic_replicas=max(most, stable)
     )

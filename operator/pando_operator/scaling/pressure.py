@@ -26,7 +26,7 @@ def by_pressure(view: View) -> Proposal | None:
 
     Replicas that were asked for are in it, ready or not, as it does not depend on how many are.
     """
-    demand = demand_of(view.history.samples, view.policy.window_s)
+    demand = demand_of(view.history.samples, view.policy.window_seconds)
     if demand is None or not view.history.capacity_tokens:
         return None
     needed = view.needed_tokens(demand)
@@ -69,7 +69,7 @@ def by_growth(view: View) -> Proposal | None:
     start_s = view.snapshot.start_s
     if not start_s or not view.history.capacity_tokens:
         return None
-    looked_s = max(start_s, view.policy.window_s)
+    looked_s = max(start_s, view.policy.window_seconds)
     inside = within(view.history.samples, looked_s)
     middle_s = view.now_s - looked_s / 2
     halves = (
@@ -86,7 +86,7 @@ def by_growth(view: View) -> Proposal | None:
         return None
     growth = min(slope(half, lambda sample: sample.pinned_tokens) for half in halves)
     meanwhile = demand_of(view.history.samples, looked_s)
-    demand = demand_of(view.history.samples, view.policy.window_s)
+    demand = demand_of(view.history.samples, view.policy.window_seconds)
     if growth <= 0 or meanwhile is None or demand is None:
         return None
     if meanwhile.waiting > MOST_WAITING * meanwhile.pinned:

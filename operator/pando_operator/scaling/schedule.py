@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 
-from pando_operator.scaling.policy import ScalingPolicy, Schedule
+from pando_operator.resource.policy import ScalingPolicy, Schedule
 
 
 def bounds_at(policy: ScalingPolicy, now_s: float) -> tuple[int, int, str]:
@@ -17,14 +17,16 @@ def bounds_at(policy: ScalingPolicy, now_s: float) -> tuple[int, int, str]:
     """
     holding = [each for each in policy.schedules if holds_at(each, now_s)]
     fewest = _highest((each.min_replicas for each in holding), policy.min_replicas)
-    most = _highest((each.max_replicas for each in holding), policy.max_replicas)
+    most = _highest((each.max_replicas for each in holding), policy.most_replicas)
     words = ", ".join(f"{each.cron!r} {each.time_zone}" for each in holding)
     return min(fewest, most), most, words
 
 
 def holds_at(schedule: Schedule, now_s: float) -> bool:
-    """Whether it began less than `duration_s` ago."""
-    earlier = datetime.fromtimestamp(now_s - schedule.duration_s, ZoneInfo(schedule.time_zone))
+    """Whether it began less than `durationSeconds` ago."""
+    earlier = datetime.fromtimestamp(
+        now_s - schedule.duration_seconds, ZoneInfo(schedule.time_zone)
+    )
     begins: datetime | None = next(CronSim(schedule.cron, earlier), None)
     return begins is not None and begins.timestamp() <= now_s
 

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
+from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.scaling.demand import Demand, needed_tokens
 from pando_operator.scaling.history import History
-from pando_operator.scaling.policy import ScalingPolicy
 from pando_operator.scaling.snapshot import ReplicaLoad, Snapshot
 
 
@@ -33,7 +33,7 @@ class View:
 
     def needed_tokens(self, demand: Demand) -> float:
         """Room that the demand asks for."""
-        start_s, window_s = self.snapshot.start_s, self.policy.window_s
+        start_s, window_s = self.snapshot.start_s, self.policy.window_seconds
         return needed_tokens(demand, self.history, start_s, window_s)
 
     def replicas_for(self, tokens: float) -> int:

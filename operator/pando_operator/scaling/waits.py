@@ -15,8 +15,8 @@ HOT_MEMORY_S = 3600.0
 
 def by_queue_wait(view: View) -> Proposal | None:
     """More replicas while requests wait longer than the target, and no longer less so."""
-    target = view.policy.target.queue_wait_s
-    inside = within(view.history.samples, view.policy.window_s)
+    target = view.policy.target.queue_wait_seconds
+    inside = within(view.history.samples, view.policy.window_seconds)
     if target is None or not inside:
         return None
     mean = average(inside, lambda sample: sample.queue_wait_s)
@@ -36,13 +36,13 @@ def by_queue_wait(view: View) -> Proposal | None:
 
 def by_hot_evictions(view: View) -> Proposal | None:
     """One replica more where caches lose what is asked for again soon; then see what it does."""
-    target = view.policy.target.hot_evictions_per_s
+    target = view.policy.target.hot_evictions_per_second
     if target is None:
         return None
     added = [event for event in view.history.events if event.by == By.HOT_EVICTIONS]
     recent = [each for each in added if view.now_s - each.at_s < HOT_MEMORY_S and each.change > 0]
     floor = max((each.after for each in recent), default=0)
-    inside = within(view.history.samples, view.policy.window_s)
+    inside = within(view.history.samples, view.policy.window_seconds)
     passed_s = inside[-1].at_s - inside[0].at_s if inside else 0.0
     if not passed_s or not view.loads:
         return None
@@ -55,8 +55,8 @@ def by_hot_evictions(view: View) -> Proposal | None:
         ago = f"{(view.now_s - recent[-1].at_s) / 60:.0f} min"
         return Proposal(By.HOT_EVICTIONS, floor, f"{words}, too many {ago} ago on {floor - 1}")
     last_s = max((event.at_s for event in view.history.events), default=None)
-    settled = last_s is None or view.now_s - last_s >= view.policy.window_s
-    if view.snapshot.coming or not settled or passed_s < view.policy.window_s / 2:
+    settled = last_s is None or view.now_s - last_s >= view.policy.window_seconds
+    if view.snapshot.coming or not settled or passed_s < view.policy.window_seconds / 2:
         wanted = max(floor, view.current)
         return Proposal(By.HOT_EVICTIONS, wanted, f"{words}: waits for what the last change does")
     wanted = max(floor, view.current + 1)

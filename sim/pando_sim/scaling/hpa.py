@@ -16,7 +16,8 @@ from math import ceil
 
 from pando_fleet import Heartbeat
 from pando_fleet.replica import ReplicaState
-from pando_operator.scaling import History, ScalingPolicy
+from pando_operator.resource.policy import ScalingPolicy
+from pando_operator.scaling import History
 from pando_operator.scaling.behavior import lower_limit, stabilized, upper_limit
 from pando_sim.fleet.interfaces import FleetControl
 from pando_sim.scaling.cluster import Cluster
@@ -82,13 +83,13 @@ class HpaController:
         return Change(before, after, reason)
 
     def _behaved(self, before: int, wanted: int, now_s: float) -> int:
-        policy = self._policy
+        policy, behavior = self._policy, self._policy.behavior
         self._history = self._history.recommended(now_s, wanted)
-        size = stabilized(self._history, before, policy, now_s)
+        size = stabilized(self._history, before, behavior, now_s)
         events = self._history.events
-        size = min(size, upper_limit(policy.scale_up, before, events, now_s))
-        size = max(size, lower_limit(policy.scale_down, before, events, now_s))
-        return min(max(size, policy.min_replicas, 1), policy.max_replicas)
+        size = min(size, upper_limit(behavior.scale_up, before, events, now_s))
+        size = max(size, lower_limit(behavior.scale_down, before, events, now_s))
+        return min(max(size, policy.min_replicas, 1), policy.most_replicas)
 
 
 def proposed(values: Mapping[str, float], pods: int, current: int, target: float) -> int:

@@ -13,7 +13,7 @@ knative/serving/pkg/autoscaler/scaling/autoscaler.go (`Scale`).
 from collections import deque
 from math import ceil, floor
 
-from pando_operator.scaling import ScalingPolicy
+from pando_operator.resource.policy import ScalingPolicy
 from pando_sim.fleet.interfaces import FleetControl
 from pando_sim.scaling.cluster import Cluster
 from pando_sim.scaling.scaler import Change
@@ -47,7 +47,7 @@ class KnativeController:
         self._next_s = now_s + TICK_S
         ready = sum(pod.is_alive and pod.containers_ready for pod in cluster.pods())
         wanted = self.wanted(now_s, fleet.in_flight(), max(1, ready))
-        after = min(max(wanted, self._policy.min_replicas, 1), self._policy.max_replicas)
+        after = min(max(wanted, self._policy.min_replicas, 1), self._policy.most_replicas)
         if after == before:
             return None
         cluster.scale(fleet, after)

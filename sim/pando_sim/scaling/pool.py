@@ -16,7 +16,6 @@ from pando_fleet.replica import Replica
 from pando_fleet.worth import Worths
 from pando_operator.controller.conversions import follow_replaced, follow_starts, staying
 from pando_operator.controller.memory import Memory
-from pando_operator.controller.policies import policy_of
 from pando_operator.controller.reading import Reading, reading_of
 from pando_operator.lifecycle.actions import (
     Action,
@@ -68,10 +67,8 @@ class PoolController:
     """By the `spec.scaling` of a pool, whatever its mode is."""
 
     def __init__(self, pool: WorkerPool, replicas: int) -> None:
-        """Raises ValueError where the pool has no maxReplicas."""
-        scaling = pool.spec.scaling
-        self._policy = policy_of(scaling)
-        self._lifecycle = LifecycleSettings.of(scaling)
+        self._policy = pool.spec.scaling
+        self._lifecycle = LifecycleSettings.of(self._policy)
         self._memory = Memory.of(pool)
         self._memory.desired = replicas
         self._next_s = 0.0

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 
-from pando_operator.controller.policies import policy_of
 from pando_operator.objects.pod import grace_s
 from pando_operator.resource.pool import WorkerPool
 from pando_sim.fleet.interfaces import Scaler
@@ -23,18 +22,18 @@ def _pando(spec: FleetSpec, pool: WorkerPool) -> Controller:
 
 
 def _hpa_queue(spec: FleetSpec, pool: WorkerPool) -> Controller:
-    policy = policy_of(pool.spec.scaling)
+    policy = pool.spec.scaling
     return HpaController("waiting requests", queue_length, spec.hpa_queue_target, policy)
 
 
 def _hpa_kv(spec: FleetSpec, pool: WorkerPool) -> Controller:
     """At the manifest's target pressure, so that both look at the same share of the same room."""
-    policy = policy_of(pool.spec.scaling)
+    policy = pool.spec.scaling
     return HpaController("KV use", kv_use, policy.target.pressure, policy)
 
 
 def _knative(spec: FleetSpec, pool: WorkerPool) -> Controller:
-    return KnativeController(spec.knative_target, policy_of(pool.spec.scaling))
+    return KnativeController(spec.knative_target, pool.spec.scaling)
 
 
 def _in_cluster(

@@ -12,14 +12,13 @@ import redis
 from pando_fleet import connect
 from pando_operator.kube.client import Kube, load_configuration
 from pando_operator.kube.resources import EVENTS, WORKER_POOLS, Key, Object, key_of
-from pando_operator.resource.crd import crd
 from pando_operator.serve import Operator
 from pando_operator.settings import OperatorSettings
 from tests.operator.api_server import ApiServer
 from tests.operator.controller.cluster import Cluster
+from tests.operator.pool_crd import install
 from tests.waiting import POLL_S
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PATIENCE_S = 30.0
 
 # Everything at once, so that tests take seconds.
@@ -177,7 +176,7 @@ class Running:
 
 @pytest.fixture(scope="session")
 def crds(api_server: ApiServer) -> None:
-    api_server.call("POST", CRDS, crd(cel=False))
+    install(api_server)
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ import pytest
 
 from pando_operator.controller.verdicts import conditions, ready, scaling_active, trouble
 from pando_operator.lifecycle.census import Census
+from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.resource.scaling import Mode
 from pando_operator.resource.status import MESSAGE_CHARS
-from pando_operator.scaling import Decision, ScalingPolicy, decide
+from pando_operator.scaling import Decision, decide
 from tests.operator.scaling.pool_model import NOW, pool
 
 NOBODY = Census(replicas=0, ready=0, starting=0, draining=0)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
+from pando_operator.resource.policy import Behavior, ScaleDown, ScalingPolicy
 from pando_operator.scaling import (
     Decision,
     History,
     ReplicaLoad,
     RouterQueue,
-    ScalingPolicy,
     Signals,
     Snapshot,
     decide,
@@ -23,6 +23,12 @@ from pando_operator.scaling import (
 CAPACITY = 100_000
 REQUEST = 1_000  # tokens of one
 NOW = 1_800_000_000.0
+AT_ONCE = Behavior(scale_down=ScaleDown(stabilization_window_seconds=0))
+
+
+def changed(policy: ScalingPolicy, **fields: Any) -> ScalingPolicy:
+    """The policy with other values in some fields."""
+    return ScalingPolicy(**{**dict(policy), **fields})
 
 
 def load(name: str, pinned: int = 0, prompt: int = 0, output: int = 0, **more: Any) -> ReplicaLoad:

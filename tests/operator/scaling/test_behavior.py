@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pando_operator.scaling import (
-    History,
+from pando_operator.resource.policy import (
+    Behavior,
     PolicyType,
     RatePolicy,
-    ScalingPolicy,
+    ScaleDown,
+    ScaleUp,
     ScalingRules,
     SelectPolicy,
 )
+from pando_operator.scaling import History
 from pando_operator.scaling.behavior import lower_limit, stabilized, upper_limit
 
 
@@ -29,9 +31,9 @@ class PlainHpa:
     def stabilize(self, now: float, current: int, wanted: int) -> int:
         lowest = highest = wanted
         for at, replicas in self.recommendations:
-            if at > now - self.up.stabilization_window_s:
+            if at > now - self.up.stabilization_window_seconds:
                 lowest = min(lowest, replicas)
-            if at > now - self.down.stabilization_window_s:
+            if at > now - self.down.stabilization_window_seconds:
                 highest = max(highest, replicas)
         self.recommendations.append((now, wanted))
         if current < lowest:
@@ -52,7 +54,7 @@ class PlainHpa:
         for policy in rules.policies:
             at_start = current
             for at, change in self.changes:
-                if at > now - policy.period_s:
+                if at > now - policy.period_seconds:
                     at_start -= change
             if policy.type == "Pods":
                 limits.append(at_start + sign * policy.value)
@@ -64,37 +66,36 @@ class PlainHpa:
         return max(limits) if most_change else min(limits)
 
 
-_RULES = st.builds(
-    ScalingRules,
-    stabilization_window_s=st.sampled_from((0.0, 15.0, 60.0, 300.0)),
-    select_policy=st.sampled_from(SelectPolicy),
-    policies=st.lists(
+_FIELDS = {
+    "stabilization_window_seconds": st.sampled_from((0, 15, 60, 300)),
+    "select_policy": st.sampled_from(SelectPolicy),
+    "policies": st.lists(
         st.builds(
             RatePolicy,
             type=st.sampled_from(PolicyType),
             value=st.sampled_from((1, 2, 4, 25, 50, 100)),
-            period_s=st.sampled_from((15.0, 60.0, 120.0)),
+            periodSeconds=st.sampled_from((15, 60, 120)),
         ),
         min_size=1,
         max_size=3,
     ).map(tuple),
-)
+}
 
 
 @given(
-    up=_RULES,
-    down=_RULES,
+    up=st.builds(ScaleUp, **_FIELDS),
+    down=st.builds(ScaleDown, **_FIELDS),
     steps=st.lists(st.tuples(st.integers(1, 90), st.integers(0, 9)), max_size=40),
 )
 def test_windows_and_rates_are_those_of_hpa(
-    up: ScalingRules, down: ScalingRules, steps: list[tuple[int, int]]
+    up: ScaleUp, down: ScaleDown, steps: list[tuple[int, int]]
 ) -> None:
-    policy = ScalingPolicy(max_replicas=100, scale_up=up, scale_down=down)
+    behavior = Behavior(scale_up=up, scale_down=down)
     model, history, now, current = PlainHpa(up, down), History(), 1_000.0, 3
     for pause_s, wanted in steps:
         now += pause_s
         history = history.recommended(now, wanted)
-        steady = stabilized(history, current, policy, now)
+        steady = stabilized(history, current, behavior, now)
         assert steady == model.stabilize(now, current, wanted)
         allowed = steady
         if steady > current:
@@ -110,7 +111,7 @@ def test_windows_and_rates_are_those_of_hpa(
 
 
 def test_a_doubling_in_15_s_then_waits_for_the_next_15_s() -> None:
-    rules = ScalingPolicy(max_replicas=100).scale_up
+    rules = ScaleUp()
     history = History().scaled(100.0, 4, 8, "")
     assert upper_limit(rules, 8, history.events, 101.0) == 8
     assert upper_limit(rules, 8, history.events, 115.0) == 16

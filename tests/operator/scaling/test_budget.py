@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from pando_operator.scaling import Budget, History, ScalingPolicy, decide
+from pando_operator.resource.policy import Budget, ScalingPolicy
+from pando_operator.scaling import History, decide
 from pando_operator.scaling.budget import allowed
 from pando_operator.scaling.decision import Limit
 from tests.operator.scaling.pool_model import NOW, pool

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from pando_operator.scaling import By, Panic, ScalingPolicy
+from pando_operator.resource.policy import Panic, ScalingPolicy
+from pando_operator.scaling import By
 from tests.operator.scaling.pool_model import CAPACITY, FluidPool
 
 POLICY = ScalingPolicy(max_replicas=100)
@@ -170,7 +171,7 @@ def test_a_few_requests_that_come_and_go_are_seldom_growth(
 
 
 def test_a_pool_goes_to_zero_and_comes_back_for_who_waits() -> None:
-    policy = ScalingPolicy(min_replicas=0, max_replicas=10, idle_s=60.0)
+    policy = ScalingPolicy(min_replicas=0, max_replicas=10, idle_seconds=60)
     busy = ((0.0, 100.0), (600.0, 700.0))
     pool = FluidPool(
         policy,

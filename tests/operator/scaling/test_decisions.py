@@ -4,25 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from pando_operator.scaling import (
-    By,
-    Direction,
-    History,
-    Limit,
+from pando_operator.resource.policy import (
+    Behavior,
     PolicyType,
     RatePolicy,
-    RouterQueue,
+    ScaleUp,
     ScalingPolicy,
-    ScalingRules,
     SelectPolicy,
-    Snapshot,
     Target,
-    decide,
 )
-from tests.operator.scaling.pool_model import CAPACITY, NOW, load, pool, settled
+from pando_operator.scaling import By, Direction, History, Limit, RouterQueue, Snapshot, decide
+from tests.operator.scaling.pool_model import AT_ONCE, CAPACITY, NOW, changed, load, pool, settled
 
 POLICY = ScalingPolicy(max_replicas=10)
-AT_ONCE = replace(POLICY.scale_down, stabilization_window_s=0.0)
+NO_GROWTH = Behavior(scale_up=ScaleUp(select_policy=SelectPolicy.DISABLED))
 
 
 def _history(*sizes: tuple[float, int]) -> History:
@@ -67,7 +62,7 @@ def _history(*sizes: tuple[float, int]) -> History:
         ),
         (
             pool(3.0, 3.0),
-            replace(POLICY, max_replicas=5),
+            changed(POLICY, max_replicas=5),
             5,
             Limit.MAX_REPLICAS,
             "pressure 3.00 over target 0.70 on 2 ready replicas: wants 9;"
@@ -90,7 +85,7 @@ def _history(*sizes: tuple[float, int]) -> History:
         ),
         (
             pool(0.0, 0.0),
-            replace(POLICY, min_replicas=2),
+            changed(POLICY, min_replicas=2),
             2,
             Limit.STABILIZATION,
             "pressure 0.00 under target 0.70 on 2 ready replicas: wants 1;"
@@ -98,7 +93,7 @@ def _history(*sizes: tuple[float, int]) -> History:
         ),
         (
             pool(0.1),
-            replace(POLICY, min_replicas=3),
+            changed(POLICY, min_replicas=3),
             3,
             Limit.MIN_REPLICAS,
             "pressure 0.10 under target 0.70 on 1 ready replica: wants 1; minReplicas is 3",
@@ -120,7 +115,7 @@ def _history(*sizes: tuple[float, int]) -> History:
         ),
         (
             replace(pool(0.1, 0.1), ready=3, current=3),
-            replace(POLICY, scale_down=AT_ONCE),
+            changed(POLICY, behavior=AT_ONCE),
             3,
             Limit.SIGNALS,
             "pressure 0.10 under target 0.70 on 3 ready replicas: wants 1;"
@@ -135,7 +130,7 @@ def _history(*sizes: tuple[float, int]) -> History:
         ),
         (
             pool(2.0),
-            replace(POLICY, scale_up=replace(POLICY.scale_up, select_policy=SelectPolicy.DISABLED)),
+            changed(POLICY, behavior=NO_GROWTH),
             1,
             Limit.DISABLED,
             "pressure 2.00 over target 0.70 on 1 ready replica: wants 3;"
@@ -150,14 +145,14 @@ def _history(*sizes: tuple[float, int]) -> History:
         ),
         (
             pool(history=History()),
-            replace(POLICY, min_replicas=0, idle_s=60.0),
+            changed(POLICY, min_replicas=0, idle_seconds=60),
             0,
             None,
             "asleep: no request waits",
         ),
         (
             pool(history=History(), queue=RouterQueue(requests=1, waited_s=0.4)),
-            replace(POLICY, min_replicas=0, idle_s=60.0),
+            changed(POLICY, min_replicas=0, idle_seconds=60),
             1,
             None,
             "1 request waiting for 0.4 s wake the pool",
@@ -210,7 +205,7 @@ def test_an_outage_of_the_signals_begins_the_stabilization_anew() -> None:
 
 
 def test_a_peak_of_the_stable_window_keeps_the_replicas_that_it_needed() -> None:
-    policy = replace(POLICY, scale_down=AT_ONCE)
+    policy = changed(POLICY, behavior=AT_ONCE)
     peak = decide(pool(0.6, 0.6, 0.6), policy, NOW)
     calm = decide(pool(0.1, 0.1, 0.1, history=peak.history), policy, NOW + 20)
     assert (calm.wanted, calm.desired, calm.limited_by) == (1, 3, Limit.N_MINUS_1)
@@ -218,7 +213,7 @@ def test_a_peak_of_the_stable_window_keeps_the_replicas_that_it_needed() -> None
 
 
 class TestQueueWait:
-    policy = replace(POLICY, target=Target(queue_wait_s=5.0), window_s=10.0)
+    policy = changed(POLICY, target=Target(queue_wait_seconds=5.0), window_seconds=10)
 
     def _after(self, *waits_s: float, coming: int = 0) -> tuple[int, By | None]:
         history = History(capacity_tokens=CAPACITY)
@@ -249,7 +244,7 @@ class TestQueueWait:
 
 
 class TestHotEvictions:
-    policy = replace(POLICY, target=Target(hot_evictions_per_s=100.0), scale_down=AT_ONCE)
+    policy = changed(POLICY, target=Target(hot_evictions_per_second=100.0), behavior=AT_ONCE)
 
     def _run(self, rate: float, seconds: int, history: History, start: int, size: int) -> History:
         self.sizes = []
@@ -288,7 +283,7 @@ class TestHotEvictions:
 
 
 def test_a_pool_sleeps_after_idle_seconds_whatever_the_windows() -> None:
-    policy = replace(POLICY, min_replicas=0, idle_s=60.0)
+    policy = changed(POLICY, min_replicas=0, idle_seconds=60)
     history = decide(pool(0.1, 0.1), policy, NOW).history
     for at in range(5, 60, 5):
         decision = decide(pool(0.0, 0.0, history=history), policy, NOW + at)
@@ -300,7 +295,7 @@ def test_a_pool_sleeps_after_idle_seconds_whatever_the_windows() -> None:
 
 
 def test_a_sleeping_pool_says_the_same_at_each_look() -> None:
-    policy = replace(POLICY, min_replicas=0, idle_s=60.0)
+    policy = changed(POLICY, min_replicas=0, idle_seconds=60)
     history = decide(pool(0.0), policy, NOW).history
     looks = [decide(pool(history=history), policy, NOW + at) for at in (100, 200, 3000)]
     assert {look.desired for look in looks} == {0}
@@ -308,7 +303,7 @@ def test_a_sleeping_pool_says_the_same_at_each_look() -> None:
 
 
 def test_short_requests_between_two_looks_keep_a_pool_awake() -> None:
-    policy = replace(POLICY, min_replicas=0, idle_s=60.0)
+    policy = changed(POLICY, min_replicas=0, idle_seconds=60)
     history = decide(pool(0.0), policy, NOW).history
     for at in (30, 60, 90, 120):
         snapshot = pool(0.0, history=history, prompt_tokens_total=100 * at)
@@ -347,7 +342,7 @@ def test_replicas_in_which_nothing_runs_tell_nothing_of_usable_room() -> None:
     """One whose engine stands still holds nothing, however much it could."""
     still = settled(pool(0.0, 0.0, prompt=5_000, queue=SHORT_ANSWERS), POLICY)
     assert still.history.usable_share == 1.0
-    assert still.desired < POLICY.max_replicas
+    assert still.desired < POLICY.most_replicas
 
 
 def test_requests_that_have_just_begun_do_not_undo_what_is_known_of_usable_room() -> None:
@@ -359,12 +354,12 @@ def test_requests_that_have_just_begun_do_not_undo_what_is_known_of_usable_room(
 
 
 def test_a_sleeping_pool_wakes_though_growth_is_slow_or_disabled() -> None:
-    rules = ScalingRules(
-        stabilization_window_s=300.0,
+    rules = ScaleUp(
+        stabilization_window_seconds=300,
         select_policy=SelectPolicy.DISABLED,
-        policies=(RatePolicy(PolicyType.PODS, 1, 60.0),),
+        policies=(RatePolicy(type=PolicyType.PODS, value=1, period_seconds=60),),
     )
-    policy = replace(POLICY, min_replicas=0, idle_s=60.0, scale_up=rules)
+    policy = changed(POLICY, min_replicas=0, idle_seconds=60, behavior=Behavior(scale_up=rules))
     asleep = decide(pool(), policy, NOW)
     queue = RouterQueue(requests=40, waited_s=1.0, tokens=500_000)
     awake = decide(pool(queue=queue, history=asleep.history), policy, NOW + 5)

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pando_operator.resource.policy import Budget, Panic, ScalingPolicy
 from pando_operator.scaling import (
-    Budget,
     History,
-    Panic,
-    ScalingPolicy,
     decide,
     decided_at,
     from_status,
@@ -19,7 +17,7 @@ from pando_operator.scaling import (
     to_status,
     with_start,
 )
-from tests.operator.scaling.pool_model import CAPACITY, NOW, FluidPool, pool
+from tests.operator.scaling.pool_model import CAPACITY, NOW, FluidPool, changed, pool
 
 POLICY = ScalingPolicy(max_replicas=30, panic=Panic(), budget=Budget(replica_hours=900.0))
 
@@ -48,7 +46,7 @@ def test_a_restart_decides_as_before_but_for_averages() -> None:
 
 def test_a_restart_counts_as_a_request() -> None:
     """Nobody looked while no operator ran, and what the status has may be old."""
-    sleepy = replace(POLICY, min_replicas=0, idle_s=120.0)
+    sleepy = changed(POLICY, min_replicas=0, idle_seconds=120)
     history = _lived().history
     last_s = history.samples[-1].at_s
     assert history.last_busy_s == last_s

@@ -1,13 +1,11 @@
 """Panic mode: a short window for growth, and no shrinking until the surge is over."""
 
-from dataclasses import replace
+from pando_operator.resource.policy import Behavior, Panic, ScaleUp, ScalingPolicy
+from pando_operator.scaling import By, Decision, History, decide
+from tests.operator.scaling.pool_model import AT_ONCE, CAPACITY, NOW, changed, pool
 
-from pando_operator.scaling import By, Decision, History, Panic, ScalingPolicy, decide
-from tests.operator.scaling.pool_model import CAPACITY, NOW, pool
-
-CALM = ScalingPolicy(max_replicas=20, window_s=60.0)
-POLICY = replace(CALM, panic=Panic(window_s=6.0, threshold=2.0))
-AT_ONCE = replace(POLICY.scale_down, stabilization_window_s=0.0)
+CALM = ScalingPolicy(max_replicas=20, window_seconds=60)
+POLICY = changed(CALM, panic=Panic(window_seconds=6, threshold=2.0))
 
 
 def _run(policy: ScalingPolicy, *demand: float, size: int = 2, every_s: float = 2.0) -> Decision:
@@ -31,7 +29,7 @@ def test_a_surge_counts_after_the_panic_window_not_after_the_stable_one() -> Non
 
 
 def test_nothing_shrinks_until_the_stable_window_after_the_surge() -> None:
-    policy = replace(POLICY, scale_down=AT_ONCE)
+    policy = changed(POLICY, behavior=AT_ONCE)
     surge = [6.0] * 5
     within = _run(policy, *surge, *[0.1] * 30)  # 60 s
     assert (within.by, within.desired) == (By.PANIC, 6), "9 wanted, 4 more at once"
@@ -41,10 +39,10 @@ def test_nothing_shrinks_until_the_stable_window_after_the_surge() -> None:
 
 
 def test_growth_in_panic_waits_for_no_stabilization_window() -> None:
-    slow = replace(POLICY.scale_up, stabilization_window_s=300.0)
+    slow = Behavior(scale_up=ScaleUp(stabilization_window_seconds=300))
     surge = [0.5] * 30 + [6.0] * 4
-    assert _run(replace(POLICY, scale_up=slow), *surge).desired == 6
-    assert _run(replace(CALM, window_s=1.0, scale_up=slow), *surge).desired == 2
+    assert _run(changed(POLICY, behavior=slow), *surge).desired == 6
+    assert _run(changed(CALM, window_seconds=1, behavior=slow), *surge).desired == 2
 
 
 def test_demand_that_the_ready_replicas_can_carry_is_no_panic() -> None:

@@ -5,18 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pando_operator.scaling import (
-    Budget,
-    History,
-    Panic,
-    RouterQueue,
-    ScalingPolicy,
-    Snapshot,
-    Target,
-    decide,
-)
-from pando_operator.scaling.policy import SCALE_DOWN
-from tests.operator.scaling.pool_model import NOW, pool
+from pando_operator.resource.policy import Behavior, Budget, Panic, ScalingPolicy, Target
+from pando_operator.scaling import History, RouterQueue, Snapshot, decide
+from tests.operator.scaling.pool_model import AT_ONCE, NOW, pool
 
 _PRESSURES = st.lists(st.floats(0, 3), max_size=6)
 _LOOK = st.tuples(
@@ -33,12 +24,12 @@ _POLICY = st.builds(
     target=st.builds(
         Target,
         pressure=st.sampled_from((0.3, 0.7, 1.0)),
-        queue_wait_s=st.sampled_from((None, 2.0)),
-        hot_evictions_per_s=st.sampled_from((None, 10.0)),
+        queue_wait_seconds=st.sampled_from((None, 2.0)),
+        hot_evictions_per_second=st.sampled_from((None, 10.0)),
     ),
-    scale_down=st.sampled_from((SCALE_DOWN, replace(SCALE_DOWN, stabilization_window_s=0.0))),
+    behavior=st.sampled_from((Behavior(), AT_ONCE)),
     panic=st.sampled_from((None, Panic())),
-    idle_s=st.sampled_from((None, 30.0)),
+    idle_seconds=st.sampled_from((None, 30)),
     budget=st.sampled_from((None, Budget(replica_hours=0.1, period_hours=0.1))),
 )
 
@@ -66,9 +57,9 @@ def test_every_decision_is_within_bounds_and_missing_signals_never_shrink_a_pool
         assert decision.desired >= policy.min_replicas
         assert decision.reason
         if decision.signals_ok or not current:
-            assert decision.desired <= policy.max_replicas
+            assert decision.desired <= policy.most_replicas
         else:
-            assert decision.desired <= max(policy.max_replicas, current)
+            assert decision.desired <= max(policy.most_replicas, current)
             # Replicas that never became ready are the one thing that may be given up unheard of.
             gives_up = not pressures and how == "seen" and decision.desired == 0
             assert decision.desired >= current or gives_up
@@ -97,10 +88,7 @@ def test_more_pressure_never_wants_fewer_replicas(
 
 @given(pressures=st.lists(st.floats(0.01, 1.2), min_size=2, max_size=8))
 def test_what_remains_after_a_shrink_is_under_the_target(pressures: list[float]) -> None:
-    policy = ScalingPolicy(
-        max_replicas=10,
-        scale_down=replace(ScalingPolicy(max_replicas=1).scale_down, stabilization_window_s=0.0),
-    )
+    policy = ScalingPolicy(max_replicas=10, behavior=AT_ONCE)
     decision = decide(pool(*pressures), policy, NOW)
     if decision.desired < len(pressures):
         assert sum(pressures) <= policy.target.pressure * decision.desired + 1e-4

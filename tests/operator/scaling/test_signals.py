@@ -7,7 +7,8 @@ import pytest
 from pando_fleet import FleetUnavailable, ReplicaState
 from pando_fleet.marks import MarkKind, Marks
 from pando_fleet.queues import Queues
-from pando_operator.scaling import History, RouterQueue, ScalingPolicy, Signals, Snapshot, decide
+from pando_operator.resource.policy import ScalingPolicy
+from pando_operator.scaling import History, RouterQueue, Signals, Snapshot, decide
 from pando_operator.signals import signals_of
 from tests.fleet.redis_server import VALKEY, RedisServer
 from tests.fleet.world import POOL, World

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from pando_operator.scaling import ScalingPolicy
+from pando_operator.resource.policy import ScalingPolicy
 from pando_sim.records import Outcome
 from pando_sim.scaling.hpa import proposed
 from pando_sim.scaling.knative import KnativeController
