@@ -1,5 +1,6 @@
 """The border to Redis: opening a client from a URL, and the errors that leave this package."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -45,13 +46,23 @@ class FleetUnavailable(FleetError):  # noqa: N818  (a state of the world, not a 
 
 @contextmanager
 def fleet_errors() -> Iterator[None]:
-    """Turns redis-py's errors into this package's, around each call to Redis."""
+    """Around each call to redis-py: its errors become this package's, and no cancellation is lost.
+
+    redis-py (all of 6, 7 and 8) writes within asyncio.wait_for, which before Python 3.12 loses a
+    cancellation that comes together with its result; asyncio.timeout cancels in the same way. The
+    task still knows, so it is raised here. Delete this with the support of Python 3.11.
+    """
+    task = asyncio.current_task()
+    requests = task.cancelling() if task is not None else 0
     try:
         yield
     except _UNAVAILABLE as error:
         raise FleetUnavailable(f"Redis is not available: {error}") from error
     except exceptions.RedisError as error:
         raise FleetError(f"Redis refused a command: {error}") from error
+    finally:
+        if task is not None and task.cancelling() > requests:
+            raise asyncio.CancelledError
 
 
 def connect(url: str) -> RedisClient:

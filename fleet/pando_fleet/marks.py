@@ -7,6 +7,7 @@ budget of prompt tokens, and writes down what it did; a claim that is not renewe
 another router goes on where a dead one stopped. `fleet/README.md` has the contract.
 """
 
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import msgspec
@@ -33,7 +34,8 @@ class MarkState(StrEnum):
     SKIPPED = "skipped"  # `reason` says why
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
     kind: MarkKind
     replica: str
     budget_tokens: int  # prompt tokens that may be computed for it; 0 for a drain
@@ -135,4 +137,4 @@ class Marks:
         if left_ms is None:
             misfits.skip("mark", sender, "a time or a count is no number")
             return None
-        return msgspec.structs.replace(mark, left_ms=left_ms)
+        return replace(mark, left_ms=left_ms)

@@ -243,11 +243,7 @@ class FleetView:
 
     async def run(self, refreshed: Callable[[set[str]], None]) -> None:
         """Refreshes until cancelled; tells `refreshed` the incarnations known each time."""
-        task = asyncio.current_task()
-        assert task is not None
-        # redis-py waits with asyncio.wait_for, which before Python 3.12 loses a cancellation that
-        # comes together with its result: only the task itself still knows.
-        while not task.cancelling():
+        while True:
             await asyncio.sleep(REFRESH_S)
             await self.refresh()
             members = (member for pool in self.fleet.pools.values() for member in pool)

@@ -1,5 +1,6 @@
 """The border to Redis: each kind of URL reaches a real server, failures become one error type."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -239,3 +240,38 @@ def _wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
         time.sleep(0.01)
+
+
+async def test_a_cancellation_at_whatever_moment_of_a_call_arrives(redis_url: str) -> None:
+    async with _client(redis_url) as client:
+        registry = Registry(client)
+        await registry.beat("p", replace(BEAT, replica="a"))
+        for turns in range(200):
+            call = asyncio.create_task(registry.replicas("p"))
+            for _ in range(turns % 50):  # of the event loop, more than a call takes
+                await asyncio.sleep(0)
+            was_cancelled = call.cancel()
+            await asyncio.wait([call])
+            assert call.cancelled() == was_cancelled, f"lost after {turns % 50} turns"
+        assert len(await registry.replicas("p")) == 1
+
+
+async def test_a_call_in_the_cleanup_of_a_cancelled_task_is_made(redis_url: str) -> None:
+    async with _client(redis_url) as client:
+        registry = Registry(client)
+        await registry.beat("p", replace(BEAT, replica="a"))
+        waits = asyncio.Event()
+
+        async def lives() -> None:
+            try:
+                waits.set()
+                await asyncio.Event().wait()
+            finally:
+                await registry.leave("p", "a", "1")
+
+        life = asyncio.create_task(lives())
+        await waits.wait()
+        life.cancel()
+        await asyncio.wait([life])
+        assert life.cancelled()
+        assert await registry.replicas("p") == []

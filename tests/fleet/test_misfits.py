@@ -51,7 +51,7 @@ _WRONG = st.one_of(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(FIELDS), value=_WRONG)
 async def test_whatever_a_heartbeat_says_the_other_replicas_are_seen(
     valkey_url: str, name: str, value: object

@@ -125,8 +125,7 @@ class Replica:
         self._beating.cancel()
 
     async def _beat(self) -> None:
-        task = asyncio.current_task()
-        while task and not task.cancelling():  # redis-py may lose the cancellation itself
+        while True:
             with suppress(FleetUnavailable):
                 await self._registry.beat(self.pool, self.heart)
             await asyncio.sleep(BEAT_S)

@@ -9,7 +9,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from pando_fleet.marks import Marks
-from pando_operator.controller.cancelled import check_cancelled
 from pando_operator.controller.world import World
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import NotFound
@@ -47,7 +46,6 @@ class Executor:
 
     async def execute(self, actions: Iterable[Action]) -> None:
         for action in actions:
-            check_cancelled()  # the one before may have been a call to Redis that lost it
             extra = {"pool": str(self._pool), "action": str(action)}
             log.info("acting", extra=extra)
             await self._one(action)

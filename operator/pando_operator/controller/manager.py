@@ -4,7 +4,6 @@ import asyncio
 import logging
 
 from pando_fleet.client import FleetError
-from pando_operator.controller.cancelled import check_cancelled
 from pando_operator.controller.pool_loop import PoolLoop
 from pando_operator.controller.shared import Shared
 from pando_operator.kube.resources import Key
@@ -39,7 +38,6 @@ class Manager:
                     self._changed.clear()
                     self._follow(shared, tasks)
                     await self._sweep(shared)
-                    check_cancelled()
                     await self._wait()
         finally:
             self._loops.clear()

@@ -13,7 +13,6 @@ from pando_fleet.client import FleetError
 from pando_fleet.loads import Loads
 from pando_fleet.marks import Marks
 from pando_fleet.worth import Worths
-from pando_operator.controller.cancelled import check_cancelled
 from pando_operator.controller.conversions import (
     follow_replaced,
     follow_starts,
@@ -102,7 +101,6 @@ class PoolLoop:
                 outcome, pause_s = "error", backoff.next()
                 log.exception("look at a pool failed", extra={"pool": str(self.key)})
             self._measure(outcome, self._shared.clock() - started)
-            check_cancelled()
             await self._pause(pause_s, may_wake=outcome == "ok")
 
     async def _pause(self, seconds: float, *, may_wake: bool) -> None:
@@ -169,7 +167,6 @@ class PoolLoop:
             now=now,
             settings=self._lifecycle,
         )
-        check_cancelled()
         await self._executor.execute(actions)
         memory.replicas = replicas_of(self._shared.world.deployment(self.key))
         decided = await self._remember(look, memory)
@@ -194,7 +191,6 @@ class PoolLoop:
             now=now,
             settings=self._lifecycle,
         )
-        check_cancelled()
         await self._executor.execute(actions)
 
     def _pods(self, reading: Reading | None) -> list[PodView]:

@@ -27,9 +27,7 @@ class QueueReports:
 
     async def run(self) -> None:
         """Until cancelled."""
-        task = asyncio.current_task()
-        assert task is not None
-        while not task.cancelling():  # redis-py may lose a cancellation
+        while True:
             if not self._told:
                 await self._admission.somebody_waits()
             try:

@@ -88,8 +88,7 @@ class Watched:
             self._unhealthy.discard(self._agreed.incarnation)
 
     async def _probe_on(self) -> None:
-        task = asyncio.current_task()
-        while task and not task.cancelling():
+        while True:
             started = monotonic()
             headers = self._key(self.spec.url)
             probed = await self._probe(headers, self._live.settings.health_timeout)
@@ -152,8 +151,7 @@ class Watched:
             self._untold = None
 
     async def _beat_on(self) -> None:
-        task = asyncio.current_task()
-        while task and not task.cancelling():  # redis-py may lose a cancellation
+        while True:
             await self._beat()
             await asyncio.sleep(BEAT_S)
 

@@ -69,10 +69,8 @@ class Warming:
 
     async def run(self) -> None:
         """Performs marks until cancelled."""
-        task = asyncio.current_task()
-        assert task is not None
         try:
-            while not task.cancelling():  # redis-py may lose a cancellation, as in FleetView.run
+            while True:
                 await asyncio.sleep(POLL_S)
                 for pool in self._view.fleet.pools if self._view.redis_up else ():
                     await self._look(pool)

@@ -20,7 +20,6 @@ import xxhash
 
 from pando_fleet import FleetUnavailable, Heartbeat, RedisClient, Registry, ReplicaState
 from pando_fleet.marks import Marks
-from pando_operator.controller.cancelled import check_cancelled
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import Conflict, KubeError, NotFound
 from pando_operator.kube.resources import DEPLOYMENTS, PODS, Key, Object, key_of
@@ -68,7 +67,6 @@ class Cluster:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            check_cancelled()
             with suppress(KubeError, FleetUnavailable):  # the test broke something, and mends it
                 await self.step()
             await asyncio.sleep(STEP_S)

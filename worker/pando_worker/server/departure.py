@@ -19,10 +19,9 @@ POLL_S = 0.25
 
 async def handed_off(marks: Marks, replica: str) -> None:
     """Returns when the hand-off is over, nobody asks for one, or Redis cannot say."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
+    loop = asyncio.get_running_loop()
     noticed_by = loop.time() + NOTICE_S
-    while not task.cancelling():  # redis-py may lose a cancellation, as in Heart.run
+    while True:
         try:
             mine = {mark.kind: mark for mark in await marks.all() if mark.replica == replica}
         except FleetError:

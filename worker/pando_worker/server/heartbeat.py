@@ -37,12 +37,8 @@ class Heart:
 
     async def run(self) -> None:
         changed = self._service.engine.changed
-        task = asyncio.current_task()
-        assert task is not None
         await self._beat()
-        # redis-py waits with asyncio.wait_for, which before Python 3.12 loses a cancellation that
-        # comes together with its result: only the task itself still knows.
-        while not task.cancelling():
+        while True:
             await asyncio.sleep(MIN_INTERVAL_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(MAX_INTERVAL_S - MIN_INTERVAL_S):
