@@ -4,35 +4,52 @@ llguidance parses in two stages: a lexer matches terminals, each as long as it c
 puts them together. GBNF knows no terminals, its grammars are read character by character. So
 everything that a regular expression can say becomes one terminal, as large as can be: a grammar
 without recursion is a single one and means exactly what it says; elsewhere a terminal that could
-end in several places ends in the last. llguidance brings a converter in Python; this one is linear
-in the grammar's size, and keeps characters that are written as numbers.
+end in several places ends in the last.
+
+llguidance's own converter gets a plainer GBNF than users write. By itself it reads escapes wrongly
+(`"\\u00e9"`, `"\\x41"`, `[\\-]`), excludes newlines from `.`, ends a rule with its line, and
+confuses names that differ only in case or in `-` and `_`. It is also told which rules are regular,
+which takes it quadratic time to find out, and made to put the parts of other rules in terminals.
 """
 
-import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
+from operator import methodcaller
+
+from llguidance.gbnf_to_lark import (
+    AlternativeNode,
+    ASTNode,
+    GrammarParser,
+    RepetitionNode,
+    RuleRefNode,
+    SequenceNode,
+    is_lark_syntax,
+    resolve,
+)
 
 _MAX_NESTING = 64
-_LARK = re.compile(r"(?m)^\s*(?:%llguidance\b|start\s*:)")
 _TOKEN = re.compile(
     r"""
       (?P<blank> \s+ | \#[^\n]* )
-    | (?P<head> (?P<rule>[A-Za-z_][\w-]*) \s* ::= )
+    | (?P<head> [A-Za-z_][\w-]* ) \s* ::=
     | (?P<name> [A-Za-z_][\w-]* )
-    | (?P<string> "(?:[^"\\]|\\.)*" )
-    | (?P<set> \[(?:[^\]\\]|\\.)*\] )
+    | " (?P<string> (?:[^"\\]|\\.)* ) "
+    | \[ (?P<set> (?:[^\]\\]|\\.)* ) \]
     | (?P<repeat> [*+?] | \{\s*\d{1,6}\s*(?:,\s*(?:\d{1,6}\s*)?)?\} )
     | (?P<sign> [().|] )
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 _CHARACTER = re.compile(
-    r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))|(.)", re.DOTALL
+    r"\\x[\da-fA-F]{2}|\\u[\da-fA-F]{4}|\\U[\da-fA-F]{8}|\\?.", re.DOTALL | re.ASCII
 )
+_RANGE = re.compile(f"({_CHARACTER.pattern})(?:-({_CHARACTER.pattern}))?", re.DOTALL | re.ASCII)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
+_SPECIAL = frozenset('"\\[]/^-&~')  # in a string or a set, of GBNF or of a regular expression
 
 
 def gbnf_to_lark(text: str) -> str:
@@ -40,103 +57,68 @@ def gbnf_to_lark(text: str) -> str:
 
     Raises ValueError, which says where, for a text that is neither.
     """
-    if _LARK.search(text):
+    if is_lark_syntax(text):
         return text
-    rules = _Parser(text).rules()
+    plain = _plain(text)
+    # Within parentheses the end of a line ends nothing.
+    lines = [f"{name} ::= ({' '.join(words)})\n" for name, words in plain.items()]
+    rules = GrammarParser().parse("".join(lines))
+    for name in _regular({name: plain.keys() & words for name, words in plain.items()}):
+        rules[name].rule_is_terminal = name != "root"
+    resolve(rules)
+    terminals: list[str] = []
     for rule in rules.values():
-        for name in rule.names():
-            if name not in rules:
-                raise ValueError(f"rule {name!r} is used but not defined")
-    if "root" not in rules:
-        raise ValueError("there is no rule 'root'")
-    return _Writer(rules).lark()
+        if not rule.rule_is_terminal:
+            rule.alternatives = _extracted(rule.alternatives, terminals)
+    return "\n".join([*map(str, rules.values()), *terminals, ""])
 
 
-@dataclass(slots=True)
-class _Node:
-    """A part of a rule's right side."""
-
-    kind: str  # "terminal", "name", "sequence", "choice" or "repeat"
-    text: str = ""  # a terminal in Lark, a rule's name, or how often a part is repeated
-    parts: list["_Node"] = field(default_factory=list)
-
-    def names(self) -> Iterator[str]:
-        """Rules that this uses."""
-        if self.kind == "name":
-            yield self.text
-        for part in self.parts:
-            yield from part.names()
-
-
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self._tokens = list(_tokens(text))
-        self._at = 0
-
-    def rules(self) -> dict[str, _Node]:
-        rules: dict[str, _Node] = {}
-        while self._at < len(self._tokens):
-            kind, name, _ = self._next()
-            if kind != "head":
-                raise self._error("expected a rule, as in `name ::=`", self._at - 1)
-            if name in rules:
-                raise self._error(f"rule {name!r} is defined twice", self._at - 1)
-            rules[name] = self._choice(0)
-            if self._peek() == ")":
-                raise self._error("this ) closes nothing", self._at)
-        if not rules:
-            raise ValueError("there are no rules")
-        return rules
-
-    def _choice(self, nesting: int) -> _Node:
-        parts = [self._sequence(nesting)]
-        while self._peek() == "|":
-            self._at += 1
-            parts.append(self._sequence(nesting))
-        return parts[0] if len(parts) == 1 else _Node("choice", parts=parts)
-
-    def _sequence(self, nesting: int) -> _Node:
-        parts: list[_Node] = []
-        while self._at < len(self._tokens) and self._peek() not in ("|", ")", "head"):
-            part = self._item(nesting)
-            if self._peek() == "repeat":
-                part = _Node("repeat", re.sub(r"\s", "", self._next()[1]), [part])
-            parts.append(part)
-        return parts[0] if len(parts) == 1 else _Node("sequence", parts=parts)
-
-    def _item(self, nesting: int) -> _Node:
-        kind, text, _ = self._next()
+def _plain(text: str) -> dict[str, list[str]]:
+    """The words of each rule, under new names for rules, and a `root` that only names the root."""
+    names: defaultdict[str, str] = defaultdict(lambda: f"r{len(names)}")
+    rules: dict[str, list[str]] = {"root": [names["root"]]}
+    words: list[str] = []
+    open_groups = 0
+    for kind, token, line in _tokens(text):
         match kind:
-            case "name":
-                return _Node("name", text)
-            case "string":
-                characters = "".join(char for char, _ in _characters(text[1:-1]))
-                return _Node("terminal", json.dumps(characters, ensure_ascii=False))
-            case "set":
-                return _Node("terminal", _set(text[1:-1]))
-            case ".":
-                return _Node("terminal", "/(?s:.)/")
-            case "(" if nesting < _MAX_NESTING:
-                inner = self._choice(nesting + 1)
-                if self._peek() != ")":
-                    raise self._error("expected )", self._at)
-                self._at += 1
-                return inner
+            case "head" if open_groups:
+                raise ValueError(f"expected ) at line {line}")
+            case "head" if names[token] in rules:
+                raise ValueError(f"rule {token!r} is defined twice at line {line}")
+            case "head":
+                words = rules[names[token]] = []
+                continue
+            case _ if len(rules) == 1:
+                raise ValueError(f"expected a rule, as in `name ::=`, at line {line}")
+            case "repeat" if not words or words[-1][0] in "(|*+?{":
+                raise ValueError(f"there is nothing to repeat at line {line}")
+            case "(" if open_groups == _MAX_NESTING:
+                raise ValueError(f"nested deeper than {_MAX_NESTING} at line {line}")
             case "(":
-                raise self._error(f"nested deeper than {_MAX_NESTING}", self._at - 1)
-            case _:
-                raise self._error("there is nothing to repeat", self._at - 1)
-
-    def _peek(self) -> str:
-        return self._tokens[self._at][0] if self._at < len(self._tokens) else ""
-
-    def _next(self) -> tuple[str, str, int]:
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def _error(self, message: str, at: int) -> ValueError:
-        where = f"line {self._tokens[at][2]}" if at < len(self._tokens) else "the end"
-        return ValueError(f"{message} at {where}")
+                open_groups += 1
+            case ")" if not open_groups:
+                raise ValueError(f"this ) closes nothing at line {line}")
+            case ")":
+                open_groups -= 1
+                if words[-1][-1] in "*+?}":
+                    words.append('""')  # else llguidance writes ("a"+)? as "a"+?
+            case "name":
+                token = names[token]
+            case "string":
+                token = f'"{"".join(map(_plainly, _CHARACTER.findall(token)))}"'
+            case "set":
+                token = _set(token)
+            case ".":
+                token = "[\\x00-\U0010ffff]"
+        words.append(token)
+    if open_groups:
+        raise ValueError("expected ) at the end")
+    if names["root"] not in rules:
+        raise ValueError("there is no rule 'root'")
+    for token, name in names.items():
+        if name not in rules:
+            raise ValueError(f"rule {token!r} is used but not defined")
+    return rules
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
@@ -144,131 +126,66 @@ def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
     at, line = 0, 1
     while at < len(text):
         found = _TOKEN.match(text, at)
-        if found is None or found.lastgroup is None:
+        if found is None or (kind := found.lastgroup) is None:
             raise ValueError(f"cannot read {text[at : at + 20]!r} at line {line}")
-        match found.lastgroup:
-            case "blank":
-                pass
-            case "head":
-                yield "head", found["rule"], line
-            case "sign":
-                yield found[0], found[0], line
-            case kind:
-                yield kind, found[0], line
+        if kind != "blank":
+            yield found[0] if kind == "sign" else kind, found[kind], line
         line += found[0].count("\n")
         at = found.end()
 
 
-def _characters(text: str) -> Iterator[tuple[str, bool]]:
-    """Of a string or a set, and whether each was written as an escape."""
-    for found in _CHARACTER.finditer(text):
-        digits = found[1] or found[2] or found[3]
-        if digits is None:
-            yield (_ESCAPED.get(found[4], found[4]), True) if found[4] else (found[5], False)
-            continue
-        code = int(digits, 16)
+def _set(written: str) -> str:
+    members = written.removeprefix("^")
+    ranges = (
+        f"{_plainly(first)}-{_plainly(last or first)}" for first, last in _RANGE.findall(members)
+    )
+    return f"[{'^' * (members != written)}{''.join(ranges)}]"
+
+
+def _plainly(written: str) -> str:
+    """One character of a string or a set; as \\x.. where it could mean anything but itself."""
+    character = written
+    if len(written) > 2:
+        code = int(written[2:], 16)
         if 0xD800 <= code < 0xE000 or code > 0x10FFFF:
-            raise ValueError(f"{found[0]} is not a character")
-        yield chr(code), True
+            raise ValueError(f"{written} is not a character")
+        character = chr(code)
+    elif len(written) == 2:
+        character = _ESCAPED.get(written[1], written[1])
+    return f"\\x{ord(character):02x}" if character < " " or character in _SPECIAL else character
 
 
-def _set(text: str) -> str:
-    """A set of characters as a regular expression that has every character as a number."""
-    negated = text.startswith("^")
-    characters = list(_characters(text[negated:]))
-    if not characters:
-        raise ValueError(f"[{text}] has no characters")
-    ranges, at = [], 0
-    while at < len(characters):
-        first = last = characters[at][0]
-        if at + 2 < len(characters) and characters[at + 1] == ("-", False):
-            last = characters[at + 2][0]
-            at += 2
-        if last < first:
-            raise ValueError(f"[{text}] has a range that ends before it begins")
-        ranges.append(f"\\x{{{ord(first):x}}}-\\x{{{ord(last):x}}}")
-        at += 1
-    return f"/[{'^' if negated else ''}{''.join(ranges)}]/"
-
-
-class _Writer:
-    def __init__(self, rules: dict[str, _Node]) -> None:
-        self._rules = rules
-        self._regular = _regular_rules(rules)
-        numbers = {name: number for number, name in enumerate(rules)}
-        self._names = {
-            name: f"{'T' if name in self._regular else 'r'}_{number}"
-            for name, number in numbers.items()
-        }
-        self._lines: list[str] = []
-
-    def lark(self) -> str:
-        self._lines = ["start: " + self._names["root"]]
-        for name, rule in self._rules.items():
-            text = self._terminal(rule) if name in self._regular else self._rule(rule)
-            self._lines.append(f"{self._names[name]}: {text}")
-        return "\n".join(self._lines) + "\n"
-
-    def _terminal(self, node: _Node) -> str:
-        match node.kind:
-            case "terminal":
-                return node.text
-            case "name":
-                return self._names[node.text]
-            case "sequence":
-                return " ".join(map(self._terminal, node.parts)) or '""'
-            case "choice":
-                return f"({' | '.join(map(self._terminal, node.parts))})"
-            case _:
-                return f"({self._terminal(node.parts[0])}){node.text}"
-
-    def _rule(self, node: _Node) -> str:
-        """As `_terminal`, with each part that is regular as one terminal."""
-        if self._is_regular(node):
-            return self._terminal(node) if node.kind == "name" else self._extracted(node)
-        match node.kind:
-            case "name":
-                return self._names[node.text]
-            case "sequence":
-                return " ".join(map(self._rule, self._joined(node)))
-            case "choice":
-                return f"({' | '.join(map(self._rule, self._joined(node)))})"
-            case _:
-                return f"({self._rule(node.parts[0])}){node.text}"
-
-    def _joined(self, node: _Node) -> Iterator[_Node]:
-        """The parts, those that stand side by side and are regular as one."""
-        for regular, parts in groupby(node.parts, self._is_regular):
-            if regular:
-                yield _Node(node.kind, parts=list(parts))
-            else:
-                yield from parts
-
-    def _extracted(self, node: _Node) -> str:
-        name = f"T_{len(self._lines)}_PART"
-        self._lines.append(f"{name}: {self._terminal(node)}")
-        return name
-
-    def _is_regular(self, node: _Node) -> bool:
-        return all(name in self._regular for name in node.names())
-
-
-def _regular_rules(rules: dict[str, _Node]) -> set[str]:
+def _regular(uses: Mapping[str, Iterable[str]]) -> Iterator[str]:
     """Rules that do not come to themselves again, nor use one that does."""
-    used_by = defaultdict(list)
-    waits_for: dict[str, int] = {}
-    for name, rule in rules.items():
-        used = set(rule.names())
-        waits_for[name] = len(used)
-        for other in used:
-            used_by[other].append(name)
-    ready = [name for name, count in waits_for.items() if count == 0]
-    regular = set()
-    while ready:
-        name = ready.pop()
-        regular.add(name)
-        for user in used_by[name]:
-            waits_for[user] -= 1
-            if waits_for[user] == 0:
-                ready.append(user)
-    return regular
+    order = TopologicalSorter(uses)
+    with suppress(CycleError):
+        order.prepare()
+    while ready := order.get_ready():
+        yield from ready
+        order.done(*ready)
+
+
+def _extracted(node: ASTNode, terminals: list[str]) -> ASTNode:
+    """A rule's right side with its regular parts as terminals, which are as large as can be."""
+    if isinstance(node, RuleRefNode):
+        return node
+    if node.is_terminal():
+        terminals.append(f"PART_{len(terminals)}: {node}")
+        return RuleRefNode(terminals[-1].partition(":")[0])
+    match node:
+        case SequenceNode(nodes):
+            return SequenceNode([_extracted(part, terminals) for part in _joined(node, nodes)])
+        case AlternativeNode(nodes):
+            return AlternativeNode([_extracted(part, terminals) for part in _joined(node, nodes)])
+        case RepetitionNode(repeated, least, most):
+            return RepetitionNode(_extracted(repeated, terminals), least, most)
+    raise TypeError(f"unknown part of a grammar: {node!r}")
+
+
+def _joined(node: SequenceNode | AlternativeNode, parts: list[ASTNode]) -> Iterator[ASTNode]:
+    """The parts of a node, those that stand side by side and are regular as one."""
+    for regular, run in groupby(parts, methodcaller("is_terminal")):
+        if regular:
+            yield type(node)(list(run))
+        else:
+            yield from run
