@@ -65,6 +65,15 @@ def fleet_errors() -> Iterator[None]:
             raise asyncio.CancelledError
 
 
+def readable(url: str) -> str:
+    """The URL, for settings. Raises ValueError for one that `connect` cannot read."""
+    try:
+        connect(url)
+    except FleetError as error:
+        raise ValueError(str(error)) from None
+    return url
+
+
 def connect(url: str) -> RedisClient:
     """A client for `url`; it opens connections at the first command, not here.
 

@@ -23,11 +23,14 @@ SEND_S = 5.0
 """For a batch to reach the collector, and for all that is left at the process's end."""
 
 
-def check_installed() -> None:
-    """Raises ValueError with what to do where the extra is missing."""
+def traceable(endpoint: str | None) -> str | None:
+    """The endpoint, for settings. Raises ValueError with what to do where the extra is missing."""
+    if endpoint is None:
+        return None
     for module in ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter"):
         if find_spec(module) is None:
             raise ValueError("traces need the extra otel: pip install 'pando[otel]'")
+    return endpoint
 
 
 class Tracing:

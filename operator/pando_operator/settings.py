@@ -3,10 +3,10 @@
 import socket
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from pando_fleet.client import FleetError, connect
+from pando_fleet.client import readable
 from pando_operator.kube.terms import Terms
 
 
@@ -48,9 +48,9 @@ class OperatorSettings(BaseSettings):
     port: Annotated[
         int, Field(ge=0, le=65535, description="port of health and metrics, 0 picks one")
     ] = 8080
-    redis: Annotated[str, Field(description="Redis URL of the fleet's state")] = (
-        "redis://127.0.0.1:6379/0"
-    )
+    redis: Annotated[
+        str, Field(description="Redis URL of the fleet's state"), AfterValidator(readable)
+    ] = "redis://127.0.0.1:6379/0"
     kubeconfig: Annotated[
         str,
         Field(
@@ -118,15 +118,6 @@ class OperatorSettings(BaseSettings):
     busy_period: Annotated[
         float, Field(gt=0, le=60, description="the same while replicas come or go")
     ] = 2.0
-
-    @field_validator("redis")
-    @classmethod
-    def _redis_is_a_url(cls, url: str) -> str:
-        try:
-            connect(url)
-        except FleetError as error:
-            raise ValueError(str(error)) from None
-        return url
 
     @model_validator(mode="after")
     def _lease_leaves_room(self) -> Self:

@@ -2,7 +2,6 @@
 second."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import asdict
 from time import monotonic
 from typing import Any
@@ -15,14 +14,14 @@ READ_TIMEOUT_S = 0.5
 
 
 class DecisionsView:
-    def __init__(self, past: PastDecisions, clock: Callable[[], float] = monotonic) -> None:
-        self._past, self._clock = past, clock
+    def __init__(self, past: PastDecisions) -> None:
+        self._past = past
         self._rows: dict[str, list[dict[str, Any]]] = {}
         self._read_at = float("-inf")
 
     async def rows(self) -> dict[str, list[dict[str, Any]]]:
         """By pool, newest first; the last ones known while Redis is away."""
-        now = self._clock()
+        now = monotonic()
         if now - self._read_at >= AGE_S:
             self._read_at = now
             try:

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from pando_fleet.client import FleetError, connect
-from pando_fleet.traces import check_installed
+from pando_fleet.client import readable
+from pando_fleet.traces import traceable
 from pando_router.setting_types import RESTART, Pairs
 from pando_router.tenants.key_file import read_keys
 from pando_router.upstreams.spec import Upstreams, UpstreamSpec, check_distinct
@@ -36,9 +36,9 @@ class RouterSettings(BaseSettings):
     port: Annotated[
         int, Field(ge=0, le=65535, description="port to listen on, 0 picks one"), RESTART
     ] = 8000
-    redis: Annotated[str, Field(description="Redis URL of the fleet's state"), RESTART] = (
-        "redis://127.0.0.1:6379/0"
-    )
+    redis: Annotated[
+        str, Field(description="Redis URL of the fleet's state"), AfterValidator(readable), RESTART
+    ] = "redis://127.0.0.1:6379/0"
     policy: Annotated[
         PolicyName, Field(description="how a replica is chosen among a pool's ready ones")
     ] = "cache_aware"
@@ -257,6 +257,7 @@ class RouterSettings(BaseSettings):
             description="OpenTelemetry collector for traces, such as http://collector:4318 (OTLP"
             " over HTTP; needs the extra otel); none: no traces",
         ),
+        AfterValidator(traceable),
         RESTART,
     ] = None
     trace_sample: Annotated[
@@ -334,13 +335,6 @@ class RouterSettings(BaseSettings):
             raise ValueError("max_bodies_bytes is less than max_body_bytes")
         return self
 
-    @field_validator("otlp_endpoint")
-    @classmethod
-    def _otlp_is_installed(cls, endpoint: str | None) -> str | None:
-        if endpoint is not None:
-            check_installed()  # raises a ValueError
-        return endpoint
-
     @field_validator("record")
     @classmethod
     def _recording_has_a_folder(cls, path: Path | None) -> Path | None:
@@ -362,12 +356,3 @@ class RouterSettings(BaseSettings):
         if path is not None:
             read_keys(path)  # raises a ValueError
         return path
-
-    @field_validator("redis")
-    @classmethod
-    def _redis_can_be_read(cls, url: str) -> str:
-        try:
-            connect(url)
-        except FleetError as error:
-            raise ValueError(str(error)) from None
-        return url

@@ -6,6 +6,7 @@ no place on the replica, and whether it knows the name is its own to say.
 
 import asyncio
 import re
+from dataclasses import dataclass
 
 from pando_fleet.client import FleetError
 from pando_fleet.homes import Homes
@@ -29,36 +30,25 @@ _NAMED = re.compile(rf"{STORED_PREFIX}([\w-]+)({'|'.join(STORED_METHODS)})")
 _LABEL = STORED_PREFIX + "{response_id}"
 
 
+@dataclass(frozen=True, slots=True)
 class StoredResponses:
     """Handler of paths that begin with STORED_PREFIX."""
 
-    def __init__(
-        self,
-        live: Live,
-        view: FleetView,
-        lifecycle: Lifecycle,
-        tenants: Tenants,
-        homes: Homes,
-        upstream: Upstream,
-        forwarding: Forwarding,
-        metrics: Metrics,
-        bodies: ByteBudget,
-    ) -> None:
-        self._live = live
-        self._view = view
-        self._lifecycle = lifecycle
-        self._tenants = tenants
-        self._homes = homes
-        self._upstream = upstream
-        self._forwarding = forwarding
-        self._metrics = metrics
-        self._bodies = bodies
+    live: Live
+    view: FleetView
+    lifecycle: Lifecycle
+    tenants: Tenants
+    homes: Homes
+    upstream: Upstream
+    forwarding: Forwarding
+    metrics: Metrics
+    bodies: ByteBudget
 
     async def __call__(self, incoming: Incoming) -> None:
         request_id = request_id_of(incoming.headers)
         status = 500  # an error that nobody foresaw, for the server to answer
         try:
-            with self._lifecycle:
+            with self.lifecycle:
                 status = await self._pass_on(incoming, request_id)
         except ApiError as error:
             status = error.status
@@ -67,23 +57,23 @@ class StoredResponses:
             await incoming.send(*error_answer(error, request_id))
         except ClientDisconnectedError:
             status = CLIENT_CLOSED_REQUEST
-            self._metrics.disconnects.inc()
+            self.metrics.disconnects.inc()
             raise
         finally:
-            self._metrics.requests[_LABEL, status].inc()
+            self.metrics.requests[_LABEL, status].inc()
 
     async def _pass_on(self, incoming: Incoming, request_id: str) -> int:
         """The answer's status. Raises ApiError, ClientDisconnectedError."""
-        if self._lifecycle.requests > self._live.settings.max_requests:
+        if self.lifecycle.requests > self.live.settings.max_requests:
             raise unavailable("this router has all the requests it can take", "overloaded")
-        tenant = self._tenants.of(incoming.headers)
-        body = await incoming.body(self._live.settings.max_body_bytes, self._bodies)
+        tenant = self.tenants.of(incoming.headers)
+        body = await incoming.body(self.live.settings.max_body_bytes, self.bodies)
         member = await self._home(home_name(tenant, _name_in(incoming)))
         headers = forwarded(incoming.headers, request_id)
-        headers = self._forwarding(headers, tenant, member.beat.url)
+        headers = self.forwarding(headers, tenant, member.beat.url)
         with incoming.until_gone():
             try:
-                answer = await self._upstream.request(
+                answer = await self.upstream.request(
                     incoming.method.encode(), member.beat.url, incoming.target, headers, body
                 )
             except (ReplicaFailedError, ReplicaSilentError) as error:
@@ -96,9 +86,9 @@ class StoredResponses:
     async def _home(self, name: str) -> Member:
         """Raises ApiError 404 where nobody is known to remember it, or that replica is gone."""
         try:
-            async with asyncio.timeout(self._live.settings.placement_timeout):
-                for pool, members in self._view.fleet.pools.items():
-                    home = await self._homes.find(pool, name)
+            async with asyncio.timeout(self.live.settings.placement_timeout):
+                for pool, members in self.view.fleet.pools.items():
+                    home = await self.homes.find(pool, name)
                     for member in members:
                         if member.beat.incarnation == home:
                             return member

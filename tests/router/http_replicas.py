@@ -25,12 +25,8 @@ def says(answer: bytes, *, close: bool = False) -> Script:
 
 
 async def whole(answer: Answer) -> bytes:
-    pieces = [answer.first_chunk]
     async with asyncio.timeout(PATIENCE_S):
-        while not answer.complete:
-            pieces.append(await answer.read())
-    answer.close()
-    return b"".join(pieces)
+        return await answer.whole(1 << 30)
 
 
 async def post(client: Upstream, worker: Worker, body: bytes = b"body") -> Answer:

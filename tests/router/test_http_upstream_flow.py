@@ -72,6 +72,25 @@ async def test_unread_answer_stops_its_replica() -> None:
         assert len(body) == total
 
 
+async def test_an_answer_that_is_read_whole_is_bounded() -> None:
+    ended = asyncio.Event()
+
+    async def script(reader: Reader, writer: Writer) -> None:
+        await read_request(reader)
+        writer.write(OK + b"transfer-encoding: chunked\r\n\r\n")
+        while not writer.transport.is_closing():
+            writer.write(b"1000\r\n" + b"x" * 4096 + b"\r\n")
+            await asyncio.sleep(0)
+        ended.set()
+
+    async with Worker(script) as worker, upstream_() as client:
+        answer = await post(client, worker)
+        async with asyncio.timeout(PATIENCE_S):
+            body = await answer.whole(10_000)
+            await ended.wait()
+        assert 10_000 < len(body) <= 10_000 + 8 * MAX_UNREAD_BYTES
+
+
 async def test_abandoned_answer_closes_its_connection() -> None:
     ended = asyncio.Event()
 

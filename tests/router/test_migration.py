@@ -11,11 +11,10 @@ from openai._streaming import SSEDecoder
 
 from pando_router.byte_budget import ByteBudget
 from pando_router.endpoints import ENDPOINTS
-from pando_router.live import Live
 from pando_router.migration.errors import DivergedError, RefusedError
-from pando_router.migration.plan import plan
+from pando_router.migration.plan import Plan, plan
 from pando_router.migration.recording import Recording
-from pando_router.migration.stream import Count, Migrations, NeedsCountError, Stream
+from pando_router.migration.stream import Count, NeedsCountError, Stream
 from pando_router.settings import RouterSettings
 from tests.router.scripted_engine import PROMPT_TOKENS, TEXT, Engine, Event, event
 
@@ -36,7 +35,15 @@ def stream_of(
 ) -> Stream | None:
     raw = json.dumps(body).encode()
     planned = plan(settings, ENDPOINTS[path].migration, ENDPOINTS[path].parse(raw))
-    return Migrations(Live(settings)).stream(planned, raw, count) if planned else None
+    memory = ByteBudget(lambda: settings.migrate_memory_bytes)
+    return begun(planned, raw, count, settings, memory) if planned else None
+
+
+def begun(
+    plan: Plan, raw: bytes, count: Count, settings: RouterSettings, memory: ByteBudget
+) -> Stream:
+    recording = Recording(settings.migrate_stream_bytes, memory)
+    return Stream.begun(plan, raw, count, recording, settings.max_migrations)
 
 
 def begin(engine: Engine, body: Event, **settings: Any) -> tuple[Stream, bytes]:
@@ -273,19 +280,19 @@ def test_an_event_that_does_not_end_counts_as_memory() -> None:
 @pytest.mark.parametrize("fields", [{"temperature": 1}, {"n": 2}])
 @pytest.mark.parametrize("step", [1, 97, 10_000])
 def test_of_a_stream_that_may_not_go_on_no_text_is_kept(fields: Event, step: int) -> None:
-    shared = Migrations(Live(DEFAULTS))
+    memory = ByteBudget(lambda: 1 << 30)
     engine = Engine(CHAT)
     body = REQUESTS[CHAT] | fields
     raw = json.dumps(body).encode()
     planned = plan(DEFAULTS, ENDPOINTS[CHAT].migration, ENDPOINTS[CHAT].parse(raw))
     assert planned is not None
     whole = engine.answer(body)
-    stream = shared.stream(planned, raw, engine.count)
+    stream = begun(planned, raw, engine.count, DEFAULTS, memory)
     out = b""
     for start in range(0, len(whole), step):
         out += stream.pass_on(whole[start : start + step])
         if b"Hel" in out:
-            assert shared.memory.held == 0
+            assert memory.held == 0
     assert out + stream.end() == whole
     assert b"Hel" in out
 

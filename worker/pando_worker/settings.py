@@ -4,8 +4,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from pando_fleet.traces import traceable
 
 
 class DType(StrEnum):
@@ -249,6 +251,7 @@ class WorkerSettings(BaseSettings):
             description="OpenTelemetry collector for traces, such as http://collector:4318 (OTLP"
             " over HTTP; needs the extra otel); none: no traces",
         ),
+        AfterValidator(traceable),
     ] = None
     trace_sample: Annotated[
         float,
@@ -259,15 +262,6 @@ class WorkerSettings(BaseSettings):
             " traceparent decides of its own",
         ),
     ] = 1.0
-
-    @field_validator("otlp_endpoint")
-    @classmethod
-    def _otlp_is_installed(cls, endpoint: str | None) -> str | None:
-        if endpoint is not None:
-            from pando_fleet.traces import check_installed
-
-            check_installed()  # raises a ValueError
-        return endpoint
 
     @model_validator(mode="after")
     def _flashinfer_has_a_gpu(self) -> "WorkerSettings":

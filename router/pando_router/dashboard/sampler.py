@@ -22,13 +22,11 @@ class Sampler:
         view: FleetView,
         lifecycle: Lifecycle,
         queue_lengths: Callable[[], dict[str, int]],
-        clock: Callable[[], float] = time,
     ) -> None:
         self._metrics = metrics
         self._view = view
         self._lifecycle = lifecycle
         self._queue_lengths = queue_lengths
-        self._clock = clock
         self._gaps: dict[str, tuple[float, int]] = {}  # by incarnation, as it last said
         self._gap_s = 0.0
         self._gap_count = 0
@@ -46,7 +44,7 @@ class Sampler:
         metrics = self._metrics
         self.history.add(
             Totals(
-                at=self._clock(),
+                at=time(),
                 requests=requests,
                 failed=failed,
                 prompt_tokens=_sum(metrics.prompt_tokens),

@@ -135,10 +135,5 @@ class HealthChecks:
     async def _ask(self, url: str) -> str | None:
         headers = [(b"user-agent", b"pando-router-health")]
         answer = await self._upstream.request(b"GET", url, self._options.path.encode(), headers)
-        try:
-            size = len(answer.first_chunk)
-            while not answer.complete and size <= MAX_ANSWER_BYTES:
-                size += len(await answer.read())
-            return None if answer.status < 500 else f"answered {answer.status}"
-        finally:
-            answer.close()
+        await answer.whole(MAX_ANSWER_BYTES)
+        return None if answer.status < 500 else f"answered {answer.status}"

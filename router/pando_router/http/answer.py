@@ -97,6 +97,21 @@ class Answer:
             await self.arrived()
         return self._take()
 
+    async def whole(self, most: int) -> bytes:
+        """The whole body; of one longer than `most` bytes a beginning that is longer than that.
+
+        The answer is closed then. Raises ReplicaFailedError.
+        """
+        parts = [self.first_chunk]
+        size = len(self.first_chunk)
+        try:
+            while not self.complete and size <= most:
+                parts.append(await self.read())
+                size += len(parts[-1])
+            return b"".join(parts)
+        finally:
+            self.close()
+
     async def arrived(self) -> None:
         """Waits for bytes of the body, or its end. Raises the error that ends it instead."""
         while not (self._unread or self.complete_on_wire):

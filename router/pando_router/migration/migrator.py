@@ -2,9 +2,11 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import msgspec
 
+from pando_router.byte_budget import ByteBudget
 from pando_router.errors import ApiError
 from pando_router.http.answer import Answer
 from pando_router.live import Live
@@ -12,11 +14,14 @@ from pando_router.metrics import Metrics
 from pando_router.migration.errors import MigrationError, RefusedError
 from pando_router.migration.form import Form
 from pando_router.migration.plan import Plan, plan
-from pando_router.migration.stream import ASK_TOKENS, Migrations, NeedsCountError, Stream
+from pando_router.migration.recording import Recording
+from pando_router.migration.stream import ASK_TOKENS, NeedsCountError, Stream
 from pando_router.requests.request import Request
 
 Post = Callable[[bytes, bytes], Awaitable[Answer]]
 """Sends a body to a path of the replica that is to go on."""
+
+MAX_COUNT_BYTES = 16 << 20  # of the answer that counts tokens: some engines list them, too
 
 logger = logging.getLogger("pando.router")
 
@@ -32,7 +37,7 @@ class Migrator:
         """`tokenize` is the path at which replicas count a text's tokens."""
         self._live = live
         self._tokenize = tokenize.encode()
-        self._migrations = Migrations(live)
+        self._memory = ByteBudget(lambda: live.settings.migrate_memory_bytes)  # of all streams
         self._metrics = metrics
 
     def plan(self, form: Form | None, request: Request) -> Plan | None:
@@ -53,7 +58,9 @@ class Migrator:
             or answer.header(b"content-length")  # what goes on elsewhere has another length
         ):
             return None
-        return self._migrations.stream(plan, body, answer.count)
+        settings = self._live.settings
+        recording = Recording(settings.migrate_stream_bytes, self._memory)
+        return Stream.begun(plan, body, answer.count, recording, settings.max_migrations)
 
     def lost(self, stream: Stream, request_id: str) -> bool:
         """Whether to ask another replica. Raises RefusedError."""
@@ -101,16 +108,10 @@ class Migrator:
         asked = msgspec.json.decode(stream.body, type=dict[str, object])
         body = {"model": asked.get("model"), "prompt": text, "add_special_tokens": False}
         answer = await post(self._tokenize, msgspec.json.encode(body))
-        try:
-            parts = [answer.first_chunk]
-            while not answer.complete:
-                parts.append(await answer.read())
-            if answer.status == 200:
-                return msgspec.json.decode(b"".join(parts), type=_Counted).count
-        except msgspec.DecodeError:
-            pass
-        finally:
-            answer.close()
+        counted = await answer.whole(MAX_COUNT_BYTES)
+        if answer.status == 200:
+            with suppress(msgspec.DecodeError):
+                return msgspec.json.decode(counted, type=_Counted).count
         raise RefusedError("how many tokens its text is cannot be found out")
 
     def _count(self, outcome: str) -> None:

@@ -1,6 +1,6 @@
 """One stream on its way from a replica, or from several one after the other, to its client.
 
-stream = migrations.stream(plan, body, answer.count)       at the first replica's head
+stream = Stream.begun(plan, body, answer.count, …)         at the first replica's head
 to_client = stream.pass_on(chunk)                          for each chunk; then stream.end()
 request = stream.lost()                                    a replica is lost: ask another
 stream.goes_on(answer.count)                               it answers: pass_on its chunks
@@ -13,11 +13,9 @@ from typing import Any
 
 import msgspec
 
-from pando_router.byte_budget import ByteBudget
-from pando_router.live import Live
 from pando_router.migration import bodies
-from pando_router.migration.errors import DivergedError, RefusedError
-from pando_router.migration.events import DONE, DONE_EVENT, Event, encoded, events_of
+from pando_router.migration.errors import RefusedError
+from pando_router.migration.events import DONE_EVENT, Event, encoded, events_of
 from pando_router.migration.form import Body, Fit, Form
 from pando_router.migration.plan import Plan
 from pando_router.migration.recording import Recording, end_of_events
@@ -37,27 +35,6 @@ _CACHED_TOKENS = b"x-pando-cached-tokens"
 # string's quotes are escaped, so no text can look like it.
 _ERROR_EVENT = b'data: {"error":'
 _GONE = b"service_unavailable_error"
-
-
-class Migrations:
-    """What all streams of a router share."""
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
-        self.memory = ByteBudget(lambda: live.settings.migrate_memory_bytes)
-
-    def stream(self, plan: Plan, body: bytes, count: Count) -> "Stream":
-        """For an event stream that begins with status 200."""
-        recording = Recording(self._live.settings.migrate_stream_bytes, self.memory)
-        return Stream(
-            plan.form,
-            body,
-            recording,
-            refusal=plan.refusal,
-            max_migrations=self._live.settings.max_migrations,
-            prompt_tokens=count(_PROMPT_TOKENS),
-            cached_tokens=count(_CACHED_TOKENS),
-        )
 
 
 @dataclass(slots=True)
@@ -83,6 +60,14 @@ class Stream:
     failed: bool = False  # the replica said so itself: it is to be left
     sent: Sent = field(default_factory=Sent)
     _continuation: _Continuation | None = None
+
+    @classmethod
+    def begun(
+        cls, plan: Plan, body: bytes, count: Count, recording: Recording, max_migrations: int
+    ) -> "Stream":
+        """For an event stream that begins with status 200."""
+        told = count(_PROMPT_TOKENS), count(_CACHED_TOKENS)
+        return cls(plan.form, body, recording, plan.refusal, max_migrations, *told)
 
     def pass_on(self, chunk: bytes) -> bytes:
         """What of it goes to the client now. Raises DivergedError or RefusedError in a
@@ -248,6 +233,3 @@ class NeedsCountError(Exception):
 def _says_gone(event: Event) -> bool:
     error: Any = event.get("error")
     return isinstance(error, dict) and error.get("type") == _GONE.decode()
-
-
-__all__ = ["ASK_TOKENS", "DONE", "DivergedError", "Migrations", "NeedsCountError", "Stream"]

@@ -33,11 +33,6 @@ class Tenants:
             self._keyring = read_keys(path)
             metrics.keys_valid.set(1)
 
-    @property
-    def open(self) -> bool:
-        """Whether everybody may do everything."""
-        return self._keyring is None
-
     def of(self, headers: Headers) -> Tenant:
         """The tenant of a request; header names are in lower case. Raises ApiError 401."""
         if self._keyring is None:

@@ -88,14 +88,7 @@ class Probe:
 
     async def _get(self, path: bytes, headers: Headers) -> tuple[int, bytes]:
         answer = await self._http.request(b"GET", self._url, path, [_AGENT, *headers])
-        try:
-            parts = [answer.first_chunk]
-            size = len(answer.first_chunk)
-            while not answer.complete:
-                parts.append(await answer.read())
-                size += len(parts[-1])
-                if size > MAX_ANSWER_BYTES:
-                    raise UnreadableError(f"{path.decode()} answers too much")
-            return answer.status, b"".join(parts)
-        finally:
-            answer.close()
+        body = await answer.whole(MAX_ANSWER_BYTES)
+        if len(body) > MAX_ANSWER_BYTES:
+            raise UnreadableError(f"{path.decode()} answers too much")
+        return answer.status, body

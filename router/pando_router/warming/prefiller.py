@@ -20,6 +20,7 @@ from pando_router.warming.prefixes import HotPrefix
 from pando_router.warming.replay import prefill
 
 TIMEOUT_S = 20.0  # less than a claim lasts without a word
+MAX_ANSWER_BYTES = 1 << 20  # of one token: more of it is not read
 MAX_FAILURES = 3  # of prefills for one mark: one prompt may be odd, more are the replica's
 
 
@@ -61,13 +62,9 @@ class Prefiller:
                 if 400 <= answer.status < 500:  # may be because of the cut, such as by a template
                     answer.close()
                     answer = await self._post(url, target, headers, body(1 << 30))
-                try:
-                    if answer.status != 200:
-                        raise PrefillError(f"it answered {answer.status}")
-                    while not answer.complete:
-                        await answer.read()
-                finally:
-                    answer.close()
+                await answer.whole(MAX_ANSWER_BYTES)
+                if answer.status != 200:
+                    raise PrefillError(f"it answered {answer.status}")
         except TimeoutError:
             raise PrefillError(f"it took longer than {TIMEOUT_S:g} s") from None
         except (NoConnectionError, ReplicaFailedError, ReplicaSilentError) as error:
