@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.router.router_process import is_ready, router_process
-from tests.router.world import Replica, RouterClient, Stream, chat, completion, never, until
+from tests.router.world import Replica, RouterClient, completion, never, streaming, until
 
 pytestmark = pytest.mark.e2e
 
@@ -112,17 +112,12 @@ async def test_all_processes_drain_and_a_second_signal_ends_them_at_once(valkey_
     async with (
         Replica(valkey_url, "a") as a,
         router_process(valkey_url, processes=2) as (parent, router),
+        streaming(router, a),
     ):
-        a.answer = stream = Stream()
-        stream.put(b"data: 1\n\n")
-        async with router.session.post(
-            router.url + "/v1/chat/completions", json=chat("hi", stream=True)
-        ) as response:
-            await response.content.readany()
-            parent.send_signal(signal.SIGINT)
-            await until(lambda: len(siblings(parent.pid)) == 1, "the idle process ending")
-            parent.send_signal(signal.SIGINT)
-            assert await asyncio.wait_for(parent.wait(), 5.0) == 1
+        parent.send_signal(signal.SIGINT)
+        await until(lambda: len(siblings(parent.pid)) == 1, "the idle process ending")
+        parent.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(parent.wait(), 5.0) == 1
 
 
 async def test_processes_end_with_a_parent_that_is_killed(valkey_url: str) -> None:

@@ -17,6 +17,7 @@ from tests.router.world import (
     reset,
     serving,
     status,
+    streaming,
     until,
 )
 
@@ -88,12 +89,7 @@ async def test_request_id_that_is_not_sane_is_replaced(valkey_url: str) -> None:
 async def test_first_chunk_arrives_before_the_second_is_sent(valkey_url: str) -> None:
     async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
         await router.ready("a")
-        a.answer = stream = Stream()
-        stream.put(b"data: 1\n\n")
-        async with router.session.post(
-            router.url + "/v1/chat/completions", json=chat("hi", stream=True)
-        ) as response:
-            assert await response.content.readany() == b"data: 1\n\n"
+        async with streaming(router, a) as (stream, response):
             stream.put(b"data: 2\n\n")
             assert await response.content.readany() == b"data: 2\n\n"
             stream.end()
@@ -137,12 +133,7 @@ async def test_client_that_leaves_before_the_first_byte_cancels_the_replica(
 async def test_client_that_leaves_mid_stream_cancels_the_replica(valkey_url: str) -> None:
     async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
         await router.ready("a")
-        a.answer = stream = Stream()
-        stream.put(b"data: 1\n\n")
-        async with router.session.post(
-            router.url + "/v1/chat/completions", json=chat("hi", stream=True)
-        ) as response:
-            await response.content.readany()
+        async with streaming(router, a) as (_, response):
             assert await leases(valkey_url) == 1
             response.close()
         await until(lambda: a.cancelled == 1, "the replica's request cancelled")

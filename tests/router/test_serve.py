@@ -11,25 +11,20 @@ from pydantic import ValidationError
 from pando_router.settings import RouterSettings
 from tests.router.http_world import Raw
 from tests.router.router_process import ENVIRONMENT, router_process
-from tests.router.world import Replica, Stream, chat, completion, until
+from tests.router.world import Replica, RouterClient, completion, streaming, until
 
 pytestmark = pytest.mark.e2e
 
 
+async def is_unready(router: RouterClient) -> bool:
+    return (await router.get("/readyz")).status == 503
+
+
 async def test_sigterm_finishes_what_runs_and_exits_with_0(valkey_url: str) -> None:
     async with Replica(valkey_url, "a") as a, router_process(valkey_url) as (child, router):
-        a.answer = stream = Stream()
-        stream.put(b"data: 1\n\n")
-        async with router.session.post(
-            router.url + "/v1/chat/completions", json=chat("hi", stream=True)
-        ) as response:
-            await response.content.readany()
+        async with streaming(router, a) as (stream, response):
             child.terminate()
-
-            async def not_ready() -> bool:
-                return (await router.get("/readyz")).status == 503
-
-            await until(not_ready, "the router being unready")
+            await until(lambda: is_unready(router), "the router being unready")
             refused = await router.post("/v1/completions", completion())
             assert (refused.status, refused.json["error"]["code"]) == (503, "draining")
             stream.put(b"data: 2\n\n")
@@ -43,12 +38,7 @@ async def test_stream_that_outlasts_the_drain_is_cut(valkey_url: str) -> None:
         Replica(valkey_url, "a") as a,
         router_process(valkey_url, drain_seconds=0.1) as (child, router),
     ):
-        a.answer = stream = Stream()
-        stream.put(b"data: 1\n\n")
-        async with router.session.post(
-            router.url + "/v1/chat/completions", json=chat("hi", stream=True)
-        ) as response:
-            await response.content.readany()
+        async with streaming(router, a):
             child.terminate()
             assert await child.wait() == 0
         await until(lambda: a.cancelled == 1, "the replica's request cancelled")
@@ -57,23 +47,11 @@ async def test_stream_that_outlasts_the_drain_is_cut(valkey_url: str) -> None:
 async def test_draining_router_sends_its_clients_to_others(valkey_url: str) -> None:
     ask = b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n"
     async with Replica(valkey_url, "a") as a, router_process(valkey_url) as (child, router):
-        a.answer = stream = Stream()
-        stream.put(b"data: 1\n\n")
-        async with (
-            Raw(router.port) as client,
-            router.session.post(
-                router.url + "/v1/chat/completions", json=chat("hi", stream=True)
-            ) as response,
-        ):
-            await response.content.readany()
+        async with Raw(router.port) as client, streaming(router, a) as (stream, _):
             client.send(ask % b"/healthz")
             assert "connection" not in (await client.answer()).headers
             child.terminate()
-
-            async def not_ready() -> bool:
-                return (await router.get("/readyz")).status == 503
-
-            await until(not_ready, "the router being unready")
+            await until(lambda: is_unready(router), "the router being unready")
             client.send(ask % b"/healthz")
             assert (await client.answer()).headers["connection"] == "close"
             assert await client.closed()
@@ -82,21 +60,15 @@ async def test_draining_router_sends_its_clients_to_others(valkey_url: str) -> N
 
 
 async def test_second_signal_ends_at_once(valkey_url: str) -> None:
-    async with Replica(valkey_url, "a") as a, router_process(valkey_url) as (child, router):
-        a.answer = stream = Stream()
-        stream.put(b"data: 1\n\n")
-        async with router.session.post(
-            router.url + "/v1/chat/completions", json=chat("hi", stream=True)
-        ) as response:
-            await response.content.readany()
-            child.send_signal(signal.SIGINT)
-
-            async def not_ready() -> bool:
-                return (await router.get("/readyz")).status == 503
-
-            await until(not_ready, "the router being unready")
-            child.send_signal(signal.SIGINT)
-            assert await asyncio.wait_for(child.wait(), 3.0) == 1
+    async with (
+        Replica(valkey_url, "a") as a,
+        router_process(valkey_url) as (child, router),
+        streaming(router, a),
+    ):
+        child.send_signal(signal.SIGINT)
+        await until(lambda: is_unready(router), "the router being unready")
+        child.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(child.wait(), 3.0) == 1
 
 
 async def test_router_without_replicas_is_ready_itself_but_its_fleet_is_not(

@@ -293,6 +293,19 @@ def completion(prompt: str = "hello", **more: Any) -> dict[str, Any]:
     return {"model": "m", "prompt": prompt, **more}
 
 
+@asynccontextmanager
+async def streaming(
+    router: RouterClient, replica: Replica
+) -> AsyncIterator[tuple[Stream, aiohttp.ClientResponse]]:
+    """A chat that the replica has begun to stream: one event of it has come."""
+    replica.answer = stream = Stream()
+    stream.put(b"data: 1\n\n")
+    url = router.url + "/v1/chat/completions"
+    async with router.session.post(url, json=chat("hi", stream=True)) as response:
+        assert await response.content.readany() == b"data: 1\n\n"
+        yield stream, response
+
+
 def chat(*contents: str, **more: Any) -> dict[str, Any]:
     """A conversation whose turns alternate between user and assistant."""
     roles = itertools.cycle(("user", "assistant"))
