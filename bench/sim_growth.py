@@ -15,10 +15,10 @@ from pathlib import Path
 import click
 import psutil
 
-from pando.sim.known import PLACEMENTS
 from pando_sim.cost import load
 from pando_sim.fleet.simulate import simulate
 from pando_sim.records import Outcome, Run
+from pando_sim.rules import RULES
 from pando_sim.spec import FleetSpec, WorkerSpec
 from pando_sim.traces import Shape, open_trace, shaped
 
@@ -64,7 +64,7 @@ class Growth:
 @click.option("--replicas", type=click.IntRange(1), default=1_000, show_default=True)
 @click.option("--requests", type=click.IntRange(1), default=100_000, show_default=True)
 @click.option("--capacity-tokens", type=click.IntRange(1), default=131_072, show_default=True)
-@click.option("--policy", type=click.Choice(list(PLACEMENTS)), default="cache_aware")
+@click.option("--policy", type=click.Choice(list(RULES)), default="cache_aware")
 @click.option("--rows", type=click.IntRange(1), default=10, show_default=True)
 def main(
     trace: Path, replicas: int, requests: int, capacity_tokens: int, policy: str, rows: int
@@ -89,7 +89,7 @@ async def _run(spec: FleetSpec, trace: Path, requests: int, growth: Growth) -> R
         spec,
         islice(shaped(source, shape), requests),
         cost=load(COST_MODEL),
-        rule=PLACEMENTS[spec.placement](spec),
+        rule=RULES[spec.placement](spec),
         progress=growth.look,
     )
 

@@ -19,13 +19,13 @@ import yaml
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from pando_fleet.queues import Queued
+from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.resource.scaling import Scaling
 from pando_operator.scaling import (
     Decision,
     History,
-    ReplicaLoad,
-    RouterQueue,
     Signals,
     Snapshot,
     decide,
@@ -40,23 +40,23 @@ REQUEST = 1_000  # of a request
 NOON = datetime(2026, 6, 15, 12, tzinfo=UTC).timestamp()  # a Monday
 
 
-def load(name: str, pinned: float, waiting: float, release: float, hot: float = 0) -> ReplicaLoad:
-    return ReplicaLoad(
-        name=name,
+def load(name: str, pinned: float, waiting: float, release: float, hot: float = 0) -> Replica:
+    beat = Heartbeat(
+        replica=name,
         incarnation=name,
-        age_s=0.3,
+        url="",
+        model="",
+        state=ReplicaState.READY,
         capacity_tokens=CAPACITY,
         pinned_tokens=round(pinned),
-        cached_tokens=0,
         running=ceil(pinned / REQUEST),
         waiting=ceil(waiting / REQUEST),
-        waiting_prompt_tokens=round(waiting),
-        waiting_output_tokens=0,
+        waiting_tokens=round(waiting),
         prefill_tokens_per_s=20_000.0,
         release_tokens_per_s=release,
-        prompt_tokens_total=0,
         hot_evicted_tokens_total=round(hot),
     )
+    return Replica(beat, age_ms=300)
 
 
 @dataclass
@@ -118,14 +118,14 @@ class Pool:
             load(f"r{i}", self.pinned / share, self.waiting / share, release / share, self.hot)
             for i in range(self.ready)
         )
-        queue = RouterQueue()
+        queued = Queued(requests=0, waited_ms=0, tokens=0)
         if not self.ready and self.waiting:
             requests, tokens = ceil(self.waiting / REQUEST), round(self.waiting)
-            queue = RouterQueue(requests=requests, waited_s=self.waited_s, tokens=tokens)
+            queued = Queued(requests, round(1000 * self.waited_s), tokens)
         return Snapshot(
             current=self.ready + len(self.starting),
             ready=self.ready,
-            signals=Signals(loads=loads, queue=queue),
+            signals=Signals(loads, queued),
             start_s=self.start_s,
             history=self.history,
         )

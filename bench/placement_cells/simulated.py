@@ -9,11 +9,11 @@ from bench.placement_cells.cells import FILES, Cell
 from bench.placement_cells.loads import Demand, demand
 from bench.placement_cells.results import Measures, Play
 from pando.sim.faults import parse_fault
-from pando.sim.known import PLACEMENTS
 from pando.sim.plan import Task, command_of, make_plan
 from pando_sim.cost import load
 from pando_sim.fleet.simulate import simulate
 from pando_sim.report import Digest, digest
+from pando_sim.rules import RULES
 from pando_sim.settings import SimSettings
 from pando_sim.traces import open_trace, shaped
 
@@ -81,7 +81,7 @@ async def _digest(task: Task) -> Digest:
         task.spec,
         shaped(task.trace, task.shape),
         cost=load(task.spec.worker.cost_model),
-        rule=PLACEMENTS[task.spec.placement](task.spec),
+        rule=RULES[task.spec.placement](task.spec),
         faults=[parse_fault(text) for text in task.faults],
     )
     return digest(

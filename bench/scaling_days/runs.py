@@ -8,11 +8,12 @@ import msgspec
 
 from bench.scaling_days.contenders import FIRST_REPLICAS, Contender
 from bench.scaling_days.loads import Load, curve
-from pando.sim.known import PLACEMENTS, SCALINGS
 from pando_sim.cost import load as load_cost
 from pando_sim.fleet.simulate import simulate
 from pando_sim.records import Outcome, Run
 from pando_sim.report import digest, write_requests
+from pando_sim.rules import RULES
+from pando_sim.scaling.scalers import SCALERS
 from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
 from pando_sim.traces import Shape, open_trace, shaped
 
@@ -81,9 +82,9 @@ async def _day(load: Load, contender: Contender, start_s: float, hours: float) -
         slow_ttft_s=SLOW_TTFT_S,
         slow_gap_s=SLOW_GAP_S,
     )
-    scaler = SCALINGS[contender.scaling](spec, contender.pool())
+    scaler = SCALERS[contender.scaling](spec, contender.pool())
     requests = shaped(open_trace(load.trace), Shape(day=curve(load, hours)))
-    rule = PLACEMENTS[PLACEMENT](spec)
+    rule = RULES[PLACEMENT](spec)
     cost = load_cost(load.cost_model)
     return await simulate(spec, requests, cost=cost, rule=rule, scaler=scaler)
 

@@ -22,7 +22,6 @@ from pando_operator.kube.events import Recorder
 from pando_operator.kube.lease import Leader
 from pando_operator.kube.resources import Key
 from pando_operator.metrics import Metrics
-from pando_operator.objects.defaults import SecretKey, WorkerDefaults
 from pando_operator.settings import OperatorSettings
 
 CLOSE_S = 0.5  # for each of what is closed at the end
@@ -134,9 +133,7 @@ class Operator:
             past=PastDecisions(redis),
             recorder=Recorder(self._kube, settings.identity),
             metrics=self.metrics,
-            defaults=defaults_of(settings),
-            period_s=settings.period,
-            busy_period_s=settings.busy_period,
+            settings=settings,
         )
 
     async def _healthz(self, _: web.Request) -> web.Response:
@@ -152,13 +149,3 @@ class Operator:
     async def _metrics(self, _: web.Request) -> web.Response:
         headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=self.metrics.render(), headers=headers)
-
-
-def defaults_of(settings: OperatorSettings) -> WorkerDefaults:
-    return WorkerDefaults(
-        image=settings.worker_image,
-        image_pull_policy=settings.worker_image_pull_policy,
-        image_pull_secrets=settings.worker_image_pull_secrets,
-        redis_url=SecretKey(settings.worker_redis_secret, settings.worker_redis_secret_key),
-        variables=tuple(sorted(settings.worker_variables.items())),
-    )

@@ -1,6 +1,5 @@
 """A pool as its WorkerPool manifest has it, and what a simulation takes from it."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +40,6 @@ class ManifestError(Exception):
     """A manifest cannot be read or is wrong; the message is one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """`spec.engine`, by the names of the worker's settings."""
-
-    values: dict[str, Any]
-
-    @property
-    def scheduling(self) -> dict[str, Any]:
-        return {name: value for name, value in self.values.items() if name in SCHEDULING}
-
-
 def read(path: Path | None) -> WorkerPool:
     """The only WorkerPool in the file, judged as the operator judges it. Raises ManifestError."""
     if path is None:
@@ -77,5 +65,6 @@ def read(path: Path | None) -> WorkerPool:
         raise ManifestError(f"--pool {path}: {' '.join(str(error).split())}") from None
 
 
-def engine(pool: WorkerPool) -> Engine:
-    return Engine({to_snake(name): value for name, value in pool.spec.engine.items()})
+def engine(pool: WorkerPool) -> dict[str, Any]:
+    """`spec.engine`, by the names of the worker's settings."""
+    return {to_snake(name): value for name, value in pool.spec.engine.items()}

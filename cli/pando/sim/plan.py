@@ -4,16 +4,18 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from pando.sim import manifest
 from pando.sim.faults import FaultError, Stage, check_faults, parse_fault
-from pando.sim.known import NO_SCALING, PLACEMENTS, SCALINGS
-from pando.sim.manifest import Engine, ManifestError
+from pando.sim.manifest import SCHEDULING, ManifestError
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.scaling import Mode
 from pando_sim.cost import CostModel, CostModelError, load
+from pando_sim.rules import RULES
+from pando_sim.scaling.scalers import SCALERS
 from pando_sim.settings import ALL, SimSettings
 from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
 from pando_sim.traces import (
@@ -30,7 +32,7 @@ from pando_sim.worker.replica import settings_of
 from pando_worker.cores import available_cores
 from pando_worker.settings import WorkerSettings
 
-OPERATOR = "pando"
+OPERATOR, NO_SCALING = "pando", "none"
 CONTEXT_LENGTH = 131_072  # where neither the manifest nor the cost model says it
 SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S, SAMPLES = 0.5, 60.0, 1000
 
@@ -97,7 +99,7 @@ def make_plan(settings: SimSettings) -> Plan:
             faults=settings.fault,
             csv=settings.output if settings.csv else None,
         )
-        for placement in _chosen("policy", settings.policy, list(PLACEMENTS))
+        for placement in _chosen("policy", settings.policy, list(RULES))
         for scaling in _scalings(settings, pool)
     ]
     _check_faults(settings, tasks, extent)
@@ -174,8 +176,8 @@ def _extent(trace: Trace, shape: Shape) -> Extent:
     return Extent(requests, last_s)
 
 
-def _worker(settings: SimSettings, engine: Engine, cost: CostModel) -> WorkerSpec:
-    facts, values = cost.file.worker, engine.values
+def _worker(settings: SimSettings, values: dict[str, Any], cost: CostModel) -> WorkerSpec:
+    facts = cost.file.worker
     room = [settings.capacity_tokens or values.get("max_total_tokens")]
     if settings.capacity_tokens is None and facts is not None:
         room.append(facts.capacity_tokens)  # more than the machine holds is not to be had
@@ -198,7 +200,7 @@ def _worker(settings: SimSettings, engine: Engine, cost: CostModel) -> WorkerSpe
         chunked_prefill_size=values.get("chunked_prefill_size", _default("chunked_prefill_size")),
         max_running_requests=values.get("max_running_requests", _default("max_running_requests")),
         host_tokens=host_tokens,
-        engine=engine.scheduling,
+        engine={name: value for name, value in values.items() if name in SCHEDULING},
         start_s=settings.start_seconds,
         start_spread=settings.start_spread,
     )
@@ -259,7 +261,7 @@ def _scalings(settings: SimSettings, pool: WorkerPool) -> list[str]:
         return [NO_SCALING]
     if not settings.scaling:
         return [OPERATOR if scaling.mode is Mode.AUTO else NO_SCALING]
-    chosen = _chosen("scaling", settings.scaling, [NO_SCALING, *SCALINGS], left_out=NO_SCALING)
+    chosen = _chosen("scaling", settings.scaling, [NO_SCALING, *SCALERS], left_out=NO_SCALING)
     if set(chosen) != {NO_SCALING} and scaling.max_replicas is None:
         raise PlanError("--scaling needs bounds: spec.scaling.maxReplicas in the --pool manifest")
     return chosen

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from pando.sim.faults import parse_fault
-from pando.sim.known import NO_SCALING, PLACEMENTS, SCALINGS
-from pando.sim.plan import Task
+from pando.sim.plan import NO_SCALING, Task
 from pando_sim.cost import load
 from pando_sim.fleet.simulate import simulate
 from pando_sim.records import Run
 from pando_sim.report import Digest, digest, write_requests, write_samples
+from pando_sim.rules import RULES
+from pando_sim.scaling.scalers import SCALERS
 from pando_sim.traces import shaped
 
 logger = logging.getLogger("pando.sim")
@@ -78,8 +79,8 @@ async def _simulate(task: Task, progress: Callable[[int, float], None]) -> Run:
         spec,
         shaped(task.trace, task.shape),
         cost=load(spec.worker.cost_model),
-        rule=PLACEMENTS[spec.placement](spec),
-        scaler=SCALINGS[spec.scaling](spec, task.pool) if spec.scaling != NO_SCALING else None,
+        rule=RULES[spec.placement](spec),
+        scaler=SCALERS[spec.scaling](spec, task.pool) if spec.scaling != NO_SCALING else None,
         faults=[parse_fault(text) for text in task.faults],
         progress=progress,
     )

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pando_operator.controller.memory import Memory
 from pando_operator.lifecycle.pods import PodView
 from pando_operator.lifecycle.rollout import surplus
-from pando_operator.resource.status import DECISIONS_KEPT, DecisionRecord, ShadowResult
+from pando_operator.resource.status import DECISIONS_KEPT, DecisionRecord
 from pando_operator.scaling import Decision, decided_at, with_start
 
 
@@ -60,19 +60,6 @@ def recorded(
         pressure=rounded(decision.pressure),
     )
     memory.decisions = (record, *memory.decisions)[:DECISIONS_KEPT]
-
-
-def shadow_results(memory: Memory) -> tuple[ShadowResult, ...]:
-    return tuple(
-        ShadowResult(
-            name=name,
-            desired=shadow.desired,
-            reason=shadow.reason,
-            replica_hours=round(shadow.replica_s / 3600.0, 4),
-            since=shadow.since,
-        )
-        for name, shadow in memory.shadows.items()
-    )
 
 
 def rounded(pressure: float | None) -> float | None:

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from pando_operator.kube.resources import Object, version_of
 from pando_operator.resource.pool import WorkerPool
@@ -15,13 +14,10 @@ log = logging.getLogger("pando.operator")
 
 @dataclass(slots=True)
 class Shadow:
-    """One shadow policy's own past."""
+    """One shadow policy's own past, and what it wants now."""
 
     history: History
-    since: datetime
-    replica_s: float = 0.0
-    desired: int = 0
-    reason: str = ""
+    result: ShadowResult
 
 
 @dataclass(slots=True)
@@ -53,7 +49,7 @@ class Memory:
             desired=status.desired,
             decisions=status.decisions,
             starts=status.start_seconds,
-            shadows={one.name: _shadow(one) for one in status.shadows if one.since is not None},
+            shadows={one.name: Shadow(History(), one) for one in status.shadows},
         )
 
     def is_applied(self, kind: str, wanted: str, item: Object | None) -> bool:
@@ -74,14 +70,3 @@ def _state(item: Object) -> object:
     metadata: Mapping[str, object] = item["metadata"]
     version = metadata.get("generation") or version_of(item)
     return metadata.get("uid"), version, metadata.get("labels"), metadata.get("ownerReferences")
-
-
-def _shadow(result: ShadowResult) -> Shadow:
-    assert result.since is not None
-    return Shadow(
-        history=History(),
-        since=result.since,
-        replica_s=result.replica_hours * 3600.0,
-        desired=result.desired,
-        reason=result.reason,
-    )

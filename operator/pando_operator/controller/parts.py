@@ -20,9 +20,9 @@ from pando_operator.kube.resources import (
     key_of,
 )
 from pando_operator.objects.build import deployment, service
-from pando_operator.objects.defaults import WorkerDefaults
 from pando_operator.objects.labels import POOL_LABEL
 from pando_operator.resource.pool import WorkerPool
+from pando_operator.settings import OperatorSettings
 
 
 class NameTaken(KubeError):  # noqa: N818  (a state of the world, not a mistake)
@@ -46,10 +46,10 @@ class Parts:
     has changed them since; after a start of the operator, once."""
 
     def __init__(
-        self, kube: Kube, world: World, executor: Executor, defaults: WorkerDefaults, key: Key
+        self, kube: Kube, world: World, executor: Executor, settings: OperatorSettings, key: Key
     ) -> None:
         self._kube, self._world, self._executor = kube, world, executor
-        self._defaults, self._key = defaults, key
+        self._settings, self._key = settings, key
         self._built: _Built | None = None
 
     async def apply(self, pool: WorkerPool, memory: Memory, size: int) -> int:
@@ -87,7 +87,7 @@ class Parts:
         """Once for each version of its spec."""
         version = pool.metadata.uid, pool.metadata.generation
         if self._built is None or self._built.version != version:
-            made = service(pool), deployment(pool, self._defaults)
+            made = service(pool), deployment(pool, self._settings)
             self._built = _Built(version, *((one, _digest(one)) for one in made))
         return self._built
 

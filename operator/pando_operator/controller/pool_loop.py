@@ -36,11 +36,11 @@ from pando_operator.lifecycle.census import Census, census
 from pando_operator.lifecycle.choice import is_open
 from pando_operator.lifecycle.plan import plan
 from pando_operator.lifecycle.pods import PodView, pod_view
-from pando_operator.lifecycle.world import LifecycleSettings
 from pando_operator.resource.parse import InvalidPool, parse
 from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.resource.pool import WorkerPool
-from pando_operator.resource.scaling import Mode, Scaling
+from pando_operator.resource.scaling import Drain, Mode, Scaling, Warm
+from pando_operator.resource.status import ShadowResult
 from pando_operator.scaling import Decision, History, Snapshot, decide, learned_start_s
 
 GATHER_S = 0.1
@@ -49,7 +49,7 @@ GATHER_S = 0.1
 LONGEST_LOOK_S = 60.0
 """Time that nobody looked costs a shadow policy no more than this."""
 
-UNKNOWN = replace(LifecycleSettings.of(Scaling()), hand_off_tokens=0, warm_tokens=0)
+UNKNOWN = Scaling(drain=Drain(hand_off_tokens=0), warm=Warm(tokens=0))
 """Of a pool that was never understood: requests still get their time to end."""
 
 
@@ -66,10 +66,10 @@ class PoolLoop:
         worths = Worths(shared.redis, key.name)
         self._reader = Reader(shared.registry, shared.queues, marks, loads, worths, key.name)
         self._executor = Executor(shared.kube, shared.world, marks, key, self._did)
-        self._parts = Parts(shared.kube, shared.world, self._executor, shared.defaults, key)
+        self._parts = Parts(shared.kube, shared.world, self._executor, shared.settings, key)
         self._teller = Teller(shared, key)
         self._memory: Memory | None = None
-        self._lifecycle = UNKNOWN  # as last understood
+        self._scaling = UNKNOWN  # as last understood
         self._parsed: tuple[Object, WorkerPool] | None = None
         self._uid = ""
         self._woken = asyncio.Event()
@@ -88,7 +88,7 @@ class PoolLoop:
                 backoff.reset()
                 self._failed = ""
             except REFUSALS as error:
-                outcome, pause_s = "api", self._shared.period_s
+                outcome, pause_s = "api", self._shared.settings.period
                 self._log(str(error))
             except KubeError as error:
                 outcome, pause_s = "api", backoff.next()
@@ -121,18 +121,18 @@ class PoolLoop:
         if world.silent_s > STALE_S:
             raise KubeError(f"nothing is known of the cluster for {world.silent_s:.0f} s")
         if item["metadata"].get("deletionTimestamp"):
-            return self._shared.period_s  # Kubernetes collects what belongs to it
+            return self._shared.settings.period  # Kubernetes collects what belongs to it
         if (namesake := world.namesake(self.key)) is not None:
             message = f"the pool {namesake} has this name in Redis: pools need different names"
             await self._teller.refuse(item, trouble("NameTaken", message), self._memory, now)
-            return self._shared.period_s
+            return self._shared.settings.period
         try:
             pool = self._parse(item)
         except InvalidPool as error:
             await self._stay(now)
             verdict = trouble("InvalidSpec", str(error))
             await self._teller.refuse(item, verdict, self._memory, now)
-            return self._shared.period_s
+            return self._shared.settings.period
         memory = self._recall(pool)
         try:
             look = await self._keep(item, pool, memory, now)
@@ -142,7 +142,7 @@ class PoolLoop:
             raise
         if look.refusal is not None:
             raise look.refusal
-        return self._shared.busy_period_s if look.is_busy else self._shared.period_s
+        return self._shared.settings.busy_period if look.is_busy else self._shared.settings.period
 
     async def _keep(self, item: Object, pool: WorkerPool, memory: Memory, now: float) -> Look:
         """One look at a pool that is valid, and all that follows from it."""
@@ -156,7 +156,7 @@ class PoolLoop:
                 raise  # there is nothing to keep
             look = replace(look, refusal=error, degraded=refused(error))
             replicas = replicas_of(look.deployment)
-        self._lifecycle = LifecycleSettings.of(pool.spec.scaling)
+        self._scaling = pool.spec.scaling
         worths, target = await self._choice(look)
         actions = plan(
             look.pods,
@@ -165,7 +165,7 @@ class PoolLoop:
             replicas=replicas,
             worths=worths,
             now=now,
-            settings=self._lifecycle,
+            scaling=self._scaling,
         )
         await self._executor.execute(actions)
         memory.replicas = replicas_of(self._shared.world.deployment(self.key))
@@ -189,7 +189,7 @@ class PoolLoop:
             replicas=replicas,
             worths={},
             now=now,
-            settings=self._lifecycle,
+            scaling=self._scaling,
         )
         await self._executor.execute(actions)
 
@@ -320,12 +320,17 @@ def _follow_shadows(
     memory.looked_at = now
     known, memory.shadows = memory.shadows, {}
     for policy in pool.spec.scaling.shadow_policies:
-        shadow = known.get(policy.name) or Shadow(History(), moment(now))
-        decision = _decided(policy, shadow.history, current, counts, reading, memory.starts, now)
-        shadow.replica_s += shadow.desired * passed_s
-        shadow.history, shadow.reason = decision.history, decision.reason
-        shadow.desired = decision.desired
-        memory.shadows[policy.name] = shadow
+        shadow = known.get(policy.name)
+        history, before = (shadow.history, shadow.result) if shadow else (History(), None)
+        decision = _decided(policy, history, current, counts, reading, memory.starts, now)
+        result = ShadowResult(
+            name=policy.name,
+            desired=decision.desired,
+            reason=decision.reason,
+            replica_hours=before.replica_hours + before.desired * passed_s / 3600 if before else 0,
+            since=before.since if before else moment(now),
+        )
+        memory.shadows[policy.name] = Shadow(decision.history, result)
 
 
 def _decided(

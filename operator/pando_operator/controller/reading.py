@@ -11,7 +11,6 @@ from pando_fleet.registry import FRESH_MS, Registry
 from pando_fleet.replica import Replica
 from pando_fleet.worth import Worths
 from pando_operator.scaling import Signals
-from pando_operator.signals import signals_of
 
 READ_S = 3.0  # then Redis counts as away
 
@@ -36,7 +35,7 @@ def reading_of(
     for replica, leases in leased.items():
         if leases:  # a replica that fell silent may run them all the same
             requests[replica] = max(leases, requests.get(replica, 0))
-    return Reading(marks, requests, signals_of(replicas, queued))
+    return Reading(marks, requests, Signals.of(replicas, queued))
 
 
 class Reader:

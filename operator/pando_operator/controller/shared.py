@@ -13,7 +13,7 @@ from pando_operator.controller.world import World
 from pando_operator.kube.client import Kube
 from pando_operator.kube.events import Recorder
 from pando_operator.metrics import Metrics
-from pando_operator.objects.defaults import WorkerDefaults
+from pando_operator.settings import OperatorSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +27,6 @@ class Shared:
     past: PastDecisions
     recorder: Recorder
     metrics: Metrics
-    defaults: WorkerDefaults
-    period_s: float
-    busy_period_s: float
+    settings: OperatorSettings
     now: Callable[[], float] = time.time  # seconds since 1970
     clock: Callable[[], float] = time.monotonic

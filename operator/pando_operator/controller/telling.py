@@ -10,7 +10,6 @@ from pando_operator.controller.conversions import (
     as_json,
     moment,
     rounded,
-    shadow_results,
 )
 from pando_operator.controller.execute import MANAGER
 from pando_operator.controller.look import Look
@@ -83,7 +82,7 @@ class Teller:
                 moment(look.now),
             ),
             decisions=memory.decisions,
-            shadows=shadow_results(memory),
+            shadows=tuple(shadow.result for shadow in memory.shadows.values()),
             start_seconds=memory.starts,
             history=to_status(memory.history),
         )
@@ -172,7 +171,7 @@ class Teller:
             metrics.shadow.remove(*labels, name)
         self._shadows = set(memory.shadows)
         for name, shadow in memory.shadows.items():
-            metrics.shadow.labels(*labels, name).set(shadow.desired)
+            metrics.shadow.labels(*labels, name).set(shadow.result.desired)
         for seconds in started:
             metrics.start_seconds.labels(*labels).observe(seconds)
 

@@ -95,7 +95,7 @@ def terminate(pod: PodView, world: World) -> list[Action]:
 def _has_ended(pod: PodView, world: World) -> bool:
     """Whether no request is left there and its prefixes were handed off; or its time is up."""
     age_s = world.now - (pod.draining_since or world.now)
-    if age_s >= world.settings.drain_timeout_s:
+    if age_s >= world.scaling.drain.timeout_seconds:
         return True
     if world.open_mark(MarkKind.HAND_OFF, pod) or pod.requests:
         return False
@@ -104,7 +104,7 @@ def _has_ended(pod: PodView, world: World) -> bool:
 
 
 def _has_heirs(pod: PodView, world: World) -> bool:
-    return world.settings.hand_off_tokens > 0 and world.others_serve(pod)
+    return world.scaling.drain.hand_off_tokens > 0 and world.others_serve(pod)
 
 
 def _renewed(pod: PodView, world: World) -> list[Action]:
@@ -118,6 +118,6 @@ def _drain_mark(pod: PodView) -> SetMark:
 
 
 def _hand_off_mark(pod: PodView, world: World) -> SetMark:
-    lasts_s = min(HAND_OFF_MARK_S, world.settings.drain_timeout_s)
-    tokens = world.settings.hand_off_tokens
+    lasts_s = min(HAND_OFF_MARK_S, world.scaling.drain.timeout_seconds)
+    tokens = world.scaling.drain.hand_off_tokens
     return SetMark(MarkKind.HAND_OFF, pod.name, int(lasts_s * 1000), tokens)

@@ -5,16 +5,17 @@ from collections.abc import Sequence
 from pando_fleet.marks import MarkKind
 from pando_operator.lifecycle.actions import Action, ClearMark, SetGate, SetMark
 from pando_operator.lifecycle.pods import PodView
-from pando_operator.lifecycle.world import WARM_MARK_S, LifecycleSettings, World
+from pando_operator.lifecycle.world import WARM_MARK_S, World
+from pando_operator.resource.scaling import Warm
 
 
 def join(pod: PodView, world: World) -> list[Action]:
     """The next steps of a pod that is to serve; none for one that does."""
     mark = world.open_mark(MarkKind.WARM, pod)
-    is_wanted = world.settings.warm_tokens > 0 and world.others_serve(pod)
+    is_wanted = world.scaling.warm.tokens > 0 and world.others_serve(pod)
     if not pod.gate and not pod.containers_ready:
         return _before_ready(pod, world, is_wanted=is_wanted)
-    if mark and not pod.gate and is_wanted and not _is_late(pod, world.now, world.settings):
+    if mark and not pod.gate and is_wanted and not _is_late(pod, world.now, world.scaling.warm):
         return []
     actions: list[Action] = [ClearMark(MarkKind.WARM, pod.name)] if mark else []
     return actions if pod.gate else [*actions, open_gate(pod)]
@@ -26,12 +27,12 @@ def _before_ready(pod: PodView, world: World, *, is_wanted: bool) -> list[Action
     if not is_wanted:
         return [ClearMark(MarkKind.WARM, pod.name)] if mark and not mark.is_over else []
     if mark is None or mark.left_ms <= 0:
-        tokens = world.settings.warm_tokens
+        tokens = world.scaling.warm.tokens
         return [SetMark(MarkKind.WARM, pod.name, WARM_MARK_S * 1000, tokens)]
     return []
 
 
-def open_late(pods: Sequence[PodView], now: float, settings: LifecycleSettings) -> list[Action]:
+def open_late(pods: Sequence[PodView], now: float, warm: Warm) -> list[Action]:
     """While Redis is away: nothing can warm a new pod, and it is let in when the time for that
     is over."""
     return [
@@ -41,7 +42,7 @@ def open_late(pods: Sequence[PodView], now: float, settings: LifecycleSettings) 
         and pod.containers_ready
         and not pod.gate
         and pod.draining_since is None
-        and _is_late(pod, now, settings)
+        and _is_late(pod, now, warm)
     ]
 
 
@@ -49,5 +50,5 @@ def open_gate(pod: PodView) -> SetGate:
     return SetGate(pod.name, pod.uid, True, "Serving", "the replica may take requests")
 
 
-def _is_late(pod: PodView, now: float, settings: LifecycleSettings) -> bool:
-    return now - (pod.ready_since or pod.created) >= settings.warm_timeout_s
+def _is_late(pod: PodView, now: float, warm: Warm) -> bool:
+    return now - (pod.ready_since or pod.created) >= warm.timeout_seconds

@@ -26,7 +26,8 @@ from pando_operator.lifecycle.departing import drain, give_back, may_go, termina
 from pando_operator.lifecycle.joining import join, open_late
 from pando_operator.lifecycle.pods import PodView, Standing
 from pando_operator.lifecycle.rollout import SURGE, Rollout
-from pando_operator.lifecycle.world import LifecycleSettings, World
+from pando_operator.lifecycle.world import World
+from pando_operator.resource.scaling import Scaling
 
 
 def plan(
@@ -37,7 +38,7 @@ def plan(
     replicas: int,
     worths: Mapping[str, float],
     now: float,
-    settings: LifecycleSettings,
+    scaling: Scaling,
 ) -> list[Action]:
     """What is to be done now, in this order.
 
@@ -49,8 +50,8 @@ def plan(
     """
     actions: list[Action] = [SetReplicas(target)] if replicas < target else []
     if marks is None:
-        return [*actions, *open_late(pods, now, settings)]
-    world = World(pods, marks, now, settings)
+        return [*actions, *open_late(pods, now, scaling.warm)]
+    world = World(pods, marks, now, scaling)
     go = leaving(world, target, replicas, worths)
     for pod in world.alive:
         if pod not in go:

@@ -1,7 +1,6 @@
 """What one plan looks at: the pods and marks of a pool at one moment, and how it is to be run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pando_fleet.marks import Mark, MarkKind
 from pando_operator.lifecycle.pods import PodView
@@ -18,23 +17,6 @@ WARM_MARK_S = 900
 """A warm mark is set while the model loads, and again where that takes longer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LifecycleSettings:
-    drain_timeout_s: float
-    hand_off_tokens: int  # 0: no hand-off
-    warm_tokens: int  # 0: no warming
-    warm_timeout_s: float
-
-    @classmethod
-    def of(cls, scaling: Scaling) -> "LifecycleSettings":
-        return cls(
-            drain_timeout_s=scaling.drain.timeout_seconds,
-            hand_off_tokens=scaling.drain.hand_off_tokens,
-            warm_tokens=scaling.warm.tokens,
-            warm_timeout_s=scaling.warm.timeout_seconds,
-        )
-
-
 class World:
     """Read only."""
 
@@ -43,11 +25,11 @@ class World:
         pods: Sequence[PodView],
         marks: Sequence[Mark],
         now: float,
-        settings: LifecycleSettings,
+        scaling: Scaling,
     ) -> None:
         self.alive = [pod for pod in pods if pod.is_alive]
         self.now = now
-        self.settings = settings
+        self.scaling = scaling
         self._marks = {(mark.kind, mark.replica): mark for mark in marks}
 
     @property

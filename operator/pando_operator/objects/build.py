@@ -1,19 +1,19 @@
 """The two objects of a pool, whole, as server-side apply wants them.
 
-The same pool and defaults give the same objects, so that applying them again changes nothing and
+The same pool and settings give the same objects, so that applying them again changes nothing and
 starts no rollout.
 """
 
 from typing import Any
 
-from pando_operator.objects.defaults import WorkerDefaults
 from pando_operator.objects.labels import HTTP_PORT, metadata, selector
 from pando_operator.objects.pod import START_LIMIT_S, pod_template
 from pando_operator.resource.pool import WorkerPool
+from pando_operator.settings import OperatorSettings
 
 
-def deployment(pool: WorkerPool, defaults: WorkerDefaults) -> dict[str, Any]:
-    """The pool's Deployment without `replicas`, which only the scaler writes: see `replicas`."""
+def deployment(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
+    """The pool's Deployment without `replicas`, which only the scaler writes."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -27,22 +27,8 @@ def deployment(pool: WorkerPool, defaults: WorkerDefaults) -> dict[str, Any]:
             },
             "revisionHistoryLimit": 3,
             "progressDeadlineSeconds": START_LIMIT_S + 600,
-            "template": pod_template(pool, defaults),
+            "template": pod_template(pool, settings),
         },
-    }
-
-
-def replicas(pool: WorkerPool, count: int) -> dict[str, Any]:
-    """What the scaler applies, with a field manager of its own, to set the number of pods.
-
-    A Deployment that is not there yet cannot be made of it; one that is made without it has one
-    replica.
-    """
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": pool.name, "namespace": pool.metadata.namespace},
-        "spec": {"replicas": count},
     }
 
 

@@ -5,10 +5,10 @@ from typing import Any
 from pydantic.alias_generators import to_snake
 
 from pando_operator.lifecycle.world import HAND_OFF_MARK_S
-from pando_operator.objects.defaults import WorkerDefaults
 from pando_operator.objects.labels import HTTP_PORT
 from pando_operator.objects.quantities import as_text
 from pando_operator.resource.pool import WorkerPool
+from pando_operator.settings import OperatorSettings
 
 PREFIX = "PANDO_WORKER_"
 
@@ -16,9 +16,9 @@ NOTICE_S = 10
 """Time in which a mark for the hand-off of a pod that ends is set."""
 
 
-def environment(pool: WorkerPool, defaults: WorkerDefaults) -> list[dict[str, Any]]:
+def environment(pool: WorkerPool, settings: OperatorSettings) -> list[dict[str, Any]]:
     """In an order that stays the same. A variable of the template goes before one of the same name
-    here, which can only be one of `defaults.variables`."""
+    here, which can only be one of `settings.worker_variables`."""
     spec = pool.spec
     own = [
         _field("POD_IP", "status.podIP"),
@@ -26,7 +26,10 @@ def environment(pool: WorkerPool, defaults: WorkerDefaults) -> list[dict[str, An
         {
             "name": f"{PREFIX}REDIS",
             "valueFrom": {
-                "secretKeyRef": {"name": defaults.redis_url.name, "key": defaults.redis_url.key}
+                "secretKeyRef": {
+                    "name": settings.worker_redis_secret,
+                    "key": settings.worker_redis_secret_key,
+                }
             },
         },
     ]
@@ -47,7 +50,8 @@ def environment(pool: WorkerPool, defaults: WorkerDefaults) -> list[dict[str, An
     }
     theirs: list[dict[str, Any]] = as_text(list(spec.template.env))
     names = {entry["name"] for entry in theirs}
-    values |= {name: value for name, value in defaults.variables if name not in names}
+    further = sorted(settings.worker_variables.items())
+    values |= {name: value for name, value in further if name not in names}
     return [*own, *({"name": name, "value": value} for name, value in values.items()), *theirs]
 
 

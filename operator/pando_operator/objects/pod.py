@@ -6,12 +6,12 @@ from typing import Any
 import xxhash
 
 from pando_operator.lifecycle.pods import GATE, TEMPLATE
-from pando_operator.objects.defaults import WorkerDefaults
 from pando_operator.objects.environment import environment
 from pando_operator.objects.labels import HTTP_PORT, labels
 from pando_operator.objects.quantities import as_text
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.spec import GRACE_MARGIN_S, Template, WorkerPoolSpec
+from pando_operator.settings import OperatorSettings
 
 START_LIMIT_S = 7_200
 """Longest time in which a worker may fetch and load its model."""
@@ -31,15 +31,15 @@ _CONTAINER_SECURITY = {
 }
 
 
-def pod_template(pool: WorkerPool, defaults: WorkerDefaults) -> dict[str, Any]:
+def pod_template(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
     """`spec.template` of the pool's Deployment; its pods have the digest of it."""
-    built = _template(pool, defaults)
+    built = _template(pool, settings)
     text = json.dumps(built, sort_keys=True)
     built["metadata"]["annotations"][TEMPLATE] = xxhash.xxh3_64_hexdigest(text.encode())
     return built
 
 
-def _template(pool: WorkerPool, defaults: WorkerDefaults) -> dict[str, Any]:
+def _template(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
     template = pool.spec.template
     return {
         "metadata": {
@@ -54,7 +54,7 @@ def _template(pool: WorkerPool, defaults: WorkerDefaults) -> dict[str, Any]:
                 "enableServiceLinks": False,
                 "serviceAccountName": template.service_account_name,
                 "imagePullSecrets": list(template.image_pull_secrets)
-                or [{"name": name} for name in defaults.image_pull_secrets],
+                or [{"name": name} for name in settings.worker_image_pull_secrets],
                 "securityContext": _POD_SECURITY | template.pod_security_context,
                 "terminationGracePeriodSeconds": grace_s(pool.spec),
                 "nodeSelector": dict(template.node_selector),
@@ -63,7 +63,7 @@ def _template(pool: WorkerPool, defaults: WorkerDefaults) -> dict[str, Any]:
                 "topologySpreadConstraints": list(template.topology_spread_constraints),
                 "runtimeClassName": template.runtime_class_name,
                 "priorityClassName": template.priority_class_name,
-                "containers": [_container(pool, defaults)],
+                "containers": [_container(pool, settings)],
                 "volumes": [*_own_volumes(pool.spec), *as_text(list(template.volumes))],
             }
         ),
@@ -76,15 +76,15 @@ def grace_s(spec: WorkerPoolSpec) -> int:
     return spec.template.termination_grace_period_seconds or least
 
 
-def _container(pool: WorkerPool, defaults: WorkerDefaults) -> dict[str, Any]:
+def _container(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
     template = pool.spec.template
     return _filled(
         {
             "name": "worker",
-            "image": template.image or defaults.image,
-            "imagePullPolicy": template.image_pull_policy or defaults.image_pull_policy,
+            "image": template.image or settings.worker_image,
+            "imagePullPolicy": template.image_pull_policy or settings.worker_image_pull_policy,
             "args": ["worker"],
-            "env": environment(pool, defaults),
+            "env": environment(pool, settings),
             "envFrom": list(template.env_from),
             "ports": [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}],
             # It answers once the model is on disk, and is healthy while it loads.

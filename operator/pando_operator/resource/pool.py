@@ -1,7 +1,5 @@
 """A WorkerPool as the API server gives it."""
 
-from datetime import datetime
-
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
@@ -25,8 +23,6 @@ class Metadata(BaseModel):
     uid: str = ""
     generation: int = 0
     resource_version: str = ""
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
     annotations: dict[str, str] = Field(default_factory=dict)
 
 

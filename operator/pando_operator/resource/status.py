@@ -8,12 +8,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
 from pando_operator.resource.base import ListMap, Opaque, StatusPart
 
 DECISIONS_KEPT = 10
-STARTS_KEPT = 16
 MESSAGE_CHARS = 32_768
 
 
@@ -58,6 +57,7 @@ class ShadowResult(StatusPart):
     replica_hours: Annotated[
         float,
         Field(ge=0, description="that it would have cost since it was first looked at"),
+        PlainSerializer(lambda hours: round(hours, 4)),
     ] = 0.0
     since: datetime | None = None
 

@@ -15,7 +15,7 @@ from pando_operator.scaling.decide import decide
 from pando_operator.scaling.decision import By, Decision, Direction, Limit, Proposal
 from pando_operator.scaling.history import History
 from pando_operator.scaling.memory import from_status, to_status
-from pando_operator.scaling.snapshot import ReplicaLoad, RouterQueue, Signals, Snapshot
+from pando_operator.scaling.snapshot import Signals, Snapshot
 from pando_operator.scaling.start_time import decided_at, learned_start_s, with_start
 
 __all__ = [
@@ -25,8 +25,6 @@ __all__ = [
     "History",
     "Limit",
     "Proposal",
-    "ReplicaLoad",
-    "RouterQueue",
     "Signals",
     "Snapshot",
     "decide",

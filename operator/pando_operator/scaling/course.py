@@ -108,7 +108,7 @@ class Course:
 def _fitting(view: View, demand: float) -> int:
     """Fewest of the replicas heard of that hold the demand at the target, at most the current."""
     room, count = 0.0, 0
-    for capacity in sorted(load.capacity_tokens for load in view.loads):
+    for capacity in sorted(beat.capacity_tokens for beat in view.beats):
         if demand <= room:
             break
         room += view.policy.target.pressure * capacity

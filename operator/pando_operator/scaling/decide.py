@@ -10,7 +10,7 @@ from pando_operator.scaling.course import Course
 from pando_operator.scaling.decision import Decision, Proposal
 from pando_operator.scaling.history import History
 from pando_operator.scaling.idle import is_idle, to_wake, to_zero
-from pando_operator.scaling.observe import fresh_loads, is_blind, observed, problem_of
+from pando_operator.scaling.observe import fresh_beats, is_blind, observed, problem_of
 from pando_operator.scaling.panic import by_panic
 from pando_operator.scaling.pressure import by_growth, by_pressure
 from pando_operator.scaling.sizing import View
@@ -58,7 +58,7 @@ def _view(snapshot: Snapshot, policy: ScalingPolicy, now_s: float) -> View:
     kept_s = max(policy.window_seconds, LOOK_BACK * (snapshot.start_s or 0.0))
     history = observed(snapshot, policy.window_seconds, kept_s, now_s)
     history = spent(history, policy.budget, snapshot.current + snapshot.draining, now_s)
-    return View(snapshot, policy, history, fresh_loads(snapshot.signals), now_s)
+    return View(snapshot, policy, history, fresh_beats(snapshot.signals), now_s)
 
 
 def _proposals(view: View, bounds: Bounds, problem: str) -> tuple[tuple[Proposal, ...], History]:

@@ -26,8 +26,9 @@ def to_zero(view: View) -> Proposal:
 def to_wake(view: View) -> Proposal | None:
     """One replica for whoever waits; more are pressure's to ask for."""
     signals = view.snapshot.signals
-    if view.current or signals is None or not signals.queue.requests:
+    if view.current or signals is None or not signals.queued.requests:
         return None
-    queue = signals.queue
-    requests = f"{queue.requests} request{'' if queue.requests == 1 else 's'}"
-    return Proposal(By.WAKE, 1, f"{requests} waiting for {queue.waited_s:.1f} s wake the pool")
+    queued = signals.queued
+    requests = f"{queued.requests} request{'' if queued.requests == 1 else 's'}"
+    waited_s = queued.waited_ms / 1000
+    return Proposal(By.WAKE, 1, f"{requests} waiting for {waited_s:.1f} s wake the pool")

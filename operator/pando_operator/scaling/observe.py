@@ -3,9 +3,11 @@
 import math
 from dataclasses import replace
 
+from pando_fleet.queues import Queued
+from pando_fleet.replica import Heartbeat
 from pando_operator.scaling.demand import within
 from pando_operator.scaling.history import COUNTERS_KEPT, SAMPLES_KEPT, Counter, History, Sample
-from pando_operator.scaling.snapshot import ReplicaLoad, RouterQueue, Signals, Snapshot
+from pando_operator.scaling.snapshot import Signals, Snapshot
 
 STALE_S = 5.0
 """Heartbeats that are older tell nothing: workers send two a second."""
@@ -24,29 +26,31 @@ USABLE_S = 6 * 3600.0
 """In which room that was once found usable is taken to have become e times as much."""
 
 
-def fresh_loads(signals: Signals | None) -> tuple[ReplicaLoad, ...]:
+def fresh_beats(signals: Signals | None) -> tuple[Heartbeat, ...]:
     """Of the replicas whose word counts."""
     if signals is None:
         return ()
     return tuple(
-        load for load in signals.loads if load.age_s <= STALE_S and load.capacity_tokens > 0
+        one.beat
+        for one in signals.replicas
+        if one.age_ms <= 1000 * STALE_S and one.beat.capacity_tokens > 0
     )
 
 
 def is_blind(snapshot: Snapshot) -> bool:
     """Whether nothing is known of the replicas that are ready."""
-    return snapshot.signals is None or (snapshot.ready > 0 and not fresh_loads(snapshot.signals))
+    return snapshot.signals is None or (snapshot.ready > 0 and not fresh_beats(snapshot.signals))
 
 
 def problem_of(snapshot: Snapshot) -> str:
     """What is wrong with the signals, in words; empty where they are complete."""
     if snapshot.signals is None:
         return "no signals: Redis is away"
-    fresh = len(fresh_loads(snapshot.signals))
+    fresh = len(fresh_beats(snapshot.signals))
     missing = snapshot.ready - fresh
     if missing <= 0:
         return "" if snapshot.ready or not snapshot.current else "no replica is ready"
-    oldest = max((load.age_s for load in snapshot.signals.loads), default=0.0)
+    oldest = max((one.age_ms for one in snapshot.signals.replicas), default=0) / 1000
     stale = f", the oldest heard of is {oldest:.0f} s old" if oldest > STALE_S else ""
     return f"no fresh signals of {missing} of {snapshot.ready} ready replicas{stale}"
 
@@ -60,51 +64,53 @@ def observed(snapshot: Snapshot, window_s: float, kept_s: float, now_s: float) -
     last_busy_s = now_s if history.last_busy_s is None else history.last_busy_s
     if snapshot.signals is None or is_blind(snapshot):
         return replace(history, last_busy_s=last_busy_s)
-    loads, queue = fresh_loads(snapshot.signals), snapshot.signals.queue
+    beats, queued = fresh_beats(snapshot.signals), snapshot.signals.queued
     known = {counter.incarnation: counter for counter in history.counters}
     computed = hot = 0
-    for load in loads:
-        before = known.get(load.incarnation)
+    for beat in beats:
+        before = known.get(beat.incarnation)
         if before is not None:
-            computed += max(0, load.prompt_tokens_total - before.prompt_tokens)
-            hot += max(0, load.hot_evicted_tokens_total - before.hot_evicted_tokens)
-    if computed or queue.requests or any(load.running or load.waiting for load in loads):
+            computed += max(0, beat.prompt_tokens_total - before.prompt_tokens)
+            hot += max(0, beat.hot_evicted_tokens_total - before.hot_evicted_tokens)
+    if computed or queued.requests or any(beat.running or beat.waiting for beat in beats):
         last_busy_s = now_s
     hot += history.samples[-1].hot_evicted_tokens if history.samples else 0
-    sample = _sample(loads, queue, hot, now_s)
+    sample = _sample(beats, queued, hot, now_s)
     samples = _kept(history.samples, sample, kept_s)
     return replace(
         history,
         samples=samples,
-        counters=_counters(history, loads),
+        counters=_counters(history, beats),
         last_busy_s=last_busy_s,
-        capacity_tokens=_capacity(history, loads),
-        residence_s=_residence(history, loads, sample),
+        capacity_tokens=_capacity(history, beats),
+        residence_s=_residence(history, beats, sample),
         usable_share=_usable(history, samples, max(window_s, history.residence_s or 0.0)),
     )
 
 
-def queue_wait_s(loads: tuple[ReplicaLoad, ...], queue: RouterQueue) -> float:
+def queue_wait_s(beats: tuple[Heartbeat, ...], queued: Queued) -> float:
     """How long the request that waits longest has waited or, in a replica, will wait."""
-    prompts = sum(load.waiting_prompt_tokens for load in loads)
-    rate = sum(load.prefill_tokens_per_s for load in loads)
-    return max(queue.waited_s if queue.requests else 0.0, prompts / rate if rate > 0 else 0.0)
+    prompts = sum(beat.waiting_tokens for beat in beats)
+    rate = sum(beat.prefill_tokens_per_s for beat in beats)
+    waited_s = queued.waited_ms / 1000 if queued.requests else 0.0
+    return max(waited_s, prompts / rate if rate > 0 else 0.0)
 
 
-def _sample(loads: tuple[ReplicaLoad, ...], queue: RouterQueue, hot: int, now_s: float) -> Sample:
-    share = queue.requests / max(1, len(loads))
-    crowded = [load for load in loads if 0 < load.running <= load.waiting + share]
+def _sample(beats: tuple[Heartbeat, ...], queued: Queued, hot: int, now_s: float) -> Sample:
+    share = queued.requests / max(1, len(beats))
+    waiting = sum(beat.waiting_tokens + beat.waiting_output_tokens for beat in beats)
+    crowded = [beat for beat in beats if 0 < beat.running <= beat.waiting + share]
     return Sample(
         at_s=now_s,
-        pinned_tokens=sum(load.pinned_tokens for load in loads),
-        waiting_tokens=sum(load.waiting_tokens for load in loads) + queue.tokens,
-        crowded_pinned_tokens=sum(load.pinned_tokens for load in crowded),
-        crowded_room_tokens=sum(load.capacity_tokens for load in crowded),
-        capacity_tokens=sum(load.capacity_tokens for load in loads),
-        release_tokens_per_s=sum(load.release_tokens_per_s for load in loads),
-        queue_wait_s=queue_wait_s(loads, queue),
+        pinned_tokens=sum(beat.pinned_tokens for beat in beats),
+        waiting_tokens=waiting + queued.tokens,
+        crowded_pinned_tokens=sum(beat.pinned_tokens for beat in crowded),
+        crowded_room_tokens=sum(beat.capacity_tokens for beat in crowded),
+        capacity_tokens=sum(beat.capacity_tokens for beat in beats),
+        release_tokens_per_s=sum(beat.release_tokens_per_s for beat in beats),
+        queue_wait_s=queue_wait_s(beats, queued),
         hot_evicted_tokens=hot,
-        replicas=len(loads),
+        replicas=len(beats),
     )
 
 
@@ -119,26 +125,26 @@ def _kept(samples: tuple[Sample, ...], new: Sample, window_s: float) -> tuple[Sa
     return tuple(kept)
 
 
-def _counters(history: History, loads: tuple[ReplicaLoad, ...]) -> tuple[Counter, ...]:
-    heard = {load.incarnation for load in loads}
+def _counters(history: History, beats: tuple[Heartbeat, ...]) -> tuple[Counter, ...]:
+    heard = {beat.incarnation for beat in beats}
     # One that is silent for a moment goes on where it was.
     silent = [each for each in history.counters if each.incarnation not in heard]
     new = [
-        Counter(load.incarnation, load.prompt_tokens_total, load.hot_evicted_tokens_total)
-        for load in loads
+        Counter(beat.incarnation, beat.prompt_tokens_total, beat.hot_evicted_tokens_total)
+        for beat in beats
     ]
     return tuple((silent + new)[-COUNTERS_KEPT:])
 
 
-def _capacity(history: History, loads: tuple[ReplicaLoad, ...]) -> int:
-    if not loads:
+def _capacity(history: History, beats: tuple[Heartbeat, ...]) -> int:
+    if not beats:
         return history.capacity_tokens
-    return sum(load.capacity_tokens for load in loads) // len(loads)
+    return sum(beat.capacity_tokens for beat in beats) // len(beats)
 
 
-def _residence(history: History, loads: tuple[ReplicaLoad, ...], sample: Sample) -> float | None:
+def _residence(history: History, beats: tuple[Heartbeat, ...], sample: Sample) -> float | None:
     """By Little's law, the tokens in a place over the rate at which they leave it."""
-    capacity = sum(load.capacity_tokens for load in loads)
+    capacity = sum(beat.capacity_tokens for beat in beats)
     if sample.release_tokens_per_s <= 0 or sample.pinned_tokens < BUSY_ENOUGH * capacity:
         return history.residence_s
     now = sample.pinned_tokens / sample.release_tokens_per_s

@@ -32,7 +32,7 @@ def by_pressure(view: View) -> Proposal | None:
     needed = view.needed_tokens(demand)
     replicas = max(view.replicas_for(needed), min(view.current, 1))  # to zero is another's to say
     target = view.policy.target.pressure
-    ready = sum(load.capacity_tokens for load in view.loads)
+    ready = sum(beat.capacity_tokens for beat in view.beats)
     if not ready:
         words = f"{demand.total:.0f} tokens wait, {_room(view)}"
         return Proposal(By.PRESSURE, replicas, f"{words}: wants {replicas}")

@@ -3,10 +3,11 @@
 import math
 from dataclasses import dataclass
 
+from pando_fleet.replica import Heartbeat
 from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.scaling.demand import Demand, needed_tokens
 from pando_operator.scaling.history import History
-from pando_operator.scaling.snapshot import ReplicaLoad, Snapshot
+from pando_operator.scaling.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class View:
     snapshot: Snapshot
     policy: ScalingPolicy
     history: History  # with this look
-    loads: tuple[ReplicaLoad, ...]  # fresh
+    beats: tuple[Heartbeat, ...]  # fresh
     now_s: float
 
     @property
@@ -26,7 +27,7 @@ class View:
     @property
     def pressure(self) -> float | None:
         """Of this look, over the replicas that are ready and heard of."""
-        capacity = sum(load.capacity_tokens for load in self.loads)
+        capacity = sum(beat.capacity_tokens for beat in self.beats)
         if not capacity or not self.history.samples:
             return None
         return self.history.samples[-1].demand_tokens / capacity

@@ -5,50 +5,30 @@ are KV tokens. Whoever calls `decide` fills a `Snapshot`, and passes `Decision.h
 next one.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pando_fleet.queues import Queued
+from pando_fleet.replica import Replica, ReplicaState
 from pando_operator.scaling.history import History
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaLoad:
-    """One ready replica that takes requests, as its last heartbeat says."""
-
-    name: str
-    incarnation: str  # counters start again with another one
-    age_s: float  # of the heartbeat
-    capacity_tokens: int
-    pinned_tokens: int  # held by running requests
-    cached_tokens: int  # evictable
-    running: int  # requests
-    waiting: int  # requests
-    waiting_prompt_tokens: int  # their uncached part
-    waiting_output_tokens: int  # that they are expected to produce
-    prefill_tokens_per_s: float  # rates are 0.0 until measured
-    release_tokens_per_s: float  # unpinned by ending requests
-    prompt_tokens_total: int
-    hot_evicted_tokens_total: int  # evicted, and asked for again soon
-
-    @property
-    def waiting_tokens(self) -> int:
-        return self.waiting_prompt_tokens + self.waiting_output_tokens
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouterQueue:
-    """Requests that wait in the routers, of all routers together."""
-
-    requests: int = 0
-    waited_s: float = 0.0  # by the one that waits longest
-    tokens: int = 0  # estimated, of their prompts and expected outputs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Signals:
-    """What Redis tells. `loads` has only replicas that are ready and that no mark withholds."""
+    """What Redis tells."""
 
-    loads: tuple[ReplicaLoad, ...] = ()
-    queue: RouterQueue = RouterQueue()
+    replicas: tuple[Replica, ...]
+    queued: Queued
+
+    @classmethod
+    def of(cls, replicas: Iterable[Replica], queued: Queued) -> "Signals":
+        """Of the replicas that are ready and that no mark withholds: the others take no requests,
+        so their room is none. Silent ones are in it, which is for the decision to judge."""
+        is_ready = ReplicaState.READY
+        return cls(
+            tuple(one for one in replicas if one.beat.state is is_ready and not one.withheld),
+            queued,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,10 +44,10 @@ def by_hot_evictions(view: View) -> Proposal | None:
     floor = max((each.after for each in recent), default=0)
     inside = within(view.history.samples, view.policy.window_seconds)
     passed_s = inside[-1].at_s - inside[0].at_s if inside else 0.0
-    if not passed_s or not view.loads:
+    if not passed_s or not view.beats:
         return None
     evicted = inside[-1].hot_evicted_tokens - inside[0].hot_evicted_tokens
-    rate = evicted / passed_s / len(view.loads)
+    rate = evicted / passed_s / len(view.beats)
     words = f"{rate:.1f} hot tokens/s evicted on each replica, target {target:g}"
     if rate <= target * (1 + view.policy.tolerance):
         if not floor:

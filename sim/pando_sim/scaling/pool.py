@@ -29,7 +29,6 @@ from pando_operator.lifecycle.census import Census, census
 from pando_operator.lifecycle.choice import is_open
 from pando_operator.lifecycle.plan import plan
 from pando_operator.lifecycle.pods import PodView
-from pando_operator.lifecycle.world import LifecycleSettings
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.scaling import Decision, Snapshot, decide, learned_start_s
 from pando_operator.settings import OperatorSettings
@@ -67,8 +66,7 @@ class PoolController:
     """By the `spec.scaling` of a pool, whatever its mode is."""
 
     def __init__(self, pool: WorkerPool, replicas: int) -> None:
-        self._policy = pool.spec.scaling
-        self._lifecycle = LifecycleSettings.of(self._policy)
+        self._scaling = pool.spec.scaling
         self._memory = Memory.of(pool)
         self._memory.desired = replicas
         self._next_s = 0.0
@@ -93,7 +91,7 @@ class PoolController:
             replicas=cluster.replicas,
             worths=worths,
             now=now_s,
-            settings=self._lifecycle,
+            scaling=self._scaling,
         )
         for action in actions:
             await _execute(action, redis, fleet, cluster)
@@ -120,7 +118,7 @@ class PoolController:
             start_s=learned_start_s(self._memory.starts),
             history=self._memory.history,
         )
-        decision = decide(snapshot, self._policy, now_s)
+        decision = decide(snapshot, self._scaling, now_s)
         self._memory.history = decision.history
         return decision
 

@@ -6,8 +6,10 @@ moves only by `pass_time`.
 
 import random
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
+
+import msgspec
 
 from pando_fleet.marks import Mark, MarkKind, MarkState
 from pando_operator.lifecycle.actions import (
@@ -19,7 +21,7 @@ from pando_operator.lifecycle.actions import (
     SetReplicas,
 )
 from pando_operator.lifecycle.pods import DELETION_COST, DRAIN, HAND_OFF, PodView, Standing
-from pando_operator.lifecycle.world import LifecycleSettings
+from pando_operator.resource.scaling import Scaling
 from tests.operator.lifecycle.deployment_model import Deployment
 
 
@@ -72,8 +74,8 @@ class Pod:
 
 
 class Cluster:
-    def __init__(self, size: int, settings: LifecycleSettings, *, knows_cost: bool) -> None:
-        self.settings = settings
+    def __init__(self, size: int, scaling: Scaling, *, knows_cost: bool) -> None:
+        self.scaling = scaling
         self.knows_cost = knows_cost
         self.now = 1_700_000_000.0
         self.deployment = Deployment(size, "one", self.now)
@@ -173,7 +175,7 @@ class Cluster:
         for key, mark in self.marks.items():
             pod = self.pods.get(mark.replica)
             if mark.kind is not MarkKind.DRAIN and pod and pod.containers_ready:
-                self.marks[key] = replace(mark, state=MarkState.DONE)
+                self.marks[key] = msgspec.structs.replace(mark, state=MarkState.DONE)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -182,7 +184,7 @@ class Cluster:
             if left_ms < -600_000:
                 del self.marks[key]
             else:
-                self.marks[key] = replace(mark, left_ms=left_ms)
+                self.marks[key] = msgspec.structs.replace(mark, left_ms=left_ms)
 
     # What the operator does.
 
@@ -239,7 +241,7 @@ class Cluster:
 
     def _check_leaves(self, pod: Pod) -> None:
         since = pod.drained_at
-        is_late = since is not None and self.now - since >= self.settings.drain_timeout_s
+        is_late = since is not None and self.now - since >= self.scaling.drain.timeout_seconds
         if pod.requests and not is_late:
             self.wrong.append(f"{pod.name} would go with {pod.requests} requests")
         if pod.containers_ready and since is None:

@@ -7,11 +7,11 @@ from pando_operator.lifecycle.actions import Action, SetMark
 from pando_operator.lifecycle.departing import COST
 from pando_operator.lifecycle.plan import plan
 from pando_operator.lifecycle.pods import PodView, Standing
-from pando_operator.lifecycle.world import LifecycleSettings
+from pando_operator.resource.scaling import Drain, Scaling, Warm
 
 NOW = 1_700_000_000.0
-SETTINGS = LifecycleSettings(
-    drain_timeout_s=300.0, hand_off_tokens=500, warm_tokens=400, warm_timeout_s=60.0
+SCALING = Scaling(
+    drain=Drain(timeout_seconds=300, hand_off_tokens=500), warm=Warm(tokens=400, timeout_seconds=60)
 )
 
 
@@ -85,7 +85,7 @@ def actions(
         replicas=len(pods) if replicas is None else replicas,
         worths=worths or {},
         now=NOW,
-        settings=SETTINGS,
+        scaling=SCALING,
     )
 
 

@@ -10,18 +10,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pando_operator.lifecycle.actions import Action, Annotate, SetGate
 from pando_operator.lifecycle.plan import plan
 from pando_operator.lifecycle.pods import PodView
-from pando_operator.lifecycle.world import LifecycleSettings
+from pando_operator.resource.scaling import Drain, Scaling, Warm
 from tests.operator.lifecycle.cluster_model import Cluster, Pod
 
-LIFECYCLE = LifecycleSettings(
-    drain_timeout_s=40.0, hand_off_tokens=1000, warm_tokens=1000, warm_timeout_s=20.0
+SCALING = Scaling(
+    drain=Drain(timeout_seconds=40, hand_off_tokens=1000),
+    warm=Warm(tokens=1000, timeout_seconds=20),
 )
 
 
 class Fleet(RuleBasedStateMachine):
     @initialize(size=st.integers(0, 4), knows_cost=st.booleans())
     def start(self, size: int, knows_cost: bool) -> None:
-        self.cluster = Cluster(size, LIFECYCLE, knows_cost=knows_cost)
+        self.cluster = Cluster(size, SCALING, knows_cost=knows_cost)
         self.target = size
         self.worths: dict[str, float] = {}
         self.seen: list[PodView] | None = None  # what an old watch shows; None: all as it is
@@ -67,7 +68,7 @@ class Fleet(RuleBasedStateMachine):
             replicas=self.cluster.replicas,
             worths=self.worths,
             now=self.cluster.now,
-            settings=LIFECYCLE,
+            scaling=SCALING,
         )
 
     @rule(stops_after=st.integers(0, 6) | st.none())
@@ -99,7 +100,7 @@ class Fleet(RuleBasedStateMachine):
             replicas=size,
             worths={},
             now=self.cluster.now,
-            settings=LIFECYCLE,
+            scaling=SCALING,
         ):
             self._execute(action)
         assert self.cluster.replicas >= size

@@ -8,17 +8,16 @@ import pytest
 
 from pando_operator.kube.client import Kube
 from pando_operator.kube.resources import DEPLOYMENTS, SERVICES, Key
-from pando_operator.objects.build import deployment, replicas, service
-from pando_operator.objects.defaults import SecretKey, WorkerDefaults
+from pando_operator.objects.build import deployment, service
 from pando_operator.objects.labels import labels, selector, selector_text
 from pando_operator.resource.parse import parse
 from pando_operator.resource.pool import WorkerPool
+from pando_operator.settings import OperatorSettings
 from pando_worker.settings import WorkerSettings
 
-DEFAULTS = WorkerDefaults(
-    image="registry/pando-worker:1",
-    redis_url=SecretKey("pando-redis", "url"),
-    variables=(("PANDO_LOG_FORMAT", "json"),),
+SETTINGS = OperatorSettings(
+    worker_image="registry/pando-worker:1",
+    worker_variables={"PANDO_LOG_FORMAT": "json"},
 )
 FULL: dict[str, Any] = {
     "tensorParallelSize": 2,
@@ -88,7 +87,7 @@ def settings_of(built: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Worke
 @pytest.mark.parametrize("spec", [{}, FULL], ids=["least", "full"])
 @pytest.mark.parametrize("version", ["1.25", "1.37"])
 def test_objects_are_what_kubernetes_knows(spec: dict[str, Any], version: str) -> None:
-    for built in (deployment(pool(**spec), DEFAULTS), service(pool(**spec))):
+    for built in (deployment(pool(**spec), SETTINGS), service(pool(**spec))):
         kubernetes_validate.validate(json.loads(json.dumps(built)), version, strict=True)
 
 
@@ -98,12 +97,16 @@ async def test_applying_again_changes_nothing_and_keeps_the_scalers_replicas(
 ) -> None:
     one = pool(namespace, **spec)
     key = Key(namespace, "llama")
-    await kube.apply(DEPLOYMENTS, deployment(one, DEFAULTS), manager="pando-operator")
-    await kube.apply(DEPLOYMENTS, replicas(one, 3), manager="pando-scaler")
+    await kube.apply(DEPLOYMENTS, deployment(one, SETTINGS), manager="pando-operator")
+    await kube.apply(
+        DEPLOYMENTS,
+        {"metadata": {"name": one.name, "namespace": namespace}, "spec": {"replicas": 3}},
+        manager="pando-scaler",
+    )
     await kube.apply(SERVICES, service(one), manager="pando-operator")
     first = await kube.get(DEPLOYMENTS, key)
 
-    await kube.apply(DEPLOYMENTS, deployment(one, DEFAULTS), manager="pando-operator")
+    await kube.apply(DEPLOYMENTS, deployment(one, SETTINGS), manager="pando-operator")
 
     again = await kube.get(DEPLOYMENTS, key)
     assert again["spec"]["replicas"] == 3
@@ -112,7 +115,7 @@ async def test_applying_again_changes_nothing_and_keeps_the_scalers_replicas(
 
 
 def test_a_worker_reads_its_settings_from_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = settings_of(deployment(pool(**FULL), DEFAULTS), monkeypatch)
+    settings = settings_of(deployment(pool(**FULL), SETTINGS), monkeypatch)
     assert settings.model == "org/Llama-8B"
     assert settings.served_model_name == "llama"
     assert settings.pool == "llama"
@@ -128,12 +131,12 @@ def test_a_worker_reads_its_settings_from_its_variables(monkeypatch: pytest.Monk
 
 
 def test_the_name_in_the_api_is_the_models_last_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = settings_of(deployment(pool(), DEFAULTS), monkeypatch)
+    settings = settings_of(deployment(pool(), SETTINGS), monkeypatch)
     assert settings.served_model_name == pool().spec.model_name == "Llama-8B"
 
 
 def test_redis_comes_by_reference_and_its_password_is_nowhere() -> None:
-    env = pod_of(deployment(pool(), DEFAULTS))["containers"][0]["env"]
+    env = pod_of(deployment(pool(), SETTINGS))["containers"][0]["env"]
     entry = next(entry for entry in env if entry["name"] == "PANDO_WORKER_REDIS")
     assert entry == {
         "name": "PANDO_WORKER_REDIS",
@@ -142,7 +145,7 @@ def test_redis_comes_by_reference_and_its_password_is_nowhere() -> None:
 
 
 def test_pods_are_restricted_and_write_only_to_their_own_volumes() -> None:
-    pod = pod_of(deployment(pool(), DEFAULTS))
+    pod = pod_of(deployment(pool(), SETTINGS))
     container = pod["containers"][0]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -157,7 +160,7 @@ def test_pods_are_restricted_and_write_only_to_their_own_volumes() -> None:
 
 
 def test_a_template_goes_before_what_the_operator_would_do() -> None:
-    pod = pod_of(deployment(pool(**FULL), DEFAULTS))
+    pod = pod_of(deployment(pool(**FULL), SETTINGS))
     container = pod["containers"][0]
     names = [entry["name"] for entry in container["env"]]
     mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
@@ -175,7 +178,7 @@ def test_kubernetes_waits_longer_than_a_worker_drains_and_hands_off(
 ) -> None:
     for drain in (1, 300, 7200):
         one = pool(scaling={"maxReplicas": 2, "drain": {"timeoutSeconds": drain}})
-        built = deployment(one, DEFAULTS)
+        built = deployment(one, SETTINGS)
         settings = settings_of(built, monkeypatch)
         assert settings.hand_off_seconds == min(70, drain)
         longest = max(settings.drain_seconds, settings.hand_off_seconds)
@@ -183,7 +186,7 @@ def test_kubernetes_waits_longer_than_a_worker_drains_and_hands_off(
 
 
 def test_a_new_replica_serves_before_an_old_one_leaves_and_only_through_its_gate() -> None:
-    built = deployment(pool(), DEFAULTS)
+    built = deployment(pool(), SETTINGS)
     assert built["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
     assert pod_of(built)["readinessGates"] == [{"conditionType": "pando.dev/serving"}]
     assert "replicas" not in built["spec"]
@@ -191,7 +194,7 @@ def test_a_new_replica_serves_before_an_old_one_leaves_and_only_through_its_gate
 
 def test_pods_tell_which_template_made_them() -> None:
     def told(**spec: Any) -> str:
-        metadata = deployment(pool(**spec), DEFAULTS)["spec"]["template"]["metadata"]
+        metadata = deployment(pool(**spec), SETTINGS)["spec"]["template"]["metadata"]
         return str(metadata["annotations"]["pando.dev/template"])
 
     assert told() == told() == told(replicas=7, scaling={"maxReplicas": 9})
@@ -200,11 +203,11 @@ def test_pods_tell_which_template_made_them() -> None:
 
 
 def test_objects_belong_to_their_pool() -> None:
-    for built in (deployment(pool(), DEFAULTS), service(pool())):
+    for built in (deployment(pool(), SETTINGS), service(pool())):
         (owner,) = built["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["uid"]) == ("WorkerPool", "llama", "7f1f")
         assert owner["controller"] is True
-    built = deployment(pool(), DEFAULTS)
+    built = deployment(pool(), SETTINGS)
     assert selector("llama").items() <= labels("llama").items()
     assert built["spec"]["template"]["metadata"]["labels"] == labels("llama")
     text = "app.kubernetes.io/name=pando-worker,pando.dev/pool=llama"

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
+from pando_fleet.queues import Queued
+from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_operator.resource.policy import Behavior, ScaleDown, ScalingPolicy
 from pando_operator.scaling import (
     Decision,
     History,
-    ReplicaLoad,
-    RouterQueue,
     Signals,
     Snapshot,
     decide,
@@ -23,6 +23,7 @@ from pando_operator.scaling import (
 CAPACITY = 100_000
 REQUEST = 1_000  # tokens of one
 NOW = 1_800_000_000.0
+NOBODY = Queued(requests=0, waited_ms=0, tokens=0)
 AT_ONCE = Behavior(scale_down=ScaleDown(stabilization_window_seconds=0))
 
 
@@ -31,30 +32,30 @@ def changed(policy: ScalingPolicy, **fields: Any) -> ScalingPolicy:
     return ScalingPolicy(**{**dict(policy), **fields})
 
 
-def load(name: str, pinned: int = 0, prompt: int = 0, output: int = 0, **more: Any) -> ReplicaLoad:
+def load(
+    name: str, pinned: int = 0, prompt: int = 0, output: int = 0, age_s: float = 0.2, **more: Any
+) -> Replica:
     values: dict[str, Any] = {
-        "name": name,
+        "replica": name,
         "incarnation": name,
-        "age_s": 0.2,
+        "url": "",
+        "model": "",
+        "state": ReplicaState.READY,
         "capacity_tokens": CAPACITY,
         "pinned_tokens": pinned,
-        "cached_tokens": 0,
         "running": ceil(pinned / REQUEST),
         "waiting": ceil((prompt + output) / REQUEST),
-        "waiting_prompt_tokens": prompt,
+        "waiting_tokens": prompt,
         "waiting_output_tokens": output,
         "prefill_tokens_per_s": 10_000.0,
-        "release_tokens_per_s": 0.0,
-        "prompt_tokens_total": 0,
-        "hot_evicted_tokens_total": 0,
     }
-    return ReplicaLoad(**{**values, **more})
+    return Replica(Heartbeat(**{**values, **more}), age_ms=round(1000 * age_s))
 
 
 def pool(
     *pressures: float,
     coming: int = 0,
-    queue: RouterQueue | None = None,
+    queued: Queued = NOBODY,
     start_s: float | None = None,
     history: History | None = None,
     **more: Any,
@@ -66,7 +67,7 @@ def pool(
     return Snapshot(
         current=len(loads) + coming,
         ready=len(loads),
-        signals=Signals(loads=loads, queue=queue or RouterQueue()),
+        signals=Signals(loads, queued),
         start_s=start_s,
         history=history or History(capacity_tokens=CAPACITY),
     )
@@ -138,14 +139,14 @@ class FluidPool:
             )
             for i in range(self.ready)
         )
-        queue = RouterQueue()
+        queued = NOBODY
         if not self.ready and self.waiting:
             requests = ceil(self.waiting / REQUEST)
-            queue = RouterQueue(requests=requests, waited_s=1.0, tokens=int(self.waiting))
+            queued = Queued(requests, waited_ms=1_000, tokens=int(self.waiting))
         snapshot = Snapshot(
             current=self.ready + len(self.starting),
             ready=self.ready,
-            signals=Signals(loads=loads, queue=queue),
+            signals=Signals(loads, queued),
             start_s=self.start_s if self.learned_start_s is None else self.learned_start_s,
             history=self.history,
         )

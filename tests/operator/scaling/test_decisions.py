@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from pando_fleet.queues import Queued
 from pando_operator.resource.policy import (
     Behavior,
     PolicyType,
@@ -13,7 +14,7 @@ from pando_operator.resource.policy import (
     SelectPolicy,
     Target,
 )
-from pando_operator.scaling import By, Direction, History, Limit, RouterQueue, Snapshot, decide
+from pando_operator.scaling import By, Direction, History, Limit, Snapshot, decide
 from tests.operator.scaling.pool_model import AT_ONCE, CAPACITY, NOW, changed, load, pool, settled
 
 POLICY = ScalingPolicy(max_replicas=10)
@@ -137,7 +138,7 @@ def _history(*sizes: tuple[float, int]) -> History:
             " scaleUp allows 1 now (no change)",
         ),
         (
-            pool(coming=1, queue=RouterQueue(requests=3, waited_s=2.0, tokens=300_000)),
+            pool(coming=1, queued=Queued(3, waited_ms=2_000, tokens=300_000)),
             POLICY,
             5,
             None,
@@ -151,7 +152,7 @@ def _history(*sizes: tuple[float, int]) -> History:
             "asleep: no request waits",
         ),
         (
-            pool(history=History(), queue=RouterQueue(requests=1, waited_s=0.4)),
+            pool(history=History(), queued=Queued(1, waited_ms=400, tokens=0)),
             changed(POLICY, min_replicas=0, idle_seconds=60),
             1,
             None,
@@ -179,10 +180,10 @@ def test_a_decision_says_why(
 
 def test_waiting_prompts_and_expected_outputs_are_pressure_and_cached_tokens_are_not() -> None:
     loads = (load("a", 30_000, prompt=20_000, output=10_000, cached_tokens=70_000),)
-    snapshot = replace(pool(0.0), signals=replace(pool().signals, loads=loads))  # type: ignore[type-var]
+    snapshot = replace(pool(0.0), signals=replace(pool().signals, replicas=loads))  # type: ignore[type-var]
     assert decide(snapshot, POLICY, NOW).pressure == pytest.approx(0.6)
-    queue = RouterQueue(requests=1, waited_s=1.0, tokens=20_000)
-    snapshot = replace(snapshot, signals=replace(snapshot.signals, queue=queue))  # type: ignore[type-var]
+    queued = Queued(1, waited_ms=1_000, tokens=20_000)
+    snapshot = replace(snapshot, signals=replace(snapshot.signals, queued=queued))  # type: ignore[type-var]
     assert decide(snapshot, POLICY, NOW).pressure == pytest.approx(0.8)
 
 
@@ -218,8 +219,8 @@ class TestQueueWait:
     def _after(self, *waits_s: float, coming: int = 0) -> tuple[int, By | None]:
         history = History(capacity_tokens=CAPACITY)
         for i, wait_s in enumerate(waits_s):
-            queue = RouterQueue(requests=1, waited_s=wait_s)
-            snapshot = pool(0.3, 0.3, queue=queue, coming=coming, history=history)
+            queued = Queued(1, waited_ms=round(1000 * wait_s), tokens=0)
+            snapshot = pool(0.3, 0.3, queued=queued, coming=coming, history=history)
             decision = decide(snapshot, self.policy, NOW + 5 * i)
             history = decision.history
         return decision.desired, decision.by
@@ -238,7 +239,7 @@ class TestQueueWait:
 
     def test_prompts_that_wait_in_replicas_count_by_the_prefill_rate(self) -> None:
         loads = tuple(load(name, 10_000, prompt=90_000) for name in "ab")  # 9 s each
-        snapshot = replace(pool(0.1, 0.1), signals=replace(pool().signals, loads=loads))  # type: ignore[type-var]
+        snapshot = replace(pool(0.1, 0.1), signals=replace(pool().signals, replicas=loads))  # type: ignore[type-var]
         proposals = {p.by: p.reason for p in decide(snapshot, self.policy, NOW).proposals}
         assert proposals[By.QUEUE_WAIT].startswith("requests wait 9.0 s, target 5 s")
 
@@ -326,29 +327,30 @@ def test_a_rise_is_growth_however_often_a_noisy_pool_is_looked_at(every_s: int) 
     assert By.GROWTH in asked
 
 
-SHORT_ANSWERS = RouterQueue(requests=12, waited_s=1.0, tokens=12 * 300)
+SHORT_ANSWERS = Queued(12, waited_ms=1_000, tokens=12 * 300)
 """What routers expect of twelve requests; those that run hold 5,000 tokens each."""
 
 
 def test_replicas_that_are_full_of_requests_tell_what_room_is_usable() -> None:
     """Whatever is expected of the answers of those that wait."""
-    full = pool(0.6, running=12, queue=SHORT_ANSWERS)
+    full = pool(0.6, running=12, queued=SHORT_ANSWERS)
     assert settled(full, POLICY).history.usable_share == pytest.approx(0.6)
-    half = pool(0.6, running=30, queue=SHORT_ANSWERS)
+    half = pool(0.6, running=30, queued=SHORT_ANSWERS)
     assert settled(half, POLICY).history.usable_share == 1.0, "fewer wait than run"
 
 
 def test_replicas_in_which_nothing_runs_tell_nothing_of_usable_room() -> None:
     """One whose engine stands still holds nothing, however much it could."""
-    still = settled(pool(0.0, 0.0, prompt=5_000, queue=SHORT_ANSWERS), POLICY)
+    still = settled(pool(0.0, 0.0, prompt=5_000, queued=SHORT_ANSWERS), POLICY)
     assert still.history.usable_share == 1.0
     assert still.desired < POLICY.most_replicas
 
 
 def test_requests_that_have_just_begun_do_not_undo_what_is_known_of_usable_room() -> None:
-    known = settled(pool(0.6, running=12, queue=SHORT_ANSWERS), POLICY).history
+    known = settled(pool(0.6, running=12, queued=SHORT_ANSWERS), POLICY).history
     for at_s in range(405, 450, 5):  # a second replica has taken twelve of those that waited
-        begun = pool(0.6, 0.1, running=12, queue=replace(SHORT_ANSWERS, requests=24), history=known)
+        more = replace(SHORT_ANSWERS, requests=24)
+        begun = pool(0.6, 0.1, running=12, queued=more, history=known)
         known = decide(begun, POLICY, NOW + at_s).history
     assert 0.55 < known.usable_share < 0.6
 
@@ -361,6 +363,6 @@ def test_a_sleeping_pool_wakes_though_growth_is_slow_or_disabled() -> None:
     )
     policy = changed(POLICY, min_replicas=0, idle_seconds=60, behavior=Behavior(scale_up=rules))
     asleep = decide(pool(), policy, NOW)
-    queue = RouterQueue(requests=40, waited_s=1.0, tokens=500_000)
-    awake = decide(pool(queue=queue, history=asleep.history), policy, NOW + 5)
+    queued = Queued(40, waited_ms=1_000, tokens=500_000)
+    awake = decide(pool(queued=queued, history=asleep.history), policy, NOW + 5)
     assert awake.desired == 1

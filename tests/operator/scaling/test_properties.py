@@ -5,8 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pando_fleet.queues import Queued
 from pando_operator.resource.policy import Behavior, Budget, Panic, ScalingPolicy, Target
-from pando_operator.scaling import History, RouterQueue, Snapshot, decide
+from pando_operator.scaling import History, Snapshot, decide
 from tests.operator.scaling.pool_model import AT_ONCE, NOW, pool
 
 _PRESSURES = st.lists(st.floats(0, 3), max_size=6)
@@ -37,10 +38,10 @@ _POLICY = st.builds(
 def _snapshot(
     pressures: list[float], coming: int, requests: int, how: str, history: History
 ) -> Snapshot:
-    queue = RouterQueue(requests=requests, waited_s=1.0, tokens=900 * requests)
+    queued = Queued(requests, waited_ms=1_000, tokens=900 * requests)
     age_s = 60.0 if how == "stale" else 0.1
     snapshot = pool(
-        *pressures, coming=coming, queue=queue, start_s=40.0, history=history, age_s=age_s
+        *pressures, coming=coming, queued=queued, start_s=40.0, history=history, age_s=age_s
     )
     return replace(snapshot, signals=None) if how == "away" else snapshot
 

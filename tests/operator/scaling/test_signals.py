@@ -6,10 +6,9 @@ import pytest
 
 from pando_fleet import FleetUnavailable, ReplicaState
 from pando_fleet.marks import MarkKind, Marks
-from pando_fleet.queues import Queues
+from pando_fleet.queues import Queued, Queues
 from pando_operator.resource.policy import ScalingPolicy
-from pando_operator.scaling import History, RouterQueue, Signals, Snapshot, decide
-from pando_operator.signals import signals_of
+from pando_operator.scaling import History, Signals, Snapshot, decide
 from tests.fleet.redis_server import VALKEY, RedisServer
 from tests.fleet.world import POOL, World
 
@@ -34,7 +33,7 @@ async def world(valkey_url: str) -> AsyncIterator[World]:
 
 async def _signals(world: World) -> Signals:
     replicas = await world.registry.replicas(POOL)
-    return signals_of(replicas, await Queues(world.redis, world.clock).read(POOL))
+    return Signals.of(replicas, await Queues(world.redis, world.clock).read(POOL))
 
 
 async def test_what_heartbeats_and_routers_tell_is_what_a_decision_sees(world: World) -> None:
@@ -42,18 +41,10 @@ async def test_what_heartbeats_and_routers_tell_is_what_a_decision_sees(world: W
     await Queues(world.redis, world.clock).tell(POOL, "r1", 4, 2_500, 3_000)
     world.now_ms += 700
     signals = await _signals(world)
-    (load,) = signals.loads
-    assert (load.name, load.incarnation, load.age_s) == ("a", "1", 0.7)
-    assert (load.capacity_tokens, load.pinned_tokens, load.cached_tokens) == (
-        100_000,
-        60_000,
-        40_000,
-    )
-    assert (load.waiting_prompt_tokens, load.waiting_output_tokens) == (5_000, 1_000)
-    assert (load.running, load.waiting) == (3, 2)
-    assert (load.prompt_tokens_total, load.hot_evicted_tokens_total) == (700, 90)
-    assert (load.prefill_tokens_per_s, load.release_tokens_per_s) == (1_000.0, 500.0)
-    assert signals.queue == RouterQueue(requests=4, waited_s=3.2, tokens=3_000)
+    (replica,) = signals.replicas
+    assert (replica.beat.replica, replica.beat.incarnation, replica.age_ms) == ("a", "1", 700)
+    assert {name: getattr(replica.beat, name) for name in LOADED} == LOADED
+    assert signals.queued == Queued(4, waited_ms=3_200, tokens=3_000)
     snapshot = Snapshot(current=1, ready=1, signals=signals, start_s=None, history=History())
     decision = decide(snapshot, ScalingPolicy(max_replicas=5), world.now_ms / 1000)
     assert decision.pressure == (60_000 + 5_000 + 1_000 + 3_000) / 100_000
@@ -66,7 +57,7 @@ async def test_room_of_replicas_that_take_no_requests_does_not_count(world: Worl
     marks = Marks(world.redis, POOL, world.clock)
     await marks.set(MarkKind.DRAIN, "drains", lasts_ms=60_000)
     await marks.set(MarkKind.WARM, "warms", lasts_ms=60_000, budget_tokens=1_000)
-    assert [load.name for load in (await _signals(world)).loads] == ["ready"]
+    assert [one.beat.replica for one in (await _signals(world)).replicas] == ["ready"]
 
 
 async def test_a_silent_replica_keeps_the_size_of_its_pool(world: World) -> None:
