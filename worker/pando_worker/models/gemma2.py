@@ -2,9 +2,8 @@
 
 from typing import Literal
 
-import msgspec
-
 from pando_worker.models.build import Build
+from pando_worker.models.decoder import DecoderConfig
 from pando_worker.models.layer_types import LayerType, alternating
 from pando_worker.models.layers.attention import Attention
 from pando_worker.models.layers.block import SandwichNormBlock
@@ -12,24 +11,15 @@ from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.mlp import GatedMLP
 from pando_worker.models.layers.offset_norm import OffsetRMSNorm
 from pando_worker.models.layers.rotary import RotaryEmbedding
-from pando_worker.models.rope import Count, Positive, Rope
+from pando_worker.models.rope import Count, Positive
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
-    vocab_size: Count
-    hidden_size: Count
-    intermediate_size: Count
-    num_hidden_layers: Count
-    num_attention_heads: Count
-    num_key_value_heads: Count
-    head_dim: Count
-    rope: Rope
+class Config(DecoderConfig, frozen=True, kw_only=True):
     query_pre_attn_scalar: Positive = 256
     sliding_window: Count = 4096
     layer_types: tuple[LayerType, ...] | None = None
     attn_logit_softcapping: Positive | None = None
     final_logit_softcapping: Positive | None = None
-    rms_norm_eps: Positive = 1e-6
     tie_word_embeddings: bool = True
     attention_bias: bool = False
     hidden_act: Literal["gelu_pytorch_tanh"] = "gelu_pytorch_tanh"

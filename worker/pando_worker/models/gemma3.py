@@ -4,9 +4,8 @@ layers with queries and keys normalised, most with a window and rotary positions
 
 from typing import Literal
 
-import msgspec
-
 from pando_worker.models.build import Build
+from pando_worker.models.decoder import DecoderConfig
 from pando_worker.models.layer_types import LayerType, alternating
 from pando_worker.models.layers.attention import Attention
 from pando_worker.models.layers.block import SandwichNormBlock
@@ -17,24 +16,15 @@ from pando_worker.models.layers.rotary import RotaryEmbedding
 from pando_worker.models.rope import Count, Positive, Rope
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
+class Config(DecoderConfig, frozen=True, kw_only=True):
     """Its defaults are those of transformers: the files of the larger models leave them out."""
 
-    vocab_size: Count
-    hidden_size: Count
-    intermediate_size: Count
-    num_hidden_layers: Count
-    num_attention_heads: Count
-    num_key_value_heads: Count
-    head_dim: Count
-    rope: Rope  # of layers without a window
-    sliding_rope: Rope
+    sliding_rope: Rope  # of layers with a window; `rope` is of the others
     query_pre_attn_scalar: Positive = 256
     sliding_window: Count = 4096
     sliding_window_pattern: Count = 6
     layer_types: tuple[LayerType, ...] | None = None
     final_logit_softcapping: Positive | None = None
-    rms_norm_eps: Positive = 1e-6
     tie_word_embeddings: bool = True
     attention_bias: bool = False
     hidden_activation: Literal["gelu_pytorch_tanh"] = "gelu_pytorch_tanh"

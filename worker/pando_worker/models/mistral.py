@@ -1,54 +1,14 @@
 """Mistral (`MistralForCausalLM`): Llama's layers, in older models with a sliding window."""
 
-import msgspec
-
 from pando_worker.models.build import Build
-from pando_worker.models.layers.attention import Attention
-from pando_worker.models.layers.block import PreNormBlock
+from pando_worker.models.decoder import DecoderConfig, pre_norm_decoder
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.mlp import GatedMLP
-from pando_worker.models.layers.norm import RMSNorm
-from pando_worker.models.layers.rotary import RotaryEmbedding
-from pando_worker.models.rope import Count, Positive, Rope
+from pando_worker.models.rope import Count
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
-    vocab_size: Count
-    hidden_size: Count
-    intermediate_size: Count
-    num_hidden_layers: Count
-    num_attention_heads: Count
-    num_key_value_heads: Count
-    head_dim: Count
-    rope: Rope
-    rms_norm_eps: Positive = 1e-6
-    tie_word_embeddings: bool = False
+class Config(DecoderConfig, frozen=True, kw_only=True):
     sliding_window: Count | None = None
 
 
 def build(config: Config, build: Build) -> CausalLM:
-    def layer(index: int) -> PreNormBlock:
-        return PreNormBlock(
-            input_layernorm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
-            self_attn=Attention(
-                build,
-                index,
-                hidden_size=config.hidden_size,
-                heads=config.num_attention_heads,
-                kv_heads=config.num_key_value_heads,
-                head_dim=config.head_dim,
-                window=config.sliding_window,
-            ),
-            post_attention_layernorm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
-            mlp=GatedMLP(build, config.hidden_size, config.intermediate_size),
-        )
-
-    return CausalLM(
-        build,
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        layers=[layer(index) for index in range(config.num_hidden_layers)],
-        norm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
-        rotaries=[RotaryEmbedding(build, config.rope, config.head_dim)],
-        tied=config.tie_word_embeddings,
-    )
+    return pre_norm_decoder(config, build, window=config.sliding_window)

@@ -1,16 +1,11 @@
 """Mixtral (`MixtralForCausalLM`): Mistral's attention, a mixture of experts in each layer."""
 
-import msgspec
-
 from pando_worker.models.build import Build
-from pando_worker.models.layers.attention import Attention
-from pando_worker.models.layers.block import PreNormBlock
+from pando_worker.models.decoder import DecoderConfig, pre_norm_decoder
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.expert_tensors import OneByOne
 from pando_worker.models.layers.experts import MixtureOfExperts
-from pando_worker.models.layers.norm import RMSNorm
-from pando_worker.models.layers.rotary import RotaryEmbedding
-from pando_worker.models.rope import Count, Positive, Rope
+from pando_worker.models.rope import Count, Positive
 
 TENSORS = OneByOne(
     router="block_sparse_moe.gate",
@@ -20,53 +15,23 @@ TENSORS = OneByOne(
 )
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
-    vocab_size: Count
-    hidden_size: Count
-    intermediate_size: Count
-    num_hidden_layers: Count
-    num_attention_heads: Count
-    num_key_value_heads: Count
-    head_dim: Count
-    rope: Rope
+class Config(DecoderConfig, frozen=True, kw_only=True):
     rms_norm_eps: Positive = 1e-5
-    tie_word_embeddings: bool = False
     sliding_window: Count | None = None
     num_local_experts: Count = 8
     num_experts_per_tok: Count = 2
 
 
 def build(config: Config, build: Build) -> CausalLM:
-    def layer(index: int) -> PreNormBlock:
-        return PreNormBlock(
-            input_layernorm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
-            self_attn=Attention(
-                build,
-                index,
-                hidden_size=config.hidden_size,
-                heads=config.num_attention_heads,
-                kv_heads=config.num_key_value_heads,
-                head_dim=config.head_dim,
-                window=config.sliding_window,
-            ),
-            post_attention_layernorm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
-            mlp=MixtureOfExperts(
-                build,
-                hidden_size=config.hidden_size,
-                intermediate_size=config.intermediate_size,
-                experts=config.num_local_experts,
-                chosen=config.num_experts_per_tok,
-                normalised=True,
-                tensors=TENSORS,
-            ),
+    def experts(_: int) -> MixtureOfExperts:
+        return MixtureOfExperts(
+            build,
+            hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size,
+            experts=config.num_local_experts,
+            chosen=config.num_experts_per_tok,
+            normalised=True,
+            tensors=TENSORS,
         )
 
-    return CausalLM(
-        build,
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        layers=[layer(index) for index in range(config.num_hidden_layers)],
-        norm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
-        rotaries=[RotaryEmbedding(build, config.rope, config.head_dim)],
-        tied=config.tie_word_embeddings,
-    )
+    return pre_norm_decoder(config, build, window=config.sliding_window, feed_forward=experts)

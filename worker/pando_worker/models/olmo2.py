@@ -1,30 +1,21 @@
 """OLMo 2 (`Olmo2ForCausalLM`): norms after both halves of a layer, and over queries and keys."""
 
-import msgspec
 from torch import Tensor, nn
 
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.models.build import Build
+from pando_worker.models.decoder import DecoderConfig
 from pando_worker.models.layers.attention import Attention, Rotations, head_rows
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.heads_norm import HeadsRMSNorm
 from pando_worker.models.layers.mlp import GatedMLP
 from pando_worker.models.layers.norm import RMSNorm
 from pando_worker.models.layers.rotary import RotaryEmbedding
-from pando_worker.models.rope import Count, Positive, Rope
+from pando_worker.models.rope import Positive
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
-    vocab_size: Count
-    hidden_size: Count
-    intermediate_size: Count
-    num_hidden_layers: Count
-    num_attention_heads: Count
-    num_key_value_heads: Count
-    head_dim: Count
-    rope: Rope
+class Config(DecoderConfig, frozen=True, kw_only=True):
     rms_norm_eps: Positive = 1e-5
-    tie_word_embeddings: bool = False
     attention_bias: bool = False
 
 

@@ -1,58 +1,24 @@
 """Phi-3, Phi-3.5 and Phi-4 (`Phi3ForCausalLM`): Llama's layers, their projections already fused in
 the checkpoint, with partial rotary positions and LongRoPE."""
 
-import msgspec
-
 from pando_worker.models.build import Build
-from pando_worker.models.layers.attention import Attention
-from pando_worker.models.layers.block import PreNormBlock
+from pando_worker.models.decoder import DecoderConfig, pre_norm_decoder
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.mlp import GatedMLP
-from pando_worker.models.layers.norm import RMSNorm
-from pando_worker.models.layers.rotary import RotaryEmbedding
 from pando_worker.models.rope import Count, DefaultRope, LongRope, Positive, Share
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
-    vocab_size: Count
-    hidden_size: Count
-    intermediate_size: Count
-    num_hidden_layers: Count
-    num_attention_heads: Count
-    num_key_value_heads: Count
-    head_dim: Count
+class Config(DecoderConfig, frozen=True, kw_only=True):
     rope: DefaultRope | LongRope
     partial_rotary_factor: Share = 1.0
     rms_norm_eps: Positive = 1e-5
-    tie_word_embeddings: bool = False
     sliding_window: Count | None = None
 
 
 def build(config: Config, build: Build) -> CausalLM:
-    def layer(index: int) -> PreNormBlock:
-        return PreNormBlock(
-            input_layernorm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
-            self_attn=Attention(
-                build,
-                index,
-                hidden_size=config.hidden_size,
-                heads=config.num_attention_heads,
-                kv_heads=config.num_key_value_heads,
-                head_dim=config.head_dim,
-                window=config.sliding_window,
-                fused=True,
-            ),
-            post_attention_layernorm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
-            mlp=GatedMLP(build, config.hidden_size, config.intermediate_size, fused=True),
-        )
-
-    rotary_dim = int(config.head_dim * config.partial_rotary_factor)
-    return CausalLM(
+    return pre_norm_decoder(
+        config,
         build,
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        layers=[layer(index) for index in range(config.num_hidden_layers)],
-        norm=RMSNorm(build, config.hidden_size, config.rms_norm_eps),
-        rotaries=[RotaryEmbedding(build, config.rope, rotary_dim)],
-        tied=config.tie_word_embeddings,
+        window=config.sliding_window,
+        fused=True,
+        rotary_dim=int(config.head_dim * config.partial_rotary_factor),
     )

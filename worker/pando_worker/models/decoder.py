@@ -1,0 +1,99 @@
+"""The decoder that most families are: Llama's layers, with what a family has otherwise as data."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from torch import nn
+
+from pando_worker.models.build import Build
+from pando_worker.models.layer_types import LayerType
+from pando_worker.models.layers.attention import Attention
+from pando_worker.models.layers.block import PreNormBlock
+from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.layers.mlp import GatedMLP
+from pando_worker.models.layers.norm import RMSNorm
+from pando_worker.models.layers.rotary import RotaryEmbedding
+from pando_worker.models.rope import Count, Positive, Rope
+
+
+class DecoderConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of `config.json` that every family reads; a family's `Config` adds its own."""
+
+    vocab_size: Count
+    hidden_size: Count
+    intermediate_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    num_key_value_heads: Count
+    head_dim: Count
+    rope: Rope
+    rms_norm_eps: Positive = 1e-6
+    tie_word_embeddings: bool = False
+
+
+def pre_norm_decoder(
+    config: DecoderConfig,
+    build: Build,
+    *,
+    qkv_bias: bool = False,
+    out_bias: bool = False,
+    mlp_bias: bool = False,
+    head_norms: bool = False,
+    window: int | None = None,
+    types: Sequence[LayerType] | None = None,
+    sinks: bool = False,
+    fused: bool = False,
+    rotary_dim: int | None = None,
+    feed_forward: Callable[[int], nn.Module] | None = None,
+) -> CausalLM:
+    """
+    Args:
+        qkv_bias, out_bias: of the attention's projections to queries, keys and values, and back
+        head_norms: queries and keys are normalised, head by head
+        window: tokens that a token sees, itself included; all by default
+        types: of the layers, which of them have the window; all by default
+        sinks: as in `Attention`
+        fused: the checkpoint has the projections as `qkv_proj` and `gate_up_proj`
+        rotary_dim: how much of each head is rotated; all by default
+        feed_forward: of a layer, by its index, in place of a `GatedMLP`
+    """
+
+    def norm(size: int) -> RMSNorm:
+        return RMSNorm(build, size, config.rms_norm_eps)
+
+    def gated_mlp(index: int) -> nn.Module:
+        sizes = (config.hidden_size, config.intermediate_size)
+        return GatedMLP(build, *sizes, bias=mlp_bias, fused=fused)
+
+    def layer(index: int) -> PreNormBlock:
+        attention = Attention(
+            build,
+            index,
+            hidden_size=config.hidden_size,
+            heads=config.num_attention_heads,
+            kv_heads=config.num_key_value_heads,
+            head_dim=config.head_dim,
+            window=window if types is None or types[index] == "sliding_attention" else None,
+            bias=qkv_bias,
+            out_bias=out_bias,
+            fused=fused,
+            q_norm=norm(config.head_dim) if head_norms else None,
+            k_norm=norm(config.head_dim) if head_norms else None,
+            sinks=sinks,
+        )
+        return PreNormBlock(
+            input_layernorm=norm(config.hidden_size),
+            self_attn=attention,
+            post_attention_layernorm=norm(config.hidden_size),
+            mlp=(feed_forward or gated_mlp)(index),
+        )
+
+    return CausalLM(
+        build,
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        layers=[layer(index) for index in range(config.num_hidden_layers)],
+        norm=norm(config.hidden_size),
+        rotaries=[RotaryEmbedding(build, config.rope, rotary_dim or config.head_dim)],
+        tied=config.tie_word_embeddings,
+    )
