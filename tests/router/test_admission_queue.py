@@ -213,6 +213,12 @@ async def test_a_full_queue_says_when_to_come_back() -> None:
     await asyncio.wait(tasks)
 
 
+async def test_a_queue_without_places_is_always_full() -> None:
+    with pytest.raises(ApiError) as caught:
+        await Bench(requests=0).wait("a")
+    assert (caught.value.status, caught.value.code) == (429, "queue_full")
+
+
 async def test_a_full_queue_has_room_for_a_tenant_that_has_less_in_it() -> None:
     bench = Bench(requests=3)
     tasks = bench.enqueue("a", "b", "c")

@@ -147,12 +147,15 @@ class FairQueue(Generic[T]):
             self._ranks.remove(rank)
 
     def gives_way(self, newcomer: Entry[T]) -> Entry[T] | None:
-        """Who should leave a full queue for `newcomer`, None where the newcomer should.
+        """Who should leave a full queue for `newcomer`, None where the newcomer should, as where
+        nobody waits.
 
         The last of the tenant that has most requests waiting for its weight, as in McKenney's
         stochastic fairness queueing (INFOCOM 1990), so that nobody can fill the queue for all.
         Lower ranks give way first; among a tenant's own the lowest priority.
         """
+        if not self._ranks:
+            return None
         lowest = self._ranks[-1]
         if newcomer.rank < lowest.rank:
             return None
