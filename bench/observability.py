@@ -19,13 +19,13 @@ from prometheus_client import CollectorRegistry, Counter
 
 from pando.logs import LogSettings, configure
 from pando_fleet.traces import Tracing
-from pando_router.access_log import AccessLog
+from pando_router.core.route import Route
 from pando_router.dashboard.sampler import Sampler
 from pando_router.fleet_view import Fleet, FleetView
 from pando_router.lifecycle import Lifecycle
+from pando_router.listeners.access_log import AccessLog
 from pando_router.live import Live
 from pando_router.metrics import Metrics
-from pando_router.route import Route
 from pando_router.settings import RouterSettings
 from pando_router.tracing import RequestTrace
 
@@ -112,7 +112,7 @@ def access(log: AccessLog) -> None:
 def trace(tracing: Tracing, headers: list[tuple[bytes, bytes]]) -> None:
     """As the proxy does for a request with one try."""
     request = RequestTrace(tracing, "/v1/completions", headers, "r")
-    request.placed(0, ROUTE)
+    request.placement(0, ROUTE)
     request.asks(ROUTE, headers)
     request.answered(200)
     request.finish(200, pool="default", replica="worker-0", tries=1)

@@ -20,7 +20,7 @@ def _round_robin(context: RouterContext) -> Choose:
 def _least_loaded(context: RouterContext) -> Choose:
     def load(member: Member) -> int:
         beat = member.beat
-        return max(beat.running + beat.waiting, context.in_flight(member.name))
+        return max(beat.running + beat.waiting, context.in_flight(member))
 
     loads: Any = load
     return LeastLoaded(loads).pick

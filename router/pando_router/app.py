@@ -19,20 +19,17 @@ from pando_fleet.registry import Registry
 from pando_fleet.traces import Tracing
 from pando_fleet.upstreams import UpstreamRecords
 from pando_fleet.wire import Wire
-from pando_router.access_log import AccessLog
 from pando_router.admission.admission import Admission
 from pando_router.admission.reports import QueueReports
 from pando_router.background import Background
-from pando_router.bounded_log import BoundedLog
 from pando_router.byte_budget import ByteBudget
 from pando_router.control import create_control
-from pando_router.core.breaker import Breaker
 from pando_router.core.flight import Flights
-from pando_router.core.in_flight import InFlight
 from pando_router.dashboard.routes import PAGE_PATH, dashboard_routes
 from pando_router.dashboard.sampler import Sampler
 from pando_router.decisions_view import DecisionsView
 from pando_router.dispatch import Dispatcher
+from pando_router.driver import Driver
 from pando_router.earlier import Earlier
 from pando_router.endpoints import ENDPOINTS
 from pando_router.endpoints.responses import STORED_PREFIX
@@ -47,17 +44,22 @@ from pando_router.http.server import Handler, Server
 from pando_router.http.upstream import SWEEP_S, ReplicaLimits, Upstream
 from pando_router.leases import LostLeaseWrites
 from pando_router.lifecycle import Lifecycle
+from pando_router.listeners.access_log import AccessLog
+from pando_router.listeners.audience import Audience
 from pando_router.live import Derived, Live
 from pando_router.metrics import Metrics
 from pando_router.migration.migrator import Migrator
+from pando_router.placers import Placers
 from pando_router.policies import Policies
 from pando_router.policies.loads import Loads
 from pando_router.proxy import Proxy
 from pando_router.recent import Recent
+from pando_router.reception import Reception
 from pando_router.recording.recorder import Part, Recorder
-from pando_router.relay import Relay
+from pando_router.relay import Relaying
 from pando_router.replica_metrics import ReplicaMetrics
 from pando_router.replica_row import ReplicaRow
+from pando_router.sending import Sender
 from pando_router.settings import RouterSettings
 from pando_router.shadow import Shadow
 from pando_router.stored import StoredResponses
@@ -67,7 +69,6 @@ from pando_router.tenants.limiter import Limiter
 from pando_router.tenants.salting import Salting
 from pando_router.tenants.settlements import Settlements
 from pando_router.tenants.tenants import Tenants
-from pando_router.tries import Tries
 from pando_router.upstreams.upstreams import Upstreams
 from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.warming import Warming
@@ -110,13 +111,12 @@ async def running_router(
     redis = connect(settings.redis)
     metrics = Metrics()
     view = FleetView(Registry(redis), ExpectedPools(redis), live)
-    breaker = Breaker()
-    in_flight = InFlight()
+    flights = Flights(lambda: live.settings.retry_share)
     lifecycle = Lifecycle()
     background = Background()
     homes = Homes(redis)
     home_writer = HomeWriter(homes, view, metrics)
-    loads = Loads(in_flight, view)
+    loads = Loads(flights.in_flight, view)
     policies = Policies(live, loads, random.Random())
     recent = Recent(settings.explain_last, policies)
     wire = Wire(redis)
@@ -140,25 +140,20 @@ async def running_router(
         random.Random(),
         background.watch,
     )
+    placers = Placers(wire, live, LostLeaseWrites(metrics))
     dispatcher = Dispatcher(
-        wire,
-        view,
-        policies,
-        loads,
-        in_flight,
-        breaker,
-        checks.unhealthy,
-        metrics,
         live,
+        view,
+        flights,
+        placers,
+        policies,
+        checks.unhealthy,
         upstream.full,
-        LostLeaseWrites(metrics),
         Derived(live, lambda now: shadow_of(now, live, loads, metrics)),
+        metrics,
     )
-    flights = Flights(
-        in_flight, breaker, metrics, lambda pool: admission.released(pool), upstreams.observe
-    )
-    admission = Admission(live, view, dispatcher, flights, metrics, random.Random())
-    gauges = ReplicaMetrics(view, breaker, checks.unhealthy)
+    admission = Admission(live, view, flights, placers, dispatcher, metrics, random.Random())
+    gauges = ReplicaMetrics(view, flights.breaker, checks.unhealthy)
     metrics.add(gauges)
     rates = RateLimits(wire)
     settlements = Settlements(rates, metrics.tenants)
@@ -166,13 +161,13 @@ async def running_router(
     tenants = Tenants(settings.api_keys, metrics.tenants)
     salting = Salting(upstreams.kind)
     prefiller = Prefiller(upstream, forwarding, salting)
-    warming = Warming(settings.hot_prefix_bytes, redis, view, dispatcher, prefiller, metrics)
+    warming = Warming(settings.hot_prefix_bytes, redis, view, placers, prefiller, metrics)
     instance = f"{socket.gethostname()}:{os.getpid()}"
     tracing = Tracing.to(settings.otlp_endpoint, settings.trace_sample, "pando-router", instance)
     recorder = None
     if settings.record is not None:
         recorder = Recorder(live, settings.record, part or Part.of(settings), metrics)
-    replica_row = ReplicaRow(breaker, checks.unhealthy, in_flight)
+    replica_row = ReplicaRow(flights.breaker, checks.unhealthy, flights.in_flight)
     sampler = Sampler(metrics, view, lifecycle, admission.lengths)
     decisions = DecisionsView(PastDecisions(redis))
     dashboard = dashboard_routes(
@@ -183,48 +178,34 @@ async def running_router(
     metrics.follow(metrics.requests_in_flight, lambda: lifecycle.requests)
 
     def refreshed(incarnations: set[str]) -> None:
-        breaker.keep_only(incarnations)
+        flights.breaker.keep_only(incarnations)
         upstreams.watch()
         checks.watch(view.fleet)
 
     bodies = ByteBudget(lambda: live.settings.max_bodies_bytes)
     metrics.follow(metrics.body_bytes, lambda: bodies.held)
     metrics.follow(metrics.settings_loaded, lambda: live.loaded_at)
-    access_log = AccessLog(live, random.Random())
     migrator = Migrator(live, metrics, TOKENIZE.paths[0])
     earlier = Earlier(homes, view, home_writer, live)
-    failed = BoundedLog("replica failed")
-    tries = Tries(
-        live,
-        dispatcher,
-        admission,
-        flights,
-        upstream,
-        forwarding,
-        salting,
-        migrator,
-        Relay(migrator, metrics, failed),
+    audience = Audience(
+        metrics,
+        AccessLog(live, random.Random()),
+        recorder,
         recent,
         earlier,
         warming,
-        metrics,
-        failed,
+        upstreams,
     )
-    proxy = Proxy(
+    driver = Driver(
         live,
-        view,
-        lifecycle,
-        tenants,
-        limiter,
-        earlier,
-        tries,
-        migrator,
-        access_log,
-        tracing,
-        recorder,
-        metrics,
-        bodies,
+        flights,
+        dispatcher,
+        admission,
+        Sender(upstream, forwarding, salting, migrator),
+        Relaying(migrator),
     )
+    reception = Reception(live, view, lifecycle, bodies, tenants, limiter)
+    proxy = Proxy(live, view, reception, earlier, migrator, driver, audience, tracing, metrics)
     stored = StoredResponses(
         live, view, lifecycle, tenants, homes, upstream, forwarding, metrics, bodies
     )
@@ -278,7 +259,7 @@ async def running_router(
         await upstreams.close()
         await checks.close()
         await home_writer.settle(SETTLE_S)
-        await dispatcher.settle(SETTLE_S)
+        await placers.settle(SETTLE_S)
         await settlements.settle(SETTLE_S)
         await upstream.close()
         if recorder is not None:

@@ -1,33 +1,29 @@
 """Where a request goes: policy, shared placement and breaker brought together, Redis or not."""
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterator, Set
-from contextlib import suppress
 from itertools import count
 from time import perf_counter
 from typing import Literal
 
 from pando_fleet.client import FleetError, FleetUnavailable
-from pando_fleet.placement import Ask, NoReplica, Placement, Placer, PoolFull
-from pando_fleet.settling import Failed
-from pando_fleet.wire import Wire
+from pando_fleet.lease import Lease
+from pando_fleet.placement import Ask, NoReplica, Placer, PoolFull
 from pando_router import rendezvous
 from pando_router.bounded_log import BoundedLog
-from pando_router.core.breaker import Breaker, BreakerState
-from pando_router.core.in_flight import InFlight
-from pando_router.core.shortage import Shortage
+from pando_router.core.alone import route_alone, with_room
+from pando_router.core.flight import Flight, Flights
+from pando_router.core.route import Route, Shortage
 from pando_router.fleet_view import FleetView, Member, Target
 from pando_router.live import Live
 from pando_router.metrics import Metrics
+from pando_router.placers import Placers
 from pando_router.policies import Policies
 from pando_router.policies.loads import Loads
-from pando_router.route import Lease, Prompt, Route
+from pando_router.route import Prompt
 from pando_router.settings import PolicyName
 from pando_router.shadow import Shadow
-
-SETTLED_S = 0.1
 
 logger = logging.getLogger("pando.router")
 
@@ -37,43 +33,37 @@ class Dispatcher:
 
     def __init__(
         self,
-        wire: Wire,
-        view: FleetView,
-        policies: Policies,
-        loads: Loads,
-        in_flight: InFlight,
-        breaker: Breaker,
-        unhealthy: Set[str],
-        metrics: Metrics,
         live: Live,
+        view: FleetView,
+        flights: Flights,
+        placers: Placers,
+        policies: Policies,
+        unhealthy: Set[str],
         full: Callable[[], Set[str]],
-        write_failed: Failed,
         shadow: Callable[[], Shadow | None],
+        metrics: Metrics,
     ) -> None:
         """`unhealthy` are incarnations that fail their checks, kept up to date by whoever checks;
-        `full` gives URLs of replicas that this router has no connection free to; `write_failed` is
-        told what could not be written to Redis; `shadow` gives the one that looks on now."""
-        self._wire = wire
-        self._write_failed = write_failed
-        self._shadow = shadow
+        `full` gives URLs of replicas that this router has no connection free to; `shadow` gives the
+        one that looks on now."""
+        self._live = live
         self._view = view
+        self._flights = flights
+        self._placers = placers
         self._policies = policies
-        self._loads = loads
-        self._in_flight = in_flight
-        self._breaker = breaker
+        self._loads = Loads(flights.in_flight, view)
         self._unhealthy = unhealthy
         self._full = full
+        self._shadow = shadow
         self._metrics = metrics
-        self._live = live
-        self._placers: dict[str, Placer] = {}
         self._lease_prefix = uuid.uuid4().hex
         self._lease_numbers = count()
         self._log_refused = BoundedLog("a placement was refused", logging.ERROR)
 
-    async def place(self, prompt: Prompt, tried: Collection[str]) -> Route | Shortage:
-        """A replica outside `tried` (incarnations), or why there is none."""
+    async def place(self, prompt: Prompt, barred: Collection[str]) -> Flight | Shortage:
+        """A stay at a replica outside `barred` (incarnations), or why there is none."""
         shortage = Shortage.NONE
-        for target, members in self.candidates(prompt, tried):
+        for target, members in self.candidates(prompt, barred):
             if full := self._full():
                 members = tuple(m for m in members if m.beat.url not in full)
                 if not members:
@@ -82,11 +72,11 @@ class Dispatcher:
             policy = self._policies.name(target.pool, prompt.steering.policy)
             found = await self._place_in(target, members, policy, prompt)
             if isinstance(found, Route):
-                return found
+                return self._flights.open(found, prompt.request.prompt_bytes)
             shortage = found
         if shortage is Shortage.NONE:
             self._count(self._policies.name("", prompt.steering.policy), "none")
-            if not tried and any(target.is_coming for target in prompt.targets):
+            if not barred and any(target.is_coming for target in prompt.targets):
                 return Shortage.ASLEEP
         return shortage
 
@@ -95,89 +85,56 @@ class Dispatcher:
     ) -> Route | Shortage:
         picked = self._policies.of(target.pool, policy).pick(prompt, members)
         if not prompt.request.computes:
-            return self._unleased(policy, "local", target, prompt, members, picked)
+            self._count(policy, "local")
+            return route_alone(target.pool, members, picked, prompt.affinity, self._loads)
         while True:
             lease = await self._lease(target, prompt, policy, members, picked)
             if lease is Shortage.FULL:
                 return Shortage.FULL
             if lease is None:
-                roomy = tuple(member for member in members if self._has_room(member))
-                if not roomy:
-                    return Shortage.FULL
-                kept = picked if picked in roomy else None
-                return self._unleased(policy, "fallback", target, prompt, roomy, kept)
-            chosen = lease.placement.chosen
-            route = Route(target.pool, chosen.replica, chosen.incarnation, chosen.url, lease)
-            if not self._breaker or self._breaker.state(route.incarnation) is not BreakerState.OPEN:
+                return self._place_alone(target, members, picked, policy, prompt)
+            incarnation = lease.placement.chosen.incarnation
+            others = members
+            if self._flights.is_open(incarnation):
+                # Its one probe has left while this placement was under way.
+                others = tuple(m for m in members if not self._flights.is_open(m.beat.incarnation))
+            if others is members or not others:
                 self._count(policy, "shared")
-                return route
-            # Its one probe has left while this placement was under way.
-            others = tuple(member for member in members if not self._is_out(member))
-            if not others:
-                self._count(policy, "shared")
-                return route
-            lease.placer.release(lease.placement)
+                return _leased(target.pool, lease)
+            lease.close()
             members, picked = others, None
 
-    def _has_room(self, member: Member) -> bool:
-        """By this router's own count, which is all there is without Redis."""
-        most = self._live.settings.max_replica_requests
-        if member.beat.max_requests:
-            most = min(most, member.beat.max_requests)
-        return self._in_flight[member.beat.incarnation] < most
-
-    def choices(
-        self, prompt: Prompt, tried: Collection[str] = ()
-    ) -> tuple[Target, tuple[Member, ...]] | None:
-        """The first of `candidates`."""
-        return next(self.candidates(prompt, tried), None)
+    def _place_alone(
+        self,
+        target: Target,
+        members: tuple[Member, ...],
+        picked: Member | None,
+        policy: PolicyName,
+        prompt: Prompt,
+    ) -> Route | Shortage:
+        """Without Redis."""
+        in_flight, most = self._flights.in_flight, self._live.settings.max_replica_requests
+        roomy = with_room(members, lambda member: in_flight[member.beat.incarnation], most)
+        if not roomy:
+            return Shortage.FULL
+        self._count(policy, "fallback")
+        kept = picked if picked in roomy else None
+        return route_alone(target.pool, roomy, kept, prompt.affinity, self._loads)
 
     def candidates(
-        self, prompt: Prompt, tried: Collection[str]
+        self, prompt: Prompt, barred: Collection[str]
     ) -> Iterator[tuple[Target, tuple[Member, ...]]]:
         """The pools that have replicas for this prompt, and which of them may be tried.
 
         Where several pools serve a model, each prompt start has its own order of them, so that its
-        cache entries stay together. Breakers and health checks are obeyed unless they would leave
-        none of a pool.
+        cache entries stay together.
         """
         for target in _by_affinity(prompt):
-            members = target.trusted
-            if tried:
-                members = tuple(m for m in members if m.beat.incarnation not in tried)
-            if self._breaker or self._unhealthy:
-                members = tuple(m for m in members if not self._is_out(m)) or members
-            if members:
+            if members := self._flights.usable(target.trusted, barred, self._unhealthy):
                 yield target, members
 
-    def _is_out(self, member: Member) -> bool:
-        incarnation = member.beat.incarnation
-        return (
-            incarnation in self._unhealthy or self._breaker.state(incarnation) is BreakerState.OPEN
-        )
-
     def placer(self, pool: str) -> Placer:
-        if pool not in self._placers:
-            self._placers[pool] = Placer(
-                self._wire,
-                pool,
-                failed=self._write_failed,
-                timeout_s=lambda: self._live.settings.placement_timeout,
-            )
-        return self._placers[pool]
-
-    async def settle(self, timeout_s: float) -> None:
-        """Writes what is queued for Redis, before it is disconnected."""
-        await asyncio.gather(*(placer.settle(timeout_s) for placer in self._placers.values()))
-
-    async def settled(self, prompt: Prompt) -> None:
-        """Returns when what this router wrote of the prompt's pools until now is in Redis, or after
-        SETTLED_S."""
-        placers = (self._placers.get(target.pool) for target in prompt.targets)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SETTLED_S):
-                for placer in filter(None, placers):
-                    await placer.flush()
+        return self._placers.of(pool)
 
     def ask(
         self,
@@ -220,7 +177,7 @@ class Dispatcher:
         none of the replicas that this router trusts."""
         if not self._view.redis_up:
             return None
-        placer = self.placer(target.pool)
+        placer = self._placers.of(target.pool)
         sample = None
         if (shadow := self._shadow()) is not None:
             sample = shadow.begin(target.pool, policy, prompt, members)
@@ -228,11 +185,9 @@ class Dispatcher:
         started = perf_counter()
         try:
             if picked is None:
-                placement = await placer.place(self.ask(target, prompt, members, every=every))
+                lease = await Lease.take(placer, self.ask(target, prompt, members, every=every))
             else:
-                placement = await self._place_on(
-                    placer, target, prompt, members, picked, every=every
-                )
+                lease = await self._place_on(placer, target, prompt, members, picked, every=every)
         except PoolFull:
             return Shortage.FULL
         except NoReplica:
@@ -241,16 +196,13 @@ class Dispatcher:
             self._view.redis_failed(error)
             return None
         except FleetError as error:  # Redis is there: this request alone goes on without it
-            self._refused(error)
+            self._metrics.placement_errors.inc()
+            self._log_refused(error=str(error))
             return None
         self._metrics.placement_seconds.observe(perf_counter() - started)
         if sample is not None:
-            sample.placed(placement)
-        return Lease(placer, placement)
-
-    def _refused(self, error: FleetError) -> None:
-        self._metrics.placement_errors.inc()
-        self._log_refused(error=str(error))
+            sample.placed(lease.placement)
+        return lease
 
     async def _place_on(
         self,
@@ -261,37 +213,33 @@ class Dispatcher:
         picked: Member,
         *,
         every: bool,
-    ) -> Placement:
+    ) -> Lease:
         """On the replica that the policy picked, or where Redis knows better on another one."""
         try:
             name = picked.beat.replica
-            return await placer.place(self.ask(target, prompt, members, name, every=every))
+            return await Lease.take(placer, self.ask(target, prompt, members, name, every=every))
         except NoReplica:  # it drains or warms since this router last looked
             rest = [member for member in members if member is not picked]
             if not rest:
                 raise
-            return await placer.place(self.ask(target, prompt, rest, every=every))
-
-    def _unleased(
-        self,
-        policy: PolicyName,
-        outcome: str,
-        target: Target,
-        prompt: Prompt,
-        members: tuple[Member, ...],
-        picked: Member | None,
-    ) -> Route:
-        """Without Redis: what the policy picked, or else where the prompt's start belongs."""
-        self._count(policy, outcome)
-        if picked is None:
-            by_name = {member.beat.replica: member for member in members}
-            loads = {name: self._loads(member) for name, member in by_name.items()}
-            picked = by_name[rendezvous.choose(prompt.affinity, loads)]
-        beat = picked.beat
-        return Route(target.pool, beat.replica, beat.incarnation, beat.url)
+            return await Lease.take(placer, self.ask(target, prompt, rest, every=every))
 
     def _count(self, policy: PolicyName, outcome: str) -> None:
         self._metrics.placements[policy, outcome].inc()
+
+
+def _leased(pool: str, lease: Lease) -> Route:
+    chosen = lease.placement.chosen
+    return Route(
+        pool,
+        chosen.replica,
+        chosen.incarnation,
+        chosen.url,
+        lease,
+        lease.placement,
+        chosen.matched_chunks,
+        chosen.matched_tokens,
+    )
 
 
 def _by_affinity(prompt: Prompt) -> tuple[Target, ...]:

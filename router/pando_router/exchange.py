@@ -1,83 +1,94 @@
-"""One request on its way through the data path: what every part of it reads and writes down."""
+"""`Exchange`: one request on its way through the data path, and what becomes of it.
+
+It listens to the request's events like everybody else, and it alone writes down what happened;
+other listeners, who come after it, read it.
+"""
 
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pando_fleet.registry import FRESH_MS
-from pando_router.bounded_log import BoundedLog
-from pando_router.core.flight import CacheReport
+from pando_router.core.events import CacheReport, Failure, Head, Listener
+from pando_router.core.route import Route
 from pando_router.endpoints import Endpoint
-from pando_router.fleet_view import GRACE_S
+from pando_router.http.headers import Headers
 from pando_router.http.incoming import Incoming
 from pando_router.migration.plan import Plan
 from pando_router.migration.stream import Stream
-from pando_router.past import Past
-from pando_router.route import Route
-from pando_router.tenants.limiter import Ticket
+from pando_router.tail import Tail
 from pando_router.tenants.tenant import OPEN, Tenant
 from pando_router.tracing import RequestTrace
 
-if TYPE_CHECKING:
-    from pando_router.recording.entry import Entry
-
-LOOKS_READY_S = FRESH_MS / 1000 + GRACE_S
-"""A replica that has died is placed on for so long, see `fleet_view`."""
-
 
 @dataclass(slots=True)
-class Exchange:
-    """One request and what becomes of it; what the access log says."""
-
+class Exchange(Listener):
     incoming: Incoming
     endpoint: Endpoint[Any]
     request_id: str
-    started: float = field(default_factory=perf_counter)
-    status: int = 0
-    route: Route | None = None
-    tries: int = 0
-    deadline: float | None = None  # of waits in queues, as `started`; from the first wait on
-    dead: dict[str, float] = field(default_factory=dict)  # incarnations, see `found_dead`
-    ttfb_s: float | None = None
-    cached_tokens: int | None = None
-    tenant: Tenant = OPEN
-    past: Past | None = None  # its last try, to be explained later
-    ticket: Ticket | None = None  # of the tenant's rate limits
-    plan: Plan | None = None  # for the loss of its replica
-    stream: Stream | None = None  # what is out of an answer that can be migrated
-    lost: str = ""  # how its last replica was lost
     trace: RequestTrace | None = None  # where traces are wanted
-    entry: "Entry | None" = None  # where requests are recorded
+    started: float = field(default_factory=perf_counter)
+    listeners: list[Listener] = field(default_factory=list)  # this one first
+
+    # What the request asks for, once that is known.
+    tenant: Tenant = OPEN
+    plan: Plan | None = None  # for the loss of its replica
+    rate_headers: Headers = field(default_factory=list)  # the tenant's limits, for the answer
+    tail: Tail | None = None  # the answer's end, where a listener wants to read it
+
+    # What has become of it.
+    status: int = 0
+    route: Route | None = None  # of the last try
+    tries: int = 0
+    ttfb_s: float | None = None
+    report: CacheReport | None = None
+    stream: Stream | None = None  # what is out of an answer that can be migrated
+    lost: str = ""  # how its last replica was lost amid its answer
+    is_complete: bool = False  # the whole answer has gone to the client
+
+    def __post_init__(self) -> None:
+        self.listeners.append(self)
+
+    def keep_tail(self) -> Tail:
+        """The end of the answer, which is kept from now on."""
+        if self.tail is None:
+            self.tail = Tail()
+        return self.tail
 
     @property
     def elapsed_s(self) -> float:
         return perf_counter() - self.started
 
-    def found_dead(self, incarnation: str) -> None:
-        """Its connection broke: this request waits for the others, as long as a heartbeat from
-        before may make it look ready."""
-        self.dead[incarnation] = perf_counter() + LOOKS_READY_S
+    @property
+    def cached_tokens(self) -> int | None:
+        """Of the prompt, by the replica's word."""
+        return None if self.report is None else self.report.cached_tokens
 
-    def dead_now(self) -> list[str]:
-        now = perf_counter()
-        return [incarnation for incarnation, until in self.dead.items() if now < until]
+    @property
+    def migrations(self) -> int:
+        return 0 if self.stream is None else self.stream.migrations
 
-    def reported(self, report: CacheReport | None) -> None:
-        """What the replica said of its cache, with the first byte or at the end."""
-        if report is None:
+    def placed(self, route: Route) -> None:
+        self.route = route
+        self.tries += 1
+
+    def failed(self, route: Route, error: str, how: Failure) -> None:
+        if how.is_mid_stream:
+            self.lost = f"replica {route.replica!r} was lost mid-stream: {error}"
+
+    def answered(self, route: Route, head: Head) -> None:
+        if self.lost:  # what goes on there is the rest of an answer
             return
-        self.cached_tokens = report.cached_tokens
-        if (past := self.past) is not None:
-            past.cached_tokens, past.prompt_tokens = report.cached_tokens, report.prompt_tokens
+        self.status = head.status
+        self.ttfb_s = self.elapsed_s
 
-    def log_failure(self, log: BoundedLog, route: Route, error: Exception) -> None:
-        if self.trace is not None:
-            self.trace.failed(str(error))
-        log(
-            route.incarnation,
-            request_id=self.request_id,
-            pool=route.pool,
-            replica=route.replica,
-            error=str(error),
-            answered=self.ttfb_s is not None,
-        )
+    def cached(self, route: Route, report: CacheReport, *, was_cut: bool) -> None:
+        if not self.lost:
+            self.report = report
+
+    def refused(self, status: int) -> None:
+        """The router answers by itself."""
+        self.status = status
+
+    def ended(self) -> None:
+        if self.stream is not None:
+            self.stream.close()

@@ -63,7 +63,7 @@ async def explain(
     """Raises ApiError 503 where no replica is ready or Redis is away, FleetError."""
     if not redis_up:
         raise unavailable("Redis is away, and with it every candidate's terms", "redis_away")
-    found = dispatcher.choices(prompt)
+    found = next(dispatcher.candidates(prompt, ()), None)
     if found is None:
         raise unavailable("no replica is ready", "no_ready_replica")
     target, members = found

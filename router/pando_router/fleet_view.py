@@ -27,6 +27,9 @@ READ_TIMEOUT_S = 2.0  # then Redis counts as away
 # empty or with old heartbeats means neither dead workers nor deleted pools.
 GRACE_S = 5.0
 
+LOOKS_READY_S = FRESH_MS / 1000 + GRACE_S
+"""A replica that has died is placed on for so long."""
+
 logger = logging.getLogger("pando.router")
 
 

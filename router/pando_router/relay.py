@@ -1,54 +1,39 @@
-"""A replica's answer to the client: bytes out as they come, and what its head says written down."""
+"""A replica's answer to the client: its head, then bytes out as they come."""
 
-from pando_fleet import misfits
-from pando_router.bounded_log import BoundedLog
-from pando_router.core.flight import CacheReport, Flight
+from pando_router.core.events import CacheReport
+from pando_router.core.tries import Place, Tries
 from pando_router.exchange import Exchange
 from pando_router.http.upstream import Answer, ReplicaFailedError, ReplicaSilentError
-from pando_router.metrics import Metrics
 from pando_router.migration.migrator import Migrator
-from pando_router.route import Route
-
-_CACHED_TOKENS, _PROMPT_TOKENS = b"x-pando-cached-tokens", b"x-pando-prompt-tokens"
 
 
-class Relay:
+class Relaying:
     """Called with an answer that has its first byte."""
 
-    def __init__(self, migrator: Migrator, metrics: Metrics, failed: BoundedLog) -> None:
+    def __init__(self, migrator: Migrator) -> None:
         self._migrator = migrator
-        self._metrics = metrics
-        self._failed = failed
 
     async def __call__(
-        self, exchange: Exchange, answer: Answer, route: Route, flight: Flight, body: bytes
-    ) -> str | None:
-        """None where that is the end of it; how the replica was lost where another is to go on.
+        self, exchange: Exchange, tries: Tries, answer: Answer, body: bytes
+    ) -> Place | None:
+        """None where that is the end of it; what comes next where another replica is to go on.
 
         Raises MigrationError where none can.
         """
-        report = _cache_report(answer, route.replica)
-        if answer.status < 400:
-            flight.first_byte(report, complete=answer.complete)
-        else:
-            flight.refused(answer.status)
+        route = exchange.route
+        assert route is not None
         if exchange.stream is None:
-            self._begin(exchange, answer, route, report, body)
+            self._begin(exchange, answer, body)
         else:
-            flight.observation = None  # what follows is no answer to the prompt alone
             self._migrator.goes_on(exchange.stream, answer, exchange.request_id, route.replica)
         try:
-            await self._pass_on(exchange, answer, flight)
+            await self._pass_on(exchange, tries, answer)
             return None
         except (ReplicaFailedError, ReplicaSilentError) as error:
-            if isinstance(error, ReplicaFailedError):
-                flight.failed_mid_stream()
-            exchange.log_failure(self._failed, route, error)
-            exchange.found_dead(route.incarnation)
-            exchange.lost = f"replica {route.replica!r} was lost mid-stream: {error}"
+            tries.lost(str(error), stalled=isinstance(error, ReplicaSilentError))
         if (stream := exchange.stream) is not None:
             if self._migrator.lost(stream, exchange.request_id):
-                return exchange.lost
+                return tries.goes_on()
             exchange.incoming.end(stream.ending)
         elif answer.is_event_stream:
             break_off(exchange)
@@ -56,50 +41,32 @@ class Relay:
         # cannot take a part for the whole.
         return None
 
-    async def _pass_on(self, exchange: Exchange, answer: Answer, flight: Flight) -> None:
+    async def _pass_on(self, exchange: Exchange, tries: Tries, answer: Answer) -> None:
         """Raises ReplicaFailedError, ReplicaSilentError where the answer ends before its end."""
-        incoming, stream, ticket = exchange.incoming, exchange.stream, exchange.ticket
-        observation, entry = flight.observation, exchange.entry
+        incoming, stream, tail = exchange.incoming, exchange.stream, exchange.tail
         chunk = answer.first_chunk
         while True:
-            if observation is not None:
-                observation.add(chunk)
-            if entry is not None:
-                entry.add(chunk)
             if stream is not None:
                 chunk = stream.pass_on(chunk)
-            if ticket:
-                ticket.add(chunk)
+                if answer.complete and not stream.failed:
+                    chunk += stream.end()
+            if tail is not None:
+                tail.add(chunk)
             if stream is not None and stream.failed:
                 await incoming.write(chunk)
                 raise ReplicaFailedError("it can serve no more")
             if answer.complete:
-                incoming.end(chunk if stream is None else chunk + stream.end())
-                if observation is not None:
-                    exchange.reported(flight.done())
-                if entry is not None:
-                    entry.done = True
+                incoming.end(chunk)
+                exchange.is_complete = True
+                _report_late(exchange, tries)
                 return
             await incoming.write(chunk)  # with nothing in it the head goes out at least
             chunk = await answer.read()
 
-    def _begin(
-        self,
-        exchange: Exchange,
-        answer: Answer,
-        route: Route,
-        report: CacheReport | None,
-        body: bytes,
-    ) -> None:
+    def _begin(self, exchange: Exchange, answer: Answer, body: bytes) -> None:
         """The answer's head to the client."""
-        exchange.status = answer.status
-        exchange.cached_tokens = None
-        if exchange.past is not None:
-            exchange.past.status = answer.status
-        exchange.reported(report)
-        exchange.ttfb_s = exchange.elapsed_s
-        kind = "stream" if answer.is_event_stream else "whole"
-        self._metrics.ttfb[route.pool, kind].observe(exchange.ttfb_s)
+        route = exchange.route
+        assert route is not None
         request_id = exchange.request_id.encode()
         headers = exchange.endpoint.errors.named(answer.headers(), request_id)
         headers += (
@@ -107,8 +74,9 @@ class Relay:
             (b"x-pando-replica", route.replica.encode()),
             (b"x-pando-matched-tokens", b"%d" % route.matched_tokens),
         )
-        if ticket := exchange.ticket:
-            headers = ticket.answered(answer.status, headers)
+        if limits := exchange.rate_headers:
+            headers = [one for one in headers if not one[0].startswith(b"x-ratelimit-")]
+            headers += limits
         exchange.stream = self._migrator.stream(exchange.plan, body, answer)
         exchange.incoming.start(answer.status, headers)
 
@@ -121,12 +89,11 @@ def break_off(exchange: Exchange, why: str = "") -> None:
     exchange.incoming.end(exchange.endpoint.errors.stream_event(message, exchange.request_id))
 
 
-def _cache_report(answer: Answer, replica: str) -> CacheReport | None:
-    """None from engines that do not tell, and where what is told cannot be."""
-    cached, prompt = answer.count(_CACHED_TOKENS), answer.count(_PROMPT_TOKENS)
-    if cached is not None and prompt is not None and cached <= prompt:
-        return CacheReport(cached, prompt)
-    if told := answer.header(_CACHED_TOKENS):
-        of = answer.header(_PROMPT_TOKENS)
-        misfits.skip("header", replica, f"cached tokens {told!r} of {of!r} prompt tokens")
-    return None
+def _report_late(exchange: Exchange, tries: Tries) -> None:
+    """Engines that say nothing of their cache with the first byte may say it at the end."""
+    tail = exchange.tail
+    if tail is None or exchange.report is not None or exchange.lost or exchange.status >= 400:
+        return
+    usage = tail.usage()
+    if usage is not None and usage.prompt is not None and usage.cached is not None:
+        tries.reported(CacheReport(usage.cached, usage.prompt))

@@ -2,7 +2,6 @@
 
 import msgspec
 
-from pando_fleet.placement import Placement, Placer
 from pando_fleet.prefix import CHUNK_BYTES
 from pando_router.fleet_view import Target
 from pando_router.models import Models
@@ -25,31 +24,6 @@ class Prompt(msgspec.Struct, frozen=True):
     def affinity(self) -> bytes:
         """The start of the prompt: what requests that share a cache entry have in common."""
         return self.request.prefix[:CHUNK_BYTES]
-
-
-class Lease(msgspec.Struct, frozen=True):
-    """The shared placement's word on a route, and who can take it back."""
-
-    placer: Placer
-    placement: Placement
-
-
-class Route(msgspec.Struct, frozen=True):
-    """A replica for one try; without a lease where Redis had no part in it."""
-
-    pool: str
-    replica: str
-    incarnation: str
-    url: str
-    lease: Lease | None = None
-
-    @property
-    def matched_chunks(self) -> int:
-        return self.lease.placement.chosen.matched_chunks if self.lease else 0
-
-    @property
-    def matched_tokens(self) -> int:
-        return self.lease.placement.chosen.matched_tokens if self.lease else 0
 
 
 def resolve(

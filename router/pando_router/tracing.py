@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pando_fleet.traces import Tracing, fail, traceparent
+from pando_router.core.route import Route
 from pando_router.http.headers import Headers
-from pando_router.route import Route
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -40,7 +40,7 @@ class RequestTrace:
         finally:
             span.end()
 
-    def placed(self, begun_ns: int, route: Route | None) -> None:
+    def placement(self, begun_ns: int, route: Route | None) -> None:
         """A placement that began then and is over; None where no replica had room."""
         if not self._request.kept:
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pando_router.access_log import AccessLog
+from pando_router.listeners.access_log import AccessLog
 from pando_router.live import Live
 from pando_router.settings import RouterSettings
 from tests.router.world import Replica, Stream, cached, completion, serving, status, until

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from pando_router.admission import pool_queue
-from pando_router.admission.pool_queue import LeaveReason, Limits, PoolQueue, Waiting
+from pando_router.admission.pool_queue import PoolQueue, Waiting
+from pando_router.core import line
 from pando_router.core.fair_queue import Entry
-from pando_router.core.shortage import Shortage
+from pando_router.core.line import LeaveReason, Limits
+from pando_router.core.route import Shortage
 from pando_router.errors import ApiError, unavailable
 from tests.router.world import until
 
@@ -60,7 +61,7 @@ class Bench:
     async def wait(
         self, name: str, timeout_s: float = 60.0, body_bytes: int = 1, tenant: str = "t"
     ) -> str:
-        entry = Entry(what=Waiting[str, str](name, body_bytes), tenant=tenant)
+        entry = Entry(what=Waiting[str, str](name), tenant=tenant, body_bytes=body_bytes)
         return await self.queue.wait(entry, self.shortage, timeout_s, late)
 
     def enqueue(self, *names: str, **options: float) -> list["asyncio.Task[str]"]:
@@ -79,7 +80,7 @@ def late(retry_after: int) -> ApiError:
 def no_pace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Only what wakes the queue moves it."""
     with monkeypatch.context() as patch:
-        patch.setattr(pool_queue, "PACE_S", 3600.0)
+        patch.setattr(line, "PACE_S", 3600.0)
         yield
 
 
@@ -102,7 +103,7 @@ async def test_places_of_other_routers_are_noticed_though_nobody_tells() -> None
     loop = asyncio.get_running_loop()
     started = loop.time()
     assert await task == "a"
-    assert loop.time() - started < 10 * pool_queue.LONGEST_PAUSE_S  # on a busy machine
+    assert loop.time() - started < 10 * line.LONGEST_PAUSE_S  # on a busy machine
 
 
 async def test_one_placement_is_under_way_at_a_time_and_none_while_nobody_waits() -> None:
@@ -119,10 +120,10 @@ async def test_one_placement_is_under_way_at_a_time_and_none_while_nobody_waits(
 async def test_who_leaves_frees_the_place_in_the_queue() -> None:
     bench = Bench(requests=1)
     (gone,) = bench.enqueue("gone")
-    await until(lambda: len(bench.queue), "waiting")
+    await until(lambda: len(bench.queue.line), "waiting")
     gone.cancel()
     await asyncio.wait([gone])
-    assert len(bench.queue) == 0
+    assert len(bench.queue.line) == 0
     (stays,) = bench.enqueue("stays")
     bench.free_one()
     assert await stays == "stays"
@@ -152,7 +153,7 @@ async def test_who_leaves_while_its_placement_fails_has_one_end() -> None:
     with pytest.raises(asyncio.CancelledError):
         await bench.leaver
     assert bench.ends == [LeaveReason.CLIENT_LEFT]
-    assert len(bench.queue) == 0
+    assert len(bench.queue.line) == 0
 
 
 async def test_places_add_up_whoever_leaves_when() -> None:
@@ -181,7 +182,7 @@ async def test_places_add_up_whoever_leaves_when() -> None:
             if not task.cancelled() and (error := task.exception()):
                 assert isinstance(error, ApiError)
         await until(lambda: bench.free == 3, "a place that was being sought given back")
-        assert (len(bench.queue), bench.free) == (0, 3)
+        assert (len(bench.queue.line), bench.free) == (0, 3)
     assert {LeaveReason.PLACED, LeaveReason.CLIENT_LEFT} <= set(bench.ends)
     assert len(bench.ends) == waits  # each has one end
 
@@ -192,19 +193,19 @@ async def test_a_wait_ends_at_its_deadline_with_a_clear_error() -> None:
         await bench.wait("a", timeout_s=0.01)
     assert caught.value.code == "queue_timeout"
     assert bench.ends == [LeaveReason.EXPIRED]
-    assert len(bench.queue) == 0
+    assert len(bench.queue.line) == 0
 
 
 async def test_a_full_queue_says_when_to_come_back() -> None:
     bench = Bench(requests=2)
     tasks = bench.enqueue("a", "b")
-    await until(lambda: len(bench.queue) == 2, "a full queue")
+    await until(lambda: len(bench.queue.line) == 2, "a full queue")
     with pytest.raises(ApiError) as caught:
         await bench.wait("c")
     assert (caught.value.status, caught.value.code) == (429, "queue_full")
     assert 1 <= int(caught.value.headers["retry-after"]) <= 60
     bench.shortage = Shortage.ASLEEP
-    await until(lambda: bench.queue._shortage is Shortage.ASLEEP, "the pool being asleep")
+    await until(lambda: bench.queue.line._shortage is Shortage.ASLEEP, "the pool being asleep")
     with pytest.raises(ApiError) as caught:
         await bench.wait("c")
     assert caught.value.status == 503
@@ -222,7 +223,7 @@ async def test_a_queue_without_places_is_always_full() -> None:
 async def test_a_full_queue_has_room_for_a_tenant_that_has_less_in_it() -> None:
     bench = Bench(requests=3)
     tasks = bench.enqueue("a", "b", "c")
-    await until(lambda: len(bench.queue) == 3, "a full queue")
+    await until(lambda: len(bench.queue.line) == 3, "a full queue")
     polite = asyncio.create_task(bench.wait("polite", tenant="polite"))
     with pytest.raises(ApiError) as caught:
         await tasks[2]
@@ -236,7 +237,7 @@ async def test_a_full_queue_has_room_for_a_tenant_that_has_less_in_it() -> None:
 async def test_bodies_that_wait_are_bounded_in_bytes() -> None:
     bench = Bench(body_bytes=100)
     (task,) = bench.enqueue("a", body_bytes=60)
-    await until(lambda: len(bench.queue), "waiting")
+    await until(lambda: len(bench.queue.line), "waiting")
     with pytest.raises(ApiError) as caught:
         await bench.wait("b", body_bytes=41)
     assert caught.value.status == 429

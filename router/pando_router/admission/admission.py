@@ -9,23 +9,25 @@ import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from pando_router.admission.claims import claims
-from pando_router.admission.pool_queue import LeaveReason, Limits, PoolQueue, Waiting
+from pando_router.admission.pool_queue import PoolQueue, Waiting
 from pando_router.core.fair_queue import Entry
-from pando_router.core.flight import Flights
-from pando_router.core.shortage import Shortage
+from pando_router.core.flight import Flight, Flights
+from pando_router.core.line import LeaveReason, Limits, is_for_us
+from pando_router.core.route import Shortage
+from pando_router.core.tries import Tries
 from pando_router.dispatch import Dispatcher
 from pando_router.errors import ApiError, unavailable
-from pando_router.exchange import Exchange
 from pando_router.fleet_view import FleetView
+from pando_router.http.incoming import Incoming
 from pando_router.live import Derived, Live
 from pando_router.metrics import Metrics
-from pando_router.route import Prompt, Route
+from pando_router.placers import Placers
+from pando_router.route import Prompt
 
 MAX_QUEUES = 1024
 """Empty queues are forgotten above it; they hold nothing but the rate of their pool."""
@@ -38,12 +40,6 @@ class Asked:
     prompt: Prompt
     path: str
     dead: Callable[[], Collection[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    prompt: Prompt
-    route: Route
 
 
 class Reach(NamedTuple):
@@ -60,8 +56,9 @@ class Admission:
         self,
         live: Live,
         view: FleetView,
-        dispatcher: Dispatcher,
         flights: Flights,
+        placers: Placers,
+        dispatcher: Dispatcher,
         metrics: Metrics,
         rng: random.Random,
     ) -> None:
@@ -70,34 +67,39 @@ class Admission:
         self._view = view
         self._dispatcher = dispatcher
         self._flights = flights
+        self._placers = placers
         self._metrics = metrics
         self._rng = rng
-        self._queues: dict[Reach, PoolQueue[Asked, Placed]] = {}
+        self._queues: dict[Reach, PoolQueue[Asked, Flight]] = {}
         self._elsewhere: dict[str, int] = {}  # by pool, requests waiting at other routers
         self._arrival = asyncio.Event()
         self.waiting = 0  # requests, in all queues
+        flights.on_release.append(self.released)
 
-    def queued(self, prompt: Prompt) -> bool:
-        """Whether requests wait that this one would overtake."""
-        return prompt.request.computes and bool(self._queues.get(_reach(prompt)))
+    def is_overtaken_by(self, prompt: Prompt) -> bool:
+        """Whether requests wait whose turn is before this one."""
+        if not self.waiting or not prompt.request.computes:
+            return False
+        queue = self._queues.get(_reach(prompt))
+        return queue is not None and bool(queue.line)
 
     def lengths(self) -> dict[str, int]:
         """By pool the requests of this router that wait for one of its replicas."""
         lengths: dict[str, int] = {}
         for reach, queue in self._queues.items():
             for pool in reach.pools:
-                lengths[pool] = lengths.get(pool, 0) + len(queue)
+                lengths[pool] = lengths.get(pool, 0) + len(queue.line)
         return lengths
 
     def longest_wait_s(self, pool: str) -> float:
         """By the request that waits longest for `pool`; 0.0 where none does."""
         queues = (queue for reach, queue in self._queues.items() if pool in reach.pools)
-        return max((queue.longest_wait_s for queue in queues), default=0.0)
+        return max((queue.line.longest_wait_s for queue in queues), default=0.0)
 
     def waiting_tokens(self, pool: str) -> int:
         """Estimated, of the prompts and the expected outputs of those that wait for `pool`."""
         queues = (queue for reach, queue in self._queues.items() if pool in reach.pools)
-        return round(sum(queue.tokens for queue in queues))
+        return round(sum(queue.line.tokens for queue in queues))
 
     async def somebody_waits(self) -> None:
         """Returns at once where requests wait, else when the first one does."""
@@ -110,24 +112,23 @@ class Admission:
         self._elsewhere = elsewhere
 
     def released(self, pool: str) -> None:
-        """A request at a replica of `pool` has ended.
-
-        Its place is for the next one here with the chance that the next one of all who wait is
-        here; else it is left to whichever router looks first. Without that, a router whose requests
-        have all places would keep them as long as it has a queue.
-        """
+        """A stay at a replica of `pool` has ended: its place is for one who waits here, or not."""
         if not self.waiting:
             return
-        queues = [queue for reach, queue in self._queues.items() if queue and pool in reach.pools]
-        here = sum(map(len, queues))
-        if self._rng.random() * (here + self._elsewhere.get(pool, 0)) >= here:
-            return
-        for queue in queues:
-            queue.wake()
+        queues = [q for reach, q in self._queues.items() if q.line and pool in reach.pools]
+        here = sum(len(queue.line) for queue in queues)
+        if here and is_for_us(self._rng, here, self._elsewhere.get(pool, 0)):
+            for queue in queues:
+                queue.wake()
 
     async def wait(
-        self, exchange: Exchange, prompt: Prompt, body_bytes: int, shortage: Shortage
-    ) -> Route:
+        self,
+        incoming: Incoming,
+        tries: Tries,
+        prompt: Prompt,
+        body_bytes: int,
+        shortage: Shortage,
+    ) -> Flight:
         """The request's place, in its turn.
 
         A request that comes again has what is left of the time that it had at first.
@@ -135,7 +136,6 @@ class Admission:
         504 where it was longer than the request's own x-request-timeout, 400.
         """
         request, tenant, settings = prompt.request, prompt.tenant, self._live.settings
-        incoming = exchange.incoming
         claimed = claims(
             incoming.headers, request.priority, header_counts=settings.allow_priority_header
         )
@@ -144,62 +144,58 @@ class Admission:
             timeout_s, late = claimed.timeout_s, partial(_past_deadline, claimed.timeout_s)
         prompt_tokens = request.prompt_tokens(prompt.targets[0].bytes_per_token)
         entry = Entry(
-            what=Waiting[Asked, Placed](
-                Asked(prompt, incoming.path, exchange.dead_now), body_bytes
-            ),
+            what=Waiting[Asked, Flight](Asked(prompt, incoming.path, tries.dead_now)),
             tenant=tenant.name,
             weight=tenant.weight,
             rank=tenant.priority,
             priority=claimed.priority,
+            body_bytes=body_bytes,
             cost=prompt_tokens + request.n * request.output_tokens(settings.expected_output_tokens),
         )
-        started = perf_counter()
-        if exchange.deadline is None:
-            exchange.deadline = started + timeout_s
+        started = self._flights.clock()
         queue = self._queue(prompt)
-        left_s = exchange.deadline - started
+        left_s = tries.waits_until(timeout_s) - started
         if left_s <= 0:
-            raise late(queue.retry_after_s())
+            raise late(queue.line.retry_after_s())
         self.waiting += 1
         self._arrival.set()
         try:
-            placed = await queue.wait(entry, shortage, left_s, late)
-            return placed.route
+            return await queue.wait(entry, shortage, left_s, late)
         finally:
             self.waiting -= 1
             self._metrics.queue_seconds.labels(prompt.targets[0].pool).observe(
-                perf_counter() - started
+                self._flights.clock() - started
             )
 
     def close(self) -> None:
         for queue in self._queues.values():
             queue.close()
 
-    def _queue(self, prompt: Prompt) -> PoolQueue[Asked, Placed]:
+    def _queue(self, prompt: Prompt) -> PoolQueue[Asked, Flight]:
         reach = _reach(prompt)
         queue = self._queues.get(reach)
         if queue is None:
             if len(self._queues) >= MAX_QUEUES:
-                self._queues = {key: queue for key, queue in self._queues.items() if queue}
+                self._queues = {key: queue for key, queue in self._queues.items() if queue.line}
             queue = self._queues[reach] = PoolQueue(
                 ", ".join(reach.pools),
                 self._limits,
                 self._place,
-                self._give_back,
+                Flight.close,
                 partial(self._left, prompt.targets[0].pool),
                 self._rng,
             )
         return queue
 
-    async def _place(self, asked: Asked) -> Placed | Shortage:
+    async def _place(self, asked: Asked) -> Flight | Shortage:
         prompt = self._as_of_now(asked)
         # A place that was given back here is free once Redis knows it.
-        await self._dispatcher.settled(prompt)
+        await self._placers.settled(target.pool for target in prompt.targets)
         dead = asked.dead()
         found = await self._dispatcher.place(prompt, dead)
         if found is Shortage.NONE and dead:  # there is nobody else
             found = await self._dispatcher.place(prompt, ())
-        return found if isinstance(found, Shortage) else Placed(prompt, found)
+        return found
 
     def _as_of_now(self, asked: Asked) -> Prompt:
         """The prompt with the replicas of today: those that it came with may be gone."""
@@ -214,10 +210,6 @@ class Admission:
         if first.adapter != before.adapter:  # nobody knew while the pool slept
             keys = prompt.request.keys(first.model, first.adapter, prompt.tenant.salt)
         return replace(prompt, targets=targets, keys=keys)
-
-    def _give_back(self, placed: Placed) -> None:
-        self._flights.abandon(placed.prompt, placed.route)
-        self.released(placed.route.pool)
 
     def _left(self, pool: str, reason: LeaveReason) -> None:
         self._metrics.queue_ends.labels(pool, reason.value).inc()

@@ -1,10 +1,9 @@
 """Requests that wait for a place at a replica, and the one task that gets places for them.
 
 `wait` returns what `place` found for the request. While somebody waits, a pump asks `place` for
-whoever is next, one call at a time: at once after `wake` (a place of this router's own was given
-back) and after each success, else every PACE_S with jitter, which is how places that other routers
-gave back are noticed, LONGEST_PAUSE_S later at worst, and replicas that become ready. Without
-waiting requests there is no task and no timer.
+whoever is next in the `Line`, one call at a time: at once after `wake` (a place of this router's
+own was given back) and after each success, else after a short pause. Without waiting requests there
+is no task and no timer.
 
 Each request has one owner: the coroutine in `wait`, until it ends, by whatever end, in its
 `finally`. A place has one owner too: the pump, until the request's future holds it, then the
@@ -12,44 +11,19 @@ coroutine in `wait`; who finds that nobody wants it any more gives it to `give_b
 """
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from pando_router.core.drain_rate import DrainRate
-from pando_router.core.fair_queue import Entry, FairQueue
-from pando_router.core.shortage import Shortage
-from pando_router.errors import ApiError, unavailable
-
-PACE_S = 0.02
-JITTER = 0.5  # of PACE_S, either way: routers shall not knock together
-LONGEST_PAUSE_S = PACE_S * (1 + JITTER)
-
-logger = logging.getLogger("pando.router")
+from pando_router.core.fair_queue import Entry
+from pando_router.core.line import LeaveReason, Limits, Line, pause_s
+from pando_router.core.route import Shortage
+from pando_router.errors import ApiError
 
 AskT = TypeVar("AskT")
 PlaceT = TypeVar("PlaceT")
-
-
-class LeaveReason(StrEnum):
-    """How a wait ended; the label of a metric."""
-
-    PLACED = "placed"
-    EXPIRED = "expired"
-    CROWDED_OUT = "crowded_out"
-    CLIENT_LEFT = "client_left"
-    NO_REPLICA = "no_replica"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    requests: int
-    body_bytes: int
 
 
 def _future() -> "asyncio.Future[Any]":
@@ -58,16 +32,14 @@ def _future() -> "asyncio.Future[Any]":
 
 @dataclass(slots=True, eq=False)
 class Waiting(Generic[AskT, PlaceT]):
-    """What an entry of the fair queue stands for; made in the event loop."""
+    """What an entry of the line stands for; made in the event loop."""
 
     ask: AskT
-    body_bytes: int
     found: "asyncio.Future[PlaceT]" = field(default_factory=_future)
-    since: float = field(default_factory=monotonic)
 
 
 class PoolQueue(Generic[AskT, PlaceT]):
-    """The bounded queue of one pool in one router, in the running event loop."""
+    """The line of one pool in one router, in the running event loop."""
 
     def __init__(
         self,
@@ -78,28 +50,14 @@ class PoolQueue(Generic[AskT, PlaceT]):
         left: Callable[[LeaveReason], None],
         rng: random.Random,
     ) -> None:
-        """`limits` gives those that hold now; `left` is told the end of each wait."""
-        self._name = name
-        self._limits = limits
+        """`limits` gives those that hold now; calls `left` when a wait ends."""
+        self.line: Line[Waiting[AskT, PlaceT]] = Line(name, limits, monotonic)
         self._place = place
         self._give_back = give_back
         self._left = left
         self._rng = rng
-        self._queue: FairQueue[Waiting[AskT, PlaceT]] = FairQueue()
-        self._body_bytes = 0
-        self.tokens = 0.0  # estimated, of all who wait
-        self._rate = DrainRate()
-        self._shortage = Shortage.FULL
         self._free = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    @property
-    def longest_wait_s(self) -> float:
-        oldest = self._queue.oldest()
-        return monotonic() - oldest.what.since if oldest else 0.0
 
     def wake(self) -> None:
         """A place may be free."""
@@ -117,9 +75,8 @@ class PoolQueue(Generic[AskT, PlaceT]):
         Raises ApiError: at once where the queue is full, 429 or 503 while no replica is ready;
         after `timeout_s` what `late` makes of a Retry-After in seconds; and what `place` raises.
         """
-        if not self._queue:
-            self._shortage = shortage
-        self._enter(mine)
+        if (gone := self.line.enter(mine, shortage)) is not None:
+            self._refuse(gone[0], LeaveReason.CROWDED_OUT, gone[1])
         if self._pump is None:
             self._pump = asyncio.create_task(self._run())
         found = mine.what.found
@@ -134,69 +91,31 @@ class PoolQueue(Generic[AskT, PlaceT]):
             raise
         finally:
             timer.cancel()
-            if mine in self._queue:
-                self._leave(mine)
+            if mine in self.line:
+                self.line.leave(mine)
 
     def close(self) -> None:
         """Ends the pump; nobody may wait any more."""
         if self._pump is not None:
             self._pump.cancel()
 
-    def retry_after_s(self) -> int:
-        return self._rate.retry_after_s(len(self._queue) + 1)
-
-    def _enter(self, mine: Entry[Waiting[AskT, PlaceT]]) -> None:
-        limits = self._limits()
-        if self._body_bytes + mine.what.body_bytes > limits.body_bytes:
-            raise self._full(f"{self._body_bytes} bytes of requests wait already")
-        if len(self._queue) >= limits.requests:
-            gone = self._queue.gives_way(mine)
-            if gone is None:
-                raise self._full(f"{len(self._queue)} requests wait already")
-            error = self._full("others needed the place in the queue")
-            self._refuse(gone, LeaveReason.CROWDED_OUT, error)
-        self._queue.add(mine)
-        self._count(mine, 1)
-
-    def _leave(self, entry: Entry[Waiting[AskT, PlaceT]]) -> None:
-        self._queue.remove(entry)
-        self._count(entry, -1)
-
-    def _count(self, entry: Entry[Waiting[AskT, PlaceT]], sign: int) -> None:
-        self._body_bytes += sign * entry.what.body_bytes
-        self.tokens += sign * entry.cost
-
     def _refuse(
         self, entry: Entry[Waiting[AskT, PlaceT]], reason: LeaveReason, error: Exception
     ) -> None:
-        self._leave(entry)
+        """The entry has left the line."""
         if not entry.what.found.done():  # else its client is leaving, which is its end
             self._left(reason)
             entry.what.found.set_exception(error)
 
-    def _full(self, why: str) -> ApiError:
-        retry_after = self.retry_after_s()
-        if self._shortage is not Shortage.FULL:
-            return unavailable(
-                f"no replica of pool {self._name!r} is ready yet, and {why}",
-                "queue_full",
-                retry_after=retry_after,
-            )
-        return ApiError(
-            429,
-            f"all replicas of pool {self._name!r} are busy, and {why}",
-            kind="rate_limit_error",
-            code="queue_full",
-            headers={"retry-after": str(retry_after)},
-        )
-
     def _expire(self, entry: Entry[Waiting[AskT, PlaceT]], late: Callable[[int], ApiError]) -> None:
-        if entry in self._queue:
-            self._refuse(entry, LeaveReason.EXPIRED, late(self.retry_after_s()))
+        if entry in self.line:
+            error = late(self.line.retry_after_s())
+            self.line.leave(entry)
+            self._refuse(entry, LeaveReason.EXPIRED, error)
 
     async def _run(self) -> None:
         try:
-            while (head := self._queue.head()) is not None:
+            while (head := self.line.head()) is not None:
                 self._free.clear()
                 if not await self._serve(head):
                     await self._pause()
@@ -209,37 +128,26 @@ class PoolQueue(Generic[AskT, PlaceT]):
             found = await self._place(head.what.ask)
         except Exception as error:
             # As where it need not wait: what its placement raises is this request's end.
-            if head in self._queue:
+            if head in self.line:
+                self.line.leave(head)
                 self._refuse(head, LeaveReason.FAILED, error)
             return True
         if isinstance(found, Shortage):
-            self._shortage = found
-            if found is not Shortage.NONE or head not in self._queue:
-                return False
-            self._refuse(
-                head,
-                LeaveReason.NO_REPLICA,
-                unavailable(
-                    f"pool {self._name!r} has no ready replica any more, and none is coming",
-                    "no_ready_replica",
-                    retry_after=self.retry_after_s(),
-                ),
-            )
-            return True
-        if head not in self._queue or head.what.found.done():  # left while its place was sought
+            refusal = self.line.none_for(head, found)
+            if refusal is not None:
+                self._refuse(head, LeaveReason.NO_REPLICA, refusal)
+            return refusal is not None
+        if head not in self.line or head.what.found.done():  # left while its place was sought
             self._give_back(found)
             return True
-        self._rate.count()
+        self.line.take(head)
         self._left(LeaveReason.PLACED)
-        self._count(head, -1)
-        self._queue.take(head)
         head.what.found.set_result(found)
         return True
 
     async def _pause(self) -> None:
-        pause_s = PACE_S * self._rng.uniform(1 - JITTER, 1 + JITTER)
         try:
-            async with asyncio.timeout(pause_s):
+            async with asyncio.timeout(pause_s(self._rng)):
                 await self._free.wait()
         except TimeoutError:
             pass

@@ -36,7 +36,9 @@ class Entry(Generic[T]):
     rank: int = 0  # of the tenant, higher first
     priority: int = 0  # among the tenant's own, higher first
     cost: float = 1.0  # estimated tokens
+    body_bytes: int = 0
     number: int = 0
+    since: float = 0.0  # when it entered, by the clock of its line
 
     @property
     def order(self) -> tuple[int, int]:

@@ -12,6 +12,9 @@ class InFlight:
     def __getitem__(self, incarnation: str) -> int:
         return self._counts[incarnation]
 
+    def total(self) -> int:
+        return self._counts.total()
+
     def started(self, incarnation: str) -> None:
         self._counts[incarnation] += 1
 

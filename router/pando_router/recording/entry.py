@@ -1,41 +1,45 @@
 """One request that is recorded, from its beginning to its end."""
 
+from collections.abc import Callable
 from time import perf_counter
 
+from pando_router.core.events import Listener
 from pando_router.exchange import Exchange
 from pando_router.recording.form import Outcome, Record
 from pando_router.route import Prompt
-from pando_router.tenants.usage import Tail
 
 _CLIENT_LEFT = 499
 
 
-class Entry:
-    """`add` each piece of its answer, set `done` at the answer's end."""
+class Entry(Listener):
+    __slots__ = ("_begun", "_exchange", "_expected_tokens", "_over", "_prompt", "_tail", "at")
 
-    __slots__ = ("_at", "_begun", "_expected_tokens", "_prompt", "_tail", "done")
-
-    def __init__(self, prompt: Prompt, at: float, expected_tokens: int) -> None:
-        """`at`: now, Unix time; `expected_tokens` of an answer whose bound is not less."""
-        self._at = at
+    def __init__(
+        self,
+        exchange: Exchange,
+        prompt: Prompt,
+        at: float,
+        expected_tokens: int,
+        over: Callable[["Entry"], None],
+    ) -> None:
+        """`at`: now, Unix time; `expected_tokens` of an answer whose bound is not less; `over` is
+        called when the request has ended."""
+        self.at = at
         self._begun = perf_counter()
+        self._exchange = exchange
         self._prompt = prompt
         self._expected_tokens = expected_tokens
-        self._tail = Tail()
-        self.done = False
+        self._over = over
+        self._tail = exchange.keep_tail()
 
-    @property
-    def at(self) -> float:
-        return self._at
+    def ended(self) -> None:
+        self._over(self)
 
-    def add(self, chunk: bytes) -> None:
-        self._tail.add(chunk)
-
-    def record(self, exchange: Exchange, oldest: float) -> Record:
+    def record(self, oldest: float) -> Record:
         """With keys and session as they are: to be hidden before anybody sees them."""
-        prompt, request, route = self._prompt, self._prompt.request, exchange.route
-        usage = self._tail.usage()
-        told = exchange.past.prompt_tokens if exchange.past is not None else None
+        exchange, prompt, request = self._exchange, self._prompt, self._prompt.request
+        route, usage = exchange.route, self._tail.usage()
+        told = exchange.report.prompt_tokens if exchange.report is not None else None
         if told is None and usage is not None:
             told = usage.prompt
         cached = exchange.cached_tokens
@@ -46,7 +50,7 @@ class Entry:
             first_s = exchange.started + exchange.ttfb_s - self._begun
         target = prompt.targets[0]
         return Record(
-            at=self._at,
+            at=self.at,
             oldest=oldest,
             pool=route.pool if route is not None else "",
             model=target.adapter or target.model,
@@ -55,7 +59,7 @@ class Entry:
             keys=prompt.keys,
             expected_tokens=request.output_tokens(self._expected_tokens),
             output_tokens=self._tail.events if usage is None else usage.output or 0,
-            outcome=_outcome(exchange.status, done=self.done),
+            outcome=_outcome(exchange.status, done=exchange.is_complete),
             status=exchange.status,
             first_s=None if first_s is None else round(first_s, 6),
             total_s=round(perf_counter() - self._begun, 6),

@@ -55,7 +55,7 @@ class Part:
 
 
 class Recorder:
-    """`begin` with each request, `end` with its exchange; `run` beside them, and `close`."""
+    """`begin` with each request; `run` beside them, and `close`."""
 
     def __init__(self, live: Live, path: Path, part: Part, metrics: Metrics) -> None:
         self._live = live
@@ -75,16 +75,17 @@ class Recorder:
         self._metrics = metrics
         self._log = BoundedLog("requests were not recorded", logging.ERROR)
 
-    def begin(self, prompt: Prompt) -> Entry:
-        at = self._now()
-        entry = Entry(prompt, at, self._live.settings.expected_output_tokens)
+    def begin(self, exchange: Exchange, prompt: Prompt) -> Entry:
+        """The request's listener."""
+        expected_tokens = self._live.settings.expected_output_tokens
+        entry = Entry(exchange, prompt, self._now(), expected_tokens, self._end)
         self._open[entry] = None
         return entry
 
-    def end(self, entry: Entry, exchange: Exchange) -> None:
+    def _end(self, entry: Entry) -> None:
         del self._open[entry]
         oldest = next(iter(self._open)).at if self._open else self._now()
-        record = entry.record(exchange, oldest)
+        record = entry.record(oldest)
         size = RECORD_BYTES + len(record.keys)
         if self._num_bytes + size > MAX_WAITING:
             self._lost("too many wait to be written", 1)

@@ -25,6 +25,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: str = ""  # shares cached prefixes with equal salts only
     earlier: str | None = None  # names what one replica remembers, such as a previous response
 
+    @property
+    def prompt_bytes(self) -> int:
+        """Of the canonical prompt; 0 where the request has further ones, whose tokens count too."""
+        return 0 if self.extra_bytes else len(self.prefix)
+
     def keys(self, model: str, adapter: str = "", salt: str = "") -> bytes:
         """Packed keys of the prompt's full chunks, as pando_fleet.prefix.chunk_keys makes them;
         `salt` is the tenant's."""

@@ -7,26 +7,24 @@ import asyncio
 
 from pando_fleet.client import FleetError
 from pando_fleet.rate_limits import Limits, RateLimits, Taken
+from pando_router.core.events import Failure, Head, Listener
+from pando_router.core.route import Route
 from pando_router.errors import ApiError
 from pando_router.live import Live
+from pando_router.tail import Tail
 from pando_router.tenants.rate_headers import rate_headers
 from pando_router.tenants.settlements import Settlements
 from pando_router.tenants.tenant import Tenant
 from pando_router.tenants.tenant_metrics import TenantMetrics
-from pando_router.tenants.usage import Tail
 
 Headers = list[tuple[bytes, bytes]]
 
-PROMPT_HEADER = b"x-pando-prompt-tokens"
 
-
-class Ticket:
-    """One request from its admission to its end: `sent`, `answered`, `add` and `close` follow
-    it."""
+class Ticket(Listener):
+    """One request from its admission to its end, which settles what it has used."""
 
     __slots__ = (
         "_answered",
-        "_headers",
         "_metrics",
         "_prompt",
         "_reserved",
@@ -34,6 +32,7 @@ class Ticket:
         "_settlements",
         "_tail",
         "_tenant",
+        "headers",
     )
 
     def __init__(
@@ -42,60 +41,59 @@ class Ticket:
         prompt_tokens: int,
         reserved: int | None,
         headers: Headers,
+        tail: Tail,
         metrics: TenantMetrics,
         settlements: Settlements,
     ) -> None:
+        self.headers = headers  # of the answer: the tenant's limits
         self._tenant = tenant
         self._prompt = prompt_tokens  # estimated, until the answer says it
         self._reserved = reserved  # tokens; None where none were taken
+        self._tail = tail
         self._metrics = metrics
         self._settlements = settlements
         self._sent = False  # a replica has it, and may be at work on it
         self._answered = False
-        self._tail = Tail()
-        self._headers = headers
 
-    def sent(self) -> None:
-        """A replica gets the request: its prompt is paid for from here on, whoever leaves."""
+    def placed(self, route: Route) -> None:
+        """The prompt is paid for from here on, whoever leaves."""
         self._sent = True
 
-    def refused(self) -> None:
-        """That replica did nothing for it."""
+    def not_sent(self, route: Route) -> None:
         self._sent = False
 
-    def answered(self, status: int, headers: Headers) -> Headers:
-        """A replica's answer begins; returns its headers with the tenant's rate limits."""
-        if status >= 400:
+    def was_busy(self, route: Route) -> None:
+        self._sent = False
+
+    def failed(self, route: Route, error: str, how: Failure) -> None:
+        if how is Failure.NO_ANSWER:  # else it may have worked for it
             self._sent = False
-        else:
-            self._answered = True
-            for name, value in headers:
-                if name == PROMPT_HEADER and value.isdigit():
-                    self._prompt = int(value)
-        if not self._headers:
-            return headers
-        others = [header for header in headers if not header[0].startswith(b"x-ratelimit-")]
-        return others + self._headers
 
-    def add(self, chunk: bytes) -> None:
-        """Bytes of that answer's body."""
-        if self._answered:
-            self._tail.add(chunk)
+    def answered(self, route: Route, head: Head) -> None:
+        if self._answered:  # what goes on there is the rest of an answer
+            return
+        if head.status >= 400:
+            self._sent = False
+            return
+        self._answered = True
+        if head.report is not None:
+            self._prompt = head.report.prompt_tokens
 
-    def close(self) -> None:
-        """The request has ended, one way or another. What it used is counted; what it had reserved
-        beyond that is given back, all of it where no replica did anything for it.
+    def ended(self) -> None:
+        """What the request used is counted; what it had reserved beyond that is given back, all of
+        it where no replica did anything for it.
 
         Where the client left before the answer, or the replica never began it, the prompt costs
         what it was estimated at: else whoever always leaves would have a replica for nothing.
         """
         prompt = output = 0
         if self._answered or self._sent:
-            usage = self._tail.usage()
-            prompt, output = self._prompt, self._tail.events
-            if usage is not None:
-                prompt = prompt if usage.prompt is None else usage.prompt
-                output = output if usage.output is None else usage.output
+            prompt = self._prompt
+            if self._answered:
+                usage, output = self._tail.usage(), self._tail.events
+                if usage is not None:
+                    prompt = prompt if usage.prompt is None else usage.prompt
+                    output = output if usage.output is None else usage.output
             counts = self._metrics.of(self._tenant.name)
             counts.prompt_tokens.inc(prompt)
             counts.output_tokens.inc(output)
@@ -117,9 +115,12 @@ class Limiter:
         self._live = live
 
     async def admit(
-        self, tenant: Tenant, prompt_tokens: int, output_tokens: int, *, redis_up: bool
+        self, tenant: Tenant, prompt_tokens: int, output_tokens: int, tail: Tail, *, redis_up: bool
     ) -> Ticket:
-        """Raises ApiError 429 where the tenant has not so many left."""
+        """`tail` will be that of the answer.
+
+        Raises ApiError 429 where the tenant has not so many left.
+        """
         self._metrics.of(tenant.name).requests.inc()
         headers: Headers = []
         reserved = None
@@ -131,7 +132,9 @@ class Limiter:
                 if taken.wait_ms:
                     raise self._refusal(tenant, taken, tokens, headers)
                 reserved = min(tokens, limits.tokens) if limits.tokens else None
-        return Ticket(tenant, prompt_tokens, reserved, headers, self._metrics, self._settlements)
+        return Ticket(
+            tenant, prompt_tokens, reserved, headers, tail, self._metrics, self._settlements
+        )
 
     async def _take(self, tenant: Tenant, tokens: int, *, redis_up: bool) -> Taken | None:
         if redis_up:

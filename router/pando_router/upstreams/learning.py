@@ -8,13 +8,16 @@ which more tokens count for more, as both weigh least there.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import perf_counter
 
+from pando_fleet.placement import Candidate
 from pando_fleet.upstreams import NOTHING, Sampled
-from pando_router.core.flight import CacheReport
-from pando_router.route import Prompt, Route
-from pando_router.tenants.usage import Tail, Usage
+from pando_router.core.events import Head, Listener
+from pando_router.core.route import Route
+from pando_router.exchange import Exchange
+from pando_router.route import Prompt
+from pando_router.tail import Tail
 
 SAMPLES = 64  # the latest
 MEDIAN = 0.5
@@ -76,34 +79,43 @@ class Learner:
         return found
 
 
-class Observation:
-    """One answer from the request on: `first_byte`, `add` for each chunk, `done` at its end."""
+class Observation(Listener):
+    """Learns from the answer to one request, where it goes to an upstream."""
 
-    __slots__ = ("_first_at", "_learner", "_prompt", "_report", "_route", "_sent_at", "_tail")
+    __slots__ = ("_exchange", "_first_at", "_learner", "_learner_at", "_prompt", "_sent_at")
 
-    def __init__(self, learner: Learner, prompt: Prompt, route: Route) -> None:
-        self._learner = learner
+    def __init__(
+        self, learner_at: Callable[[str], Learner | None], exchange: Exchange, prompt: Prompt
+    ) -> None:
+        """`learner_at` is that of an upstream, by its URL."""
+        self._learner_at = learner_at
+        self._exchange = exchange
         self._prompt = prompt
-        self._route = route
-        self._sent_at = perf_counter()
-        self._first_at = 0.0
-        self._report: CacheReport | None = None
-        self._tail = Tail()
+        self._learner: Learner | None = None  # of the last try
+        self._sent_at = self._first_at = 0.0
 
-    def first_byte(self, report: CacheReport | None) -> None:
-        self._first_at = perf_counter()
-        self._report = report
+    def placed(self, route: Route) -> None:
+        self._learner = None
+        if self._exchange.lost:  # the rest of an answer is no answer to the prompt alone
+            return
+        self._learner = self._learner_at(route.url)
+        if self._learner is not None:
+            self._exchange.keep_tail()
+            self._sent_at, self._first_at = perf_counter(), 0.0
 
-    def add(self, chunk: bytes) -> None:
-        self._tail.add(chunk)
+    def answered(self, route: Route, head: Head) -> None:
+        if head.status < 400:
+            self._first_at = perf_counter()
 
-    def done(self) -> CacheReport | None:
-        """The answer is all there; what its end says of the cache, where its head did not."""
-        request, learner = self._prompt.request, self._learner
-        if not self._first_at or not request.computes:
-            return None
-        usage, report = self._tail.usage(), self._report
-        if report is not None:
+    def ended(self) -> None:
+        exchange, request, learner = self._exchange, self._prompt.request, self._learner
+        tail, route = exchange.tail, exchange.route
+        if learner is None or tail is None or route is None:
+            return
+        if not (exchange.is_complete and self._first_at and request.computes):
+            return
+        usage = tail.usage()
+        if (report := exchange.report) is not None:
             told: int | None = report.prompt_tokens
             cached: int | None = report.cached_tokens
         else:
@@ -111,17 +123,20 @@ class Observation:
             cached = usage.cached if usage else None
         if told and not request.extra_bytes:
             learner.prompt(len(request.prefix), told)
-        self._learn(told, cached, usage)
-        if report is not None or told is None or cached is None:
-            return None
-        return CacheReport(cached, told)
+        if route.placement is not None:
+            self._learn(learner, route.placement.chosen, told, cached, tail)
 
-    def _learn(self, told: int | None, cached: int | None, usage: Usage | None) -> None:
+    def _learn(
+        self,
+        learner: Learner,
+        chosen: Candidate,
+        told: int | None,
+        cached: int | None,
+        tail: Tail,
+    ) -> None:
         """Rates. A whole answer's first byte comes with its last token: only one that says that it
         has no more than one tells how long the prompt took."""
-        if (lease := self._route.lease) is None:
-            return
-        chosen, learner, events = lease.placement.chosen, self._learner, self._tail.events
+        usage, events = tail.usage(), tail.events
         output = usage.output if usage is not None and usage.output is not None else events
         if events > 1 or (usage is not None and output <= 1):
             target = self._prompt.targets[0]

@@ -9,9 +9,8 @@ from pando_fleet.upstreams import UpstreamRecords
 from pando_router.http.upstream import Upstream
 from pando_router.live import Live
 from pando_router.metrics import Metrics
-from pando_router.route import Prompt, Route
 from pando_router.tenants.forwarding import Forwarding
-from pando_router.upstreams.learning import Observation
+from pando_router.upstreams.learning import Learner
 from pando_router.upstreams.probe import Probe
 from pando_router.upstreams.watched import Watched
 
@@ -80,11 +79,14 @@ class Upstreams:
         found = self._watched.get(url)
         return found[0].kind if found else ""
 
-    def observe(self, prompt: Prompt, route: Route) -> Observation | None:
-        """Whoever learns from the answer to this try, where it goes to an upstream."""
-        if not self._watched or (found := self._watched.get(route.url)) is None:
-            return None
-        return Observation(found[0].learner, prompt, route)
+    @property
+    def any_watched(self) -> bool:
+        return bool(self._watched)
+
+    def learner(self, url: str) -> Learner | None:
+        """What is learned of the upstream at `url`, where there is one."""
+        found = self._watched.get(url)
+        return found[0].learner if found else None
 
     async def close(self) -> None:
         """Ends without a last word: other routers, or this one in a moment, go on with them."""

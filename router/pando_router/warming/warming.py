@@ -16,10 +16,11 @@ from pando_fleet.client import FleetError, RedisClient
 from pando_fleet.marks import Mark, MarkKind, Marks
 from pando_fleet.replica import Heartbeat, ReplicaState
 from pando_fleet.tree import PrefixTree
-from pando_router.dispatch import Dispatcher
-from pando_router.endpoints import ENDPOINTS
+from pando_router.core.events import Head, Listener
+from pando_router.core.route import Route
 from pando_router.fleet_view import FleetView, Member, MemberState, Target
 from pando_router.metrics import Metrics
+from pando_router.placers import Placers
 from pando_router.route import Prompt
 from pando_router.warming import hand_off, warm_join
 from pando_router.warming.performing import perform
@@ -39,13 +40,13 @@ class Warming:
         limit_bytes: int,
         redis: RedisClient,
         view: FleetView,
-        dispatcher: Dispatcher,
+        placers: Placers,
         prefiller: Prefiller,
         metrics: Metrics,
     ) -> None:
         self._redis = redis
         self._view = view
-        self._dispatcher = dispatcher
+        self._placers = placers
         self._prefiller = prefiller
         self._metrics = metrics
         self._hot = HotPrefixes(limit_bytes, monotonic)
@@ -58,9 +59,7 @@ class Warming:
     def seen(self, pool: str, path: str, body: bytes, prompt: Prompt) -> None:
         """A replica of `pool` was sent this body, and answers."""
         now = monotonic()
-        if now < self._next_at or ENDPOINTS[path].replay is None:
-            return
-        if prompt.request.earlier is not None:  # another replica knows nothing of what came before
+        if now < self._next_at:
             return
         self._next_at = now + OBSERVE_EVERY_S
         target = prompt.targets[0]
@@ -151,12 +150,31 @@ class Warming:
             lambda name: self._target(pool, name),
             self._prefiller,
             tree,
-            self._dispatcher.placer(pool),
+            self._placers.of(pool),
         )
 
     def _target(self, pool: str, name: str) -> Target | None:
         targets = self._view.fleet.targets(name) or ()
         return next((target for target in targets if target.pool == pool), None)
+
+
+class WarmSource(Listener):
+    """Has a request that was answered count as a use of its prefix.
+
+    It must be one that can be replayed, and that goes on from nothing which only one replica knows.
+    """
+
+    __slots__ = ("_body", "_path", "_prompt", "_warming")
+
+    def __init__(self, warming: Warming, path: str, body: bytes, prompt: Prompt) -> None:
+        self._warming = warming
+        self._path = path
+        self._body = body
+        self._prompt = prompt
+
+    def answered(self, route: Route, head: Head) -> None:
+        if head.status < 400:
+            self._warming.seen(route.pool, self._path, self._body, self._prompt)
 
 
 def _words(pool: str, mark: Mark) -> dict[str, str]:

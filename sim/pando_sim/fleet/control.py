@@ -9,9 +9,9 @@ from redis.backoff import NoBackoff
 
 from pando_fleet import Heartbeat, RedisClient
 from pando_sim.fleet.fleet import Fleet
-from pando_sim.fleet.interfaces import Cache, FleetControl, ReplicaView
+from pando_sim.fleet.interfaces import POOL, Cache, FleetControl, ReplicaView
 from pando_sim.fleet.line import BlockingLine
-from pando_sim.fleet.router import POOL, Router
+from pando_sim.fleet.router import Router
 from pando_sim.fleet.server import client_of
 from pando_sim.fleet.view import View
 from pando_sim.records import Event, Run, ScalingStep
@@ -82,10 +82,10 @@ class Control:
         return self._fleet.replicas[name]
 
     def queued(self) -> int:
-        return sum(len(router.queue) for router in self._routers)
+        return sum(len(router.line) for router in self._routers)
 
     def in_flight(self) -> int:
-        return self.queued() + sum(len(router.leased) for router in self._routers)
+        return self.queued() + sum(router.in_flight for router in self._routers)
 
     def start(self, name: str, after_s: float | None = None) -> None:
         self._fleet.start(name, after_s)

@@ -8,7 +8,6 @@ seed gives the same run bit for bit.
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
@@ -17,16 +16,12 @@ from numpy.typing import NDArray
 from pando_fleet import Heartbeat, RedisClient
 from pando_fleet.marks import MarkKind
 from pando_fleet.wire import Line
+from pando_router.core.route import Route, Shortage
 from pando_sim.records import Event, ScalingStep, Served
 from pando_sim.request import Request
 from pando_sim.worker.replica import ReplicaState
 
-
-class Shortage(StrEnum):
-    """Why there is no place now."""
-
-    FULL = "full"  # replicas are ready, and each has all the requests that it may have
-    NONE = "none"  # none is ready, or all that are have failed this request
+POOL = "simulated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,48 +34,17 @@ class Question:
     keys: bytes  # of its prompt's chunks, packed, root first
     output_tokens: int  # expected
     lease: str  # an id of this request at this router
-    tried: tuple[str, ...]  # replicas that failed it, and are not to be chosen
     allowed: tuple["Member", ...]  # those that may be chosen, by name; at least one
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A rule's answer."""
-
-    replica: str
-    incarnation: str
-    matched_chunks: int = 0  # of the prompt, that the rule believes the replica to hold
-    matched_tokens: int = 0
-    handle: object = None  # whatever the rule wants back
-
-
-class End(StrEnum):
-    """How a request's stay at a replica ended."""
-
-    FINISHED = "finished"
-    UNANSWERED = "unanswered"  # no first byte came: it was refused, or the replica died
-    LOST = "lost"  # the replica died behind the first byte
-
-
 class Rule(Protocol):
-    """The placement of one router. It may keep state of its own, and learns what a router learns.
+    """The placement of one router. It may keep state of its own, and learns what a router learns:
+    the lease of a route hears of the first byte, of the request going on, and of its end.
 
     The calls come in the order of virtual time. None but `place` waits for anything.
     """
 
-    async def place(self, question: Question) -> Place | Shortage: ...
-
-    def first_byte(self, question: Question, place: Place, cached_tokens: int) -> None:
-        """The replica answers: the prompt is computed, and so much of it was cached."""
-        ...
-
-    def renew(self, question: Question, place: Place) -> None:
-        """The request goes on; called for each in flight three times a lease."""
-        ...
-
-    def ended(self, question: Question, place: Place, end: End) -> None:
-        """Called once for each place, also for those without a first byte."""
-        ...
+    async def place(self, question: Question) -> Route | Shortage: ...
 
     def close(self) -> None:
         """The trace is over; what has not been written is to be written now."""
@@ -135,7 +99,7 @@ class RouterContext(Protocol):
         """By name."""
         ...
 
-    def in_flight(self, replica: str) -> int:
+    def in_flight(self, member: Member) -> int:
         """Requests that this router has there."""
         ...
 

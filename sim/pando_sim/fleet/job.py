@@ -1,11 +1,12 @@
 """`Job`: a request from its arrival at a router to its end."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import nan
 
 import numpy as np
 
-from pando_sim.fleet.interfaces import Place, Question
+from pando_router.core.route import Route
+from pando_router.core.tries import Tries
 from pando_sim.records import Outcome, Served
 from pando_sim.request import Request
 from pando_sim.worker.stay import Stay
@@ -20,14 +21,10 @@ class Job:
     arrival_s: float
     keys: bytes
     prompt_tokens: int
-    deadline_s: float  # until which it may wait in the router
-    allowed: int  # tries, until one has brought a token
-    tries: int = 0
-    failures: int = 0  # of these
+    tries: Tries
+    tries_made: int = 0
     is_lost: bool = False  # its last try, with the replica
-    tried: list[str] = field(default_factory=list)  # replicas that failed it, not to be tried now
-    question: Question | None = None  # the last that was asked for it
-    place: Place | None = None
+    route: Route | None = None  # of the last try
     placed_s: float = nan
     stay: Stay | None = None
     first_s: float = nan
@@ -44,7 +41,7 @@ class Job:
         if self.output:
             tokens = np.concatenate((tokens, np.full(self.output, seed, dtype=np.int32)))
         return Generate(
-            rid=f"{self.request.number}.{self.tries}",
+            rid=f"{self.request.number}.{self.tries_made}",
             input_ids=tokens,  # type: ignore[arg-type]  # it is copied into an array anyway
             num_output=self.output,
             sampling=SamplingParams(max_new_tokens=self.request.output_tokens, seed=seed),
@@ -60,17 +57,17 @@ class Job:
             self.last_s = stay.last_s
 
     def served(self, end_s: float, outcome: Outcome) -> Served:
-        place = self.place
+        route = self.route
         return Served(
             number=self.request.number,
             arrival_s=self.arrival_s,
             placed_s=self.placed_s,
             first_token_s=self.first_s,
             end_s=end_s,
-            replica=place.replica if place else "",
-            tries=self.tries,
+            replica=route.replica if route else "",
+            tries=self.tries_made,
             prompt_tokens=self.prompt_tokens,
-            matched_tokens=place.matched_tokens if place else 0,
+            matched_tokens=route.matched_tokens if route else 0,
             cached_tokens=self.cached_tokens,
             output_tokens=self.output,
             longest_gap_s=self.longest_gap_s,

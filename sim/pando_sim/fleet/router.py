@@ -1,14 +1,12 @@
-"""`Router`: placement, tries and the queue of one router, as `pando_router` has them.
+"""`Router`: the router's own deciding core (`pando_router.core`), driven by the virtual clock.
 
-A request that a replica refuses, or loses before its first token, is tried elsewhere, within the
-router's own budget of retries; one that is lost later goes on elsewhere behind what it has.
-Replicas that fail are left alone by its own breaker. Who finds no place waits, first come first
-served.
+The core says what happens next to each request; what asyncio does in production (`driver.py`,
+`admission/`) is done here: asking the rule for a place, sending to a simulated replica, waiting in
+the line, and all of it with the network's delay.
 """
 
 import random
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,11 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_fleet import Heartbeat
-from pando_fleet.wire import Line
-from pando_router.admission.pool_queue import JITTER, PACE_S
-from pando_router.core.breaker import Breaker, BreakerState
-from pando_router.core.retry_budget import RetryBudget
-from pando_sim.fleet.interfaces import End, Member, Place, Question, RuleFactory, Shortage
+from pando_fleet.wire import Line as RedisLine
+from pando_router.core.events import CacheReport, Head
+from pando_router.core.fair_queue import Entry
+from pando_router.core.flight import Flight, Flights
+from pando_router.core.line import PACE_S, Limits, Line, is_for_us, pause_s
+from pando_router.core.route import Shortage
+from pando_router.core.tries import Action, Place, Refuse, Send, State, Tries, Wait
+from pando_router.errors import ApiError
+from pando_router.fleet_view import LOOKS_READY_S
+from pando_sim.fleet.interfaces import POOL, Member, Question, RuleFactory
 from pando_sim.fleet.job import Job
 from pando_sim.fleet.view import View
 from pando_sim.records import Outcome, Served
@@ -31,9 +34,7 @@ from pando_sim.worker.model import CostModel
 from pando_sim.worker.replica import Replica
 from pando_sim.worker.stay import Stay
 
-POOL = "simulated"
 RETRY_SHARE = 0.2  # of the requests, as in the router's settings
-
 
 Seen = Callable[[bytes, Prompt], None]
 """Takes the keys of a prompt's chunks, and the prompt."""
@@ -44,7 +45,7 @@ class Surroundings:
     """What all routers share."""
 
     timeline: Timeline
-    line: Line
+    line: RedisLine
     view: View
     replicas: Mapping[str, Replica]
     cost: CostModel
@@ -60,8 +61,8 @@ class Context:
         self.pool = POOL
         self.line = around.line
         self.skew_s = 0.0
-        self.at_replica: Counter[str] = Counter()
         self._around = around
+        self.flights = Flights(lambda: RETRY_SHARE, self.monotonic_s)
 
     def redis_ms(self) -> int:
         return self._around.timeline.redis_ms()
@@ -75,8 +76,8 @@ class Context:
     def members(self) -> Sequence[Member]:
         return self._around.view.members
 
-    def in_flight(self, replica: str) -> int:
-        return self.at_replica[replica]
+    def in_flight(self, member: Member) -> int:
+        return self.flights.in_flight[member.beat.incarnation]
 
     def look(self, replica: str) -> Heartbeat | None:
         self._around.timeline.looks_any_time = True
@@ -104,144 +105,142 @@ class Router:
         queue_rng: random.Random,
     ) -> None:
         self.context = Context(number, around, rng)
-        self._random = queue_rng
-        self.queue: deque[Job] = deque()
         self.name = f"router-{number}"
         self.rule = make_rule(self.context)
-        self.leased: dict[int, Job] = {}  # at a replica, by number
+        self.line: Line[Job] = Line(
+            POOL, lambda: Limits(spec.queue_requests, body_bytes=2**63), self.context.monotonic_s
+        )
+        self.told_waiting = False  # to Redis, by who tells it
+        self.seen: Seen | None = None  # told of each prompt that a replica answers
+        self._flights = self.context.flights
+        self._random = queue_rng
         self._spec = spec
         self._around = around
         self._timeline = around.timeline
-        self._breaker = Breaker(self.context.monotonic_s)
-        self._budget = RetryBudget(lambda: RETRY_SHARE, self.context.monotonic_s)
         self._will_pump = False
-        self.told_waiting = False  # to Redis, by who tells it
-        self.seen: Seen | None = None  # told of each prompt that a replica answers
 
     async def arrive(self, request: Request) -> None:
-        now_s = self._timeline.now_s
+        tries = Tries(
+            self._flights, (), max_tries=self._spec.max_tries, looks_ready_s=LOOKS_READY_S
+        )
         job = Job(
             request,
-            now_s,
+            self._timeline.now_s,
             request.prompt.keys(),
             request.prompt.num_tokens,
-            deadline_s=now_s + self._spec.queue_deadline_s,
-            allowed=self._spec.max_tries,
+            tries,
         )
-        self._budget.request()
-        await self._go(job)
+        await self._go(job, tries.arrived(overtakes=bool(self.line)))
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are at a replica."""
+        return self._flights.in_flight.total()
 
     def given_back(self, elsewhere: int) -> None:
-        """A request that was sent from here has ended, and `elsewhere` wait at other routers. Its
-        place is for the next one here with the chance that the next one of all who wait is here, as
-        `pando_router.admission.Admission.released` has it; else for whoever looks first."""
-        here = len(self.queue)
-        if elsewhere and self._random.random() * (here + elsewhere) >= here:
-            self.look_later(elsewhere)
-        else:
+        """A request that was sent from here has ended, and `elsewhere` wait at other routers."""
+        if is_for_us(self._random, len(self.line), elsewhere):
             self._look_after(0.0)
+        else:
+            self.look_later(elsewhere)
 
     def look_later(self, elsewhere: int) -> None:
         """A replica may have room again; routers do not look all at once."""
-        spread = self._random.uniform(1 - JITTER, 1 + JITTER) if elsewhere else 1.0
-        self._look_after(PACE_S * spread)
+        self._look_after(pause_s(self._random) if elsewhere else PACE_S)
 
     def _look_after(self, pause_s: float) -> None:
-        if self.queue and not self._will_pump:
+        if self.line and not self._will_pump:
             self._will_pump = True
             self._timeline.after(pause_s, self._pump)
 
     def renew(self) -> None:
-        for job in self.leased.values():
-            assert job.question is not None
-            assert job.place is not None
-            self.rule.renew(job.question, job.place)
+        self._flights.renew(round(1000 * self._spec.lease_s))
 
-    @property
-    def waiting_tokens(self) -> int:
-        """Of the prompts and the expected outputs of those that wait."""
-        return sum(job.prompt_tokens + self._output(job) for job in self.queue)
+    # What the core says
 
-    # Placing
+    async def _go(self, job: Job, action: Action) -> None:
+        """Does what the core wants, until that takes time."""
+        while isinstance(action, Place):
+            action = job.tries.placed(await self._place(job, action.barred))
+        match action:
+            case Wait(shortage):
+                self._wait(job, shortage)
+            case Send(flight):
+                self._send(job, flight)
+            case Refuse():
+                self._end(job, Outcome.FAILED if job.is_lost else Outcome.REFUSED)
 
-    async def _go(self, job: Job) -> None:
-        if self.queue and not job.tried:
-            self._wait(job)
-            return
-        found = await self._place(job)
-        if isinstance(found, Place):
-            self._send(job, found)
-        elif found is Shortage.NONE and job.tried:
-            self._end(job, self._failed(job))
-        else:
-            self._wait(job)
-
-    async def _place(self, job: Job) -> Place | Shortage:
-        allowed = self._around.view.members
-        if job.tried:
-            allowed = tuple(m for m in allowed if m.name not in job.tried)
-        if self._breaker:
-            allowed = tuple(m for m in allowed if not self._is_out(m)) or allowed
-        if not allowed:
-            return Shortage.NONE
-        job.question = Question(
-            request=job.request,
-            prompt_tokens=job.prompt_tokens,
-            prompt_bytes=job.request.prompt.num_bytes,
-            keys=job.keys,
-            output_tokens=self._output(job),
-            lease=f"{self.context.number}.{job.request.number}",
-            tried=tuple(job.tried),
-            allowed=allowed,
+    async def _place(self, job: Job, barred: Collection[str]) -> Flight | Shortage:
+        allowed = self._flights.usable(self._around.view.members, barred)
+        if not allowed:  # a simulated pool always has replicas to come
+            return Shortage.NONE if barred else Shortage.ASLEEP
+        prompt = job.request.prompt
+        found = await self.rule.place(
+            Question(
+                request=job.request,
+                prompt_tokens=job.prompt_tokens,
+                prompt_bytes=prompt.num_bytes,
+                keys=job.keys,
+                output_tokens=self._output(job),
+                lease=f"{self.context.number}.{job.request.number}",
+                allowed=allowed,
+            )
         )
-        return await self.rule.place(job.question)
-
-    def _is_out(self, member: Member) -> bool:
-        return self._breaker.state(member.beat.incarnation) is BreakerState.OPEN
+        if isinstance(found, Shortage):
+            return found
+        return self._flights.open(found, prompt.num_bytes)
 
     def _output(self, job: Job) -> int:
         return min(job.request.output_tokens, self._spec.expected_output_tokens)
 
     # Waiting
 
-    def _wait(self, job: Job) -> None:
-        if len(self.queue) >= self._spec.queue_requests or job.deadline_s <= self._timeline.now_s:
-            self._end(job, self._not_placed(job))
+    def _wait(self, job: Job, shortage: Shortage) -> None:
+        until_s = job.tries.waits_until(self._spec.queue_deadline_s)
+        entry = Entry(what=job, tenant="", cost=job.prompt_tokens + self._output(job))
+        try:
+            if until_s <= self._timeline.now_s:
+                self._refuse(job)
+                return
+            self.line.enter(entry, shortage)
+        except ApiError:
+            self._refuse(job)
             return
-        self.queue.append(job)
-        self._timeline.at(job.deadline_s, partial(self._expire, job))
+        self._timeline.at(until_s, partial(self._expire, entry))
 
-    def _expire(self, job: Job) -> None:
-        if job in self.queue and job.deadline_s <= self._timeline.now_s:
-            self.queue.remove(job)
-            self._end(job, self._not_placed(job))
+    def _expire(self, entry: Entry[Job]) -> None:
+        if entry in self.line:
+            self.line.leave(entry)
+            self._refuse(entry.what)
 
     async def _pump(self) -> None:
         self._will_pump = False
-        while self.queue:
-            job = self.queue[0]
-            found = await self._place(job)
-            if found is Shortage.NONE and job.tried:
-                job.tried.clear()  # there is nobody else
-                found = await self._place(job)
-            if not isinstance(found, Place):
+        while (head := self.line.head()) is not None:
+            job = head.what
+            dead = job.tries.dead_now()
+            found = await self._place(job, dead)
+            if found is Shortage.NONE and dead:  # there is nobody else
+                found = await self._place(job, ())
+            if isinstance(found, Shortage):
                 return
-            self.queue.popleft()
-            self._send(job, found)
+            self.line.take(head)
+            await self._go(job, job.tries.placed(found))
+
+    def _refuse(self, job: Job) -> None:
+        """A stream that has begun can only break off."""
+        job.tries.close()
+        self._end(job, Outcome.FAILED if job.output else Outcome.REFUSED)
 
     # At a replica
 
-    def _send(self, job: Job, place: Place) -> None:
+    def _send(self, job: Job, flight: Flight) -> None:
         now_s, network_s = self._timeline.now_s, self._spec.network_s
-        job.tries += 1
-        job.place, job.placed_s = place, now_s
-        self.leased[job.request.number] = job
-        self.context.at_replica[place.replica] += 1
-        self._breaker.trying(place.incarnation)
-        replica = self._around.replicas.get(place.replica)
-        if replica is None or replica.incarnation != place.incarnation:
-            job.is_lost = True
-            self._timeline.after(2 * network_s, partial(self._retry, job))
+        route = flight.route
+        job.tries_made += 1
+        job.route, job.placed_s = route, now_s
+        replica = self._around.replicas.get(route.replica)
+        if replica is None or replica.incarnation != route.incarnation:
+            self._timeline.after(2 * network_s, partial(self.lost, job))
             return
         command = job.command()
         handling_s = self._around.cost.request_s(len(command.input_ids))
@@ -251,73 +250,48 @@ class Router:
 
     def answered(self, job: Job) -> None:
         """The first byte of a try."""
-        assert job.question is not None
-        assert job.place is not None
         assert job.stay is not None
         if job.first_s != job.first_s:
             job.first_s = self._timeline.now_s
         job.cached_tokens = job.stay.cached_tokens
-        self._breaker.succeeded(job.place.incarnation)
-        self.rule.first_byte(job.question, job.place, job.stay.cached_tokens)
+        job.tries.answered(Head(200, CacheReport(job.cached_tokens, job.prompt_tokens)))
         if self.seen is not None:
             self.seen(job.keys, job.request.prompt)
 
     def finished(self, job: Job) -> None:
         assert job.stay is not None
         job.keep(job.stay)
-        self._leave(job, End.FINISHED)
+        job.tries.close()
         self._end(job, Outcome.FINISHED)
 
     async def refused(self, job: Job, status: int) -> None:
+        job.is_lost = False
+        job.stay = None
         if status >= 500:
-            job.is_lost = False
-            await self._retry(job)
-        else:
-            self._leave(job, End.UNANSWERED)
-            self._end(job, Outcome.REFUSED)
+            await self._go(job, job.tries.failed(f"answered {status}", status))
+            return
+        action = job.tries.answered(Head(status))
+        if isinstance(action, Place):
+            await self._go(job, action)
+        else:  # its answer goes to the client
+            self._refuse(job)
 
     async def lost(self, job: Job) -> None:
         """Its replica is gone."""
-        assert job.stay is not None
-        job.keep(job.stay)
         job.is_lost = True
-        await self._retry(job)
-
-    async def _retry(self, job: Job) -> None:
-        """The try has failed: another one, if there may be one."""
-        assert job.place is not None
-        streamed = job.is_lost and job.stay is not None and job.stay.tokens > 0
-        self._breaker.failed(job.place.incarnation)
-        self._leave(job, End.LOST if streamed else End.UNANSWERED)
-        job.tried.append(job.place.replica)
-        job.failures += 1
-        job.stay = None
-        if streamed:
-            job.allowed = job.failures + self._spec.max_tries
-            job.deadline_s = self._timeline.now_s + self._spec.queue_deadline_s  # of another wait
-        elif job.failures >= job.allowed or not self._budget.allows():
-            self._end(job, self._failed(job))
-            return
-        self._budget.retry()
-        await self._go(job)
-
-    def _not_placed(self, job: Job) -> Outcome:
-        """A stream that has begun can only break off."""
-        return Outcome.FAILED if job.output else Outcome.REFUSED
-
-    def _failed(self, job: Job) -> Outcome:
-        return Outcome.FAILED if job.is_lost else Outcome.REFUSED
+        if job.stay is not None:
+            job.keep(job.stay)
+            job.stay = None
+        if job.tries.state is State.ANSWERED:
+            job.tries.lost("gone")
+            action: Action = job.tries.goes_on()
+        else:
+            action = job.tries.failed("gone")
+        await self._go(job, action)
 
     def later(self, act: Act) -> None:
         """What a replica says now is heard here after the network's delay."""
         self._timeline.after(self._spec.network_s, act)
-
-    def _leave(self, job: Job, end: End) -> None:
-        assert job.question is not None
-        assert job.place is not None
-        del self.leased[job.request.number]
-        self.context.at_replica[job.place.replica] -= 1
-        self.rule.ended(job.question, job.place, end)
 
     def _end(self, job: Job, outcome: Outcome) -> None:
         served = job.served(self._timeline.now_s, outcome)

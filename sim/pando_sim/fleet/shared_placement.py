@@ -4,14 +4,15 @@ What no answer waits for is written when a router would write it: at once after 
 sooner than `EVERY_S` later or with the next placement.
 """
 
-import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from pando_fleet import Ask, FleetUnavailable, NoReplica, Placement, Placer, PoolFull
+from pando_fleet import Ask, FleetUnavailable, Lease, NoReplica, Placer, PoolFull
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_fleet.settling import EVERY_S
-from pando_router import rendezvous
-from pando_sim.fleet.interfaces import End, Member, Place, Question, RouterContext, Shortage
+from pando_router.core.alone import route_alone, with_room
+from pando_router.core.route import Route, Shortage
+from pando_sim.fleet.interfaces import Question, RouterContext
 from pando_sim.spec import RouterSpec
 
 Pick = Callable[[Question], str | None]
@@ -29,7 +30,7 @@ def affinity(question: Question) -> bytes:
 
 
 class SharedPlacement:
-    """A rule; as `pando_router.dispatch` and `flight` do it."""
+    """A rule; as `pando_router.dispatch` does it."""
 
     def __init__(self, context: RouterContext, spec: RouterSpec, pick: Pick = _by_redis) -> None:
         self._context = context
@@ -40,58 +41,43 @@ class SharedPlacement:
         self._wrote_s = -EVERY_S
         self._is_due = False
 
-    async def place(self, question: Question) -> Place | Shortage:
+    async def place(self, question: Question) -> Route | Shortage:
         picked = self._pick(question)
         self._placer.write()
         try:
             try:
-                placement = await self._placer.place(self._ask(question, picked))
+                lease = await Lease.take(self._placer, self._ask(question, picked))
             except NoReplica:
                 if picked is None:
                     raise
                 # It drains or warms since this router last looked.
-                placement = await self._placer.place(self._ask(question, None, picked))
+                lease = await Lease.take(self._placer, self._ask(question, None, picked))
         except PoolFull:
             return Shortage.FULL
         except (FleetUnavailable, NoReplica):  # which has come back empty, maybe
             return self._alone(question, picked)
-        self._write_soon()
-        chosen = placement.chosen
-        return Place(
+        self.write_soon()
+        chosen = lease.placement.chosen
+        return Route(
+            self._context.pool,
             chosen.replica,
             chosen.incarnation,
+            chosen.url,
+            _Written(lease, self),
+            lease.placement,
             chosen.matched_chunks,
             chosen.matched_tokens,
-            placement,
         )
-
-    def first_byte(self, question: Question, place: Place, cached_tokens: int) -> None:
-        if not isinstance(place.handle, Placement):
-            return
-        self._placer.prefilled(place.handle)
-        bytes_per_token = question.prompt_bytes / question.prompt_tokens
-        delivered = int(cached_tokens * bytes_per_token / CHUNK_BYTES)  # full chunks
-        # One chunk is within what page size and uneven bytes per token make of a full hit.
-        if delivered < place.matched_chunks - 1:
-            self._cut(place.handle, question.keys, delivered)
-        self._write_soon()
-
-    def renew(self, question: Question, place: Place) -> None:
-        if isinstance(place.handle, Placement):
-            self._placer.renew(place.handle, self._lease_ms)
-            self._write_soon()
-
-    def ended(self, question: Question, place: Place, end: End) -> None:
-        if not isinstance(place.handle, Placement):
-            return
-        if end is End.UNANSWERED:
-            # Placing touched the whole path; the replica holds only what it held before.
-            self._cut(place.handle, question.keys, place.matched_chunks)
-        self._placer.release(place.handle)
-        self._write_soon()
 
     def close(self) -> None:
         self._placer.write()
+
+    def write_soon(self) -> None:
+        """What was queued for Redis until now is written when a router would write it."""
+        if not self._is_due:
+            self._is_due = True
+            waits_s = self._wrote_s + EVERY_S - self._context.monotonic_s()
+            self._context.after(max(0.0, waits_s), self._write)
 
     def _ask(self, question: Question, only: str | None, without: str | None = None) -> Ask:
         members, exclude = self._context.members(), []
@@ -111,32 +97,40 @@ class SharedPlacement:
             max_outstanding=self._spec.max_outstanding,
         )
 
-    def _alone(self, question: Question, picked: str | None) -> Place | Shortage:
-        """Without Redis: what the policy picked, or else where the prompt's start belongs."""
-        by_name = {one.name: one for one in question.allowed if self._has_room(one)}
-        if not by_name:
+    def _alone(self, question: Question, picked: str | None) -> Route | Shortage:
+        """Without Redis."""
+        load = self._context.in_flight
+        roomy = with_room(question.allowed, load, self._spec.max_outstanding)
+        if not roomy:
             return Shortage.FULL
-        if picked not in by_name:
-            loads = {name: self._context.in_flight(name) for name in by_name}
-            picked = by_name[rendezvous.choose(affinity(question), loads)].name
-        return Place(picked, by_name[picked].beat.incarnation)
-
-    def _has_room(self, member: Member) -> bool:
-        """By this router's own count, which is all there is without Redis."""
-        limits = filter(None, (self._spec.max_outstanding, member.beat.max_requests))
-        return self._context.in_flight(member.name) < min(limits, default=math.inf)
-
-    def _cut(self, placement: Placement, keys: bytes, depth: int) -> None:
-        if depth * KEY_BYTES < len(keys):
-            self._placer.cut(placement, keys, depth)
-
-    def _write_soon(self) -> None:
-        if not self._is_due:
-            self._is_due = True
-            waits_s = self._wrote_s + EVERY_S - self._context.monotonic_s()
-            self._context.after(max(0.0, waits_s), self._write)
+        kept = next((one for one in roomy if one.name == picked), None)
+        return route_alone(self._context.pool, roomy, kept, affinity(question), load)
 
     def _write(self) -> None:
         self._is_due = False
         self._wrote_s = self._context.monotonic_s()
         self._placer.write()
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A lease whose updates are written in virtual time."""
+
+    lease: Lease
+    rule: SharedPlacement
+
+    def answered(self, *, complete: bool) -> None:
+        self.lease.answered(complete=complete)
+        self.rule.write_soon()
+
+    def correct(self, chunks: int) -> None:
+        self.lease.correct(chunks)
+        self.rule.write_soon()
+
+    def renew(self, lease_ms: int) -> None:
+        self.lease.renew(lease_ms)
+        self.rule.write_soon()
+
+    def close(self) -> None:
+        self.lease.close()
+        self.rule.write_soon()

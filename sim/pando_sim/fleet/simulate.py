@@ -17,9 +17,9 @@ from pando_sim.fleet.arrivals import Arrivals
 from pando_sim.fleet.checks import Checks
 from pando_sim.fleet.control import Control
 from pando_sim.fleet.fleet import Fleet
-from pando_sim.fleet.interfaces import Fault, RuleFactory, Scaler
+from pando_sim.fleet.interfaces import POOL, Fault, RuleFactory, Scaler
 from pando_sim.fleet.line import BlockingLine
-from pando_sim.fleet.router import POOL, Router, Surroundings
+from pando_sim.fleet.router import Router, Surroundings
 from pando_sim.fleet.sampling import sample
 from pando_sim.fleet.server import valkey
 from pando_sim.fleet.view import View
@@ -216,8 +216,8 @@ class Simulation:
 
     def _queues(self) -> list[tuple[Router, int]]:
         """The routers where requests wait, and how many wait at the others."""
-        waiting = sum(len(router.queue) for router in self._routers)
-        return [(one, waiting - len(one.queue)) for one in self._routers if one.queue]
+        waiting = sum(len(router.line) for router in self._routers)
+        return [(one, waiting - len(one.line)) for one in self._routers if one.line]
 
     # What comes again and again
 
@@ -245,12 +245,11 @@ class Simulation:
 
     def _tell_queues(self) -> None:
         """As the routers do, so that the operator sees what waits in them."""
-        now_s = self._timeline.now_s
         for router in self._routers:
-            waiting = len(router.queue)
+            waiting = len(router.line)
             if waiting or router.told_waiting:
-                waited_ms = int(1000 * (now_s - router.queue[0].arrival_s)) if waiting else 0
-                args = (router.name, waiting, waited_ms, SILENCE_MS, router.waiting_tokens)
+                waited_ms = int(1000 * router.line.longest_wait_s)
+                args = (router.name, waiting, waited_ms, SILENCE_MS, round(router.line.tokens))
                 clock = self._timeline.redis_ms()
                 self._tell_queue.send([PoolKeys(POOL).queues], (clock, *args), _unheard)
             router.told_waiting = waiting > 0

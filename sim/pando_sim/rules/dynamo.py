@@ -27,8 +27,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from pando_fleet.prefix import CHUNK_BYTES
-from pando_sim.fleet.interfaces import End, Member, Place, Question, RouterContext
-from pando_sim.rules.local import place_at
+from pando_router.core.route import Route
+from pando_sim.fleet.interfaces import Member, Question, RouterContext
+from pando_sim.rules.local import route_to
 from pando_sim.rules.sent import split
 
 
@@ -43,19 +44,42 @@ class Load:
 
 @dataclass(slots=True)
 class Active:
-    """A request that is there."""
+    """A request that is there, as the lease of its route."""
 
+    rule: "KvRouter"
+    incarnation: str
     keys: list[bytes]
     prefill_tokens: int  # until its first token
+
+    def answered(self, *, complete: bool) -> None:
+        load = self.rule.loads[self.incarnation]
+        load.prefill_tokens -= self.prefill_tokens
+        self.prefill_tokens = 0
+
+    def correct(self, chunks: int) -> None:
+        """The engines' events have said it already."""
+
+    def renew(self, lease_ms: int) -> None:
+        """Nothing expires."""
+
+    def close(self) -> None:
+        self.answered(complete=True)
+        load = self.rule.loads[self.incarnation]
+        for key in self.keys:
+            load.blocks[key] -= 1
+            if not load.blocks[key]:
+                del load.blocks[key]
+        load.requests -= 1
+        if not load.requests:
+            del self.rule.loads[self.incarnation]
 
 
 class KvRouter:
     def __init__(self, context: RouterContext) -> None:
         self._context = context
-        self._loads: dict[str, Load] = {}  # by incarnation
-        self._active: dict[str, Active] = {}  # by lease
+        self.loads: dict[str, Load] = {}  # by incarnation
 
-    async def place(self, question: Question) -> Place:
+    async def place(self, question: Question) -> Route:
         keys = split(question.keys)
         prompt = question.request.prompt.tokens()
         cached = [self._context.cached_tokens(member.name, prompt) for member in question.allowed]
@@ -66,25 +90,7 @@ class KvRouter:
         least = min(costs)
         at = self._context.random.choice([at for at, cost in enumerate(costs) if cost == least])
         chosen, overlap = question.allowed[at], int(cached[at] / block_tokens(question))
-        self._add(question, keys, chosen, cached[at])
-        return place_at(question, chosen, overlap)
-
-    def first_byte(self, question: Question, place: Place, cached_tokens: int) -> None:
-        self._prefilled(question, place)
-
-    def renew(self, question: Question, place: Place) -> None:
-        pass
-
-    def ended(self, question: Question, place: Place, end: End) -> None:
-        self._prefilled(question, place)
-        load = self._loads[place.incarnation]
-        for key in self._active.pop(question.lease).keys:
-            load.blocks[key] -= 1
-            if not load.blocks[key]:
-                del load.blocks[key]
-        load.requests -= 1
-        if not load.requests:
-            del self._loads[place.incarnation]
+        return route_to(question, chosen, overlap, self._add(question, keys, chosen, cached[at]))
 
     def close(self) -> None:
         pass
@@ -92,7 +98,7 @@ class KvRouter:
     def _cost(
         self, question: Question, keys: list[bytes], member: Member, cached_tokens: int
     ) -> float:
-        load = self._loads.get(member.beat.incarnation) or Load()
+        load = self.loads.get(member.beat.incarnation) or Load()
         # Who has a block has all before it: those shared with active requests are the first ones.
         shared = bisect_left(keys, True, key=lambda key: key not in load.blocks)
         return cost(
@@ -102,20 +108,14 @@ class KvRouter:
         )
 
     def _add(
-        self, question: Question, keys: list[bytes], member: Member, cached_tokens: int
-    ) -> None:
-        load = self._loads.setdefault(member.beat.incarnation, Load())
+        self, question: Question, keys: list[bytes], chosen: Member, cached_tokens: int
+    ) -> Active:
+        load = self.loads.setdefault(chosen.beat.incarnation, Load())
         tokens = max(0, question.prompt_tokens - cached_tokens)
         load.requests += 1
         load.prefill_tokens += tokens
         load.blocks.update(keys)
-        self._active[question.lease] = Active(keys, tokens)
-
-    def _prefilled(self, question: Question, place: Place) -> None:
-        active = self._active[question.lease]
-        if active.prefill_tokens:
-            self._loads[place.incarnation].prefill_tokens -= active.prefill_tokens
-            active.prefill_tokens = 0
+        return Active(self, chosen.beat.incarnation, keys, tokens)
 
 
 def block_tokens(question: Question) -> float:

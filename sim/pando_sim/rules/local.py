@@ -3,19 +3,25 @@
 from collections.abc import Callable
 
 from pando_fleet.prefix import CHUNK_BYTES
-from pando_sim.fleet.interfaces import End, Member, Place, Question
+from pando_router.core.route import Lease, Route
+from pando_sim.fleet.interfaces import POOL, Member, Question
 
 Choose = Callable[[Question], tuple[Member, int]]
 """One of those that are allowed, and how many of the prompt's chunks it is believed to hold."""
 
 
-def place_at(question: Question, member: Member, matched_chunks: int) -> Place:
+def route_to(
+    question: Question, member: Member, matched_chunks: int, lease: Lease | None = None
+) -> Route:
     matched_bytes = min(matched_chunks * CHUNK_BYTES, question.prompt_bytes)
-    return Place(
+    return Route(
+        POOL,
         member.name,
         member.beat.incarnation,
-        matched_chunks,
-        matched_bytes * question.prompt_tokens // max(question.prompt_bytes, 1),
+        member.beat.url,
+        lease,
+        matched_chunks=matched_chunks,
+        matched_tokens=matched_bytes * question.prompt_tokens // max(question.prompt_bytes, 1),
     )
 
 
@@ -25,17 +31,8 @@ class Local:
     def __init__(self, choose: Choose) -> None:
         self._choose = choose
 
-    async def place(self, question: Question) -> Place:
-        return place_at(question, *self._choose(question))
-
-    def first_byte(self, question: Question, place: Place, cached_tokens: int) -> None:
-        pass
-
-    def renew(self, question: Question, place: Place) -> None:
-        pass
-
-    def ended(self, question: Question, place: Place, end: End) -> None:
-        pass
+    async def place(self, question: Question) -> Route:
+        return route_to(question, *self._choose(question))
 
     def close(self) -> None:
         pass

@@ -89,7 +89,7 @@ def _make(policy: PolicyName, context: RouterContext) -> _Policy:
 
 def _load(context: RouterContext, member: Member) -> int:
     """As the router's `Loads`."""
-    return max(member.beat.running + member.beat.waiting, context.in_flight(member.name))
+    return max(member.beat.running + member.beat.waiting, context.in_flight(member))
 
 
 def _prompt(question: Question) -> _Prompt:

@@ -43,7 +43,7 @@ class CacheAware:
     def choose(self, question: Question) -> tuple[Member, int]:
         self._evict()
         keys, members = split(question.keys), question.allowed
-        loads = [self._context.in_flight(member.name) for member in members]
+        loads = [self._context.in_flight(member) for member in members]
         least = members[loads.index(min(loads))]
         if max(loads) - min(loads) > BALANCE_ABS and max(loads) > BALANCE_REL * min(loads):
             return self._send(least, keys)

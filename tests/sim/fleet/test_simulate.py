@@ -12,18 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pando_sim.fleet.interfaces import (
-    End,
-    FleetControl,
-    Place,
-    Question,
-    RouterContext,
-    RuleFactory,
-    Shortage,
-)
+from pando_router.core.route import Route
+from pando_sim.fleet.interfaces import FleetControl, Question, RouterContext, RuleFactory
 from pando_sim.records import Outcome
 from pando_sim.request import Request
 from pando_sim.rules import llm_d, vllm
+from pando_sim.rules.local import route_to
 from pando_sim.traces.prompts import KeyedPrompt
 from tests.sim.fleet.world import (
     COST,
@@ -98,16 +92,8 @@ def test_what_a_full_worker_refuses_is_tried_elsewhere() -> None:
 
         def __init__(self, context: RouterContext) -> None: ...
 
-        async def place(self, question: Question) -> Place | Shortage:
-            chosen = question.allowed[0]
-            assert chosen.name not in question.tried
-            return Place(chosen.name, chosen.beat.incarnation)
-
-        def first_byte(self, question: Question, place: Place, cached_tokens: int) -> None: ...
-
-        def renew(self, question: Question, place: Place) -> None: ...
-
-        def ended(self, question: Question, place: Place, end: End) -> None: ...
+        async def place(self, question: Question) -> Route:
+            return route_to(question, question.allowed[0], 0)
 
         def close(self) -> None: ...
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from pando_fleet import Heartbeat, ReplicaState
 from pando_fleet.wire import Line
-from pando_sim.fleet.interfaces import Member, Place, Question, Rule
+from pando_router.core.route import Route
+from pando_sim.fleet.interfaces import Member, Question, Rule
 from pando_sim.request import Request
 from tests.sim.fleet.world import request
 
@@ -58,8 +59,8 @@ class Known:
     def members(self) -> Sequence[Member]:
         return tuple(Member(self.beats[name], 0.0) for name in sorted(self.beats))
 
-    def in_flight(self, replica: str) -> int:
-        return self.loads.get(replica, 0)
+    def in_flight(self, member: Member) -> int:
+        return self.loads.get(member.name, 0)
 
     def look(self, replica: str) -> Heartbeat | None:
         self.looks += 1
@@ -85,15 +86,14 @@ def question(known: Known, asked: Request, *, without: Sequence[str] = ()) -> Qu
         keys=prompt.keys(),
         output_tokens=10,
         lease=f"{known.number}.{asked.number}",
-        tried=tuple(without),
         allowed=tuple(m for m in known.members() if m.name not in without),
     )
 
 
-def ask(rule: Rule, known: Known, *blocks: int, without: Sequence[str] = ()) -> Place:
+def ask(rule: Rule, known: Known, *blocks: int, without: Sequence[str] = ()) -> Route:
     """Where a prompt of these blocks goes, of 64 tokens, one chunk, each."""
     found = asyncio.run(rule.place(question(known, request(0, 0.0, *blocks), without=without)))
-    assert isinstance(found, Place)
+    assert isinstance(found, Route)
     return found
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from dataclasses import replace
 
-from pando_sim.fleet.interfaces import End
+from pando_router.core.route import Lease, Route
 from pando_sim.rules import dynamo
 from tests.sim.fleet.world import request
 from tests.sim.rules.routers import ask, fleet, question, went
@@ -35,8 +35,8 @@ def test_a_prompt_under_way_counts_until_its_first_token() -> None:
     longer = question(known, request(2, 0.0, *range(20)))
     elsewhere = asyncio.run(rule.place(longer))
     assert elsewhere.replica == "b"
-    rule.ended(longer, elsewhere, End.UNANSWERED)
-    rule.first_byte(first, place, 64)
+    lease(elsewhere).close()
+    lease(place).answered(complete=False)
     assert went(rule, known, *range(20)) == "a"  # 19 + 20
 
 
@@ -46,13 +46,13 @@ def test_blocks_of_a_request_count_until_its_end() -> None:
     first = question(known, request(1, 0.0, *range(10)))
     place = asyncio.run(rule.place(first))
     assert place.replica == "a"
-    rule.first_byte(first, place, 640)
+    lease(place).answered(complete=False)
     known.cached = {"a": 64}
     other = question(known, request(2, 0.0, *range(50, 60)))
     elsewhere = asyncio.run(rule.place(other))
     assert elsewhere.replica == "b"  # 9 + 20 at a against 10 + 10
-    rule.ended(other, elsewhere, End.FINISHED)
-    rule.ended(first, place, End.FINISHED)
+    lease(elsewhere).close()
+    lease(place).close()
     assert went(rule, known, *range(50, 60)) == "a"
 
 
@@ -63,14 +63,19 @@ def test_a_block_that_requests_share_counts_once() -> None:
     places = []
     for each in asked:
         places.append(asyncio.run(rule.place(each)))
-        rule.first_byte(each, places[-1], 0)
+        lease(places[-1]).answered(complete=False)
     # At a: 1 + 3, then 1 + 4 against 3 + 3 at b.
     assert [place.replica for place in places] == ["a", "a"]
-    assert len(rule._loads["a.1"].blocks) == 4
-    rule.ended(asked[0], places[0], End.FINISHED)
-    assert rule._loads["a.1"].blocks == Counter(dict.fromkeys(_keys(1, 2, 4), 1))
-    rule.ended(asked[1], places[1], End.UNANSWERED)
-    assert not rule._loads
+    assert len(rule.loads["a.1"].blocks) == 4
+    lease(places[0]).close()
+    assert rule.loads["a.1"].blocks == Counter(dict.fromkeys(_keys(1, 2, 4), 1))
+    lease(places[1]).close()
+    assert not rule.loads
+
+
+def lease(route: Route) -> Lease:
+    assert route.lease is not None
+    return route.lease
 
 
 def _keys(*blocks: int) -> list[bytes]:
@@ -94,6 +99,6 @@ def test_a_prompt_without_a_whole_block_is_counted_in_and_out_again() -> None:
     short = replace(question(known, request(1, 0.0, 7)), keys=b"")
     long = question(known, request(2, 0.0, *range(4)))
     places = [asyncio.run(rule.place(each)) for each in (short, long)]
-    rule.ended(long, places[1], End.FINISHED)
-    rule.ended(short, places[0], End.FINISHED)
-    assert not rule._loads
+    lease(places[1]).close()
+    lease(places[0]).close()
+    assert not rule.loads

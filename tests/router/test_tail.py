@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pando_router.tail import TAIL_BYTES, Tail, Usage, find_usage
 from pando_router.tenants.rate_headers import duration
-from pando_router.tenants.usage import TAIL_BYTES, Tail, Usage, find_usage
 
 USAGE = {"prompt_tokens": 17, "completion_tokens": 5, "total_tokens": 22}
 TRICK = '"usage": {"prompt_tokens": 1, "completion_tokens": 1}'

@@ -1,0 +1,41 @@
+"""`Route`: a replica for one try, and `Shortage`: why there is none."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from pando_fleet.placement import Placement
+
+
+class Shortage(StrEnum):
+    """Why a request cannot be placed now."""
+
+    FULL = "full"  # replicas are ready, and each has all the requests that it may have
+    ASLEEP = "asleep"  # none is ready, one is coming
+    NONE = "none"  # none is ready, and none is known to come
+
+
+class Lease(Protocol):
+    """What placing reserved and its undo, as `pando_fleet.lease.Lease` has it."""
+
+    def answered(self, *, complete: bool) -> None: ...
+
+    def correct(self, chunks: int) -> None: ...
+
+    def renew(self, lease_ms: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A replica, and what is believed to be cached there of the prompt."""
+
+    pool: str
+    replica: str
+    incarnation: str
+    url: str
+    lease: Lease | None = None  # None where Redis had no part in it
+    placement: Placement | None = None  # the shared placement's terms, where it chose
+    matched_chunks: int = 0
+    matched_tokens: int = 0

@@ -1,0 +1,172 @@
+"""Drives a request's `core.Tries` with asyncio: places it, sends it, has its answer relayed.
+
+A try that failed before its first byte is repeated elsewhere. A stream that is lost later goes on
+at another replica where that can be right (`migration`), found as the first one was. What comes
+next is the core's to say.
+"""
+
+from collections.abc import Collection
+from contextlib import nullcontext
+from time import time_ns
+
+from pando_fleet import misfits
+from pando_router.admission.admission import Admission
+from pando_router.core.events import CacheReport, Head
+from pando_router.core.flight import Flight, Flights
+from pando_router.core.route import Route, Shortage
+from pando_router.core.tries import Action, Place, Refuse, Relay, Send, Tries, Wait, Why
+from pando_router.dispatch import Dispatcher
+from pando_router.errors import ApiError, unavailable
+from pando_router.exchange import Exchange
+from pando_router.fleet_view import LOOKS_READY_S
+from pando_router.http.upstream import (
+    Answer,
+    NoConnectionError,
+    ReplicaFailedError,
+    ReplicaSilentError,
+)
+from pando_router.live import Live
+from pando_router.relay import Relaying
+from pando_router.route import Prompt
+from pando_router.sending import Sender
+
+_CACHED_TOKENS, _PROMPT_TOKENS = b"x-pando-cached-tokens", b"x-pando-prompt-tokens"
+
+
+class Driver:
+    def __init__(
+        self,
+        live: Live,
+        flights: Flights,
+        dispatcher: Dispatcher,
+        admission: Admission,
+        sender: Sender,
+        relay: Relaying,
+    ) -> None:
+        self._live = live
+        self._flights = flights
+        self._dispatcher = dispatcher
+        self._admission = admission
+        self._sender = sender
+        self._relay = relay
+
+    async def serve(self, exchange: Exchange, prompt: Prompt, body: bytes) -> None:
+        """Raises ApiError where no replica answers, MigrationError where a stream cannot go on."""
+        tries = Tries(
+            self._flights,
+            exchange.listeners,
+            max_tries=self._live.settings.max_tries,
+            looks_ready_s=LOOKS_READY_S,
+        )
+        action: Action | None = tries.arrived(overtakes=self._admission.is_overtaken_by(prompt))
+        busy: Answer | None = None  # a 429, passed on where no other replica takes the request
+        try:
+            while action is not None:
+                match action:
+                    case Place(barred):
+                        action = tries.placed(await self._place(exchange, prompt, barred))
+                    case Wait(shortage):
+                        action = tries.placed(
+                            await self._wait(exchange, tries, prompt, body, shortage)
+                        )
+                    case Send(flight):
+                        if busy is not None:
+                            busy.close()
+                        action, busy = await self._send(exchange, tries, flight.route, body)
+                    case Relay():
+                        assert busy is not None
+                        with exchange.incoming.until_gone():
+                            action = await self._relay(exchange, tries, busy, body)
+                    case Refuse():
+                        raise _refusal(action, prompt)
+        finally:
+            tries.close()
+            if busy is not None:
+                busy.close()
+
+    async def _place(
+        self, exchange: Exchange, prompt: Prompt, barred: Collection[str]
+    ) -> Flight | Shortage:
+        # A placement is not interrupted, or its lease would stay; what follows is.
+        if (trace := exchange.trace) is None:
+            return await self._dispatcher.place(prompt, barred)
+        begun_ns = time_ns()
+        found = await self._dispatcher.place(prompt, barred)
+        trace.placement(begun_ns, found.route if isinstance(found, Flight) else None)
+        return found
+
+    async def _wait(
+        self, exchange: Exchange, tries: Tries, prompt: Prompt, body: bytes, shortage: Shortage
+    ) -> Flight:
+        trace = exchange.trace
+        with exchange.incoming.until_gone(), trace.part("queue") if trace else nullcontext():
+            return await self._admission.wait(exchange.incoming, tries, prompt, len(body), shortage)
+
+    async def _send(
+        self, exchange: Exchange, tries: Tries, route: Route, body: bytes
+    ) -> tuple[Action | None, Answer | None]:
+        """What comes next, None where that was the end; and an answer of 429 that may be needed."""
+        with exchange.incoming.until_gone():
+            try:
+                answer = await self._sender(exchange, route, body)
+            except NoConnectionError:
+                return tries.not_sent(), None
+            except ReplicaSilentError as error:
+                return tries.silent(str(error)), None
+            except ReplicaFailedError as error:
+                return tries.failed(str(error), error.status), None
+            action = tries.answered(_head(answer, route))
+            if not isinstance(action, Relay):
+                return action, answer
+            try:
+                return await self._relay(exchange, tries, answer, body), None
+            finally:
+                answer.close()
+
+
+def _head(answer: Answer, route: Route) -> Head:
+    return Head(
+        answer.status,
+        _report(answer, route.replica),
+        answer.complete,
+        answer.is_event_stream,
+        answer.count(b"retry-after") or 1,
+        answer.first_chunk,
+    )
+
+
+def _report(answer: Answer, replica: str) -> CacheReport | None:
+    """None from engines that do not tell, and where what is told cannot be."""
+    cached, prompt = answer.count(_CACHED_TOKENS), answer.count(_PROMPT_TOKENS)
+    if cached is not None and prompt is not None and cached <= prompt:
+        return CacheReport(cached, prompt)
+    if told := answer.header(_CACHED_TOKENS):
+        of = answer.header(_PROMPT_TOKENS)
+        misfits.skip("header", replica, f"cached tokens {told!r} of {of!r} prompt tokens")
+    return None
+
+
+def _refusal(refuse: Refuse, prompt: Prompt) -> ApiError:
+    match refuse.why:
+        case Why.SILENT:
+            return ApiError(504, refuse.message, kind="upstream_error", code="replica_silent")
+        case Why.FAILED:
+            message = f"no replica could take the request ({refuse.message})"
+            return unavailable(message, "replicas_failed")
+        case Why.BUSY:
+            return ApiError(
+                429,
+                f"no replica could take the request ({refuse.message})",
+                kind="rate_limit_error",
+                code="replicas_failed",
+                headers={"retry-after": str(refuse.retry_after_s)},
+            )
+        case Why.NO_REPLICA:
+            states = ", ".join(
+                f"{member.beat.replica} is {member.state.value}"
+                for target in prompt.targets
+                for member in target.members
+            )
+            model = prompt.targets[0].model
+            message = f"no replica of model {model!r} is ready: {states}"
+            return unavailable(message, "no_ready_replica")

@@ -1,0 +1,93 @@
+"""The log lines of a request: one where a replica fails it, and the access log's at its end.
+
+The access log has a line for a sample of the requests, and for each that failed or was slow. A line
+costs more than the request itself (docs/observability.md has the numbers), so a busy router writes
+few: what all requests have in common is in the metrics.
+"""
+
+import logging
+import random
+from typing import Any, Protocol
+
+from pando_router.bounded_log import BoundedLog
+from pando_router.core.events import Failure, Listener
+from pando_router.core.route import Route
+from pando_router.exchange import Exchange
+from pando_router.live import Live
+
+logger = logging.getLogger("pando.router")
+
+CUT = 500
+"""Statuses from here on are the servers' failures. Those below it are the clients' own, which
+anyone can cause at will: they are sampled."""
+
+
+class Line(Protocol):
+    """What decides whether a request gets a line."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def lost(self) -> str:
+        """How a replica was lost amid its answer; empty where none was."""
+
+
+class AccessLog:
+    """Of all requests. `wants` first: gather the fields only for a line that will be written."""
+
+    def __init__(self, live: Live, rng: random.Random) -> None:
+        self.failed = BoundedLog("replica failed")
+        self._random = rng.random
+        self._live = live
+
+    def wants(self, line: Line, duration_s: float) -> bool:
+        settings = self._live.settings
+        return (
+            line.status >= CUT
+            or duration_s >= settings.access_log_slow_seconds
+            or self._random() < settings.access_log_sample
+            or bool(line.lost)
+        ) and logger.isEnabledFor(logging.INFO)
+
+    def write(self, **fields: Any) -> None:
+        logger.info("request", extra=fields)
+
+
+class RequestLog(Listener):
+    __slots__ = ("_exchange", "_log")
+
+    def __init__(self, exchange: Exchange, log: AccessLog) -> None:
+        self._exchange = exchange
+        self._log = log
+
+    def failed(self, route: Route, error: str, how: Failure) -> None:
+        self._log.failed(
+            route.incarnation,
+            request_id=self._exchange.request_id,
+            pool=route.pool,
+            replica=route.replica,
+            error=error,
+            answered=self._exchange.ttfb_s is not None,
+        )
+
+    def ended(self) -> None:
+        exchange = self._exchange
+        duration_s = exchange.elapsed_s
+        if not self._log.wants(exchange, duration_s):
+            return
+        route = exchange.route
+        self._log.write(
+            request_id=exchange.request_id,
+            path=exchange.incoming.path,
+            status=exchange.status,
+            tenant=exchange.tenant.name,
+            pool=route and route.pool,
+            replica=route and route.replica,
+            matched_tokens=route and route.matched_tokens,
+            cached_tokens=exchange.cached_tokens,
+            tries=exchange.tries,
+            migrations=exchange.migrations,
+            ttfb_s=exchange.ttfb_s,
+            duration_s=duration_s,
+        )
