@@ -6,6 +6,8 @@ import socket
 
 import pytest
 
+from pando_fleet.client import connect
+from pando_fleet.tree import PrefixTree
 from pando_router.core import breaker, retry_budget
 from tests.router.test_admission import Gate, ask, no_lease_is_left
 from tests.router.world import Replica, RouterClient, completion, serving, status, until
@@ -20,6 +22,15 @@ async def state_of(router: RouterClient, replica: str) -> str:
     pools = (await router.get("/fleet")).json["pools"].values()
     (found,) = (r["breaker"] for replicas in pools for r in replicas if r["replica"] == replica)
     return str(found)
+
+
+async def chunks_believed(url: str, replica: Replica) -> int:
+    """In the shared tree, of the replica's own."""
+    redis = connect(url)
+    try:
+        return await PrefixTree(redis, "default").size(replica.name, replica.heart.incarnation)
+    finally:
+        await redis.aclose()
 
 
 async def test_a_dead_replica_with_a_fresh_heartbeat_costs_few_requests_one_retry_each(
@@ -91,6 +102,8 @@ async def test_a_busy_replicas_429_is_tried_where_there_is_room(valkey_url: str)
         assert await retries(router, "429") >= 1
         assert await state_of(router, "a") == "closed"  # it is well, only busy
         await no_lease_is_left(valkey_url)
+        # It computed nothing: what it refused is not believed to be cached there.
+        assert await chunks_believed(valkey_url, a) == 0
 
 
 async def test_429_is_passed_on_where_the_others_are_full(valkey_url: str) -> None:

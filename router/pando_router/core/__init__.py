@@ -1,0 +1,12 @@
+"""Decides what becomes of requests, without I/O: events in, actions out, as h11 does for HTTP.
+
+Read in this order:
+    tries.py       one request: its states, what happened, what comes next
+    flight.py      its stay at one replica, with the undo of what placing did
+    events.py      what listeners are told
+    line.py        requests that wait for a place; fair_queue.py has their order
+    alone.py       placement while Redis is away
+
+`driver.py` and `admission/` drive it with asyncio, `pando_sim.fleet.router` with a virtual clock.
+Imports errors, rendezvous and fleet's types; clocks and dice come in as arguments.
+"""
