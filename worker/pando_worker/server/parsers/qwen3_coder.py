@@ -19,10 +19,10 @@ from typing import Any
 
 from pando_worker.server.errors import bad_request
 from pando_worker.server.parsers import lark
-from pando_worker.server.parsers.emitter import Emitter
 from pando_worker.server.parsers.formats import ToolFormat, long_id
 from pando_worker.server.parsers.pieces import Piece
-from pando_worker.server.parsers.scanning import BLANKS, MAX_BLANKS, Until, overlap
+from pando_worker.server.parsers.reader import Reader
+from pando_worker.server.parsers.scanning import BLANKS, MAX_BLANKS, overlap
 from pando_worker.server.parsers.tools import Tool
 from pando_worker.server.parsers.xml_values import Reading, as_json, reading, schema_of
 
@@ -41,59 +41,48 @@ NEWLINE = "\n"
 class Qwen3CoderParser:
     def __init__(self, tools: Sequence[Tool], new_id: Callable[[], str]) -> None:
         self._schemas = {tool.name: tool.parameters for tool in tools}
-        self._out = Emitter(new_id)
-        self._text = Until(OPENING)
+        self._reader = Reader(OPENING, new_id, self._found)
+        self._out = self._reader.out
         self._schema: Mapping[str, Any] = {}  # of the tool that is being called
         self._parameter = ""
         self._has_parameters = False
         self._whole: list[str] | None = None  # a value that is given out when it is complete
-        self._unread = ""
-        self._step = self._read_text
 
     def push(self, text: str) -> list[Piece]:
-        self._unread += text
-        while self._unread and self._step():
-            pass
-        return self._out.take()
+        return self._reader.push(text)
 
     def flush(self) -> list[Piece]:
-        if self._step == self._read_function:
-            self._out.content(self._text.gap + OPENING + self._unread)
-        elif self._step == self._read_value:
-            self._add_to_value(self._unread)
-        elif self._step != self._read_parameter:
-            self._out.content(self._text.flush() + self._unread)
-        return self._out.take()
+        reader = self._reader
+        if reader.step == self._read_value:
+            self._add_to_value(reader.unread)
+        if reader.step in (self._read_value, self._read_parameter):
+            reader.unread = ""
+        return reader.flush()
 
-    def _read_text(self) -> bool:
-        before, after = self._text.push(self._unread)
-        self._out.content(before)
-        self._unread = after or ""
-        if after is not None:
-            self._step = self._read_function
-        return True
+    def _found(self) -> None:
+        self._reader.step = self._read_function
 
     def _read_function(self) -> bool:
-        if found := _FUNCTION.match(self._unread):
+        reader = self._reader
+        if found := _FUNCTION.match(reader.unread):
             self._schema = self._schemas.get(found[1], {})
             self._has_parameters = False
             self._out.call(found[1])
-            self._unread = self._unread[found.end() :]
-            self._step = self._read_parameter
-        elif _may_become(self._unread.lstrip(BLANKS), FUNCTION, len(self._unread)):
+            reader.unread, reader.held = reader.unread[found.end() :], ""
+            reader.step = self._read_parameter
+        elif _may_become(reader.unread.lstrip(BLANKS), FUNCTION, len(reader.unread)):
             return False
         else:
-            self._out.content(self._text.gap + OPENING)
-            self._step = self._read_text
+            reader.give_back()
         return True
 
     def _read_parameter(self) -> bool:
         """Between parameters. What is neither a parameter nor the call's end ends the call, too."""
-        self._unread = text = self._unread.lstrip(BLANKS)
+        self._reader.unread = text = self._reader.unread.lstrip(BLANKS)
         if found := _PARAMETER.match(text):
             self._begin_value(found[1])
-            self._unread = text[found.end() :]
-            self._step = self._skip_newline
+            self._reader.unread = text[found.end() :]
+            self._reader.step = self._skip_newline
         elif text.startswith(FUNCTION_END):
             self._end_call(text.removeprefix(FUNCTION_END))
         elif _may_become(text, PARAMETER, len(text)) or FUNCTION_END.startswith(text):
@@ -117,26 +106,27 @@ class Qwen3CoderParser:
             self._whole = []
 
     def _skip_newline(self) -> bool:
-        self._unread = self._unread.removeprefix(NEWLINE)
-        self._step = self._read_value
+        self._reader.unread = self._reader.unread.removeprefix(NEWLINE)
+        self._reader.step = self._read_value
         return True
 
     def _read_value(self) -> bool:
         """Up to the closing tag, with at most one newline before it that is the format's."""
-        at = self._unread.find(PARAMETER_END)
+        reader = self._reader
+        at = reader.unread.find(PARAMETER_END)
         if at >= 0:
-            self._add_to_value(self._unread[:at].removesuffix(NEWLINE))
-            self._unread = self._unread[at + len(PARAMETER_END) :]
+            self._add_to_value(reader.unread[:at].removesuffix(NEWLINE))
+            reader.unread = reader.unread[at + len(PARAMETER_END) :]
             if self._whole is None:
                 self._out.arguments('"')
             else:
                 self._out.arguments(as_json("".join(self._whole), self._schema, self._parameter))
-            self._step = self._read_parameter
+            reader.step = self._read_parameter
             return True
-        held = max(overlap(self._unread, tag) for tag in (PARAMETER_END, NEWLINE + PARAMETER_END))
-        certain = len(self._unread) - held
-        self._add_to_value(self._unread[:certain])
-        self._unread = self._unread[certain:]
+        held = max(overlap(reader.unread, tag) for tag in (PARAMETER_END, NEWLINE + PARAMETER_END))
+        certain = len(reader.unread) - held
+        self._add_to_value(reader.unread[:certain])
+        reader.unread = reader.unread[certain:]
         return False
 
     def _add_to_value(self, text: str) -> None:
@@ -147,17 +137,11 @@ class Qwen3CoderParser:
 
     def _end_call(self, rest: str) -> None:
         self._out.arguments("}" if self._has_parameters else "{}")
-        self._unread = rest
-        self._step = self._read_closing
+        self._reader.unread = rest
+        self._reader.step = self._read_closing
 
     def _read_closing(self) -> bool:
-        """The closing tag, which some models forget."""
-        self._unread = self._unread.lstrip(BLANKS)
-        if CLOSING.startswith(self._unread) and self._unread != CLOSING:
-            return False
-        self._unread = self._unread.removeprefix(CLOSING)
-        self._step = self._read_text
-        return True
+        return self._reader.read_closing(CLOSING)
 
 
 def _may_become(text: str, tag: str, chars: int) -> bool:
