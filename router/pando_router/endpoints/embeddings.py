@@ -11,19 +11,17 @@ from pando_fleet.prefix import chat_bytes
 from pando_router.endpoints.endpoint import MODEL, Endpoint
 from pando_router.errors import bad_request
 from pando_router.requests.fields import canonical, priority, text
+from pando_router.requests.hints import Asker
 from pando_router.requests.plain import prompted
 from pando_router.requests.request import Request
 
 
-class InputsBody(msgspec.Struct, gc=False):
+class InputsBody(Asker, gc=False, kw_only=True):
     model: str | None = None
     input: Any = None
     text: Any = None  # SGLang's, of /classify
     input_ids: Any = None
     messages: list[Any] | None = None
-    priority: Any = None
-    user: Any = None
-    cache_salt: Any = None
 
 
 def _embeddings(fields: InputsBody) -> Request:

@@ -6,25 +6,21 @@ items in SGLang, each a text or a list.
 
 from typing import Any
 
-import msgspec
-
 from pando_fleet.prefix import pair_bytes
 from pando_router.endpoints.endpoint import MODEL, Endpoint
 from pando_router.errors import bad_request
 from pando_router.requests.fields import priority, text
+from pando_router.requests.hints import Asker
 from pando_router.requests.request import Request
 
 
-class RerankBody(msgspec.Struct, gc=False):
+class RerankBody(Asker, gc=False, kw_only=True):
     query: Any
     documents: list[Any]
     model: str | None = None
-    priority: Any = None
-    user: Any = None
-    cache_salt: Any = None
 
 
-class ScoreBody(msgspec.Struct, gc=False):
+class ScoreBody(Asker, gc=False, kw_only=True):
     model: str | None = None
     text_1: Any = None
     text_2: Any = None
@@ -32,9 +28,6 @@ class ScoreBody(msgspec.Struct, gc=False):
     items: Any = None
     queries: Any = None
     documents: Any = None
-    priority: Any = None
-    user: Any = None
-    cache_salt: Any = None
 
 
 _SCORED = (("text_1", "text_2"), ("query", "items"), ("queries", "documents"))

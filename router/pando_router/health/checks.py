@@ -11,13 +11,13 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from pando_fleet.replica import ReplicaState
 from pando_router.fleet_view import Fleet, Member
 from pando_router.health.verdict import Verdict
 from pando_router.http.upstream import ReplicaFailedError, ReplicaSilentError, Upstream
 from pando_router.live import Live
-from pando_router.settings import RouterSettings
 
 JITTER = 0.1  # of the interval, either way: routers shall not ask together
 MAX_ANSWER_BYTES = 64 * 1024
@@ -25,23 +25,9 @@ MAX_ANSWER_BYTES = 64 * 1024
 logger = logging.getLogger("pando.router")
 
 
-@dataclass(frozen=True, slots=True)
-class HealthOptions:
-    interval_s: float  # 0 is never
-    timeout_s: float  # for the whole answer
-    path: str
-    unhealthy_after: int
-    healthy_after: int
-
-    @classmethod
-    def of(cls, settings: RouterSettings) -> "HealthOptions":
-        return cls(
-            settings.health_interval,
-            settings.health_timeout,
-            settings.health_path,
-            settings.unhealthy_after,
-            settings.healthy_after,
-        )
+_of_checks = attrgetter(
+    "health_interval", "health_timeout", "health_path", "unhealthy_after", "healthy_after"
+)
 
 
 @dataclass(slots=True)
@@ -66,7 +52,7 @@ class HealthChecks:
         self._watch = watch
         self._upstream = upstream
         self._live = live
-        self._options = HealthOptions.of(live.settings)  # of the checks under way
+        self._settings = live.settings  # of the checks under way
         self._rng = rng
         self._is_probed = is_probed
         self._watched: dict[str, _Watched] = {}
@@ -75,14 +61,14 @@ class HealthChecks:
     def watch(self, fleet: Fleet) -> None:
         """Begins with replicas that have become ready, and ends with those that are gone. Where the
         settings have changed, all replicas are new."""
-        options = HealthOptions.of(self._live.settings)
-        if options != self._options:
-            self._options = options
+        settings, before = self._live.settings, self._settings
+        self._settings = settings
+        if _of_checks(settings) != _of_checks(before):
             for incarnation, watched in self._watched.items():
                 watched.task.cancel()
                 self.unhealthy.discard(incarnation)
             self._watched.clear()
-        if not options.interval_s:
+        if not settings.health_interval:
             return
         ready = {
             member.beat.incarnation: member
@@ -94,7 +80,7 @@ class HealthChecks:
             self._watched.pop(gone).task.cancel()
             self.unhealthy.discard(gone)
         for incarnation in ready.keys() - self._watched.keys():
-            verdict = Verdict(options.unhealthy_after, options.healthy_after)
+            verdict = Verdict(settings.unhealthy_after, settings.healthy_after)
             task = asyncio.create_task(self._run(ready[incarnation], verdict))
             self._watch(f"checking {ready[incarnation].beat.replica}", task)
             self._watched[incarnation] = _Watched(verdict, task)
@@ -108,7 +94,7 @@ class HealthChecks:
             await asyncio.wait(tasks)
 
     async def _run(self, member: Member, verdict: Verdict) -> None:
-        interval_s, beat = self._options.interval_s, member.beat
+        interval_s, beat = self._settings.health_interval, member.beat
         await asyncio.sleep(self._rng.uniform(0, interval_s))
         while True:
             failure = await self._check(beat.url)
@@ -125,15 +111,17 @@ class HealthChecks:
     async def _check(self, url: str) -> str | None:
         """What was wrong, None where nothing was."""
         try:
-            async with asyncio.timeout(self._options.timeout_s):
+            async with asyncio.timeout(self._settings.health_timeout):
                 return await self._ask(url)
         except TimeoutError:
-            return f"no answer within {self._options.timeout_s:g} s"
+            return f"no answer within {self._settings.health_timeout:g} s"
         except (ReplicaFailedError, ReplicaSilentError) as error:
             return str(error)
 
     async def _ask(self, url: str) -> str | None:
         headers = [(b"user-agent", b"pando-router-health")]
-        answer = await self._upstream.request(b"GET", url, self._options.path.encode(), headers)
+        answer = await self._upstream.request(
+            b"GET", url, self._settings.health_path.encode(), headers
+        )
         await answer.whole(MAX_ANSWER_BYTES)
         return None if answer.status < 500 else f"answered {answer.status}"

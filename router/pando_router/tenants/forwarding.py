@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 from pydantic import SecretStr
 
+from pando_router.http.headers import Headers
 from pando_router.live import Derived, Live
 from pando_router.settings import RouterSettings
 from pando_router.tenants.tenant import Tenant
-
-Headers = list[tuple[bytes, bytes]]
 
 SALT_HEADER = b"x-pando-cache-salt"
 

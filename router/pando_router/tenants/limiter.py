@@ -10,14 +10,13 @@ from pando_fleet.rate_limits import Limits, RateLimits, Taken
 from pando_router.core.events import Failure, Head, Listener
 from pando_router.core.route import Route
 from pando_router.errors import ApiError
+from pando_router.http.headers import Headers
 from pando_router.live import Live
 from pando_router.tail import Tail
 from pando_router.tenants.rate_headers import rate_headers
 from pando_router.tenants.settlements import Settlements
 from pando_router.tenants.tenant import Tenant
 from pando_router.tenants.tenant_metrics import TenantMetrics
-
-Headers = list[tuple[bytes, bytes]]
 
 
 class Ticket(Listener):

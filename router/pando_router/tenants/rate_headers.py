@@ -1,8 +1,7 @@
 """Rate limits in the headers of an answer, as OpenAI names and writes them."""
 
 from pando_fleet.rate_limits import Level, Limits, Taken
-
-Headers = list[tuple[bytes, bytes]]
+from pando_router.http.headers import Headers
 
 
 def rate_headers(limits: Limits, taken: Taken) -> Headers:
