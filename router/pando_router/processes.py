@@ -4,6 +4,7 @@ The kernel spreads connections over them (SO_REUSEPORT). What routers share is i
 they know nothing of each other; only their metrics are joined.
 """
 
+import asyncio
 import logging
 import multiprocessing
 import os
@@ -11,21 +12,16 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from multiprocessing.connection import wait
+from functools import partial
 from multiprocessing.process import BaseProcess
 from tempfile import TemporaryDirectory
-from time import monotonic, sleep
-from types import FrameType
+from time import monotonic
 
 from pando_router import shared_metrics
+from pando_router.kept import Kept
 from pando_router.settings import RouterSettings
 
-BACKOFF_S = 0.5  # before a process that died is started again; doubled each time, up to
-MAX_BACKOFF_S = 30.0
-STEADY_S = 60.0  # who lived so long starts from BACKOFF_S again
 STARTING_S = 10.0  # in which a process may not have come to listen to signals
-TURN_S = 0.25  # how long a signal may wait while no process runs
 
 Child = Callable[[RouterSettings, Callable[[], None], int], None]
 
@@ -40,7 +36,7 @@ def supervise(settings: RouterSettings, configure_logging: Callable[[], None], c
         with _reserved(settings.host, settings.port) as port, TemporaryDirectory() as metrics:
             os.environ[shared_metrics.DIRECTORY] = metrics
             settings = settings.model_copy(update={"port": port})
-            return _Supervisor(settings, configure_logging, child).run()
+            return asyncio.run(_keep_all(settings, configure_logging, child))
     except OSError as error:
         logger.error("cannot listen", extra={"error": str(error)})
         return 1
@@ -58,95 +54,80 @@ def _reserved(host: str, port: int) -> Iterator[int]:
         yield reserved.getsockname()[1]
 
 
-@dataclass(slots=True)
-class _Place:
-    """One of the processes, or the wait for its successor."""
+class _Sibling:
+    """One of the processes, as `Kept` has it."""
 
-    number: int
-    process: BaseProcess | None = None
-    started: float = 0.0
-    start_at: float = 0.0
-    backoff_s: float = BACKOFF_S
+    def __init__(self, process: BaseProcess, number: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self.terminate, self.kill = process.terminate, process.kill
+        self.pid = process.pid
+        self._process, self._number = process, number
+        self._started = monotonic()
+        loop.add_reader(process.sentinel, self._has_ended)
+
+    def reload(self) -> None:
+        """Settings are for the process to read; one that is just starting will anyway, and does
+        not listen to signals yet."""
+        if self.pid and monotonic() - self._started >= STARTING_S:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGHUP)
+
+    def _has_ended(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._process.sentinel)
+        self._process.join()
+        shared_metrics.leave(self._number)
+        self.ended.set_result(None)
+
+    @property
+    def code(self) -> int | None:
+        return self._process.exitcode
 
 
-class _Supervisor:
-    def __init__(
-        self, settings: RouterSettings, configure_logging: Callable[[], None], child: Child
-    ) -> None:
-        # Not forked: a fork would share what Python has open and running.
-        self._context = multiprocessing.get_context("spawn")
-        self._child = (child, settings, configure_logging)
-        self._places = [_Place(number) for number in range(settings.processes)]
-        self._ending = False
-        self._in_order = True
+async def _keep_all(
+    settings: RouterSettings, configure_logging: Callable[[], None], child: Child
+) -> int:
+    # Not forked: a fork would share what Python has open and running.
+    context = multiprocessing.get_context("spawn")
 
-    def run(self) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._signalled)
-        signal.signal(signal.SIGHUP, self._reload)
-        try:
-            while True:
-                if not self._ending:
-                    self._start_due()
-                running = {p.process.sentinel: p for p in self._places if p.process is not None}
-                if self._ending and not running:
-                    return 0 if self._in_order else 1
-                for sentinel in wait(list(running), TURN_S) if running else ():
-                    assert isinstance(sentinel, int)
-                    self._ended(running[sentinel])
-                if not running:
-                    sleep(TURN_S)
-        finally:
-            for place in self._places:
-                if place.process is not None:
-                    place.process.kill()
+    async def begin(number: int) -> _Sibling:
+        process = context.Process(target=_main, args=(child, settings, configure_logging, number))
+        process.start()
+        return _Sibling(process, number)
 
-    def _start_due(self) -> None:
-        now = monotonic()
-        for place in self._places:
-            if place.process is None and now >= place.start_at:
-                process = self._context.Process(target=_main, args=(*self._child, place.number))
-                process.start()
-                place.process, place.started = process, now
-                if self._ending:  # the signal came just before there was anyone to tell
-                    process.terminate()
+    every = [
+        Kept(f"router process {number}", partial(begin, number), partial(_crashed, number))
+        for number in range(settings.processes)
+    ]
 
-    def _ended(self, place: _Place) -> None:
-        assert place.process is not None
-        place.process.join()
-        code, pid = place.process.exitcode, place.process.pid
-        place.process = None
-        shared_metrics.leave(place.number)
-        if self._ending:
-            # One that had not begun to serve ends by the signal itself.
-            self._in_order = self._in_order and code in (0, -signal.SIGTERM)
-            return
-        now = monotonic()
-        if now - place.started >= STEADY_S:
-            place.backoff_s = BACKOFF_S
-        place.start_at = now + place.backoff_s
-        logger.error(
-            "a router process died, another takes its place",
-            extra={"number": place.number, "pid": pid, "code": code, "in_s": place.backoff_s},
-        )
-        place.backoff_s = min(2 * place.backoff_s, MAX_BACKOFF_S)
+    def end() -> None:
+        """The first signal lets them finish what runs, the second ends them at once."""
+        for kept in every:
+            kept.terminate()
 
-    def _reload(self, number: int, frame: FrameType | None) -> None:
-        """Settings are for the processes to read; those that are just starting will anyway, and
-        do not listen to signals yet."""
-        now = monotonic()
-        for place in self._places:
-            process = place.process
-            if process is not None and process.pid and now - place.started >= STARTING_S:
-                with suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGHUP)
+    def reload() -> None:
+        for kept in every:
+            if kept.process is not None:
+                kept.process.reload()
 
-    def _signalled(self, number: int, frame: FrameType | None) -> None:
-        """The first one lets them finish what runs, the second ends them at once."""
-        self._ending = True
-        for place in self._places:
-            if place.process is not None and place.process.is_alive():
-                place.process.terminate()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    try:
+        last = await asyncio.gather(*(kept.start() for kept in every))
+    finally:
+        for kept in every:
+            kept.kill()
+    # One that had not begun to serve ends by the signal itself.
+    return int(any(one.code not in (0, -signal.SIGTERM) for one in last))
+
+
+def _crashed(number: int, process: _Sibling, pause_s: float) -> None:
+    logger.error(
+        "a router process died, another takes its place",
+        extra={"number": number, "pid": process.pid, "code": process.code, "in_s": pause_s},
+    )
 
 
 def _main(

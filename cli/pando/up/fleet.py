@@ -17,7 +17,7 @@ from pando.up.embedded_redis import embedded_redis
 from pando.up.guard import Guard
 from pando.up.part import Part
 from pando.up.plan import Plan
-from pando.up.process import Relay
+from pando.up.process import Process, Relay
 from pando.up.router_client import RouterClient
 from pando_fleet.client import FleetError, connect
 from pando_fleet.registry import Registry
@@ -34,7 +34,7 @@ class Fleet:
         self._plan = plan
         directory = Path(tempfile.mkdtemp(prefix="pando-"))
         self._guard = Guard(directory)
-        self._keeping: list[asyncio.Task[None]] = []
+        self._keeping: list[asyncio.Task[Process]] = []
         commands = []
         if plan.redis is None:
             command, self._redis_url = embedded_redis(directory)
@@ -54,7 +54,7 @@ class Fleet:
         self._redis = connect(self._redis_url)
         self._registry = Registry(self._redis)
         self._started = monotonic()
-        self._keeping = [part.start() for part in self._parts.values()]
+        self._keeping = [part.kept.start() for part in self._parts.values()]
         return self
 
     async def __aexit__(
@@ -67,16 +67,17 @@ class Fleet:
         await self._redis.aclose()
         grace_s = self._plan.drain_seconds + GRACE_S
         redis = self._parts.get("redis")
-        await asyncio.gather(*(p.stop(grace_s) for p in self._parts.values() if p is not redis))
+        others = [part.kept for part in self._parts.values() if part is not redis]
+        await asyncio.gather(*(kept.stop(grace_s) for kept in others))
         if redis:  # last, so that workers can take their leave
-            await redis.stop(GRACE_S)
+            await redis.kept.stop(GRACE_S)
         await asyncio.gather(*self._keeping, return_exceptions=True)
         self._guard.close()
 
     def kill(self) -> None:
         """End every process at once; leaving `async with` then takes no time."""
         for part in self._parts.values():
-            part.kill()
+            part.kept.kill()
 
     async def watch(self) -> None:
         """Until a part ends for good; raises PartError when it was never ready."""

@@ -24,7 +24,7 @@ CHILD = (
 async def main():
     guard = Guard(Path(sys.argv[1]))
     command = Command("part", (sys.executable, "-c", CHILD), {})
-    await Part(command, guard, lambda name, line: print(line, flush=True)).start()
+    await Part(command, guard, lambda name, line: print(line, flush=True)).kept.start()
 
 asyncio.run(main())
 """

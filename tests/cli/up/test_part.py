@@ -53,10 +53,10 @@ async def test_a_part_that_was_ready_is_started_again_when_it_crashes(
 ) -> None:
     world = World(guard, tmp_path, WRITE_PID + "sys.exit(3)")
     world.part.was_ready = True
-    world.part.start()
+    world.part.kept.start()
     first, second, *_ = await world.pids_written(2)
     assert first != second
-    await world.part.stop(grace_s=5)
+    await world.part.kept.stop(grace_s=5)
 
 
 async def test_a_part_that_ends_before_it_was_ready_says_why(guard: Guard, tmp_path: Path) -> None:
@@ -64,13 +64,13 @@ async def test_a_part_that_ends_before_it_was_ready_says_why(guard: Guard, tmp_p
     with pytest.raises(
         PartError, match=r"part ended while starting \(exit code 3\): no such model"
     ):
-        await world.part.start()
+        await world.part.kept.start()
 
 
 async def test_a_signal_is_named_in_the_error(guard: Guard, tmp_path: Path) -> None:
     world = World(guard, tmp_path, "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(PartError, match="killed by SIGKILL"):
-        await world.part.start()
+        await world.part.kept.start()
 
 
 async def test_the_event_of_a_json_log_line_is_the_reason_given(
@@ -78,14 +78,14 @@ async def test_the_event_of_a_json_log_line_is_the_reason_given(
 ) -> None:
     world = World(guard, tmp_path, """print('{"event": "it broke"}'); raise SystemExit(1)""")
     with pytest.raises(PartError, match=r"exit code 1\): it broke$"):
-        await world.part.start()
+        await world.part.kept.start()
 
 
 async def test_stopping_ends_the_process_and_its_children(guard: Guard, tmp_path: Path) -> None:
     world = World(guard, tmp_path, START_CHILD + WRITE_PID + SLEEP)
-    world.part.start()
+    world.part.kept.start()
     pids = await world.pids_written(2)
-    await asyncio.wait_for(world.part.stop(grace_s=600), timeout=30)
+    await asyncio.wait_for(world.part.kept.stop(grace_s=600), timeout=30)
     until(lambda: not any(map(is_running, pids)), f"{pids} have ended")
 
 
@@ -93,19 +93,19 @@ async def test_a_process_that_does_not_end_is_killed_after_the_grace(
     guard: Guard, tmp_path: Path
 ) -> None:
     world = World(guard, tmp_path, IGNORE_SIGTERM + WRITE_PID + SLEEP)
-    keeping = world.part.start()
+    keeping = world.part.kept.start()
     (pid,) = await world.pids_written(1)
-    await world.part.stop(grace_s=0.2)
+    await world.part.kept.stop(grace_s=0.2)
     assert keeping.done()
     assert not is_running(pid)
 
 
 async def test_killing_leaves_no_grace(guard: Guard, tmp_path: Path) -> None:
     world = World(guard, tmp_path, IGNORE_SIGTERM + WRITE_PID + SLEEP)
-    keeping = world.part.start()
+    keeping = world.part.kept.start()
     (pid,) = await world.pids_written(1)
-    stopping = asyncio.create_task(world.part.stop(grace_s=600))
-    world.part.kill()
+    stopping = asyncio.create_task(world.part.kept.stop(grace_s=600))
+    world.part.kept.kill()
     await asyncio.wait_for(stopping, timeout=30)
     assert keeping.done()
     assert not is_running(pid)
@@ -115,9 +115,9 @@ async def test_a_part_stopped_while_its_process_is_being_made_ends(
     guard: Guard, tmp_path: Path
 ) -> None:
     world = World(guard, tmp_path, WRITE_PID + SLEEP)
-    keeping = world.part.start()
+    keeping = world.part.kept.start()
     await asyncio.sleep(0)  # the keeping task has begun to start the process
-    await world.part.stop(grace_s=10)
+    await world.part.kept.stop(grace_s=10)
     assert keeping.done()
     assert not any(map(is_running, world.pids()))
 
@@ -127,9 +127,9 @@ async def test_a_part_that_waits_to_be_started_again_stops_at_once(
 ) -> None:
     world = World(guard, tmp_path, WRITE_PID + "sys.exit(3)")
     world.part.was_ready = True
-    keeping = world.part.start()
+    keeping = world.part.kept.start()
     await world.pids_written(3)  # from now on it waits for seconds
-    await world.part.stop(grace_s=0.1)
+    await world.part.kept.stop(grace_s=0.1)
     assert keeping.done()
 
 
@@ -139,7 +139,7 @@ async def test_every_byte_of_output_is_relayed_however_long_the_line(
     length = 5 * LONGEST_LINE + 17
     world = World(guard, tmp_path, f"print('x' * {length}); print('end', end='')")
     with pytest.raises(PartError):
-        await world.part.start()
+        await world.part.kept.start()
     assert sum(line.count("x") for line in world.lines) == length
     assert max(map(len, world.lines)) < length
     assert world.lines[-1] == "end"
@@ -149,8 +149,8 @@ async def test_a_kill_while_the_process_is_being_made_does_not_wait_for_it(
     guard: Guard, tmp_path: Path
 ) -> None:
     world = World(guard, tmp_path, IGNORE_SIGTERM + SLEEP)
-    keeping = world.part.start()
+    keeping = world.part.kept.start()
     await asyncio.sleep(0)  # a turn of the loop: the task has begun to make it
-    world.part.kill()
-    await world.part.stop(grace_s=600)
+    world.part.kept.kill()
+    await world.part.kept.stop(grace_s=600)
     assert keeping.done()
