@@ -22,7 +22,7 @@ from pando_sim.spec import WorkerSpec
 from pando_sim.timeline import Timeline
 from pando_sim.worker.model import CostModel, VirtualModel
 from pando_sim.worker.stay import Stay
-from pando_sim.worker.stride import Stride, plan_stride
+from pando_sim.worker.stride import TimedStride, plan_stride
 from pando_worker.heartbeats import with_ready, with_stats
 from pando_worker.messages import Event, Outputs, Ready, Rejected, Stats
 from pando_worker.pools import Pools
@@ -101,7 +101,7 @@ class Replica:
         self._inbox: list[Stay] = []  # by arrival
         self._due_s: float | None = None  # the next event of its own
         self._ticket = 0  # of that event; earlier ones are void
-        self._stride: Stride | None = None
+        self._stride: TimedStride | None = None
         self._told = 0  # steps of the stride whose tokens have left
         self._leaving: list[Event] = []  # with the end of the step under way
         self._seen: Stats | None = None  # of a step with prompts that somebody looks into
@@ -217,23 +217,23 @@ class Replica:
     def _end_stride(self, now_s: float) -> None:
         if (stride := self._stride) is not None:
             steps = bisect_right(stride.ends, now_s)
-            stride.take(self.scheduler, self.model, steps)
+            stride.take_in(steps)
             self._tell(steps)
             self._stride = None
 
     def _catch_up(self) -> None:
         """What a stride's steps have done that have begun by now, has happened."""
         stride, now_s = self._stride, self._timeline.now_s
-        if stride is None or now_s <= stride.start_s or stride.begun(now_s) <= stride.taken:
+        if stride is None or now_s <= stride.start_s or stride.begun(now_s) <= stride.taken_in:
             return
         begun = stride.begun(now_s)
         start_s, end_s = stride.span(begun - 1)
         self._seen = None
-        if stride.chunks is not None and self._timeline.looks_within(start_s, end_s):
-            stride.take(self.scheduler, self.model, begun - 1)
-            stride.launch(self.scheduler, begun)
+        if stride.has_prompt and self._timeline.looks_within(start_s, end_s):
+            stride.take_in(begun - 1)
+            stride.launch(begun)
             self._seen = self.scheduler.stats()
-        stride.take(self.scheduler, self.model, begun)
+        stride.take_in(begun)
 
     def _receive(self, now_s: float) -> None:
         while self._inbox and self._inbox[0].arrives_s <= now_s:
@@ -289,8 +289,8 @@ class Replica:
         ends = self._stride.ends
         first_s, last_s = ends[self._told], ends[steps - 1]
         longest_s = max(self._stride.durations(self._told + 1, steps), default=0.0)
-        for req in self._stride.reqs:
-            stay = self.stays[req.rid]
+        for rid in self._stride.rids:
+            stay = self.stays[rid]
             stay.tokens += count
             stay.longest_gap_s = max(stay.longest_gap_s, first_s - stay.last_s, longest_s)
             stay.last_s = last_s

@@ -247,6 +247,34 @@ class KVManager:
         if self.sliding:
             self.sliding.cover(reqs, [req.num_tokens for req in reqs])
 
+    def lacking(self, reqs: Sequence[Req], steps: int) -> int:
+        """Pages that admitted requests lack to run so many steps of one token each."""
+        more = steps - 1 + self.page_size - 1
+        size = self.page_size
+        return sum((req.num_tokens + more) // size - req.num_pages for req in reqs)
+
+    def grow_ahead(self, reqs: Sequence[Req], steps: int) -> None:
+        """As `grow` before each of so many steps of one token each, where nothing is evicted and no
+        layer has window pages: the same pages, step by step and request by request.
+
+        Raises:
+            MemoryError: fewer than `lacking` are free.
+        """
+        size = self.page_size
+        wants: list[tuple[int, int]] = []  # step, request
+        for index, req in enumerate(reqs):
+            first = req.num_pages * size - req.num_tokens + 1
+            wants += [(step, index) for step in range(first, steps, size)]
+        if not wants:
+            return
+        wants.sort()
+        # The free list is a stack: pages taken one by one come in the other order.
+        pages = self.allocator.alloc(len(wants))[::-1]
+        for (_, index), page in zip(wants, pages.tolist(), strict=True):
+            req = reqs[index]
+            self.rows.pages[req.row, req.num_pages] = page
+            req.num_pages += 1
+
     def cover(self, req: Req, end: int) -> None:
         """Give an admitted request the window pages to run its tokens up to `end`.
 

@@ -129,6 +129,11 @@ class Req:
         return max(1, self.logprobs.prompt_start)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its results are tokens alone, and only their number ends it."""
+        return not (self.sampling.stop_token_ids or self.grammar or self.logprobs or self.pooling)
+
+    @property
     def matchable(self) -> int:
         """Leading tokens that may come from the cache. The last token is always run, since its
         logits yield the next one, and so is each before a prompt token that is to be scored. A mean
@@ -145,6 +150,13 @@ class Req:
     def append(self, token: int) -> None:
         self.ids[self.num_known] = token
         self.num_known += 1
+
+    def run_ahead(self, token: int, steps: int) -> None:
+        """So many steps ran one token each, and sampled this one each time."""
+        end = self.num_known + steps
+        self.ids[self.num_known : end] = token
+        self.num_known = end
+        self.cached_len += steps
 
     def take_back(self) -> None:
         """Forget the last known token, and what a launched step may sample behind it.

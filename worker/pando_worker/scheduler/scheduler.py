@@ -58,6 +58,7 @@ from pando_worker.scheduler.outputs import last_output, take_result
 from pando_worker.scheduler.planner import Plan, Planner
 from pando_worker.scheduler.req import Ending, Grammar, Req
 from pando_worker.scheduler.results import read_results
+from pando_worker.scheduler.stride import Stride, plan_stride
 from pando_worker.settings import WorkerSettings
 
 log = logging.getLogger("pando.worker.scheduler")
@@ -168,6 +169,14 @@ class Scheduler:
             self.planner.ratio.reset()
         events, self._events = self._events, []
         return events
+
+    def stride(self, most: int) -> Stride | None:
+        """The next steps, at most so many, as one that may be taken at once; None where the next
+        two are not known beforehand, and with overlap."""
+        is_open = self.in_flight or self._unwanted or self._compiling
+        if is_open or self._next_deadline < math.inf or self._settings.overlap_schedule:
+            return None
+        return plan_stride(self.planner, self.kv, self.meter, most)
 
     def stats(self) -> Stats:
         meter, queues = self.meter, self.planner

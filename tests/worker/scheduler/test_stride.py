@@ -1,0 +1,311 @@
+"""A stride leaves a scheduler as its single steps would, to the last field."""
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from pando_worker.messages import LogprobsWanted, Pooling, Stats
+from pando_worker.runner.batch import ForwardBatch, Int32, StepResult
+from pando_worker.scheduler.context_cost import attended
+from pando_worker.scheduler.req import Req
+from pando_worker.scheduler.scheduler import Scheduler
+from pando_worker.scheduler.stride import Stride
+from tests.worker.scheduler.world import World
+
+MOST = 40  # steps of a stride
+
+
+@dataclass
+class Seeds:
+    """Yields for each row its request's seed; its clock moves by what a step has to do."""
+
+    now_s: float = 0.0
+    launched: list[Stats] = field(default_factory=list)  # what the scheduler was, then
+    scheduler: Scheduler | None = None
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def launch(self, batch: ForwardBatch) -> "SeedsStep":
+        assert self.scheduler is not None
+        self.launched.append(self.scheduler.stats())
+        lens = zip(batch.seq_lens.tolist(), batch.extend_lens.tolist(), strict=True)
+        context = sum(attended(end - count, count) for end, count in lens)
+        seconds = step_s(len(batch.input_ids), context)
+        return SeedsStep(self, seconds, batch.sampling.seed)
+
+
+@dataclass
+class SeedsStep:
+    runner: Seeds
+    seconds: float
+    tokens: Any
+
+    def sample(self, mask: Int32 | None) -> None: ...
+
+    def result(self) -> StepResult:
+        self.runner.now_s += self.seconds
+        return StepResult(tokens=self.tokens)
+
+
+def step_s(tokens: int, context: int) -> float:
+    return 0.01 + 0.0013 * tokens + 3e-7 * context
+
+
+def make_world(**given: Any) -> tuple[World, Seeds]:
+    seeds = Seeds()
+    world = World(runner=seeds, clock=seeds.clock, overlap_schedule=False, **given)
+    seeds.scheduler = world.scheduler
+    return world, seeds
+
+
+def take_in(stride: Stride, seeds: Seeds, until: int) -> None:
+    """The steps before number `until`, with the tokens and times that `Seeds` gives them."""
+    seconds = []
+    contexts = stride.chunk_contexts(until - stride.taken_in)
+    decode_context = stride.decode_context
+    for number in range(until - stride.taken_in):
+        context = decode_context + (contexts[number] if contexts else 0)
+        start_s = seeds.now_s
+        seeds.now_s += step_s(stride.chunk + len(stride.reqs), context)
+        seconds.append(seeds.now_s - start_s)
+        decode_context += len(stride.reqs)
+    stride.take_in(until, [req.sampling.seed for req in stride.reqs], seconds)
+
+
+def image(scheduler: Scheduler) -> list[object]:
+    """All that a scheduler refers to, field by field; what it refers to again, by a number."""
+    found: list[object] = []
+    numbers: dict[int, int] = {}
+    keep: list[object] = []  # so that no id is given twice
+    todo: list[object] = [scheduler]
+    while todo:
+        each = todo.pop()
+        if id(each) in numbers:
+            found.append(("again", numbers[id(each)]))
+        elif isinstance(each, np.ndarray):
+            found.append((each.dtype, each.shape, each.tobytes()))
+        elif isinstance(each, dict):
+            found.append(("dict", len(each)))
+            todo += [part for pair in each.items() for part in pair]
+        elif isinstance(each, (list, tuple, set, deque)):
+            found.append((type(each), len(each)))
+            todo += each
+        elif type(each).__module__.startswith("pando_worker.") and not callable(each):
+            numbers[id(each)] = len(numbers)
+            keep.append(each)
+            names = fields_of(each)
+            found.append((type(each), names))
+            todo += [value_of(each, name) for name in names]
+        elif isinstance(each, (int, float, str, bytes, type(None))):
+            found.append(each)
+    return found
+
+
+def fields_of(thing: object) -> list[str]:
+    slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+    own = list(getattr(thing, "__dict__", {}))
+    # The time of the last result counts only while a step is in flight.
+    return [name for name in slots + own if name not in ("_taken_in_at", "_events")]
+
+
+def value_of(thing: object, name: str) -> object:
+    if isinstance(thing, Req) and name == "ids":
+        return thing.tokens(thing.num_known)  # what is behind it is whatever was in memory
+    return getattr(thing, name)
+
+
+@dataclass(frozen=True)
+class Asked:
+    prompt: int  # tokens
+    shared: int  # of these, the first ones that all prompts have
+    output: int
+    gap: int  # steps until the next
+
+
+asked_for = st.builds(
+    Asked,
+    prompt=st.integers(1, 60) | st.integers(60, 190),
+    shared=st.integers(0, 190),
+    output=st.integers(1, 120),
+    gap=st.integers(0, 60),
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    asked=st.lists(asked_for, min_size=1, max_size=8),
+    capacity=st.sampled_from([200, 320, 1000]),
+    page_size=st.sampled_from([1, 2, 4]),
+    ratio=st.sampled_from([0.05, 0.7]),
+    batching=st.sampled_from(["decode-first", "prefill-first"]),
+    radix_cache=st.booleans(),
+    host_tokens=st.sampled_from([0, 64, 400]),
+    host_write=st.sampled_from(["write-back", "write-through-selective"]),
+    parts=st.integers(0, 2**32),
+)
+def test_a_stride_is_its_single_steps(
+    asked: list[Asked],
+    capacity: int,
+    page_size: int,
+    ratio: float,
+    batching: str,
+    radix_cache: bool,
+    host_tokens: int,
+    host_write: str,
+    parts: int,
+) -> None:
+    given: dict[str, object] = {
+        "pages": capacity // page_size,
+        "page_size": page_size,
+        "max_running": 4,
+        "max_request_tokens": capacity,
+        "chunked_prefill_size": 16,
+        "new_token_ratio": ratio,
+        "batching": batching,
+        "radix_cache": radix_cache,
+        "host_pages": host_tokens // page_size,
+        "host_write": host_write,
+    }
+    (strides, of_strides), (singles, of_singles) = make_world(**given), make_world(**given)
+    todo, wait, rng = list(enumerate(asked)), 0, random.Random(parts)
+    while todo or not singles.scheduler.is_idle:
+        while todo and wait <= 0:
+            number, each = todo.pop(0)
+            own = range(1000 * (number + 1), 1000 * (number + 1) + each.prompt)
+            prompt = [*range(each.shared), *own][: each.prompt]
+            for world in strides, singles:
+                world.send(f"{number}", prompt, each.output, seed=500_000 + number)
+            wait = each.gap
+        stride = strides.scheduler.stride(MOST)
+        if stride is None:
+            strides.step()
+            singles.step()
+            wait -= 1
+            continue
+        event("with a prompt" if stride.chunk else "decodes alone")
+        wait -= go_both(stride, of_strides, singles, of_singles, rng)
+        assert image(strides.scheduler) == image(singles.scheduler)
+        assert of_strides.now_s == of_singles.now_s
+        if singles.scheduler.is_idle:
+            wait = 0
+    assert strides.finish == singles.finish
+
+
+def go_both(
+    stride: Stride, of_strides: Seeds, singles: World, of_singles: Seeds, rng: random.Random
+) -> int:
+    """Some of a stride, in two parts, and as many single steps; between the two, one more is
+    launched. Returns how many."""
+    first = rng.randrange(stride.steps)
+    last = rng.randint(first + 1, stride.steps)
+    assert of_strides.scheduler is not None
+    assert of_singles.scheduler is not None
+    if first:
+        take_in(stride, of_strides, first)
+    for _ in range(first):
+        singles.step()
+    assert image(of_strides.scheduler) == image(of_singles.scheduler)
+    stride.launch(first + 1)
+    as_launched = of_strides.scheduler.stats()
+    of_singles.launched.clear()
+    for _ in range(last - first):
+        singles.step()
+    assert as_launched == of_singles.launched[0]
+    take_in(stride, of_strides, last)
+    return last
+
+
+def decoding(**given: Any) -> World:
+    """One request that decodes, with 100 tokens to come."""
+    world, _ = make_world(**given)
+    world.send("a", range(10), 101)
+    world.step()
+    return world
+
+
+def test_steps_to_the_last_but_one_are_a_stride() -> None:
+    world = decoding()
+    for most, steps in (2, 2), (1000, 99):
+        stride = world.scheduler.stride(most)
+        assert stride is not None
+        assert stride.steps == steps
+
+
+def test_steps_that_compute_nothing_but_one_prompt_are_a_stride() -> None:
+    world, _ = make_world(chunked_prefill_size=12, pages=100)
+    world.send("a", range(130))
+    world.send("b", range(1000, 1004))
+    world.step()
+    stride = world.scheduler.stride(MOST)
+    assert stride is not None
+    # 118 tokens are left: the tenth step from here has 10 of them, and room for the other.
+    assert (stride.steps, stride.chunk, stride.reqs) == (9, 12, ())
+
+
+def test_a_stride_ends_where_pages_would_be_evicted() -> None:
+    world, _ = make_world(pages=40, page_size=4)
+    world.send("cached", range(1000, 1100), 1)
+    world.run()
+    world.send("a", range(10), 101)
+    world.step()
+    stride = world.scheduler.stride(1000)
+    assert stride is not None
+    assert world.kv.allocator.num_free == 12  # 25 pages are cached, three are taken
+    assert stride.steps == 49  # half of 99: these pages are enough for 50
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        {"stop_token_ids": [3]},
+        {"grammar": "even"},
+        {"logprobs": LogprobsWanted(top=0)},
+        {"deadline_s": 1000.0},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_what_a_result_may_end_or_change_is_no_stride(request_of: dict[str, Any]) -> None:
+    world = decoding()
+    world.send("b", range(10), 101, **request_of)
+    for _ in range(3):
+        world.step()
+    assert len(world.scheduler.planner.running) == 2
+    assert world.scheduler.stride(MOST) is None
+
+
+def test_an_embedding_is_no_stride() -> None:
+    world, _ = make_world(chunked_prefill_size=12, pages=100)
+    world.embed("a", range(130), Pooling.MEAN)
+    world.scheduler.planner.plan([])
+    assert world.scheduler.planner.prefilling
+    assert world.scheduler.stride(MOST) is None
+
+
+def test_what_comes_ends_strides() -> None:
+    world = decoding()
+    world.abort("a")
+    assert world.scheduler.stride(MOST) is None
+    world = decoding()
+    world.send("b", range(10))
+    assert world.scheduler.stride(MOST) is None
+
+
+def test_with_overlap_there_are_no_strides() -> None:
+    world = World()
+    world.send("a", range(10), 101)
+    world.run(max_steps=1000)
+    assert world.scheduler.stride(MOST) is None
+    world.send("b", range(10), 101)
+    world.step()
+    assert world.scheduler.stride(MOST) is None
+
+
+def test_with_window_pages_there_are_no_strides() -> None:
+    assert decoding(window=8, window_pages=20).scheduler.stride(MOST) is None

@@ -1,0 +1,143 @@
+"""`Stride`: many steps of a scheduler taken at once, with the same state after them.
+
+Between two events a scheduler repeats one step: each running request gets its next token, and now
+and then a page, and a prompt that is longer than a step computes its next chunk. As long as no
+request is admitted or ends, no prompt is through, and the free list has the pages, so that nothing
+is evicted or retracted, everything that a step changes is known beforehand, but for its tokens and
+its time. Whoever knows these need not launch the steps: the fleet simulator.
+"""
+
+from collections.abc import Sequence
+
+from pando_worker.memory.tree_node import edge
+from pando_worker.scheduler.context_cost import attended
+from pando_worker.scheduler.kv_manager import KVManager
+from pando_worker.scheduler.meter import Meter
+from pando_worker.scheduler.planner import Planner
+from pando_worker.scheduler.req import Req
+
+
+class Stride:
+    """The next steps of a scheduler; void once anything else has changed the scheduler.
+
+    Like a step, each is launched and then taken in.
+
+    Attributes:
+        reqs: the requests that get a token in each step
+        chunk: tokens of the prompt that each step computes, whole pages; 0 where there is none
+        steps: how many there are
+        taken_in: how many of them have been taken in
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        kv: KVManager,
+        meter: Meter,
+        *,
+        reqs: Sequence[Req],
+        prompt: Req | None,
+        chunk: int,
+        steps: int,
+    ) -> None:
+        self.reqs = reqs
+        self.chunk = chunk
+        self.steps = steps
+        self.taken_in = 0
+        self._planner = planner
+        self._kv = kv
+        self._meter = meter
+        self._prompt = prompt
+        self._launched = 0
+
+    @property
+    def decode_context(self) -> int:
+        """What the tokens of `reqs` see in the next step, summed; one more each in the next."""
+        return sum(req.num_tokens for req in self.reqs)
+
+    def chunk_contexts(self, count: int) -> list[int]:
+        """What the prompt's tokens see in each of the next `count` steps, summed."""
+        if self._prompt is None:
+            return []
+        first, chunk = self._prompt.cached_len, self.chunk
+        return [attended(first + step * chunk, chunk) for step in range(count)]
+
+    def launch(self, until: int) -> None:
+        """Launch the steps before number `until`: their requests get what they need to run."""
+        count = until - self._launched
+        if count <= 0:
+            return
+        if self.reqs:
+            self._kv.grow_ahead(self.reqs, until - self.taken_in)
+            self._planner.ratio.decay(count)
+        self._launched = until
+
+    def take_in(self, until: int, tokens: Sequence[int], seconds: Sequence[float]) -> None:
+        """Take in the steps before number `until`, launching those that are not. The scheduler is
+        then as it would be after that many calls of `step`, which would have returned the tokens.
+
+        Args:
+            tokens: for each of `reqs`, the one that all of these steps sampled.
+            seconds: for each of these steps, how long it took.
+        """
+        count = until - self.taken_in
+        assert count == len(seconds), (count, len(seconds))
+        self.launch(until)
+        for req, token in zip(self.reqs, tokens, strict=True):
+            req.run_ahead(token, count)
+        contexts = self.chunk_contexts(count)
+        if self._prompt is not None:
+            for _ in range(count):  # one by one: each chunk gets its own place in the tree
+                self._prompt.cached_len += self.chunk
+                self._kv.cache_unfinished_req(self._prompt)
+        self._meter.add_steps(
+            decodes=len(self.reqs),
+            prefill_tokens=self.chunk,
+            prefill_contexts=contexts,
+            seconds=seconds,
+        )
+        self.taken_in = until
+
+
+def plan_stride(planner: Planner, kv: KVManager, meter: Meter, most: int) -> Stride | None:
+    """Of a scheduler that has nothing in flight, to be ended or compiled, and no deadline."""
+    reqs, prompt, chunk, steps = tuple(planner.running), None, 0, most
+    if kv.sliding is not None:
+        return None
+    if planner.prefilling:
+        prompt = planner.prefilling[0]
+        reqs = () if planner.prefill_first else reqs
+        chunk, steps = _chunks(planner, kv, prompt, len(reqs))
+        steps = min(steps, most)
+    elif planner.waiting or not reqs:
+        return None
+    if reqs:
+        # The step that ends a request is not one of them.
+        steps = min(steps, min(req.remaining_tokens for req in reqs) - 1)
+    while steps > 1 and kv.lacking(reqs, steps) > kv.allocator.num_free:
+        steps //= 2
+    if steps < 2 or not all(req.is_plain for req in reqs):
+        return None
+    return Stride(planner, kv, meter, reqs=reqs, prompt=prompt, chunk=chunk, steps=steps)
+
+
+def _chunks(planner: Planner, kv: KVManager, prompt: Req, decodes: int) -> tuple[int, int]:
+    """How many tokens of the first prompt each step computes, and in how many steps in a row there
+    is room for nothing else, so that no other prompt goes on or is admitted; 0 where that is
+    unknown.
+    """
+    budget = planner.prompt_budget(decodes)
+    chunk = budget // kv.page_size * kv.page_size
+    # Where the cache has got the next page from another request by now, a step gives pages back.
+    if not prompt.is_plain or _is_cached(kv, prompt):
+        return chunk, 0
+    return chunk, -(-max(0, prompt.extend_len - budget) // chunk)
+
+
+def _is_cached(kv: KVManager, req: Req) -> bool:
+    """Whether the cache has the page that an admitted request computes next."""
+    assert req.node is not None
+    page = edge(req.ids, req.cached_len, kv.page_size)
+    if req.node.parent is None:
+        page = req.namespace + page
+    return page in req.node.children
