@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from pando_worker.messages import LogprobsWanted, Pooling, Stats
@@ -149,6 +149,17 @@ asked_for = st.builds(
     host_tokens=st.sampled_from([0, 64, 400]),
     host_write=st.sampled_from(["write-back", "write-through-selective"]),
     parts=st.integers(0, 2**32),
+)
+@example(  # both compute the same pages, and the second gives its own back
+    asked=[Asked(12, shared=12, output=60, gap=0), Asked(190, shared=12, output=9, gap=0)],
+    capacity=1000,
+    page_size=4,
+    ratio=0.7,
+    batching="decode-first",
+    radix_cache=True,
+    host_tokens=0,
+    host_write="write-back",
+    parts=0,
 )
 def test_a_stride_is_its_single_steps(
     asked: list[Asked],
