@@ -10,8 +10,8 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
+from pando_worker.batch import ForwardBatch, Int32, StepResult
 from pando_worker.messages import LogprobsWanted, Pooling, Stats
-from pando_worker.runner.batch import ForwardBatch, Int32, StepResult
 from pando_worker.scheduler.context_cost import attended
 from pando_worker.scheduler.req import Req
 from pando_worker.scheduler.scheduler import Scheduler
