@@ -7,10 +7,21 @@ from typing import Any
 from pydantic import BaseModel
 
 from pando_operator.controller.memory import Memory
+from pando_operator.controller.reading import Reading
+from pando_operator.lifecycle.census import Census
 from pando_operator.lifecycle.pods import PodView
 from pando_operator.lifecycle.rollout import surplus
+from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.resource.status import DECISIONS_KEPT, DecisionRecord
-from pando_operator.scaling import Decision, decided_at, with_start
+from pando_operator.scaling import (
+    Decision,
+    History,
+    Snapshot,
+    decide,
+    decided_at,
+    learned_start_s,
+    with_start,
+)
 
 
 def staying(pods: Sequence[PodView], replicas: int) -> int:
@@ -21,6 +32,27 @@ def staying(pods: Sequence[PodView], replicas: int) -> int:
     alive = [pod for pod in pods if pod.is_alive]
     draining = sum(pod.draining_since is not None for pod in alive)
     return max(0, replicas - max(0, draining - surplus(alive, replicas)))
+
+
+def decided(
+    policy: ScalingPolicy,
+    history: History,
+    current: int,
+    counts: Census,
+    reading: Reading | None,
+    starts: tuple[float, ...],
+    now: float,
+) -> Decision:
+    """What a policy, with its own history, says of one look."""
+    snapshot = Snapshot(
+        current=current,
+        ready=counts.ready,
+        draining=counts.draining,
+        signals=reading.signals if reading else None,
+        start_s=learned_start_s(starts),
+        history=history,
+    )
+    return decide(snapshot, policy, now)
 
 
 def follow_replaced(memory: Memory, current: int, replicas: int, now: float) -> None:

@@ -14,6 +14,7 @@ from pando_fleet.loads import Loads
 from pando_fleet.marks import Marks
 from pando_fleet.worth import Worths
 from pando_operator.controller.conversions import (
+    decided,
     follow_replaced,
     follow_starts,
     moment,
@@ -37,11 +38,10 @@ from pando_operator.lifecycle.choice import is_open
 from pando_operator.lifecycle.plan import plan
 from pando_operator.lifecycle.pods import PodView, pod_view
 from pando_operator.resource.parse import InvalidPool, parse
-from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.scaling import Drain, Mode, Scaling, Warm
 from pando_operator.resource.status import ShadowResult
-from pando_operator.scaling import Decision, History, Snapshot, decide, learned_start_s
+from pando_operator.scaling import History
 
 GATHER_S = 0.1
 """Changes that come together are looked at together."""
@@ -212,7 +212,7 @@ class PoolLoop:
         scaling = pool.spec.scaling
         if scaling.mode is Mode.AUTO:
             follow_replaced(memory, current, replicas_of(deployment), now)
-        decision = _decided(scaling, memory.history, current, counts, reading, memory.starts, now)
+        decision = decided(scaling, memory.history, current, counts, reading, memory.starts, now)
         memory.history = decision.history
         _follow_shadows(pool, memory, current, counts, reading, now)
         if scaling.mode is Mode.AUTO:
@@ -322,7 +322,7 @@ def _follow_shadows(
     for policy in pool.spec.scaling.shadow_policies:
         shadow = known.get(policy.name)
         history, before = (shadow.history, shadow.result) if shadow else (History(), None)
-        decision = _decided(policy, history, current, counts, reading, memory.starts, now)
+        decision = decided(policy, history, current, counts, reading, memory.starts, now)
         result = ShadowResult(
             name=policy.name,
             desired=decision.desired,
@@ -331,23 +331,3 @@ def _follow_shadows(
             since=before.since if before else moment(now),
         )
         memory.shadows[policy.name] = Shadow(decision.history, result)
-
-
-def _decided(
-    policy: ScalingPolicy,
-    history: History,
-    current: int,
-    counts: Census,
-    reading: Reading | None,
-    starts: tuple[float, ...],
-    now: float,
-) -> Decision:
-    snapshot = Snapshot(
-        current=current,
-        ready=counts.ready,
-        draining=counts.draining,
-        signals=reading.signals if reading else None,
-        start_s=learned_start_s(starts),
-        history=history,
-    )
-    return decide(snapshot, policy, now)

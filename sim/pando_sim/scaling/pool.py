@@ -14,7 +14,7 @@ from pando_fleet.marks import Marks
 from pando_fleet.queues import Queues
 from pando_fleet.replica import Replica
 from pando_fleet.worth import Worths
-from pando_operator.controller.conversions import follow_replaced, follow_starts, staying
+from pando_operator.controller.conversions import decided, follow_replaced, follow_starts, staying
 from pando_operator.controller.memory import Memory
 from pando_operator.controller.reading import Reading, reading_of
 from pando_operator.lifecycle.actions import (
@@ -30,7 +30,7 @@ from pando_operator.lifecycle.choice import is_open
 from pando_operator.lifecycle.plan import plan
 from pando_operator.lifecycle.pods import PodView
 from pando_operator.resource.pool import WorkerPool
-from pando_operator.scaling import Decision, Snapshot, decide, learned_start_s
+from pando_operator.scaling import Decision
 from pando_operator.settings import OperatorSettings
 from pando_sim.fleet.interfaces import FleetControl
 from pando_sim.scaling.cluster import Cluster
@@ -82,7 +82,10 @@ class PoolController:
         pods = cluster.pods(reading.requests if reading else None)
         counts, current = census(pods), staying(pods, cluster.replicas)
         follow_replaced(memory, current, cluster.replicas, now_s)
-        decision = self._decide(current, counts, reading, now_s)
+        decision = decided(
+            self._scaling, memory.history, current, counts, reading, memory.starts, now_s
+        )
+        memory.history = decision.history
         worths, target = await _choice(redis, reading, decision, pods, cluster.replicas)
         actions = plan(
             pods,
@@ -106,21 +109,6 @@ class PoolController:
         if self._redis is None or self._redis.client is not client:
             self._redis = _Redis(client, fleet)
         return self._redis
-
-    def _decide(
-        self, current: int, counts: Census, reading: Reading | None, now_s: float
-    ) -> Decision:
-        snapshot = Snapshot(
-            current=current,
-            ready=counts.ready,
-            draining=counts.draining,
-            signals=reading.signals if reading else None,
-            start_s=learned_start_s(self._memory.starts),
-            history=self._memory.history,
-        )
-        decision = decide(snapshot, self._scaling, now_s)
-        self._memory.history = decision.history
-        return decision
 
     def _remember(self, decision: Decision, now_s: float) -> Change | None:
         memory = self._memory
