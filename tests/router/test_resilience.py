@@ -97,7 +97,7 @@ async def test_a_busy_replicas_429_is_tried_where_there_is_room(valkey_url: str)
         await router.ready("a", "b")
         a.answer = status(429, **{"retry-after": "7"})
         for number in range(8):
-            answer = await router.post("/v1/completions", completion(f"{number} " * 100))
+            answer = await router.post("/v1/completions", completion(f"{number} " * 1000))
             assert (answer.status, answer.replica) == (200, "b")
         assert await retries(router, "429") >= 1
         assert await state_of(router, "a") == "closed"  # it is well, only busy
