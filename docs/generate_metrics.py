@@ -12,7 +12,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from pando_operator.metrics import Metrics as OperatorMetrics
-from pando_router.core.breaker import Breaker
+from pando_router.core.flight import Flights
 from pando_router.fleet_view import Fleet, FleetView
 from pando_router.metrics import Metrics as RouterMetrics
 from pando_router.replica_metrics import ReplicaMetrics
@@ -54,7 +54,7 @@ def router_metrics() -> list[Described]:
     class Nowhere:
         fleet = Fleet()
 
-    metrics.add(ReplicaMetrics(cast(FleetView, Nowhere()), Breaker(), frozenset()))
+    metrics.add(ReplicaMetrics(cast(FleetView, Nowhere()), Flights(lambda: 0.0)))
     return _described(metrics.registry)
 
 

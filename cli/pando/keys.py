@@ -18,8 +18,8 @@ tenant may have several keys."""
 
 
 def _new(tenant: str) -> None:
-    from pando_router.tenants.key_file import is_name
-    from pando_router.tenants.keyring import digest_of, new_key
+    from pando_router.api_keys.key_file import is_name
+    from pando_router.api_keys.keyring import digest_of, new_key
 
     if not is_name(tenant):
         raise click.UsageError(

@@ -39,9 +39,9 @@ from pando_router.health.checks import HealthChecks
 from pando_router.home_writer import HomeWriter
 from pando_router.http.asgi import AsgiHandler
 from pando_router.http.incoming import Incoming
-from pando_router.http.limits import Limits
+from pando_router.http.limits import Limits, ReplicaLimits
 from pando_router.http.server import Handler, Server
-from pando_router.http.upstream import SWEEP_S, ReplicaLimits, Upstream
+from pando_router.http.upstream import SWEEP_S, Upstream
 from pando_router.leases import LostLeaseWrites
 from pando_router.lifecycle import Lifecycle
 from pando_router.listeners.access_log import AccessLog
@@ -122,23 +122,24 @@ async def running_router(
     wire = Wire(redis)
     upstream = Upstream(Derived(live, replica_limits), sweep_s=sweep_s)
     forwarding = Forwarding(live)
-    checks = HealthChecks(
-        upstream,
-        live,
-        random.Random(),
-        background.watch,
-        lambda url: upstreams.is_probed(url),
-    )
     upstreams = Upstreams(
         live,
         upstream,
         forwarding,
         Registry(redis),
         UpstreamRecords(redis),
-        checks.unhealthy,
+        flights.unhealthy,
         metrics,
         random.Random(),
         background.watch,
+    )
+    checks = HealthChecks(
+        upstream,
+        live,
+        random.Random(),
+        background.watch,
+        flights.unhealthy,
+        upstreams.is_probed,
     )
     placers = Placers(wire, live, LostLeaseWrites(metrics))
     dispatcher = Dispatcher(
@@ -147,14 +148,12 @@ async def running_router(
         flights,
         placers,
         policies,
-        checks.unhealthy,
         upstream.full,
         Derived(live, lambda now: shadow_of(now, live, loads, metrics)),
         metrics,
     )
     admission = Admission(live, view, flights, placers, dispatcher, metrics, random.Random())
-    gauges = ReplicaMetrics(view, flights.breaker, checks.unhealthy)
-    metrics.add(gauges)
+    metrics.add(ReplicaMetrics(view, flights))
     rates = RateLimits(wire)
     settlements = Settlements(rates, metrics.tenants)
     limiter = Limiter(rates, settlements, metrics.tenants, live)
@@ -167,7 +166,7 @@ async def running_router(
     recorder = None
     if settings.record is not None:
         recorder = Recorder(live, settings.record, part or Part.of(settings), metrics)
-    replica_row = ReplicaRow(flights.breaker, checks.unhealthy, flights.in_flight)
+    replica_row = ReplicaRow(flights)
     sampler = Sampler(metrics, view, lifecycle, admission.lengths)
     decisions = DecisionsView(PastDecisions(redis))
     dashboard = dashboard_routes(

@@ -38,21 +38,18 @@ class Dispatcher:
         flights: Flights,
         placers: Placers,
         policies: Policies,
-        unhealthy: Set[str],
         full: Callable[[], Set[str]],
         shadow: Callable[[], Shadow | None],
         metrics: Metrics,
     ) -> None:
-        """`unhealthy` are incarnations that fail their checks, kept up to date by whoever checks;
-        `full` gives URLs of replicas that this router has no connection free to; `shadow` gives the
-        one that looks on now."""
+        """`full` gives URLs of replicas that this router has no connection free to; `shadow` gives
+        the one that looks on now."""
         self._live = live
         self._view = view
         self._flights = flights
         self._placers = placers
         self._policies = policies
         self._loads = Loads(flights.in_flight, view)
-        self._unhealthy = unhealthy
         self._full = full
         self._shadow = shadow
         self._metrics = metrics
@@ -97,7 +94,7 @@ class Dispatcher:
             others = members
             if self._flights.is_open(incarnation):
                 # Its one probe has left while this placement was under way.
-                others = tuple(m for m in members if not self._flights.is_open(m.beat.incarnation))
+                others = tuple(m for m in members if not self._flights.is_out(m.beat.incarnation))
             if others is members or not others:
                 self._count(policy, "shared")
                 return _leased(target.pool, lease)
@@ -130,7 +127,7 @@ class Dispatcher:
         cache entries stay together.
         """
         for target in _by_affinity(prompt):
-            if members := self._flights.usable(target.trusted, barred, self._unhealthy):
+            if members := self._flights.usable(target.trusted, barred):
                 yield target, members
 
     def placer(self, pool: str) -> Placer:

@@ -10,6 +10,7 @@ import re
 
 from pando_fleet.client import FleetError
 from pando_fleet.homes import Homes
+from pando_router.api_keys.tenant import Tenant
 from pando_router.core.events import Head, Listener
 from pando_router.core.route import Route
 from pando_router.fleet_view import FleetView, Target
@@ -17,7 +18,6 @@ from pando_router.home_writer import HomeWriter
 from pando_router.live import Live
 from pando_router.requests.request import Request
 from pando_router.route import Prompt
-from pando_router.tenants.tenant import Tenant
 
 _FIRST_BYTES = 4096
 

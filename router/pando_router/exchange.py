@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+from pando_router.api_keys.tenant import OPEN, Tenant
 from pando_router.core.events import CacheReport, Failure, Head, Listener
 from pando_router.core.route import Route
 from pando_router.endpoints import Endpoint
@@ -16,7 +17,6 @@ from pando_router.http.incoming import Incoming
 from pando_router.migration.plan import Plan
 from pando_router.migration.stream import Stream
 from pando_router.tail import Tail
-from pando_router.tenants.tenant import OPEN, Tenant
 from pando_router.tracing import RequestTrace
 
 

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from pando_fleet import misfits
 from pando_router import shared_metrics
 from pando_router.tallies import ByLabels, Count, Spread, Tally
-from pando_router.tenants.tenant_metrics import TenantMetrics
+from pando_router.tenant_metrics import TenantMetrics
 
 # Seconds; a cached prompt answers in milliseconds, a long queue takes minutes.
 FIRST_BYTE_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)

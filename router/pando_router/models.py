@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from pando_router.api_keys.tenant import OPEN, Tenant
 from pando_router.errors import ApiError, bad_request, unavailable
 from pando_router.fleet_view import Fleet, Target
-from pando_router.tenants.tenant import OPEN, Tenant
 
 SHOWN = 50  # names in an error at most
 SHOWN_LETTERS = 200  # of a name that a client made up

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from pando_fleet.http.request_id import request_id_of
 from pando_fleet.traces import Tracing
+from pando_router.api_keys.tenant import OPEN
 from pando_router.driver import Driver
 from pando_router.earlier import Earlier
 from pando_router.endpoints import ENDPOINTS
@@ -27,7 +28,6 @@ from pando_router.relay import break_off
 from pando_router.rename import with_model
 from pando_router.route import resolve
 from pando_router.steering import Steerer
-from pando_router.tenants.tenant import OPEN
 from pando_router.tracing import RequestTrace
 
 logger = logging.getLogger("pando.router")

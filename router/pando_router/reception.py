@@ -1,5 +1,6 @@
 """What a request meets before it is read: is there room for it, who sends it, may they have it."""
 
+from pando_router.api_keys.tenant import Tenant
 from pando_router.byte_budget import ByteBudget
 from pando_router.errors import ApiError, unavailable
 from pando_router.exchange import Exchange
@@ -10,7 +11,6 @@ from pando_router.lifecycle import Lifecycle
 from pando_router.live import Live
 from pando_router.route import Prompt
 from pando_router.tenants.limiter import Limiter
-from pando_router.tenants.tenant import Tenant
 from pando_router.tenants.tenants import Tenants
 
 

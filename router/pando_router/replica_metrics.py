@@ -3,11 +3,12 @@
 A replica that is gone is gone from /metrics too, and no request pays for keeping them.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 
 from prometheus_client.metrics_core import GaugeMetricFamily
 
-from pando_router.core.breaker import Breaker, BreakerState
+from pando_router.core.breaker import BreakerState
+from pando_router.core.flight import Flights
 from pando_router.fleet_view import FleetView
 
 _BREAKER = {BreakerState.CLOSED: 0, BreakerState.PROBING: 1, BreakerState.OPEN: 2}
@@ -16,15 +17,9 @@ _BREAKER = {BreakerState.CLOSED: 0, BreakerState.PROBING: 1, BreakerState.OPEN: 
 class ReplicaMetrics:
     """A collector for prometheus_client's registry."""
 
-    def __init__(
-        self,
-        view: FleetView,
-        breaker: Breaker,
-        unhealthy: Set[str],
-    ) -> None:
+    def __init__(self, view: FleetView, flights: Flights) -> None:
         self._view = view
-        self._breaker = breaker
-        self._unhealthy = unhealthy
+        self._flights = flights
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         breaker = GaugeMetricFamily(
@@ -40,6 +35,6 @@ class ReplicaMetrics:
         for pool, members in self._view.fleet.pools.items():
             for member in members:
                 labels, incarnation = (pool, member.beat.replica), member.beat.incarnation
-                breaker.add_metric(labels, _BREAKER[self._breaker.state(incarnation)])
-                healthy.add_metric(labels, incarnation not in self._unhealthy)
+                breaker.add_metric(labels, _BREAKER[self._flights.breaker.state(incarnation)])
+                healthy.add_metric(labels, incarnation not in self._flights.unhealthy)
         yield from (breaker, healthy)

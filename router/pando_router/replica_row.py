@@ -1,11 +1,9 @@
 """A replica as people see it: its heartbeat, and what this router thinks of it."""
 
-from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
-from pando_router.core.breaker import Breaker
-from pando_router.core.in_flight import InFlight
+from pando_router.core.flight import Flights
 from pando_router.fleet_view import Member
 
 
@@ -13,9 +11,7 @@ from pando_router.fleet_view import Member
 class ReplicaRow:
     """`row(member)` for /fleet and the dashboard."""
 
-    breaker: Breaker
-    unhealthy: Set[str]  # incarnations that fail this router's checks
-    in_flight: InFlight
+    flights: Flights
 
     def __call__(self, member: Member) -> dict[str, Any]:
         beat = member.beat
@@ -38,7 +34,7 @@ class ReplicaRow:
             "prefill_tokens_per_s": beat.prefill_tokens_per_s,
             "decode_tokens_per_s": beat.decode_tokens_per_s,
             "hit_rate": beat.cached_prompt_tokens_total / prompt_tokens if prompt_tokens else None,
-            "in_flight": self.in_flight[beat.incarnation],  # of this router
-            "breaker": self.breaker.state(beat.incarnation).value,
-            "healthy": beat.incarnation not in self.unhealthy,  # by this router's checks
+            "in_flight": self.flights.in_flight[beat.incarnation],  # of this router
+            "breaker": self.flights.breaker.state(beat.incarnation).value,
+            "healthy": beat.incarnation not in self.flights.unhealthy,  # by this router's checks
         }

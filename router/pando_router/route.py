@@ -3,11 +3,11 @@
 import msgspec
 
 from pando_fleet.prefix import CHUNK_BYTES
+from pando_router.api_keys.tenant import OPEN, Tenant
 from pando_router.fleet_view import Target
 from pando_router.models import Models
 from pando_router.requests.request import Request
 from pando_router.steering import UNSTEERED, Steering
-from pando_router.tenants.tenant import OPEN, Tenant
 
 
 class Prompt(msgspec.Struct, frozen=True):

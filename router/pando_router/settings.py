@@ -9,9 +9,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pando_fleet.client import readable
 from pando_fleet.traces import traceable
+from pando_router.api_keys.key_file import read_keys
 from pando_router.setting_types import RESTART, Pairs
-from pando_router.tenants.key_file import read_keys
-from pando_router.upstreams.spec import Upstreams, UpstreamSpec, check_distinct
+from pando_router.upstream_spec import Upstreams, UpstreamSpec, check_distinct
 
 PolicyName = Literal[
     "cache_aware",

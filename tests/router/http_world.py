@@ -15,9 +15,9 @@ from typing import Any, Self, cast
 
 from pando_router.byte_budget import ByteBudget
 from pando_router.http.incoming import Incoming
-from pando_router.http.limits import Limits
+from pando_router.http.limits import Limits, ReplicaLimits
 from pando_router.http.server import Handler, Server
-from pando_router.http.upstream import ReplicaLimits, Upstream
+from pando_router.http.upstream import Upstream
 
 SWEEP_S = 0.02
 PATIENCE_S = 20.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from pando_router.tenants.keyring import digest_of
+from pando_router.api_keys.keyring import digest_of
 from tests.router.world import Replica, RouterClient, serving
 
 ADMIN = "sk-pando-admin"

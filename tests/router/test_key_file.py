@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from pando.main import group
 from pando_fleet.rate_limits import Limits
+from pando_router.api_keys.key_file import KeyFileError, read_keys
+from pando_router.api_keys.keyring import digest_of, new_key
 from pando_router.metrics import Metrics
-from pando_router.tenants.key_file import KeyFileError, read_keys
-from pando_router.tenants.keyring import digest_of, new_key
 from pando_router.tenants.tenants import Tenants
 
 DIGEST = digest_of("sk-pando-one")

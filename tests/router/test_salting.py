@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from pando_fleet.prefix import KEY_BYTES
+from pando_router.api_keys.key_file import read_keys
+from pando_router.api_keys.tenant import Tenant
 from pando_router.live import Live
 from pando_router.settings import RouterSettings
 from pando_router.tenants.forwarding import Forwarding
-from pando_router.tenants.key_file import read_keys
 from pando_router.tenants.salting import Salting
-from pando_router.tenants.tenant import Tenant
 from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.prefixes import HotPrefix, Source
 from tests.router.foreign_engines import Engine, LlamaCpp, Sglang, Vllm

@@ -9,7 +9,7 @@ import anthropic
 import openai
 import pytest
 
-from pando_router.tenants.keyring import digest_of
+from pando_router.api_keys.keyring import digest_of
 from tests.router.tenants_world import ADMIN, PROMPT, bearer, guarded, key_file
 from tests.router.world import Replica, completion, serving, until
 

@@ -113,6 +113,7 @@ class Flights:
         self.breaker = Breaker(clock)
         self.in_flight = InFlight()
         self.budget = RetryBudget(retry_share, clock)
+        self.unhealthy: set[str] = set()  # incarnations that fail their checks; checks keep it
         self.leased: dict[Flight, None] = {}  # those whose leases must be renewed, oldest first
         self.on_release: list[Callable[[str], None]] = []  # called with the pool that has room
 
@@ -125,20 +126,18 @@ class Flights:
         """
         return Flight(self, route, prompt_bytes)
 
-    def usable(
-        self, members: Sequence[MemberT], barred: Collection[str], unhealthy: Collection[str] = ()
-    ) -> tuple[MemberT, ...]:
-        """Those outside `barred`, without those that breakers or checks (`unhealthy`) leave out,
-        unless that would leave none. Both name incarnations."""
+    def usable(self, members: Sequence[MemberT], barred: Collection[str]) -> tuple[MemberT, ...]:
+        """Those outside `barred` (incarnations), without those that breakers or checks leave out,
+        unless that would leave none."""
         if barred:
             members = [one for one in members if one.beat.incarnation not in barred]
-        if self.breaker or unhealthy:
-            members = [
-                one
-                for one in members
-                if one.beat.incarnation not in unhealthy and not self.is_open(one.beat.incarnation)
-            ] or members
+        if self.breaker or self.unhealthy:
+            members = [one for one in members if not self.is_out(one.beat.incarnation)] or members
         return tuple(members)
+
+    def is_out(self, incarnation: str) -> bool:
+        """Whether the breaker or checks leave the replica out."""
+        return incarnation in self.unhealthy or self.is_open(incarnation)
 
     def is_open(self, incarnation: str) -> bool:
         """Whether the breaker leaves the replica out."""

@@ -37,7 +37,7 @@ class _Watched:
 
 
 class HealthChecks:
-    """`watch` each new snapshot of the fleet; `unhealthy` are the incarnations to be left out."""
+    """`watch` each new snapshot of the fleet."""
 
     def __init__(
         self,
@@ -45,10 +45,12 @@ class HealthChecks:
         live: Live,
         rng: random.Random,
         watch: Callable[[str, "asyncio.Task[None]"], None],
-        is_probed: Callable[[str], bool] = lambda url: False,
+        unhealthy: set[str],
+        is_probed: Callable[[str], bool],
     ) -> None:
-        """`watch` is given each task with its name in words, to notice where it fails; `is_probed`
-        says by URL whom somebody else looks after, who then keeps its place in `unhealthy`, too."""
+        """`watch` is given each task with its name in words, to notice where it fails. Keeps in
+        `unhealthy` the incarnations to be left out, but for those that somebody else looks after:
+        `is_probed` says by URL which these are."""
         self._watch = watch
         self._upstream = upstream
         self._live = live
@@ -56,7 +58,7 @@ class HealthChecks:
         self._rng = rng
         self._is_probed = is_probed
         self._watched: dict[str, _Watched] = {}
-        self.unhealthy: set[str] = set()
+        self._unhealthy = unhealthy
 
     def watch(self, fleet: Fleet) -> None:
         """Begins with replicas that have become ready, and ends with those that are gone. Where the
@@ -66,7 +68,7 @@ class HealthChecks:
         if _of_checks(settings) != _of_checks(before):
             for incarnation, watched in self._watched.items():
                 watched.task.cancel()
-                self.unhealthy.discard(incarnation)
+                self._unhealthy.discard(incarnation)
             self._watched.clear()
         if not settings.health_interval:
             return
@@ -78,7 +80,7 @@ class HealthChecks:
         }
         for gone in self._watched.keys() - ready.keys():
             self._watched.pop(gone).task.cancel()
-            self.unhealthy.discard(gone)
+            self._unhealthy.discard(gone)
         for incarnation in ready.keys() - self._watched.keys():
             verdict = Verdict(settings.unhealthy_after, settings.healthy_after)
             task = asyncio.create_task(self._run(ready[incarnation], verdict))
@@ -101,10 +103,10 @@ class HealthChecks:
             if verdict.count(passed=failure is None):
                 extra = {"replica": beat.replica, "url": beat.url, "failure": failure}
                 if verdict.healthy:
-                    self.unhealthy.discard(beat.incarnation)
+                    self._unhealthy.discard(beat.incarnation)
                     logger.info("replica is healthy again", extra=extra)
                 else:
-                    self.unhealthy.add(beat.incarnation)
+                    self._unhealthy.add(beat.incarnation)
                     logger.warning("replica is unhealthy", extra=extra)
             await asyncio.sleep(interval_s * self._rng.uniform(1 - JITTER, 1 + JITTER))
 

@@ -1,12 +1,9 @@
 """A replica's answer: its head, and its body as it arrives."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pando_router.http.headers import Headers, returned
-
-if TYPE_CHECKING:
-    from pando_router.http.replica_connection import ReplicaConnection
 
 MAX_UNREAD_BYTES = 256 * 1024  # above it the replica's connection is not read
 MAX_DIGITS = 15  # of a number in a header: a double, such as a metric, holds it exactly
@@ -25,6 +22,14 @@ class ReplicaFailedError(Exception):
 
 class ReplicaSilentError(Exception):
     """The replica took the request and sent nothing for longer than it may."""
+
+
+class Source(Protocol):
+    """The connection that an answer comes on."""
+
+    def read_on(self) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 class NoConnectionError(Exception):
@@ -50,13 +55,13 @@ class Answer:
         "status",
     )
 
-    def __init__(self, connection: "ReplicaConnection", loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: Source, loop: asyncio.AbstractEventLoop) -> None:
         self.status = 0  # until the head has come
         self.raw_headers: Headers = []
         self.first_chunk = b""
         self.complete_on_wire = False
         self.error: Exception | None = None
-        self._connection: ReplicaConnection | None = connection
+        self._connection: Source | None = connection
         self._loop = loop
         self._unread: list[bytes] = []
         self._unread_bytes = 0

@@ -6,19 +6,17 @@ one body up to the bound that its reader gave, and the transport's high-water ma
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from pando_router.errors import ApiError, ClientDisconnectedError, error_answer, unavailable
 from pando_router.http.headers import head, status_line
 from pando_router.http.incoming import Incoming
-from pando_router.http.limits import LINGER_S, MAX_AHEAD_BYTES
+from pando_router.http.limits import LINGER_S, MAX_AHEAD_BYTES, Limits
 from pando_router.http.request_reader import RequestReader
-from pando_router.http.sweeper import NEVER
+from pando_router.http.sweeper import NEVER, Sweeper
 from pando_router.http.until_gone import UntilGone
-
-if TYPE_CHECKING:
-    from pando_router.http.server import Server
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -38,6 +36,20 @@ class Phase(Enum):
 
 # Members of an enum by plain names: reading them from the class costs five times as much.
 _IDLE, _HEAD, _SERVING, _BODY, _STALLED, _CLOSING = Phase
+
+
+class Host(Protocol):
+    """The server that has a client's connection."""
+
+    loop: asyncio.AbstractEventLoop
+    sweeper: Sweeper
+    limits: Callable[[], Limits]  # those that hold now
+    draining: bool  # answers then say `connection: close`
+    handler: Callable[[Incoming], Awaitable[None]]
+
+    def opened(self, connection: "Connection") -> None: ...
+
+    def closed(self, connection: "Connection") -> None: ...
 
 
 class Connection(asyncio.Protocol):
@@ -63,7 +75,7 @@ class Connection(asyncio.Protocol):
     )
     _transport: asyncio.Transport
 
-    def __init__(self, server: "Server") -> None:
+    def __init__(self, server: Host) -> None:
         self._server = server
         self._sweeper = server.sweeper
         self.loop = server.loop

@@ -1,18 +1,42 @@
 """One request of a client and the answer to it."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pando_router.byte_budget import ByteBudget
 from pando_router.errors import ApiError, ClientDisconnectedError, unavailable
 from pando_router.http.headers import Headers, head, status_line
 from pando_router.http.target import split
-from pando_router.http.until_gone import UntilGone
-
-if TYPE_CHECKING:
-    from pando_router.http.connection import Connection
+from pando_router.http.until_gone import UntilGone, Watched
 
 _BODILESS = frozenset((204, 304))
+
+
+class Channel(Watched, Protocol):
+    """The connection that a request came on, and its answer goes to."""
+
+    loop: asyncio.AbstractEventLoop
+    write_paused: bool
+
+    @property
+    def failure(self) -> ApiError | None: ...
+
+    @property
+    def peer(self) -> tuple[str, int] | None: ...
+
+    def want_body(self, *, say_continue: bool) -> None: ...
+
+    def body_came(self) -> None: ...
+
+    def keeps_alive(self, incoming: "Incoming") -> bool: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    async def writable(self) -> None: ...
+
+    async def left(self) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 class Incoming:
@@ -50,7 +74,7 @@ class Incoming:
 
     def __init__(
         self,
-        connection: "Connection",
+        connection: Channel,
         method: str,
         target: bytes,
         headers: Headers,

@@ -1,4 +1,4 @@
-"""What clients may take: connections, and each of them bytes and time."""
+"""What clients and replicas may take: connections, and each of them bytes and time."""
 
 from dataclasses import dataclass
 
@@ -13,6 +13,17 @@ class Limits:
     write_timeout: float = 60.0  # without the client taking a single byte of its answer
     max_header_bytes: int = 64 * 1024  # request line and headers together
     max_connections: int = 16_384  # open at once; above it new ones are turned away
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLimits:
+    """What one replica may take. Times in seconds; all but `connect` hold to within a second."""
+
+    max_connections: int = 1024
+    connect: float = 2.0
+    first_byte: float = 600.0  # from the request to the first byte of the answer's body
+    idle: float = 300.0  # between two pieces of the body
+    request: float = 3600.0  # for all of it
 
 
 MAX_HEADERS = 256  # in one request; each costs more memory than its bytes

@@ -7,22 +7,12 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from pando_router.http.answer import NoConnectionError, ReplicaFailedError
+from pando_router.http.limits import ReplicaLimits
 from pando_router.http.replica_connection import ReplicaConnection
 from pando_router.http.sweeper import Sweeper
 
 # Below uvicorn's 5 s, so that a replica does not close a connection just as a request goes into it.
 KEEP_ALIVE_S = 4.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaLimits:
-    """What one replica may take. Times in seconds; all but `connect` hold to within a second."""
-
-    max_connections: int = 1024
-    connect: float = 2.0
-    first_byte: float = 600.0  # from the request to the first byte of the answer's body
-    idle: float = 300.0  # between two pieces of the body
-    request: float = 3600.0  # for all of it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,15 @@
 """One connection to a replica: a request out, its answer in, one at a time."""
 
 import asyncio
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 import httptools
 
 from pando_router.http.answer import Answer, ReplicaFailedError, ReplicaSilentError
-from pando_router.http.sweeper import NEVER
-
-if TYPE_CHECKING:
-    from pando_router.http.pool import Pool
+from pando_router.http.limits import ReplicaLimits
+from pando_router.http.sweeper import NEVER, Sweeper
 
 MAX_HEAD_BYTES = 256 * 1024
 MAX_HEADERS = 1024
@@ -30,6 +29,21 @@ class Progress(Enum):
 
 # Members of an enum by plain names: reading them from the class costs five times as much.
 _NOTHING, _HEAD, _OPEN, _BODY, _DONE = Progress
+
+
+class Keeper(Protocol):
+    """Whoever keeps a replica's connections, and uses them again."""
+
+    loop: asyncio.AbstractEventLoop
+    sweeper: Sweeper
+    limits: Callable[[], ReplicaLimits]  # those that hold now
+
+    def opened(self, connection: "ReplicaConnection") -> None: ...
+
+    def put(self, connection: "ReplicaConnection") -> None:
+        """Takes back a connection whose answer is done."""
+
+    def closed(self, connection: "ReplicaConnection") -> None: ...
 
 
 class ReplicaConnection(asyncio.Protocol):
@@ -52,7 +66,7 @@ class ReplicaConnection(asyncio.Protocol):
     )
     _transport: asyncio.Transport
 
-    def __init__(self, pool: "Pool") -> None:
+    def __init__(self, pool: Keeper) -> None:
         self._pool = pool
         self._loop = pool.loop
         self._parser = httptools.HttpResponseParser(self)

@@ -6,17 +6,13 @@ differently is refused here: what this end takes for the end of a request must b
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import httptools
 
 from pando_router.errors import ApiError, bad_request
 from pando_router.http.headers import Headers, head
-from pando_router.http.incoming import Incoming
+from pando_router.http.incoming import Channel, Incoming
 from pando_router.http.limits import MAX_AHEAD_REQUESTS, MAX_HEADERS, Limits
-
-if TYPE_CHECKING:
-    from pando_router.http.connection import Connection
 
 _FRAMING = frozenset((b"content-length", b"transfer-encoding"))
 _SPECIAL = _FRAMING | {b"host", b"expect", b"content-encoding"}
@@ -41,7 +37,7 @@ class RequestReader:
         "requests",
     )
 
-    def __init__(self, connection: "Connection", limits: Callable[[], Limits]) -> None:
+    def __init__(self, connection: Channel, limits: Callable[[], Limits]) -> None:
         self._connection = connection
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)

@@ -10,7 +10,8 @@ from pando_router.http.answer import (
     ReplicaSilentError,
 )
 from pando_router.http.headers import Headers, head
-from pando_router.http.pool import Pool, ReplicaLimits, origin_of
+from pando_router.http.limits import ReplicaLimits
+from pando_router.http.pool import Pool, origin_of
 from pando_router.http.replica_connection import Progress
 from pando_router.http.sweeper import Sweeper
 

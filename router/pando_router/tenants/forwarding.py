@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from pydantic import SecretStr
 
+from pando_router.api_keys.tenant import Tenant
 from pando_router.http.headers import Headers
 from pando_router.live import Derived, Live
 from pando_router.settings import RouterSettings
-from pando_router.tenants.tenant import Tenant
 
 SALT_HEADER = b"x-pando-cache-salt"
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from pando_router.api_keys.tenant import Tenant
 from pando_router.errors import ApiError, error_answer
-from pando_router.tenants.tenant import Tenant
 from pando_router.tenants.tenants import Tenants
 
 SCOPE_KEY = "pando.tenant"

@@ -7,16 +7,16 @@ import asyncio
 
 from pando_fleet.client import FleetError
 from pando_fleet.rate_limits import Limits, RateLimits, Taken
+from pando_router.api_keys.tenant import Tenant
 from pando_router.core.events import Failure, Head, Listener
 from pando_router.core.route import Route
 from pando_router.errors import ApiError
 from pando_router.http.headers import Headers
 from pando_router.live import Live
 from pando_router.tail import Tail
+from pando_router.tenant_metrics import TenantMetrics
 from pando_router.tenants.rate_headers import rate_headers
 from pando_router.tenants.settlements import Settlements
-from pando_router.tenants.tenant import Tenant
-from pando_router.tenants.tenant_metrics import TenantMetrics
 
 
 class Ticket(Listener):

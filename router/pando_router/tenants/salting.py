@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from pando_router.api_keys.tenant import Tenant
 from pando_router.endpoints import ENDPOINTS
-from pando_router.tenants.tenant import Tenant
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 

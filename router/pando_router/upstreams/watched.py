@@ -20,10 +20,10 @@ from pando_router.health.verdict import Verdict
 from pando_router.http.headers import Headers
 from pando_router.live import Live
 from pando_router.metrics import Metrics
+from pando_router.upstream_spec import UpstreamSpec
 from pando_router.upstreams.engine import Capacity, Engine
 from pando_router.upstreams.learning import Learner
 from pando_router.upstreams.probe import Outcome, Probe, Probed
-from pando_router.upstreams.spec import UpstreamSpec
 
 BEAT_S = 0.5
 CAPACITY_S = 5.0  # between two looks at what an engine tells beyond its health

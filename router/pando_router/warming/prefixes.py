@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from pando_fleet.prefix import KEY_BYTES
-from pando_router.tenants.tenant import OPEN, Tenant
+from pando_router.api_keys.tenant import OPEN, Tenant
 
 HALF_LIFE_S = 600.0  # as long as a path stays in the shared tree without being touched
 NODE_BYTES = 640  # a node with its place in its parent and in the heap, as measured

@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from pando_router.tenants.tenant import Tenant
+from pando_router.api_keys.tenant import Tenant
 
 KEY_PREFIX = "sk-pando-"
 """By which secret scanners, and people, see what it is."""

@@ -15,8 +15,8 @@ import msgspec
 import yaml
 
 from pando_fleet.rate_limits import Limits
-from pando_router.tenants.keyring import KeyEntry, Keyring
-from pando_router.tenants.tenant import ANY_MODEL, Tenant
+from pando_router.api_keys.keyring import KeyEntry, Keyring
+from pando_router.api_keys.tenant import ANY_MODEL, Tenant
 
 MAX_BYTES = 16 << 20
 """Of all files together: about 100,000 keys."""
