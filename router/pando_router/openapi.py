@@ -76,7 +76,7 @@ def _operation(path: str, endpoint: Endpoint[Any], headers: list[Json]) -> Json:
     return {
         "operationId": path.strip("/").replace("/", "_"),
         "tags": ["inference"],
-        "summary": f"{endpoint.api}; placed by {endpoint.placed_by}",
+        "description": f"{endpoint.api}; placed by {endpoint.placed_by}",
         "parameters": headers,
         "requestBody": {"required": True, "content": {"application/json": body}},
         "responses": {"200": answer, "default": _error(endpoint.errors.schema)},
