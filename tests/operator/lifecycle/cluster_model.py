@@ -6,10 +6,8 @@ moves only by `pass_time`.
 
 import random
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-
-import msgspec
 
 from pando_fleet.marks import Mark, MarkKind, MarkState
 from pando_operator.lifecycle.actions import (
@@ -175,7 +173,7 @@ class Cluster:
         for key, mark in self.marks.items():
             pod = self.pods.get(mark.replica)
             if mark.kind is not MarkKind.DRAIN and pod and pod.containers_ready:
-                self.marks[key] = msgspec.structs.replace(mark, state=MarkState.DONE)
+                self.marks[key] = replace(mark, state=MarkState.DONE)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -184,7 +182,7 @@ class Cluster:
             if left_ms < -600_000:
                 del self.marks[key]
             else:
-                self.marks[key] = msgspec.structs.replace(mark, left_ms=left_ms)
+                self.marks[key] = replace(mark, left_ms=left_ms)
 
     # What the operator does.
 

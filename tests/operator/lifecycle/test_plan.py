@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import msgspec
-
 from pando_fleet.marks import MarkKind, MarkState
 from pando_operator.lifecycle.actions import Annotate, ClearMark, SetGate, SetMark, SetReplicas
 from pando_operator.lifecycle.departing import COST
@@ -164,7 +162,7 @@ def test_a_new_replica_is_marked_before_it_is_ready_and_let_in_when_it_is_warm()
     assert actions([pod("a"), new], [warming], target=2) == []
     ready = replace(new, containers_ready=True, ready_since=NOW - 1, requests=0)
     assert actions([pod("a"), ready], [warming], target=2) == []
-    warm = msgspec.structs.replace(warming, state=MarkState.DONE)
+    warm = replace(warming, state=MarkState.DONE)
     (opened,) = actions([pod("a"), ready], [warm], target=2)
     assert isinstance(opened, SetGate)
     assert opened.is_open
