@@ -100,7 +100,7 @@ class Driver:
     ) -> Flight:
         trace = exchange.trace
         with exchange.incoming.until_gone(), trace.part("queue") if trace else nullcontext():
-            return await self._admission.wait(exchange.incoming, tries, prompt, len(body), shortage)
+            return await self._admission.wait(exchange, tries, prompt, len(body), shortage)
 
     async def _send(
         self, exchange: Exchange, tries: Tries, route: Route, body: bytes

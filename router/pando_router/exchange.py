@@ -5,6 +5,7 @@ other listeners, who come after it, read it.
 """
 
 from dataclasses import dataclass, field
+from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -30,6 +31,7 @@ class Exchange(Listener):
     listeners: list[Listener] = field(default_factory=list)  # this one first
 
     # What the request asks for, once that is known.
+    limit_s: float = inf  # from `started` to the end of its answer
     tenant: Tenant = OPEN
     plan: Plan | None = None  # for the loss of its replica
     rate_headers: Headers = field(default_factory=list)  # the tenant's limits, for the answer
@@ -57,6 +59,11 @@ class Exchange(Listener):
     @property
     def elapsed_s(self) -> float:
         return perf_counter() - self.started
+
+    @property
+    def left_s(self) -> float:
+        """Of its time; below 0 once that is over."""
+        return self.limit_s - self.elapsed_s
 
     @property
     def cached_tokens(self) -> int | None:

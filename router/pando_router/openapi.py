@@ -10,7 +10,8 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from pando_router.admission.claims import PRIORITY_HEADER, TIMEOUT_HEADER
+from pando_fleet.http import time_limit
+from pando_router.admission.priority import PRIORITY_HEADER
 from pando_router.endpoints import ENDPOINTS, Endpoint
 from pando_router.endpoints.chat import CHAT
 from pando_router.endpoints.responses import STORED_METHODS, STORED_PREFIX
@@ -119,9 +120,14 @@ def _headers(settings: RouterSettings) -> list[Json]:
         (settings.session_header, text, "names the session, for the policy `session`"),
         (EXPLAIN_HEADER.decode(), {"enum": ["true", "false"]}, "keeps all candidates' scores"),
         (
-            TIMEOUT_HEADER.decode(),
+            time_limit.SECONDS.decode(),
             {"type": "number", "exclusiveMinimum": 0},
-            "longest wait for a place, in seconds",
+            "longest time of the request, in seconds",
+        ),
+        (
+            time_limit.MILLISECONDS.decode(),
+            {"type": "integer", "minimum": 1, "maximum": 999_999_999},
+            "the same in milliseconds; the fewer of both count",
         ),
     ]
     if settings.allow_policy_header:

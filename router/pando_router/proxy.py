@@ -8,6 +8,7 @@ import logging
 from msgspec.structs import replace
 
 from pando_fleet.http.request_id import request_id_of
+from pando_fleet.http.time_limit import time_limit_s
 from pando_fleet.traces import Tracing
 from pando_router.api_keys.tenant import OPEN
 from pando_router.driver import Driver
@@ -73,6 +74,7 @@ class Proxy:
         try:
             self._reception.admit(incoming.method)
             exchange.tenant = tenant = self._reception.tenant(headers)
+            exchange.limit_s = time_limit_s(headers)
             with self._reception.lifecycle:
                 body = await self._reception.body(incoming)
                 steering = self._steer()(headers, admin=tenant.admin)

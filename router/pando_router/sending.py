@@ -1,7 +1,9 @@
 """How a request goes to a replica: with which headers, and which body."""
 
 from collections.abc import Awaitable
+from math import inf
 
+from pando_fleet.http.time_limit import time_left
 from pando_router.core.route import Route
 from pando_router.exchange import Exchange
 from pando_router.http.headers import forwarded
@@ -26,6 +28,8 @@ class Sender:
         incoming = exchange.incoming
         headers = forwarded(incoming.headers, exchange.request_id)
         headers = self._forwarding(headers, exchange.tenant, route.url)
+        if exchange.limit_s != inf:
+            headers.append(time_left(exchange.left_s))
         self._migrator.asked(exchange.plan, headers)
         if exchange.trace is not None:
             headers = exchange.trace.asks(route, headers)

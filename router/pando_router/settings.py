@@ -159,8 +159,8 @@ class RouterSettings(BaseSettings):
         float,
         Field(
             gt=0,
-            description="longest wait in the queue, in seconds; a request may ask for less by the"
-            " header x-request-timeout",
+            description="longest wait in the queue, in seconds; a request may have less, see"
+            " x-request-timeout",
         ),
     ] = 120.0
     allow_priority_header: Annotated[

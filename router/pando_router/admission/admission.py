@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from pando_router.admission.claims import claims
 from pando_router.admission.pool_queue import PoolQueue, Waiting
+from pando_router.admission.priority import priority_of
 from pando_router.core.fair_queue import Entry
 from pando_router.core.flight import Flight, Flights
 from pando_router.core.line import LeaveReason, Limits, is_for_us
@@ -22,8 +22,8 @@ from pando_router.core.route import Shortage
 from pando_router.core.tries import Tries
 from pando_router.dispatch import Dispatcher
 from pando_router.errors import ApiError, unavailable
+from pando_router.exchange import Exchange
 from pando_router.fleet_view import FleetView
-from pando_router.http.incoming import Incoming
 from pando_router.live import Derived, Live
 from pando_router.metrics import Metrics
 from pando_router.placers import Placers
@@ -123,7 +123,7 @@ class Admission:
 
     async def wait(
         self,
-        incoming: Incoming,
+        exchange: Exchange,
         tries: Tries,
         prompt: Prompt,
         body_bytes: int,
@@ -133,28 +133,29 @@ class Admission:
 
         A request that comes again has what is left of the time that it had at first.
         Raises ApiError: 429 and 503 with Retry-After where the queue is full or the wait too long,
-        504 where it was longer than the request's own x-request-timeout, 400.
+        504 where the request's own time is over, 400.
         """
         request, tenant, settings = prompt.request, prompt.tenant, self._live.settings
-        claimed = claims(
+        incoming = exchange.incoming
+        priority = priority_of(
             incoming.headers, request.priority, header_counts=settings.allow_priority_header
         )
-        timeout_s, late = settings.queue_timeout, partial(_too_long, settings.queue_timeout)
-        if claimed.timeout_s is not None and claimed.timeout_s < timeout_s:
-            timeout_s, late = claimed.timeout_s, partial(_past_deadline, claimed.timeout_s)
         prompt_tokens = request.prompt_tokens(prompt.targets[0].bytes_per_token)
         entry = Entry(
             what=Waiting[Asked, Flight](Asked(prompt, incoming.path, tries.dead_now)),
             tenant=tenant.name,
             weight=tenant.weight,
             rank=tenant.priority,
-            priority=claimed.priority,
+            priority=priority,
             body_bytes=body_bytes,
             cost=prompt_tokens + request.n * request.output_tokens(settings.expected_output_tokens),
         )
         started = self._flights.clock()
         queue = self._queue(prompt)
-        left_s = tries.waits_until(timeout_s) - started
+        left_s = tries.waits_until(settings.queue_timeout) - started
+        late = partial(_too_long, settings.queue_timeout)
+        if (own_s := exchange.left_s) < left_s:
+            left_s, late = own_s, partial(_past_deadline, exchange.limit_s)
         if left_s <= 0:
             raise late(queue.line.retry_after_s())
         self.waiting += 1
@@ -232,7 +233,7 @@ def _too_long(timeout_s: float, retry_after: int) -> ApiError:
 def _past_deadline(timeout_s: float, retry_after: int) -> ApiError:
     return ApiError(
         504,
-        f"no replica had room within the {timeout_s:g} s of x-request-timeout",
+        f"no replica had room within the {timeout_s:g} s that the request has",
         kind="service_unavailable_error",
         code="deadline_exceeded",
         headers={"retry-after": str(retry_after)},

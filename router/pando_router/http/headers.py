@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from http import HTTPStatus
 
+from pando_fleet.http.time_limit import HEADERS as TIME_LIMITS
+
 Header = tuple[bytes, bytes]
 Headers = list[Header]
 
@@ -23,7 +25,9 @@ _HOP_BY_HOP = frozenset(
     )
 )
 # Made anew for each replica, or already dealt with here.
-_NOT_FORWARDED = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"x-request-id"}
+_NOT_FORWARDED = (
+    _HOP_BY_HOP | TIME_LIMITS | {b"host", b"content-length", b"expect", b"x-request-id"}
+)
 # Added to every answer, or made anew for the client.
 _NOT_RETURNED = _HOP_BY_HOP | {b"x-request-id", b"x-pando-replica", b"x-pando-matched-tokens"}
 

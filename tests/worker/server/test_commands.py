@@ -152,8 +152,16 @@ async def test_the_deadline_is_the_shorter_of_the_clients_and_the_workers(
     rich_http: aiohttp.ClientSession,
 ) -> None:
     body = {"text": TEXT, "sampling_params": {"seed": Trick.SHOWN}}
-    for header, limit in ((None, 30), ("60000", 30), ("20000", 20)):
-        headers = {} if header is None else {"x-request-timeout-ms": header}
+    ms, s = "x-request-timeout-ms", "x-request-timeout"
+    given: tuple[tuple[dict[str, str], int], ...] = (
+        ({}, 30),
+        ({ms: "60000"}, 30),
+        ({ms: "20000"}, 20),
+        ({s: "60"}, 30),
+        ({s: "20.0"}, 20),
+        ({s: "25", ms: "20000"}, 20),
+    )
+    for headers, limit in given:
         command = await told(rich_http, "/generate", body, headers=headers)
         assert limit - 10 < command["deadline_s"] < limit
 
