@@ -182,7 +182,8 @@ class Dispatcher:
         started = perf_counter()
         try:
             if picked is None:
-                lease = await Lease.take(placer, self.ask(target, prompt, members, every=every))
+                ask = self.ask(target, prompt, members, every=every)
+                lease = Lease(placer, await placer.place(ask), ask.keys)
             else:
                 lease = await self._place_on(placer, target, prompt, members, picked, every=every)
         except PoolFull:

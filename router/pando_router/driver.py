@@ -29,6 +29,7 @@ from pando_router.live import Live
 from pando_router.relay import Relaying
 from pando_router.route import Prompt
 from pando_router.sending import Sender
+from pando_router.tracing import RequestTrace
 
 _CACHED_TOKENS, _PROMPT_TOKENS = b"x-pando-cached-tokens", b"x-pando-prompt-tokens"
 
@@ -64,7 +65,12 @@ class Driver:
             while action is not None:
                 match action:
                     case Place(barred):
-                        action = tries.placed(await self._place(exchange, prompt, barred))
+                        # Not interrupted, or its lease would stay; what follows a placement is.
+                        if exchange.trace is None:
+                            found = await self._dispatcher.place(prompt, barred)
+                        else:
+                            found = await self._place_traced(exchange.trace, prompt, barred)
+                        action = tries.placed(found)
                     case Wait(shortage):
                         action = tries.placed(
                             await self._wait(exchange, tries, prompt, body, shortage)
@@ -84,12 +90,9 @@ class Driver:
             if busy is not None:
                 busy.close()
 
-    async def _place(
-        self, exchange: Exchange, prompt: Prompt, barred: Collection[str]
+    async def _place_traced(
+        self, trace: RequestTrace, prompt: Prompt, barred: Collection[str]
     ) -> Flight | Shortage:
-        # A placement is not interrupted, or its lease would stay; what follows is.
-        if (trace := exchange.trace) is None:
-            return await self._dispatcher.place(prompt, barred)
         begun_ns = time_ns()
         found = await self._dispatcher.place(prompt, barred)
         trace.placement(begun_ns, found.route if isinstance(found, Flight) else None)
@@ -130,7 +133,7 @@ def _head(answer: Answer, route: Route) -> Head:
         _report(answer, route.replica),
         answer.complete,
         answer.is_event_stream,
-        answer.count(b"retry-after") or 1,
+        (answer.count(b"retry-after") or 1) if answer.status == 429 else 1,
         answer.first_chunk,
     )
 

@@ -99,3 +99,12 @@ class Exchange(Listener):
     def ended(self) -> None:
         if self.stream is not None:
             self.stream.close()
+
+    def close(self) -> None:
+        """The request is over: tells all listeners, and lets them go.
+
+        They refer to the exchange, so that each request would leave a cycle for the collector.
+        """
+        for listener in self.listeners:
+            listener.ended()
+        self.listeners.clear()

@@ -112,5 +112,4 @@ class Proxy:
                 internal = ApiError(500, "internal error", kind="server_error")
                 await incoming.send(*endpoint.errors.answer(internal, exchange.request_id))
         finally:
-            for listener in exchange.listeners:
-                listener.ended()
+            exchange.close()

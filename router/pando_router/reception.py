@@ -1,5 +1,7 @@
 """What a request meets before it is read: is there room for it, who sends it, may they have it."""
 
+from collections.abc import Awaitable
+
 from pando_router.api_keys.tenant import Tenant
 from pando_router.byte_budget import ByteBudget
 from pando_router.errors import ApiError, unavailable
@@ -45,9 +47,9 @@ class Reception:
         """Raises ApiError 401 for a key that is nobody's."""
         return self._tenants.of(headers)
 
-    async def body(self, incoming: Incoming) -> bytes:
+    def body(self, incoming: Incoming) -> Awaitable[bytes]:
         """Raises ApiError, ClientDisconnectedError."""
-        return await incoming.body(self._live.settings.max_body_bytes, self._bodies)
+        return incoming.body(self._live.settings.max_body_bytes, self._bodies)
 
     async def charge(self, exchange: Exchange, prompt: Prompt) -> None:
         """Raises ApiError 429 where the tenant has no requests or tokens left."""

@@ -1,13 +1,13 @@
 """What happens to a request, as replicas report it and as its listeners are told."""
 
-from dataclasses import dataclass
 from enum import Enum, auto
+
+import msgspec
 
 from pando_router.core.route import Route
 
 
-@dataclass(frozen=True, slots=True)
-class CacheReport:
+class CacheReport(msgspec.Struct, frozen=True):
     """How many tokens of a prompt a replica had cached, and how many the prompt has."""
 
     cached_tokens: int
@@ -27,8 +27,7 @@ class Failure(Enum):
         return self in (Failure.CUT_OFF, Failure.STALLED)
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """What is known of an answer when its first byte is here."""
 
     status: int

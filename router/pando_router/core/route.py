@@ -1,8 +1,9 @@
 """`Route`: a replica for one try, and `Shortage`: why there is none."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+import msgspec
 
 from pando_fleet.placement import Placement
 
@@ -27,8 +28,7 @@ class Lease(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """A replica, and what is believed to be cached there of the prompt."""
 
     pool: str

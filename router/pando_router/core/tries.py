@@ -15,8 +15,9 @@ is not allowed raises OutOfTurnError.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
+
+import msgspec
 
 from pando_router.core.events import CacheReport, Failure, Head, Listener
 from pando_router.core.flight import Flight, Flights
@@ -49,34 +50,29 @@ class Why(StrEnum):
     SILENT = "silent"  # the replica has the request and does not answer
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Find a replica outside `barred` (incarnations); then `placed`."""
 
     barred: Collection[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Let the request wait for its turn in the queue; then `placed`, or `close`."""
 
     shortage: Shortage
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send the request to the flight's replica."""
 
     flight: Flight
 
 
-@dataclass(frozen=True, slots=True)
-class Relay:
+class Relay(msgspec.Struct, frozen=True):
     """Pass the last answer on to the client."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True):
     """Tell the client that there is no answer, and `close`."""
 
     why: Why
