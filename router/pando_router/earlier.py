@@ -83,5 +83,5 @@ def home_name(tenant: Tenant, name: str) -> str:
 
 def _only(target: Target, home: str) -> Target | None:
     """That incarnation alone, None where it takes no requests."""
-    only = target.kept(lambda member: member.beat.incarnation == home)
+    only = target.kept(lambda member: member.beat.incarnation == home, home)
     return only if only and only.trusted else None

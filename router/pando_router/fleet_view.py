@@ -74,6 +74,7 @@ class Target:
     trusted: tuple[Member, ...]  # ready when last heard of, and that was within the grace
     foreign: tuple[str, ...]  # replicas of the pool that serve something else
     bytes_per_token: float  # prompt bytes a prompt token, mean over the replicas
+    narrowed: tuple[str, ...] = ()  # by what the pool's other replicas of the model do not serve
     expected: bool = False  # the pool exists and will have replicas for this, whatever it has now
 
     @property
@@ -83,10 +84,13 @@ class Target:
 
     def at(self, path: str) -> "Target | None":
         """Those that serve `path`, None where nobody does."""
-        return self.kept(lambda member: member.beat.serves(path))
+        return self.kept(lambda member: member.beat.serves(path), path)
 
-    def kept(self, keep: Callable[[Member], bool]) -> "Target | None":
-        """Some of the members, None where it is none; the rest count as serving something else."""
+    def kept(self, keep: Callable[[Member], bool], why: str) -> "Target | None":
+        """Some of the members, None where it is none; the rest count as serving something else.
+
+        `why` names what only these serve.
+        """
         kept = tuple(member for member in self.members if keep(member))
         if len(kept) == len(self.members):
             return self
@@ -94,7 +98,13 @@ class Target:
             return None
         others = tuple(member.beat.replica for member in self.members if not keep(member))
         trusted = tuple(member for member in self.trusted if keep(member))
-        return replace(self, members=kept, trusted=trusted, foreign=self.foreign + others)
+        return replace(
+            self,
+            members=kept,
+            trusted=trusted,
+            foreign=self.foreign + others,
+            narrowed=(*self.narrowed, why),
+        )
 
 
 _NOTHING: Mapping[str, Sequence[str]] = {}
@@ -213,6 +223,7 @@ def _by_name(
                 by_name.setdefault((name, member.beat.model), []).append(member)
         for (name, model), serving in sorted(by_name.items(), key=itemgetter(0)):
             replicas = {member.beat.replica for member in serving}
+            by_all = len(serving) == sum(member.beat.model == model for member in members)
             target = Target(
                 pool=pool,
                 model=model,
@@ -221,6 +232,7 @@ def _by_name(
                 trusted=tuple(member for member in serving if _trusted(member, now)),
                 foreign=tuple(m.beat.replica for m in members if m.beat.replica not in replicas),
                 bytes_per_token=fmean(member.beat.bytes_per_token for member in serving),
+                narrowed=() if by_all else (name,),
             )
             found.setdefault(name, []).append(target)
     return {name: tuple(targets) for name, targets in found.items()}

@@ -242,6 +242,62 @@ async def test_a_full_queue_answers_429_at_once_with_retry_after(valkey_url: str
         assert {(await task).status for task in tasks} == {200}
 
 
+async def test_a_replica_that_joins_opens_no_second_queue(valkey_url: str) -> None:
+    """In a pool of several models, as static upstreams are by default."""
+    async with (
+        Replica(valkey_url, "a") as a,
+        Replica(valkey_url, "b", model="other"),
+        serving(valkey_url, max_replica_requests=1, queue_requests=2) as router,
+    ):
+        await router.ready("a", "b")
+        a.answer = gate = Gate()
+        first = ask(router, "first")
+        await until(lambda: gate.inside, "the first at the replica")
+        waiting = [ask(router, "second"), ask(router, "third")]
+        await queued(router, 2)
+        joining = Replica(valkey_url, "c")
+        joining.state = ReplicaState.STARTING
+        async with joining:
+            await router.ready("c", state="starting")
+            refused = await router.post("/v1/completions", completion("newcomer"))
+        assert error(refused) == (429, "queue_full")
+        gate.let("first", "second", "third")
+        assert {(await one).status for one in (first, *waiting)} == {200}
+        assert gate.order == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize(
+    ("has", "asks", "path"),
+    [
+        ({"model": "other"}, {"model": "other"}, "/v1/completions"),
+        ({"adapters": ("poet",)}, {"model": "poet"}, "/v1/completions"),
+        ({"endpoints": ()}, {}, "/generate"),
+    ],
+    ids=["model", "adapter", "path"],
+)
+async def test_nobody_waits_behind_who_needs_another_replica(
+    valkey_url: str, has: dict[str, Any], asks: dict[str, str], path: str
+) -> None:
+    async with (
+        Replica(valkey_url, "a", endpoints=("/v1/completions",)) as a,
+        Replica(valkey_url, "b", **has) as b,
+        serving(valkey_url, max_replica_requests=1) as router,
+    ):
+        await router.ready("a", "b")
+        a.answer = b.answer = gate = Gate()
+        # What only b serves fills it, and more waits for it; then a has a place for all others.
+        body = {"prompt": "held", "text": "held", "model": "m"} | asks
+        held = asyncio.create_task(router.post(path, body))
+        await until(lambda: b.received, "the first at the replica")
+        waiting = asyncio.create_task(router.post(path, body))
+        await queued(router, 1)
+        gate.let("free")
+        free = await router.post("/v1/completions", completion("free"))
+        assert (free.status, free.replica) == (200, "a")
+        gate.let("held")
+        assert {(await one).status for one in (held, waiting)} == {200}
+
+
 async def test_a_client_that_leaves_the_queue_frees_its_place_there(valkey_url: str) -> None:
     async with (
         Replica(valkey_url, "a") as a,

@@ -1,7 +1,10 @@
 """Admission: the queues of all pools, which requests enter when there is no place for them.
 
 A request that finds a place while nobody waits touches none of this but `waiting`.
-Requests that may go to the same replicas share a queue.
+Requests that ask for the same of the same pools share a queue, whichever replicas these have now:
+one that joins or leaves changes nothing for who waits. What only some replicas of a model serve
+(an adapter, a path, an earlier response) has a queue of its own, so that nobody waits behind a
+request that needs another replica.
 """
 
 import asyncio
@@ -46,7 +49,7 @@ class Reach(NamedTuple):
     """Where a request may go; those of one reach share a queue."""
 
     pools: tuple[str, ...]
-    replicas: tuple[str, ...] = ()  # empty: all of the pools
+    asks: tuple[tuple[str, ...], ...]  # of each pool: the model, and what narrows the choice
 
 
 class Admission:
@@ -217,11 +220,11 @@ class Admission:
 
 
 def _reach(prompt: Prompt) -> Reach:
-    targets = prompt.targets
-    pools = (targets[0].pool,) if len(targets) == 1 else tuple(sorted(t.pool for t in targets))
-    if not any(target.foreign for target in targets):
-        return Reach(pools)
-    return Reach(pools, tuple(m.beat.replica for target in targets for m in target.members))
+    targets = sorted(prompt.targets, key=lambda target: target.pool)
+    return Reach(
+        tuple(target.pool for target in targets),
+        tuple((target.model, *target.narrowed) for target in targets),
+    )
 
 
 def _too_long(timeout_s: float, retry_after: int) -> ApiError:
