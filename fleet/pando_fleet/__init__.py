@@ -6,9 +6,11 @@ the formula.
 """
 
 from pando_fleet.client import FleetError, FleetUnavailable, RedisClient, connect
+from pando_fleet.layout.constants import MarkKind, MarkState
+from pando_fleet.layout.rows import Candidate
 from pando_fleet.lease import Lease
-from pando_fleet.marks import Mark, MarkKind, Marks, MarkState
-from pando_fleet.placement import Ask, Candidate, NoReplica, Placement, Placer, PoolFull
+from pando_fleet.marks import Mark, Marks
+from pando_fleet.placement import Ask, NoReplica, Placement, Placer, PoolFull
 from pando_fleet.prefix import (
     CHUNK_BYTES,
     PrefixError,

@@ -9,6 +9,7 @@ from typing import cast
 from pando_fleet import misfits
 from pando_fleet.client import RedisClient, fleet_errors
 from pando_fleet.keys import PoolKeys
+from pando_fleet.layout.calls import RememberHome
 from pando_fleet.scripts import Clock, Script, time_arg
 
 MAX_NAMES = 100_000
@@ -16,9 +17,6 @@ MAX_NAMES = 100_000
 
 MAX_NAME_BYTES = 128
 """What is longer is no name that an engine made."""
-
-RETENTION_MS = 24 * 3600 * 1000
-"""All is forgotten this long after the last answer of the pool."""
 
 
 class Homes:
@@ -30,20 +28,21 @@ class Homes:
         self._redis = redis
         self._clock = clock
         self._max_names = max_names
-        self._remember = Script(redis, "clock", "remember_home")
+        self._remember = Script(redis, RememberHome)
 
     async def remember(self, pool: str, names: list[str], incarnation: str) -> None:
         """That this incarnation of a replica has answered under these names."""
         usable = [name for name in names if _usable(name)]
         if usable:
-            await self._remember(
-                PoolKeys(pool).homes,
-                time_arg(self._clock),
-                incarnation,
-                self._max_names,
-                RETENTION_MS,
-                *usable,
+            ages, homes = PoolKeys(pool).homes
+            call = RememberHome(
+                ages=ages,
+                homes=homes,
+                now=time_arg(self._clock),
+                incarnation=incarnation,
+                max_names=self._max_names,
             )
+            await self._remember(call, *usable)
 
     async def find(self, pool: str, name: str) -> str | None:
         """The incarnation that has answered under this name, as far as is known."""

@@ -6,8 +6,10 @@ a replica and not in its heartbeat yet.
 
 from collections import Counter
 
+from pando_fleet import misfits
 from pando_fleet.client import RedisClient
 from pando_fleet.keys import PoolKeys
+from pando_fleet.layout.calls import ReadLoads
 from pando_fleet.scripts import Clock, Script, time_arg
 
 
@@ -15,16 +17,20 @@ class Loads:
     """Of one pool. `read` raises FleetUnavailable where Redis is away."""
 
     def __init__(self, redis: RedisClient, pool: str, clock: Clock | None = None) -> None:
-        self._keys = list(PoolKeys(pool).leases)
+        self._keys = PoolKeys(pool)
         self._clock = clock
-        self._read = Script(redis, "clock", "lease_ops", "loads_read")
+        self._read = Script(redis, ReadLoads)
 
     async def read(self) -> Counter[str]:
         """Requests by replica, of all its incarnations; leases whose time is over are ended."""
-        row: list[bytes | int] = await self._read(self._keys, time_arg(self._clock))
+        leases, parts, loads = self._keys.leases
+        row: list[bytes | int] = await self._read(
+            ReadLoads(leases=leases, parts=parts, loads=loads, now=time_arg(self._clock))
+        )
         found: Counter[str] = Counter()
         for owner, requests in zip(row[::2], row[1::2], strict=True):
             assert isinstance(owner, bytes)
-            _, _, replica = owner.decode().partition(":")  # <incarnation>:<replica>
-            found[replica] += int(requests)
+            if (name := misfits.decode_name("load", owner)) is not None:
+                _, _, replica = name.partition(":")  # <incarnation>:<replica>
+                found[replica] += int(requests)
         return found

@@ -8,30 +8,17 @@ another router goes on where a dead one stopped. `fleet/README.md` has the contr
 """
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import msgspec
 
 from pando_fleet import misfits
 from pando_fleet.client import FleetError, RedisClient, fleet_errors
 from pando_fleet.keys import PoolKeys
+from pando_fleet.layout import calls
+from pando_fleet.layout.constants import CLAIM_MS, MarkKind, MarkState
 from pando_fleet.scripts import Clock, Script, time_arg
 
-CLAIM_MS = 30_000
-"""A claim ends so long after its router's last word."""
-
-
-class MarkKind(StrEnum):
-    DRAIN = "drain"
-    WARM = "warm"
-    HAND_OFF = "hand_off"
-
-
-class MarkState(StrEnum):
-    OPEN = "open"
-    CLAIMED = "claimed"
-    DONE = "done"
-    SKIPPED = "skipped"  # `reason` says why
+__all__ = ["CLAIM_MS", "Mark", "MarkKind", "MarkState", "Marks"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +48,10 @@ class Marks:
         self._redis = redis
         self._keys = PoolKeys(pool)
         self._clock = clock
-        self._set = Script(redis, "clock", "mark_ops", "mark_set")
-        self._claim = Script(redis, "clock", "mark_ops", "mark_claim")
-        self._report = Script(redis, "clock", "mark_ops", "mark_report")
-        self._list = Script(redis, "clock", "mark_ops", "mark_list")
+        self._set = Script(redis, calls.SetMark)
+        self._claim = Script(redis, calls.ClaimMark)
+        self._report = Script(redis, calls.ReportMark)
+        self._list = Script(redis, calls.ListMarks)
 
     async def set(
         self, kind: MarkKind, replica: str, *, lasts_ms: int, budget_tokens: int = 0
@@ -78,9 +65,16 @@ class Marks:
                 "a mark needs a replica, at least 1 ms, and, unless it drains, at least 1 token: "
                 f"{kind=!s}, {replica=}, {lasts_ms=}, {budget_tokens=}"
             )
-        keys = [self._keys.marks, self._keys.terms]
         answer = await self._set(
-            keys, time_arg(self._clock), kind, replica, budget_tokens, lasts_ms
+            calls.SetMark(
+                marks=self._keys.marks,
+                terms=self._keys.terms,
+                now=time_arg(self._clock),
+                kind=kind,
+                replica=replica,
+                budget_tokens=budget_tokens,
+                lasts_ms=lasts_ms,
+            )
         )
         return bool(answer)
 
@@ -91,14 +85,20 @@ class Marks:
 
     async def all(self) -> list[Mark]:
         """Every mark, those that ended in the last 10 minutes too; sorted by replica and kind."""
-        rows = await self._list([self._keys.marks], time_arg(self._clock))
+        rows = await self._list(calls.ListMarks(marks=self._keys.marks, now=time_arg(self._clock)))
         found = [mark for row in rows if (mark := self._mark(*row)) is not None]
         return sorted(found, key=lambda mark: (mark.replica, mark.kind))
 
     async def claim(self, mark: Mark, router: str) -> Mark | None:
         """The mark, now this router's for CLAIM_MS; None where it is over or another's."""
         row = await self._claim(
-            [self._keys.marks], time_arg(self._clock), mark.kind, mark.replica, router, CLAIM_MS
+            calls.ClaimMark(
+                marks=self._keys.marks,
+                now=time_arg(self._clock),
+                kind=mark.kind,
+                replica=mark.replica,
+                router=router,
+            )
         )
         return self._mark(f"{mark.kind}:{mark.replica}".encode(), *row) if row else None
 
@@ -116,16 +116,17 @@ class Marks:
         False where the mark is no longer its: it stops then.
         """
         answer = await self._report(
-            [self._keys.marks],
-            time_arg(self._clock),
-            mark.kind,
-            mark.replica,
-            mark.router,
-            CLAIM_MS,
-            tokens,
-            prefixes,
-            state,
-            reason,
+            calls.ReportMark(
+                marks=self._keys.marks,
+                now=time_arg(self._clock),
+                kind=mark.kind,
+                replica=mark.replica,
+                router=mark.router,
+                tokens=tokens,
+                prefixes=prefixes,
+                state=state,
+                reason=reason,
+            )
         )
         return bool(answer)
 

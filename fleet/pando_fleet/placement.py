@@ -7,18 +7,20 @@ as one. What no answer waits for is queued and written in batches (`settling.py`
 """
 
 import asyncio
-import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from pando_fleet.client import FleetError
 from pando_fleet.keys import PoolKeys
+from pando_fleet.layout.calls import Cut, Place, Prefilled, Prompt, Release, Renew, Touch
+from pando_fleet.layout.constants import FULL, KEY_BYTES, Mode
+from pando_fleet.layout.rows import CANDIDATE, HELD, Candidate
 from pando_fleet.patience import Patience
-from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
-from pando_fleet.registry import FRESH_MS
 from pando_fleet.scripts import Clock, time_arg
 from pando_fleet.settling import EVERY_S, Failed, Settling
 from pando_fleet.wire import Line, WireScript
@@ -72,31 +74,6 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
             raise FleetError(f"a tenant_share needs a tenant: {self.tenant_share=}")
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One replica's terms:
-    `cost_s` is `wait_s + kv_wait_s + work_s * (1 + queue + coming) + pool_s + evict_s`."""
-
-    replica: str
-    url: str
-    incarnation: str
-    matched_chunks: int
-    matched_tokens: int
-    backlog_tokens: int  # work leased there and not yet prefilled: uncached tokens by their context
-    outstanding: int  # requests leased there and not yet ended
-    capacity_chunks: int  # what its tree may hold
-    capacity_tokens: int  # of its KV pool; 0 where it does not say
-    pinned_tokens: int  # of those, held by running requests
-    wait_s: float
-    kv_wait_s: float
-    work_s: float
-    queue: float  # requests that wait there for their first token
-    coming: float  # requests that come there while one comes to each replica, in the mean
-    pool_s: float  # that the pool loses by the prompt's work where requests wait at each replica
-    evict_s: float  # that it will take to compute again what the prompt evicts there
-    cost_s: float
-    full: bool  # it has all the requests that it may have, and is not chosen
-
-
 class Placement(msgspec.Struct):
     """A request's place, and the lease that holds it."""
 
@@ -132,11 +109,20 @@ class Placer:
         self._pool = pool
         self._wire = wire
         self._every_s = every_s
-        self._keys = PoolKeys(pool)
-        self._place_keys = [self._keys.replicas, self._keys.terms, *self._keys.leases]
+        keys = PoolKeys(pool)
+        leases, parts, loads = keys.leases
+        self._place = partial(
+            Place,
+            replicas=keys.replicas,
+            terms=keys.terms,
+            leases=leases,
+            parts=parts,
+            loads=loads,
+            tree_prefix=keys.tree_prefix,
+        )
         self._clock = clock
-        self._decide = WireScript(wire, "clock", "tree_ops", "lease_ops", "fleet_ops", "place")
-        self._settling = Settling(wire, self._keys, clock, failed, every_s)
+        self._decide = WireScript(wire, Place)
+        self._settling = Settling(wire, keys, clock, failed, every_s)
         self._asked: list[tuple[Ask, asyncio.Future[Placement]]] = []
         self._timeout_s = timeout_s
         self._patience: Patience | None = None
@@ -158,27 +144,26 @@ class Placer:
 
     async def explain(self, ask: Ask) -> list[Candidate]:
         """Every candidate's terms, without placing: cheapest first, then the full ones."""
-        candidates: list[bytes] = await self._decide(
-            self._place_keys, *self._head("explain"), *_encode(ask)
-        )
+        call = self._place(now=time_arg(self._clock), mode=Mode.EXPLAIN)
+        candidates: list[bytes] = await self._decide(call, *astuple(_prompt(ask)), *ask.exclude)
         return _sorted(candidates)
 
     def prefilled(self, placement: Placement) -> None:
         """The first byte is here: the prefill part of the lease is released. Idempotent."""
-        self._settling.put("prefilled", placement.lease)
+        self._settling.put(Prefilled(placement.lease))
 
     def renew(self, placement: Placement, lease_ms: int) -> None:
         """The request goes on: its lease, if it has not ended, lasts so long from now."""
-        self._settling.put("renew", placement.lease, lease_ms)
+        self._settling.put(Renew(placement.lease, lasts_ms=lease_ms))
 
     def release(self, placement: Placement) -> None:
         """The request ended, failed or was cancelled: the rest of the lease goes. Idempotent."""
-        self._settling.put("release", placement.lease)
+        self._settling.put(Release(placement.lease))
 
     def cut(self, placement: Placement, keys: bytes, depth: int) -> None:
         """The chosen replica holds only `depth` chunks of the path: the rest leaves its set."""
-        owner = _owner(placement.chosen)
-        self._settling.put("cut", owner, keys, depth, placement.ledger, weight=len(keys))
+        cut = Cut(_owner(placement.chosen), path=keys, depth=depth, tenant=placement.ledger)
+        self._settling.put(cut, weight=len(keys))
 
     def write(self) -> None:
         """Sends what is queued, without waiting for answers."""
@@ -199,9 +184,6 @@ class Placer:
             self._patience = patience = Patience(limit_s)
         patience.bound(answer)
 
-    def _head(self, mode: str) -> tuple[str | int, ...]:
-        return time_arg(self._clock), mode, FRESH_MS, self._keys.tree_prefix, CHUNK_BYTES
-
     def _send_asks(self) -> None:
         asked = [item for item in self._asked if not item[1].done()]  # some were cancelled
         self._asked = []
@@ -209,15 +191,17 @@ class Placer:
             self._settling.hurry()
         for first in range(0, len(asked), MAX_ASKS):
             batch = asked[first : first + MAX_ASKS]
-            args: list[Any] = [*self._head("place")]
+            call = self._place(now=time_arg(self._clock), mode=Mode.PLACE)
+            prompts: list[str | bytes | int] = []
             for ask, _ in batch:
-                args += _encode(ask)
+                prompts += astuple(_prompt(ask))
+                prompts += ask.exclude
 
             def answered(reply: object, batch: Any = batch) -> None:
                 self._answered(batch, reply)
 
             try:
-                self._decide.send(self._place_keys, args, answered)
+                self._decide.send(call, prompts, answered)
             except FleetError as error:
                 self._answered(batch, error)
         self._wire.flush()
@@ -234,7 +218,7 @@ class Placer:
     def _settle_ask(
         self, ask: Ask, answer: "asyncio.Future[Placement]", found: bytes | list[bytes] | None
     ) -> None:
-        if found is None or found == b"full":
+        if found is None or found == FULL:
             if not answer.done():
                 answer.set_exception(self._none(found))
             return
@@ -264,69 +248,43 @@ class Placer:
         for start in range(0, len(ask.keys) // KEY_BYTES, TOUCH_CHUNKS):
             path = ask.keys[: KEY_BYTES * (start + TOUCH_CHUNKS)]
             guess = max(start, min(held, len(path) // KEY_BYTES))
-            self._settling.put(
-                "touch", owner, path, guess, capacity, placement.ledger, share, weight=len(path)
+            touch = Touch(
+                owner=owner,
+                path=path,
+                guess=guess,
+                capacity=capacity,
+                tenant=placement.ledger,
+                share=share,
             )
+            self._settling.put(touch, weight=len(path))
 
 
 def _owner(chosen: Candidate) -> str:
     return f"{chosen.incarnation}:{chosen.replica}"
 
 
-def _encode(ask: Ask) -> tuple[str | bytes | int, ...]:
-    return (
-        ask.keys,
-        ask.prompt_tokens,
-        ask.output_tokens,
-        ask.lease,
-        ask.lease_ms,
-        xxh3_64_intdigest(ask.lease.encode()) & 0xFFFF,
-        ask.max_outstanding,
-        int(ask.every),
-        ask.only or "",
-        len(ask.exclude),
-        *ask.exclude,
+def _prompt(ask: Ask) -> Prompt:
+    """Behind it stand the excluded replicas."""
+    return Prompt(
+        path=ask.keys,
+        prompt_tokens=ask.prompt_tokens,
+        output_tokens=ask.output_tokens,
+        lease=ask.lease,
+        lease_ms=ask.lease_ms,
+        tie=xxh3_64_intdigest(ask.lease.encode()) & 0xFFFF,
+        max_outstanding=ask.max_outstanding,
+        every=int(ask.every),
+        only=ask.only or "",
+        excluded=len(ask.exclude),
     )
 
 
-_NUMBERS = struct.Struct(">18d")
-_MOST_AT = 8 * 16  # the last two of them
-_MOST = struct.Struct(">dd")
-
-
-def _sorted(candidates: list[bytes]) -> list[Candidate]:
-    return sorted(map(_candidate, candidates), key=lambda c: (c.full, c.cost_s, c.outstanding))
+def _sorted(packed: list[bytes]) -> list[Candidate]:
+    candidates = [CANDIDATE.unpack(one)[0] for one in packed]
+    return sorted(candidates, key=lambda c: (c.full, c.cost_s, c.outstanding))
 
 
 def _placement(ask: Ask, packed: bytes) -> Placement:
-    most, is_full = _MOST.unpack_from(packed, _MOST_AT)
-    holder = packed[packed.rindex(b"\0", 0, -1) + 1 : -1].decode()
-    return Placement(ask.lease, _candidate(packed), int(most), holder, is_full > 0, ask.only)
-
-
-def _candidate(packed: bytes) -> Candidate:
-    numbers = _NUMBERS.unpack_from(packed)
-    chunks, matched, backlog, outstanding, capacity, capacity_tokens, pinned = numbers[:7]
-    wait, kv_wait, work, queue, coming, pool, evict, cost, full, *_ = numbers[7:]
-    replica, url, incarnation, *_ = packed[_NUMBERS.size :].decode().split("\0")
-    return Candidate(
-        replica=replica,
-        url=url,
-        incarnation=incarnation,
-        matched_chunks=int(chunks),
-        matched_tokens=int(matched),
-        backlog_tokens=int(backlog),
-        outstanding=int(outstanding),
-        capacity_chunks=int(capacity),
-        capacity_tokens=int(capacity_tokens),
-        pinned_tokens=int(pinned),
-        wait_s=wait,
-        kv_wait_s=kv_wait,
-        work_s=work,
-        queue=queue,
-        coming=coming,
-        pool_s=pool,
-        evict_s=evict,
-        cost_s=cost,
-        full=full > 0,
-    )
+    held, rest = HELD.unpack(packed)
+    chosen, _ = CANDIDATE.unpack(rest)
+    return Placement(ask.lease, chosen, held.most_chunks, held.holder, held.holder_full, ask.only)

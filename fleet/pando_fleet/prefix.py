@@ -19,6 +19,7 @@ from pando_fleet.canonical import (
     responses_bytes,
     tools_bytes,
 )
+from pando_fleet.layout.constants import CHUNK_BYTES, KEY_BYTES, MAX_CHUNKS
 
 __all__ = [
     "CHUNK_BYTES",
@@ -34,15 +35,6 @@ __all__ = [
     "seed",
     "tools_bytes",
 ]
-
-CHUNK_BYTES = 256
-"""Bytes of prompt under one key, about 64 tokens of English."""
-
-KEY_BYTES = 8
-"""Bytes of one packed key."""
-
-MAX_CHUNKS = 8192
-"""Keys of one prompt at most (2 MiB of prompt): bounds what one placement costs Redis."""
 
 
 @lru_cache(maxsize=1024)

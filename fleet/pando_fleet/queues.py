@@ -5,21 +5,18 @@ operator reads the sum, by which a pool grows, and one that was scaled to zero w
 fell silent no longer counts: its clients have gone with it.
 """
 
-import struct
 from dataclasses import dataclass
 from math import inf
 
 from pando_fleet import misfits
 from pando_fleet.client import FleetError, RedisClient
 from pando_fleet.keys import PoolKeys
+from pando_fleet.layout import calls
+from pando_fleet.layout.constants import SILENCE_MS
+from pando_fleet.layout.rows import QUEUE, QueueRow
 from pando_fleet.scripts import Clock, Script, time_arg
 
 TELL_MS = 1_000
-SILENCE_MS = 5_000
-"""After which a router's word counts no more."""
-
-
-_ROW = struct.Struct(">4d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +33,8 @@ class Queues:
 
     def __init__(self, redis: RedisClient, clock: Clock | None = None) -> None:
         self._clock = clock
-        self._tell = Script(redis, "clock", "queue_tell")
-        self._read = Script(redis, "clock", "queue_read")
+        self._tell = Script(redis, calls.TellQueue)
+        self._read = Script(redis, calls.ReadQueues)
 
     async def tell(
         self, pool: str, router: str, requests: int, waited_ms: int, tokens: int
@@ -50,26 +47,39 @@ class Queues:
                 f"{router=}, {requests=}, {waited_ms=}, {tokens=}"
             )
         await self._tell(
-            [PoolKeys(pool).queues],
-            time_arg(self._clock),
-            router,
-            requests,
-            waited_ms,
-            SILENCE_MS,
-            tokens,
+            calls.TellQueue(
+                queues=PoolKeys(pool).queues,
+                now=time_arg(self._clock),
+                router=router,
+                requests=requests,
+                waited_ms=waited_ms,
+                tokens=tokens,
+            )
         )
 
     async def read(self, pool: str) -> Queued:
-        now, rows = await self._read([PoolKeys(pool).queues], time_arg(self._clock))
-        requests, tokens, first = 0.0, 0.0, float(now)
-        for router, row in zip(rows[::2], rows[1::2], strict=True):
-            numbers = _ROW.unpack(row) if len(row) == _ROW.size else ()
-            if not numbers or not all(0 <= number < inf for number in numbers):
-                sender = f"{pool}/{router.decode(errors='replace')}"
-                misfits.skip("queue", sender, f"not {_ROW.size} bytes of numbers: {row!r}")
-                continue
-            told, waiting, since, their_tokens = numbers
-            if told >= now - SILENCE_MS:
-                requests, tokens = requests + waiting, tokens + their_tokens
-                first = min(first, since)
-        return Queued(int(requests), int(now - first), int(tokens))
+        now, row = await self._read(
+            calls.ReadQueues(queues=PoolKeys(pool).queues, now=time_arg(self._clock))
+        )
+        queues = []
+        for router, packed in zip(row[::2], row[1::2], strict=True):
+            queue = _queue(f"{pool}/{router.decode(errors='replace')}", packed)
+            if queue is not None and queue.told_ms >= now - SILENCE_MS:
+                queues.append(queue)
+        return Queued(
+            requests=int(sum(queue.requests for queue in queues)),
+            waited_ms=int(now - min((queue.since_ms for queue in queues), default=now)),
+            tokens=int(sum(queue.tokens for queue in queues)),
+        )
+
+
+def _queue(sender: str, packed: bytes) -> QueueRow | None:
+    try:
+        queue = QUEUE.unpack_row(packed)
+    except ValueError as error:
+        misfits.skip("queue", sender, str(error))
+        return None
+    if not all(0 <= number < inf for number in queue):
+        misfits.skip("queue", sender, f"numbers of a queue that cannot be: {queue}")
+        return None
+    return queue

@@ -10,6 +10,7 @@ the call and its answer: the bucket then lacks what was taken twice until it has
 
 from dataclasses import dataclass
 
+from pando_fleet.layout.calls import SettleLimit, TakeLimit
 from pando_fleet.scripts import Clock, time_arg
 from pando_fleet.wire import Wire, WireScript
 
@@ -49,8 +50,8 @@ class Taken:
 class RateLimits:
     def __init__(self, wire: Wire, clock: Clock | None = None) -> None:
         self._clock = clock
-        self._take = WireScript(wire, "clock", "limit_ops", "limit_take")
-        self._settle = WireScript(wire, "clock", "limit_ops", "limit_settle")
+        self._take = WireScript(wire, TakeLimit)
+        self._settle = WireScript(wire, SettleLimit)
 
     async def take(self, tenant: str, limits: Limits, tokens: int) -> Taken:
         """One request and `tokens`, both or neither; more tokens than `limits` has in a minute ask
@@ -59,7 +60,13 @@ class RateLimits:
         Raises FleetUnavailable, FleetError.
         """
         levels = await self._take(
-            [_key(tenant)], time_arg(self._clock), limits.requests, limits.tokens, tokens
+            TakeLimit(
+                buckets=_key(tenant),
+                now=time_arg(self._clock),
+                request_limit=limits.requests,
+                token_limit=limits.tokens,
+                tokens=tokens,
+            )
         )
         return Taken(Level(*levels[:3]), Level(*levels[3:]))
 
@@ -69,7 +76,14 @@ class RateLimits:
         Raises FleetUnavailable, FleetError.
         """
         if limits.tokens:
-            await self._settle([_key(tenant)], time_arg(self._clock), limits.tokens, tokens)
+            await self._settle(
+                SettleLimit(
+                    buckets=_key(tenant),
+                    now=time_arg(self._clock),
+                    token_limit=limits.tokens,
+                    tokens=tokens,
+                )
+            )
 
 
 def _key(tenant: str) -> str:

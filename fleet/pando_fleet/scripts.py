@@ -1,36 +1,38 @@
-"""Lua scripts of this package: loaded once, run by their digest in one round trip."""
+"""Lua scripts of this package through redis-py; `wire.WireScript` is for hot paths."""
 
 from collections.abc import Callable, Sequence
-from importlib.resources import files
-from typing import Any
+from typing import Any, Generic
+
+from msgspec.structs import astuple
 
 from pando_fleet.client import RedisClient, fleet_errors
+from pando_fleet.layout.calls import Call
+from pando_fleet.layout.lua import key_count, source_of
 
 Clock = Callable[[], int]
 """Milliseconds now, in place of Redis's own TIME; simulations and tests give one."""
 
 
-def source_of(parts: Sequence[str]) -> str:
-    """The Lua files of `parts`, joined: libraries of local functions first, the script last."""
-    folder = files(__package__) / "lua"
-    return "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in parts)
+class Script(Generic[Call]):
+    """A script that is loaded once and run by its digest in one round trip."""
 
+    def __init__(self, redis: RedisClient, call: type[Call]) -> None:
+        self._run = redis.register_script(source_of(call))
+        self._keys = key_count(call)
 
-class Script:
-    """The Lua files of `parts`, joined, through redis-py; `wire.WireScript` is for hot paths."""
-
-    def __init__(self, redis: RedisClient, *parts: str) -> None:
-        self._run = redis.register_script(source_of(parts))
-
-    async def __call__(self, keys: Sequence[str], *args: str | bytes | float) -> Any:
+    async def __call__(
+        self, call: Call, *more: str | bytes | float, more_keys: Sequence[str] = ()
+    ) -> Any:
         """Runs by EVALSHA, and loads the script first where the server does not know it.
 
         Raises FleetUnavailable, FleetError.
         """
+        fields = astuple(call)
+        keys, arguments = fields[: self._keys], fields[self._keys :]
         with fleet_errors():
-            return await self._run(keys=keys, args=args)
+            return await self._run(keys=(*keys, *more_keys), args=(*arguments, *more))
 
 
 def time_arg(clock: Clock | None) -> int | str:
-    """The first argument of scripts that need the time: '' lets them ask Redis."""
+    """`now` of a call: '' lets the script ask Redis."""
     return "" if clock is None else clock()

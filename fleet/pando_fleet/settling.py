@@ -11,8 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from msgspec.structs import astuple
+
 from pando_fleet.client import FleetError
 from pando_fleet.keys import PoolKeys
+from pando_fleet.layout.calls import OPERATIONS, Operation, Settle
 from pando_fleet.scripts import Clock, time_arg
 from pando_fleet.wire import Line, WireScript
 
@@ -32,11 +35,9 @@ MAX_QUEUED_BYTES = 64 << 20
 Failed = Callable[[str, int], None]
 """Told why writes were lost, and how many."""
 
-Operation = tuple[str | bytes | int, ...]
-
 
 class Settling:
-    """One pool's queue of writes; see `lua/settle.lua` for the operations."""
+    """One pool's queue of writes; see `layout/calls.py` for the operations."""
 
     def __init__(
         self,
@@ -46,11 +47,19 @@ class Settling:
         failed: Failed | None,
         every_s: float | None,
     ) -> None:
-        self._keys = keys
         self._clock = clock
         self._failed = failed
         self._every_s = every_s
-        self._script = WireScript(wire, "clock", "tree_ops", "lease_ops", "settle")
+        self._script = WireScript(wire, Settle)
+        leases, parts, loads = keys.leases
+        self._settle = partial(
+            Settle,
+            leases=leases,
+            parts=parts,
+            loads=loads,
+            tree_prefix=keys.tree_prefix,
+            ledger_prefix=keys.ledger_prefix,
+        )
         self._queue: deque[tuple[Operation, int]] = deque()
         self._queued_bytes = 0
         self._under_way = 0  # operations sent and not answered
@@ -60,7 +69,7 @@ class Settling:
         self._settled = 0  # of them, written or lost
         self._answered: asyncio.Future[None] | None = None  # of a call, while somebody flushes
 
-    def put(self, *operation: str | bytes | int, weight: int = 0) -> None:
+    def put(self, operation: Operation, weight: int = 0) -> None:
         """Queues an operation that holds `weight` bytes of paths."""
         if len(self._queue) >= MAX_QUEUED or self._queued_bytes + weight > MAX_QUEUED_BYTES:
             self._lost("too many writes are waiting", 1)
@@ -111,11 +120,7 @@ class Settling:
             self._timer = None
         if not self._queue:
             return
-        args: list[str | bytes | int] = [
-            time_arg(self._clock),
-            self._keys.tree_prefix,
-            self._keys.ledger_prefix,
-        ]
+        args: list[str | bytes | int] = []
         count = total = 0
         while self._queue and count < MAX_OPERATIONS:
             operation, weight = self._queue[0]
@@ -123,13 +128,14 @@ class Settling:
                 break
             self._queue.popleft()
             self._queued_bytes -= weight
-            args += operation
+            args.append(OPERATIONS[type(operation)])
+            args += astuple(operation)
             count, total = count + 1, total + weight
         self._under_way += count
         sent = partial(self._sent, count)
         self._sent_at = asyncio.get_running_loop().time()
         try:
-            self._script.send(self._keys.leases, args, sent)
+            self._script.send(self._settle(now=time_arg(self._clock)), args, sent)
         except FleetError as error:
             asyncio.get_running_loop().call_soon(sent, error)
 

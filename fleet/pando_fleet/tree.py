@@ -8,6 +8,7 @@ tree alone.
 
 from pando_fleet.client import RedisClient, fleet_errors
 from pando_fleet.keys import PoolKeys
+from pando_fleet.layout import calls
 from pando_fleet.scripts import Clock, Script, time_arg
 
 
@@ -18,20 +19,21 @@ class PrefixTree:
         self._redis = redis
         self._keys = PoolKeys(pool)
         self._clock = clock
-        self._touch = Script(redis, "clock", "tree_ops", "tree_touch")
-        self._match = Script(redis, "tree_ops", "tree_match")
-        self._cut = Script(redis, "tree_ops", "tree_cut")
+        self._touch = Script(redis, calls.TouchTree)
+        self._match = Script(redis, calls.MatchTree)
+        self._cut = Script(redis, calls.CutTree)
 
     async def touch(
         self, replica: str, incarnation: str, keys: bytes, capacity_chunks: int
     ) -> None:
         """Adds the path, or marks it as used now; then drops the oldest leaves above capacity."""
-        tree = self._keys.tree(replica, incarnation)
-        await self._touch([tree], time_arg(self._clock), keys, capacity_chunks)
+        tree, now = self._keys.tree(replica, incarnation), time_arg(self._clock)
+        await self._touch(calls.TouchTree(tree=tree, now=now, path=keys, capacity=capacity_chunks))
 
     async def match(self, replica: str, incarnation: str, keys: bytes) -> int:
         """Chunks of the path, from its root, that the replica holds."""
-        return int(await self._match([self._keys.tree(replica, incarnation)], keys))
+        tree = self._keys.tree(replica, incarnation)
+        return int(await self._match(calls.MatchTree(tree=tree, path=keys)))
 
     async def cut(self, replica: str, incarnation: str, keys: bytes, depth: int) -> None:
         """Removes what lies behind the first `depth` chunks of the path.
@@ -39,7 +41,8 @@ class PrefixTree:
         Paths that branch off behind the cut stay until they age out, at worst an overestimate of a
         later match; that match is corrected by its own cut.
         """
-        await self._cut([self._keys.tree(replica, incarnation)], keys, depth)
+        tree = self._keys.tree(replica, incarnation)
+        await self._cut(calls.CutTree(tree=tree, path=keys, depth=depth))
 
     async def size(self, replica: str, incarnation: str) -> int:
         """Chunks that the replica is believed to hold."""

@@ -10,10 +10,8 @@ from typing import cast
 
 from pando_fleet.client import RedisClient
 from pando_fleet.keys import PoolKeys
+from pando_fleet.layout.calls import Agree, Ended
 from pando_fleet.scripts import Script
-
-KEEP_MS = 600_000
-"""As long as a tree: who comes back later finds nothing that an incarnation would be good for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +39,8 @@ class UpstreamRecords:
     """Every method raises FleetUnavailable where Redis is away."""
 
     def __init__(self, redis: RedisClient) -> None:
-        self._agree = Script(redis, "upstream_agree")
-        self._ended = Script(redis, "upstream_ended")
+        self._agree = Script(redis, Agree)
+        self._ended = Script(redis, Ended)
 
     async def agree(
         self,
@@ -60,10 +58,18 @@ class UpstreamRecords:
         `identity` names what is served there, with other models it is another; `proposed` becomes
         the incarnation where there is none.
         """
-        found = (prefill, decode, bytes_per_token)
-        numbers = [number for one in found for number in (one.value, one.samples)]
         answer = await self._agree(
-            [PoolKeys(pool).upstream(replica)], identity, proposed, KEEP_MS, *numbers
+            Agree(
+                record=PoolKeys(pool).upstream(replica),
+                identity=identity,
+                proposed=proposed,
+                prefill=prefill.value,
+                prefill_samples=prefill.samples,
+                decode=decode.value,
+                decode_samples=decode.samples,
+                bytes_per_token=bytes_per_token.value,
+                bytes_per_token_samples=bytes_per_token.samples,
+            )
         )
         incarnation, *rates = cast(list[bytes], answer)
         return Agreed(incarnation.decode(), *map(float, rates))
@@ -71,4 +77,4 @@ class UpstreamRecords:
     async def ended(self, pool: str, replica: str, incarnation: str) -> None:
         """Its process is gone, and its cache with it; the rates stay. No incarnation is whichever
         it is, for who never met it."""
-        await self._ended([PoolKeys(pool).upstream(replica)], incarnation)
+        await self._ended(Ended(record=PoolKeys(pool).upstream(replica), incarnation=incarnation))

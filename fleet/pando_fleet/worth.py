@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from pando_fleet.client import RedisClient
 from pando_fleet.keys import PoolKeys
-from pando_fleet.prefix import CHUNK_BYTES
-from pando_fleet.registry import FRESH_MS
+from pando_fleet.layout.calls import WeighTree
+from pando_fleet.layout.constants import CHUNK_BYTES, FRESH_MS
 from pando_fleet.replica import Replica, ReplicaState
 from pando_fleet.scripts import Clock, Script, time_arg
 
@@ -42,7 +42,7 @@ class Worths:
         self._clock = clock
         self._half_life_ms = round(1000 * half_life_s)
         self._most = most_members
-        self._worth = Script(redis, "clock", "tree_ops", "tree_worth")
+        self._worth = Script(redis, WeighTree)
 
     async def read(self, replicas: Sequence[Replica]) -> dict[str, float]:
         """By name of each replica that takes requests, the tokens that only it holds, each weighted
@@ -53,8 +53,10 @@ class Worths:
         most = min(self._most, max(FEWEST_MEMBERS, MOST_LOOKUPS // others))
         worths = {}
         for each, tree in zip(ready, trees, strict=True):
-            keys = [tree, *(other for other in trees if other != tree)]
-            chunks = await self._worth(keys, time_arg(self._clock), self._half_life_ms, most)
+            call = WeighTree(
+                tree=tree, now=time_arg(self._clock), half_life_ms=self._half_life_ms, most=most
+            )
+            chunks = await self._worth(call, more_keys=[one for one in trees if one != tree])
             worths[each.beat.replica] = float(chunks) * CHUNK_BYTES / each.beat.bytes_per_token
         return worths
 

@@ -15,7 +15,8 @@ from time import monotonic
 
 from pando_fleet.client import FleetError
 from pando_fleet.expected import ExpectedPools
-from pando_fleet.registry import FRESH_MS, Registry
+from pando_fleet.layout.constants import FRESH_MS
+from pando_fleet.registry import Registry
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_router.live import Live
 

@@ -1,6 +1,7 @@
 """Who remembers what: names of answers, bounded, the same for every router."""
 
-from pando_fleet.homes import MAX_NAME_BYTES, RETENTION_MS, Homes
+from pando_fleet.homes import MAX_NAME_BYTES, Homes
+from pando_fleet.layout.constants import HOMES_KEPT_MS
 from tests.fleet.world import POOL, World
 
 
@@ -28,7 +29,7 @@ async def test_all_keys_end_by_themselves(world: World) -> None:
     keys = [key async for key in world.redis.scan_iter()]
     assert len(keys) == 2
     for key in keys:
-        assert 0 < await world.redis.pttl(key) <= RETENTION_MS
+        assert 0 < await world.redis.pttl(key) <= HOMES_KEPT_MS
 
 
 async def test_what_is_no_name_of_an_engine_is_neither_kept_nor_looked_for(world: World) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from pando_fleet import Ask, FleetError, NoReplica, Placer, ReplicaState, Wire, connect
-from pando_fleet.registry import FRESH_MS
+from pando_fleet.layout.constants import FRESH_MS
 from tests.fleet.world import POOL, World, path
 
 LONG = path("a long document", 100)  # 6,400 tokens at 4 bytes each

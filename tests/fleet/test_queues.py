@@ -5,7 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pando_fleet import FleetError
-from pando_fleet.queues import SILENCE_MS, Queued, Queues
+from pando_fleet.layout.constants import SILENCE_MS
+from pando_fleet.queues import Queued, Queues
 from tests.fleet.world import POOL, World
 
 _WORD = st.tuples(

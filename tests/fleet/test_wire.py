@@ -10,6 +10,7 @@ import pytest
 import uvloop
 
 from pando_fleet import FleetError, FleetUnavailable, Wire, connect
+from pando_fleet.layout.calls import Announce
 from pando_fleet.wire import WireScript
 from pando_fleet.wire import wire as wire_module
 from tests.fleet.redis_server import RedisServer, free_port
@@ -167,10 +168,14 @@ def test_a_server_that_never_answers_auth_is_unavailable_and_nothing_else_goes_w
 
 async def test_a_script_that_the_server_forgot_is_loaded_again(redis_url: str) -> None:
     async with _wire(redis_url) as wire:
-        announce = WireScript(wire, "clock", "announce")
+        announce = WireScript(wire, Announce)
+
+        async def one(number: int) -> None:
+            await announce(Announce(pools="z", now=5, pool=f"p{number}"))
+
         for number in range(3):
             await wire.call("k", "SCRIPT", "FLUSH")
-            await asyncio.gather(*(announce(["z"], "5", f"p{number}{i}", 10_000) for i in range(9)))
+            await asyncio.gather(*(one(9 * number + i) for i in range(9)))
         assert await wire.call("z", "ZCARD", "z") == 27
 
 

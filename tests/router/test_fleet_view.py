@@ -1,6 +1,6 @@
 """How the router's picture of the fleet follows the registry, and when it does not."""
 
-from pando_fleet.registry import FRESH_MS
+from pando_fleet.layout.constants import FRESH_MS
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_router.fleet_view import GRACE_S, Fleet, MemberState, advance
 

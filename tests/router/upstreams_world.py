@@ -3,7 +3,8 @@
 from typing import Any
 
 from pando_fleet.client import connect
-from pando_fleet.registry import FRESH_MS, Registry
+from pando_fleet.layout.constants import FRESH_MS
+from pando_fleet.registry import Registry
 from pando_fleet.replica import Heartbeat
 from tests.router.foreign_engines import Engine
 from tests.router.world import RouterClient, completion, until

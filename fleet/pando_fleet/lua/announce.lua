@@ -1,5 +1,4 @@
--- KEYS pools; ARGV now or '', pool, retention ms. Apart from beat.lua: this key is in another slot.
-local now, retention = now_ms(ARGV[1]), tonumber(ARGV[3])
-redis.call('ZADD', KEYS[1], now, ARGV[2])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - retention)
-redis.call('PEXPIRE', KEYS[1], retention)
+local $names(Announce) = $arguments(Announce)
+redis.call('ZADD', pools, now, pool)
+redis.call('ZREMRANGEBYSCORE', pools, '-inf', now - $RETENTION_MS)
+redis.call('PEXPIRE', pools, $RETENTION_MS)

@@ -6,8 +6,6 @@
 local PRIOR_PREFILL = 1000 -- tokens/s
 local PRIOR_RELEASE = 100 -- tokens/s
 
-local TERMS_VERSION = 3 -- the first byte of a row; registry.py writes it
-
 local function owner_of(incarnation, name)
   return incarnation .. ':' .. name
 end
@@ -19,23 +17,20 @@ end
 -- grows later costs half as much again: with what place.lua adds these are 16 fields, which is where
 -- Lua would double it.
 local function read_replica(book, name, row, tree_prefix, now)
-  if row:byte(1) ~= TERMS_VERSION then
-    return nil
-  end
-  local is_whole, capacity, pinned, cached, prefill, context, doubling, decode, release,
-    bytes_per_token, most, incarnation, url, oldest = pcall(struct.unpack, '>ddddddddddssd', row, 2)
+  local is_whole, $names(TERMS) = pcall(unpack_terms, row)
   if not is_whole then
     return nil
   end
   local owner = owner_of(incarnation, name)
   return {
     name = name, tree = tree_prefix .. owner, incarnation = incarnation, url = url,
-    capacity = capacity, pinned = pinned, cached = cached, bytes_per_token = bytes_per_token,
-    leaf = oldest > 0 and math.max(1, now - oldest) or 0, prefill = prefill, doubling = doubling,
-    most = most, load = load_of(book, owner),
+    capacity = capacity_tokens, pinned = pinned_tokens, cached = cached_tokens,
+    bytes_per_token = bytes_per_token, most = max_requests, load = load_of(book, owner),
+    leaf = oldest_touch_ms > 0 and math.max(1, now - oldest_touch_ms) or 0,
+    prefill = prefill_tokens_per_s, doubling = doubling_context,
     -- In a steady state what ends is what was decoded, and the prompts come on top.
-    release = release > 0 and release or decode,
-  }, context
+    release = release_tokens_per_s > 0 and release_tokens_per_s or decode_tokens_per_s,
+  }, prefill_context_per_s
 end
 
 local function mean_of(ready, rate, prior)
@@ -75,9 +70,9 @@ local function weigh_leaves(ready, usual_tokens)
   end
 end
 
--- Replicas whose heartbeat is younger than `fresh_ms` and says ready, each with the load of its leases.
-local function read_fleet(book, replicas_key, terms_key, tree_prefix, now, fresh_ms)
-  local names = redis.call('ZRANGEBYSCORE', replicas_key, now - fresh_ms, '+inf')
+-- Replicas whose heartbeat is fresh and says ready, each with the load of its leases.
+local function read_fleet(book, replicas_key, terms_key, tree_prefix, now)
+  local names = redis.call('ZRANGEBYSCORE', replicas_key, now - $FRESH_MS, '+inf')
   if #names == 0 then
     return {}
   end

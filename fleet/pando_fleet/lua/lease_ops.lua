@@ -2,33 +2,34 @@
 -- (hash) what it reserves, `loads` (hash) the sums of the parts per owner, so that placing reads
 -- one row a replica, not its leases. An owner is "<incarnation>:<replica>".
 --
--- A part is work (prompt tokens to compute, weighed as in place.lua), room (KV tokens that it will
--- need) and waiting (1 until the first token), then its owner; a load is the same three sums and the
--- number of leases. Packed: reading 64 loads is twice as fast as text. A script opens the book,
--- changes loads in memory, and closes the book at its end, which writes each changed load once.
+-- Both are packed: reading 64 loads is twice as fast as text. A script opens the book, changes loads
+-- in memory, and closes the book at its end, which writes each changed load once.
 
 local LEASE_GRACE_MS = 60000 -- keys outlive their last lease by this
 local EXPIRE_BATCH = 64 -- leases ended at one call, so that no call is slow
 
-local function open_book(first)
+$reader(PART)
+$reader(LOAD)
+
+local function open_book(leases, parts, loads)
   return {
-    leases = KEYS[first], parts = KEYS[first + 1], loads = KEYS[first + 2],
+    leases = leases, parts = parts, loads = loads,
     rows = {}, -- loads by owner, as far as they are known
     complete = false, -- whether those are all
     changed = {},
   }
 end
 
-local function unpack_load(packed)
-  local work, room, waiting, requests = struct.unpack('>dddd', packed)
+local function load_in(row)
+  local $names(LOAD) = unpack_load(row)
   return { work = work, room = room, waiting = waiting, requests = requests }
 end
 
 local function load_of(book, owner)
   local load = book.rows[owner]
   if not load then
-    local packed = not book.complete and redis.call('HGET', book.loads, owner)
-    load = packed and unpack_load(packed) or { work = 0, room = 0, waiting = 0, requests = 0 }
+    local row = not book.complete and redis.call('HGET', book.loads, owner)
+    load = row and load_in(row) or { work = 0, room = 0, waiting = 0, requests = 0 }
     book.rows[owner] = load
   end
   return load
@@ -38,7 +39,7 @@ local function read_all_loads(book)
   local pairs_read = redis.call('HGETALL', book.loads)
   for i = 1, #pairs_read, 2 do
     local owner = pairs_read[i]
-    book.rows[owner] = book.rows[owner] or unpack_load(pairs_read[i + 1])
+    book.rows[owner] = book.rows[owner] or load_in(pairs_read[i + 1])
   end
   book.complete = true
 end
@@ -58,8 +59,7 @@ local function close_book(book)
   for owner, load in pairs(book.changed) do
     if load.requests > 0 then
       set[#set + 1] = owner
-      set[#set + 1] =
-        struct.pack('>dddd', load.work, load.room, load.waiting, load.requests)
+      set[#set + 1] = $pack(LOAD, load)
     else
       gone[#gone + 1] = owner
     end
@@ -76,7 +76,7 @@ end
 local function end_part(book, lease)
   local part = redis.call('HGET', book.parts, lease)
   if part then
-    local work, room, waiting, owner = struct.unpack('>ddds', part)
+    local $names(PART) = unpack_part(part)
     add_load(book, owner, -work, -room, -waiting, -1)
   end
   return part
@@ -93,9 +93,10 @@ end
 local function end_prefill(book, lease)
   local part = redis.call('HGET', book.parts, lease)
   if part then
-    local work, room, waiting, owner = struct.unpack('>ddds', part)
-    redis.call('HSET', book.parts, lease, struct.pack('>ddds', 0, 0, 0, owner))
+    local $names(PART) = unpack_part(part)
     add_load(book, owner, -work, -room, -waiting, 0)
+    work, room, waiting = 0, 0, 0
+    redis.call('HSET', book.parts, lease, $pack(PART))
   end
 end
 
@@ -120,8 +121,9 @@ end
 local function add_lease(book, lease, owner, work, room, now, lasts_ms)
   local is_new = redis.call('ZADD', book.leases, now + lasts_ms, lease) == 1
   local replaced = not is_new and end_part(book, lease)
-  redis.call('HSET', book.parts, lease, struct.pack('>ddds', work, room, 1, owner))
-  add_load(book, owner, work, room, 1, 1)
+  local waiting = 1
+  redis.call('HSET', book.parts, lease, $pack(PART))
+  add_load(book, owner, work, room, waiting, 1)
   return replaced
 end
 

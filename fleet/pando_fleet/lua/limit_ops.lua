@@ -3,19 +3,19 @@
 -- time): taking n from it moves that time on by n shares of a minute. So nothing needs to run for
 -- it to fill, a full one need not be kept at all, and a limit may change at any time.
 --
--- KEYS[1] is a hash, `requests` and `tokens` are its fields, times are milliseconds with fractions.
+-- `requests` and `tokens` are fields of the hash `buckets`, times are milliseconds with fractions.
 
 local MINUTE_MS = 60000
 local ROUNDING_MS = 0.5 -- what sums of fractions may be off by, far below what anyone can see
 
-local function full_at(field, now)
-  return math.max(tonumber(redis.call('HGET', KEYS[1], field) or '') or 0, now)
+local function full_at(buckets, field, now)
+  return math.max(tonumber(redis.call('HGET', buckets, field) or '') or 0, now)
 end
 
-local function keep(field, time, now)
-  redis.call('HSET', KEYS[1], field, string.format('%.4f', time))
+local function keep(buckets, field, time, now)
+  redis.call('HSET', buckets, field, string.format('%.4f', time))
   local ttl = math.ceil(time - now)
-  if redis.call('PTTL', KEYS[1]) < ttl then
-    redis.call('PEXPIRE', KEYS[1], ttl)
+  if redis.call('PTTL', buckets) < ttl then
+    redis.call('PEXPIRE', buckets, ttl)
   end
 end

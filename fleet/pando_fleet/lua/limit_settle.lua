@@ -1,7 +1,3 @@
--- Takes what a tenant used beyond what it had reserved, or gives back what it did not use.
---
--- KEYS the tenant's hash; ARGV now or '', tokens a minute, tokens (negative: given back).
-
-local now, limit, tokens = now_ms(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local time = full_at('tokens', now) + tokens * MINUTE_MS / limit
-keep('tokens', math.max(time, now), now)
+local $names(SettleLimit) = $arguments(SettleLimit)
+local time = full_at(buckets, 'tokens', now) + tokens * MINUTE_MS / token_limit
+keep(buckets, 'tokens', math.max(time, now), now)

@@ -1,17 +1,11 @@
--- Takes from both of a tenant's buckets, or from none of them.
---
--- KEYS the tenant's hash; ARGV now or '', requests a minute or 0, tokens a minute or 0, tokens.
--- Returns for requests and for tokens: left, ms until full, ms to wait for (0: there was enough).
--- More tokens than a full bucket has take all of it.
-
-local now = now_ms(ARGV[1])
-local limits = { requests = tonumber(ARGV[2]), tokens = tonumber(ARGV[3]) }
-local asked = { requests = 1, tokens = math.min(tonumber(ARGV[4]), limits.tokens) }
+local $names(TakeLimit) = $arguments(TakeLimit)
+local limits = { requests = request_limit, tokens = token_limit }
+local asked = { requests = 1, tokens = math.min(tokens, token_limit) }
 
 local waits, before, after = { requests = 0, tokens = 0 }, {}, {}
 for field, limit in pairs(limits) do
   if limit > 0 then
-    before[field] = full_at(field, now)
+    before[field] = full_at(buckets, field, now)
     after[field] = before[field] + asked[field] * MINUTE_MS / limit
     local missing = after[field] - now - MINUTE_MS
     if missing > ROUNDING_MS then
@@ -29,7 +23,7 @@ for _, field in ipairs({ 'requests', 'tokens' }) do
     if enough then
       time = after[field]
       if time > now then
-        keep(field, time, now)
+        keep(buckets, field, time, now)
       end
     end
     local empty = time - now - ROUNDING_MS

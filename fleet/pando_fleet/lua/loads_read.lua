@@ -1,6 +1,5 @@
--- KEYS leases, parts, loads; ARGV now or ''. Returns owner, requests leased to it, and so on.
-local now = now_ms(ARGV[1])
-local book = open_book(1)
+local $names(ReadLoads) = $arguments(ReadLoads)
+local book = open_book(leases, parts, loads)
 end_expired_leases(book, now)
 read_all_loads(book)
 close_book(book)

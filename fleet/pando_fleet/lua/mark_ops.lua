@@ -1,16 +1,19 @@
--- Marks of one pool: a hash of "<kind>:<replica>" to JSON, see marks.py. `ends_ms` is when a mark
--- stops to count, done or not; it can be read for MARK_KEPT_MS more.
+-- Marks of one pool, each a `MarkRow`. `ends_ms` is when a mark stops to count, done or not.
 
-local MARK_KEPT_MS = 600000
+local TYPES = $types(MarkRow)
 
 -- The mark in a row, or nil: what does not fit is none, and marks.py tells of it.
 local function decoded_mark(row)
   local is_json, mark = pcall(cjson.decode, row)
-  local fits = is_json and type(mark) == 'table'
-  for _, name in ipairs({ 'ends_ms', 'claim_ends_ms', 'tokens', 'prefixes' }) do
-    fits = fits and type(mark[name]) == 'number'
+  if not is_json or type(mark) ~= 'table' then
+    return nil
   end
-  return fits and mark or nil
+  for name, kind in pairs(TYPES) do
+    if type(mark[name]) ~= kind then
+      return nil
+    end
+  end
+  return mark
 end
 
 local function read_mark(marks, kind, replica)
@@ -23,12 +26,12 @@ local function write_mark(marks, mark)
 end
 
 local function is_over(mark, now)
-  return mark.ends_ms <= now or mark.state == 'done' or mark.state == 'skipped'
+  return mark.ends_ms <= now or mark.state == $MarkState.DONE or mark.state == $MarkState.SKIPPED
 end
 
--- Why placement must not use the replica now ('drain' or 'warm'), or ''.
+-- Why placement must not use the replica now (DRAIN or WARM), or ''.
 local function withheld(marks, replica, now)
-  for _, kind in ipairs({ 'drain', 'warm' }) do
+  for _, kind in ipairs({ $MarkKind.DRAIN, $MarkKind.WARM }) do
     local mark = read_mark(marks, kind, replica)
     if mark and not is_over(mark, now) then
       return kind

@@ -2,27 +2,19 @@
 -- Prompts that came in one turn of a router's loop are asked together: the fleet is read once, and
 -- each decision sees the leases of those before it.
 --
--- KEYS replicas, terms, leases, parts, loads
--- ARGV now or '', place|explain, freshness ms, tree key prefix, chunk bytes, then for each prompt:
---      path, prompt tokens, output tokens, lease, lease ms, tie, most requests at one replica or 0,
---      1 to return every candidate or 0, the only replica allowed or '', number of excluded
---      replicas, these...
---
--- Returns for each prompt the chosen candidate, packed (see `packed`), or a list of it and every
--- candidate; false where there is none; 'full' where all that are allowed have the most requests.
--- To explain, one prompt is asked, and each of its candidates is returned. Full replicas are among
--- the candidates, marked: they are never chosen, but may hold the most. A tree's key is made here,
--- because which replicas live is read here; it carries the pool's hash tag as every key in KEYS
--- does, so in a cluster it lies in the slot that the script was sent to.
-
-local UNKNOWN_CAPACITY = 65536 -- chunks kept for a replica that does not say what it can hold
+-- Full replicas are among the candidates, marked: they are never chosen, but may hold the most. A
+-- tree's key is made here, because which replicas live is read here; it carries the pool's hash tag
+-- as every key in KEYS does, so in a cluster it lies in the slot that the script was sent to.
 
 local floor, min, max = math.floor, math.min, math.max
-local now, explain = now_ms(ARGV[1]), ARGV[2] == 'explain'
-local chunk_bytes = tonumber(ARGV[5])
-local book = open_book(3)
+local $names(Place) = $arguments(Place)
+if not $words(Mode)[mode] then
+  return redis.error_reply('unknown mode of placement: ' .. mode)
+end
+local explain = mode == $Mode.EXPLAIN
+local book = open_book(leases, parts, loads)
 end_expired_leases(book, now)
-local ready = read_fleet(book, KEYS[1], KEYS[2], ARGV[4], now, tonumber(ARGV[3]))
+local ready = read_fleet(book, replicas, terms, tree_prefix, now)
 
 local there = 0 -- requests at all that are ready, each of these taken for one more
 local pool_token = 0 -- seconds that others lose by a token's work anywhere: all replicas are busy
@@ -71,7 +63,7 @@ end
 -- What placing the prompt on `r`, which holds `chunks` of it, costs everybody, in seconds; README.md
 -- explains each term. Returns the cost and what it comes from.
 local function cost_of(r, ask, chunks)
-  local matched = floor(chunks * chunk_bytes / r.bytes_per_token)
+  local matched = floor(chunks * $CHUNK_BYTES / r.bytes_per_token)
   -- The last prompt token is always computed: its logits are the first answer.
   local uncached = ask.prompt - min(ask.prompt - 1, matched)
   local work, short = work_of(r, ask.prompt, uncached), r.over + uncached + ask.output
@@ -111,7 +103,7 @@ end
 local function chunks_held(r, path, least, guess)
   if least == 0 then
     return search(r.tree, path, EVER, guess)
-  elseif least > #path / 8 then
+  elseif least > #path / $KEY_BYTES then
     return nil
   end
   local known = least
@@ -199,58 +191,59 @@ local function choose(ask, all)
   return best, most, found, is_full
 end
 
-local function capacity_chunks(r)
-  if r.capacity == 0 then
-    return UNKNOWN_CAPACITY
-  end
-  return floor(r.capacity * r.bytes_per_token / chunk_bytes)
-end
-
--- The candidate's terms, and those of `most`, the one that holds the most of the prompt.
-local function packed(ask, candidate, most)
+local function packed_candidate(ask, candidate)
   local r = candidate.replica
-  local cost, uncached, work, kv_wait, evict = cost_of(r, ask, candidate.chunks)
-  return struct.pack('>ddddddddddddddddddssss',
-    candidate.chunks, ask.prompt - uncached, r.load.work, r.load.requests, capacity_chunks(r),
-    r.capacity, r.pinned, r.wait, kv_wait, work / r.prefill, r.load.waiting, coming_to(r),
-    work * pool_token, evict, cost,
-    candidate.full and 1 or 0, most.chunks, most.full and 1 or 0,
-    r.name, r.url, r.incarnation, most.replica.name)
+  local cost_s, uncached, work, kv_wait_s, evict_s = cost_of(r, ask, candidate.chunks)
+  local matched_chunks, matched_tokens = candidate.chunks, ask.prompt - uncached
+  local backlog_tokens, outstanding, queue = r.load.work, r.load.requests, r.load.waiting
+  local capacity_tokens, pinned_tokens = r.capacity, r.pinned
+  local capacity_chunks = $UNKNOWN_CAPACITY_CHUNKS
+  if capacity_tokens > 0 then
+    capacity_chunks = floor(capacity_tokens * r.bytes_per_token / $CHUNK_BYTES)
+  end
+  local wait_s, work_s, coming, pool_s = r.wait, work / r.prefill, coming_to(r), work * pool_token
+  local full, replica, url, incarnation = candidate.full, r.name, r.url, r.incarnation
+  return $pack(CANDIDATE)
 end
 
-local function all_packed(ask, found, most)
+local function packed_held(most)
+  local most_chunks, holder_full, holder = most.chunks, most.full, most.replica.name
+  return $pack(HELD)
+end
+
+local function all_packed(ask, found)
   local all = {}
   for number, candidate in ipairs(found) do
-    all[number] = packed(ask, candidate, most)
+    all[number] = packed_candidate(ask, candidate)
   end
   return all
 end
 
 -- The prompt whose fields begin at ARGV[i], and where the next one's begin.
 local function read_ask(i)
-  local ask = {
-    path = ARGV[i], prompt = tonumber(ARGV[i + 1]), output = tonumber(ARGV[i + 2]),
-    lease = ARGV[i + 3], lease_ms = tonumber(ARGV[i + 4]), tie = tonumber(ARGV[i + 5]),
-    most = tonumber(ARGV[i + 6]), every = ARGV[i + 7] == '1', only = ARGV[i + 8], excluded = {},
-  }
-  local excluded = tonumber(ARGV[i + 9])
-  for name = i + 10, i + 9 + excluded do
-    ask.excluded[ARGV[name]] = true
+  local $names(Prompt) = $arguments(Prompt, i)
+  local names, first = {}, i + $length(Prompt)
+  for name = first, first + excluded - 1 do
+    names[ARGV[name]] = true
   end
-  return ask, i + 10 + excluded
+  return {
+    path = path, prompt = prompt_tokens, output = output_tokens, lease = lease,
+    lease_ms = lease_ms, tie = tie, most = max_outstanding, every = every, only = only,
+    excluded = names,
+  }, first + excluded
 end
 
-local answers, longest_ms, i = {}, 0, 6
+local answers, longest_ms, i = {}, 0, $length(Place) + 1
 while i <= #ARGV do
   local ask
   ask, i = read_ask(i)
   local best, most, found, full = choose(ask, explain or ask.every)
   if explain then
-    answers = all_packed(ask, found, most)
+    answers = all_packed(ask, found)
   elseif best then
-    local answer = packed(ask, best, most)
+    local answer = packed_held(most) .. packed_candidate(ask, best)
     if ask.every then
-      answer = { answer, unpack(all_packed(ask, found, most)) }
+      answer = { answer, unpack(all_packed(ask, found)) }
     end
     answers[#answers + 1] = answer
     local _, uncached, work = cost_of(best.replica, ask, best.chunks)
@@ -263,7 +256,7 @@ while i <= #ARGV do
     end
     longest_ms = max(longest_ms, ask.lease_ms)
   else
-    answers[#answers + 1] = full and 'full' or false
+    answers[#answers + 1] = full and $FULL or false
   end
 end
 close_book(book)

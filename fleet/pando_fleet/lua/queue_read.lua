@@ -1,2 +1,2 @@
--- KEYS queues; ARGV now or ''. Returns now, and router and row of each queue, see queue_tell.lua.
-return { now_ms(ARGV[1]), redis.call('HGETALL', KEYS[1]) }
+local $names(ReadQueues) = $arguments(ReadQueues)
+return { now, redis.call('HGETALL', queues) }

@@ -1,20 +1,15 @@
--- Records how long one router's queue is, and forgets routers that have fallen silent.
---
--- KEYS queues; ARGV now or '', router, requests waiting, ms that the first has waited, silence ms,
--- tokens waiting. A row is when it was told, the requests, when the first began to wait, and the
--- tokens; packed, times in ms.
-local now, silence = now_ms(ARGV[1]), tonumber(ARGV[5])
-local waiting = tonumber(ARGV[3])
-if waiting > 0 then
-  redis.call('HSET', KEYS[1], ARGV[2], struct.pack('>dddd', now, waiting, now - ARGV[4], ARGV[6]))
+local $names(TellQueue) = $arguments(TellQueue)
+if requests > 0 then
+  local told_ms, since_ms = now, now - waited_ms
+  redis.call('HSET', queues, router, $pack(QUEUE))
 else
-  redis.call('HDEL', KEYS[1], ARGV[2])
+  redis.call('HDEL', queues, router)
 end
-local rows = redis.call('HGETALL', KEYS[1])
+local rows = redis.call('HGETALL', queues)
 for i = 1, #rows, 2 do
-  local row = rows[i + 1]
-  if #row < 8 or struct.unpack('>d', row) < now - silence then
-    redis.call('HDEL', KEYS[1], rows[i])
+  local is_whole, told_ms = pcall(unpack_queue, rows[i + 1])
+  if not is_whole or told_ms < now - $SILENCE_MS then
+    redis.call('HDEL', queues, rows[i])
   end
 end
-redis.call('PEXPIRE', KEYS[1], silence)
+redis.call('PEXPIRE', queues, $SILENCE_MS)

@@ -1,2 +1,2 @@
--- KEYS tree; ARGV path, depth in chunks.
-cut(KEYS[1], ARGV[1], tonumber(ARGV[2]))
+local $names(CutTree) = $arguments(CutTree)
+cut(tree, path, depth)

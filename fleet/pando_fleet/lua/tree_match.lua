@@ -1,2 +1,2 @@
--- KEYS tree; ARGV path. Returns chunks.
-return search(KEYS[1], ARGV[1], EVER)
+local $names(MatchTree) = $arguments(MatchTree)
+return search(tree, path, EVER)

@@ -1,18 +1,17 @@
--- The prefix tree of one replica: a sorted set of 8-byte chunk keys. Time counts in buckets of a
+-- The prefix tree of one replica: a sorted set of chunk keys. Time counts in buckets of a
 -- second: a touch in bucket b gives the chunk at depth d the score b * DEPTHS - d. Scores only grow
 -- and each touch covers the whole path, so an ancestor's score is always above its descendants': the
 -- lowest score is a leaf, and along a path scores fall. Both questions, "how much of this path is
 -- held?" and "how much of it was touched in this bucket already?", are then one search for a border.
 
-local TREE_TTL_MS = 600000 -- renewed by touches and heartbeats
 local BUCKET_MS = 1000 -- far less than it takes a KV pool to be computed anew
-local DEPTHS = 8192 -- scores of one bucket, and the longest path (prefix.py's MAX_CHUNKS)
+local DEPTHS = $MAX_CHUNKS -- scores of one bucket
 local EVER = 0 -- the floor below which no score lies
 local PARTS = 4 -- into which a round of a search cuts what is left
 local BATCH = 1000 -- members of one call: Lua's unpack has room for about 8,000 values
 
 local function chunk_key(path, depth)
-  return string.sub(path, 8 * depth - 7, 8 * depth)
+  return string.sub(path, $KEY_BYTES * depth - ($KEY_BYTES - 1), $KEY_BYTES * depth)
 end
 
 -- The next depths to look at, between `low` that reaches the floor and `high` that does not. One
@@ -62,7 +61,7 @@ end
 -- Chunks of the path, from its root on, whose scores reach `floor`; the first `low` are known to.
 -- `guess`, where another search of this path ended, may be nil.
 local function search(tree, path, floor, guess, low)
-  local high, round = #path / 8 + 1, 0
+  local high, round = #path / $KEY_BYTES + 1, 0
   low = low or 0
   if guess then
     low, high = look_at_guess(tree, path, floor, math.max(guess, low), low, high)
@@ -96,7 +95,8 @@ end
 -- between from the end: three times as fast as cutting them one by one.
 local function scored_chunks(path, first, last, bucket)
   local count, above = last - first + 1, bucket * DEPTHS - first + 1
-  local scored = { struct.unpack(string.rep('c8', count), path, 8 * first - 7) }
+  local at = $KEY_BYTES * (first - 1) + 1
+  local scored = { struct.unpack(string.rep('c$KEY_BYTES', count), path, at) }
   for i = count, 1, -1 do
     scored[2 * i] = scored[i]
     scored[2 * i - 1] = above - i
@@ -120,7 +120,7 @@ end
 -- leaves go above `share` chunks. `guess` is how much of the path was held lately.
 local function touch(tree, path, now, guess, capacity, ledger, share)
   local bucket = math.floor(now / BUCKET_MS)
-  local chunks = math.min(#path / 8, capacity, DEPTHS)
+  local chunks = math.min(#path / $KEY_BYTES, capacity, DEPTHS)
   if ledger then
     chunks = math.min(chunks, share)
   end
@@ -133,14 +133,14 @@ local function touch(tree, path, now, guess, capacity, ledger, share)
     end
   end
   if fresh < chunks then
-    redis.call('PEXPIRE', tree, TREE_TTL_MS)
+    redis.call('PEXPIRE', tree, $TREE_TTL_MS)
   end
   if ledger then
     local excess = redis.call('ZCARD', ledger) - share
     if excess > 0 then
       remove_popped(tree, redis.call('ZPOPMIN', ledger, excess))
     end
-    redis.call('PEXPIRE', ledger, TREE_TTL_MS)
+    redis.call('PEXPIRE', ledger, $TREE_TTL_MS)
   end
   local excess = redis.call('ZCARD', tree) - capacity
   if excess > 0 then
@@ -150,9 +150,9 @@ end
 
 -- Removes what lies behind the first `depth` chunks of the path.
 local function cut(tree, path, depth)
-  for first = depth + 1, #path / 8, BATCH do
+  for first = depth + 1, #path / $KEY_BYTES, BATCH do
     local members = {}
-    for chunk = first, math.min(first + BATCH - 1, #path / 8) do
+    for chunk = first, math.min(first + BATCH - 1, #path / $KEY_BYTES) do
       members[#members + 1] = chunk_key(path, chunk)
     end
     redis.call('ZREM', tree, unpack(members))

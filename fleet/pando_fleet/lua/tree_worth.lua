@@ -1,18 +1,14 @@
--- KEYS a replica's tree, the trees of the others
--- ARGV now or '', half-life ms, most members to look at.
--- Returns, as text, how many chunks only the first tree holds, each counted as 0.5 to the power of
--- its age over the half-life.
 local STRATA = 128 -- of older entries: neighbours are of one prefix, so many places are looked at
 
-local now, half_life, most = now_ms(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local held = redis.call('ZCARD', KEYS[1])
+local $names(WeighTree) = $arguments(WeighTree)
+local held = redis.call('ZCARD', tree)
 
--- Those of the members that the tree has not got.
-local function not_in(tree, members)
+-- Those of the members that the other tree has not got.
+local function not_in(other, members)
   local left = {}
   for first = 1, #members, BATCH do
     local last = math.min(first + BATCH - 1, #members)
-    local scores = redis.call('ZMSCORE', tree, unpack(members, first, last))
+    local scores = redis.call('ZMSCORE', other, unpack(members, first, last))
     for i = first, last do
       if not scores[i - first + 1] then
         left[#left + 1] = members[i]
@@ -24,7 +20,7 @@ end
 
 -- The worth of ranks `first` to `last`, 0 being the newest.
 local function worth(first, last)
-  local rows = redis.call('ZREVRANGE', KEYS[1], first, last, 'WITHSCORES')
+  local rows = redis.call('ZREVRANGE', tree, first, last, 'WITHSCORES')
   local members, scores = {}, {}
   for i = 1, #rows, 2 do
     members[#members + 1] = rows[i]
@@ -38,7 +34,7 @@ local function worth(first, last)
   local sum = 0
   for i = 1, #members do
     local touched = math.ceil(scores[members[i]] / DEPTHS) * BUCKET_MS
-    sum = sum + 0.5 ^ (math.max(0, now - touched) / half_life)
+    sum = sum + 0.5 ^ (math.max(0, now - touched) / half_life_ms)
   end
   return sum
 end

@@ -1,33 +1,36 @@
 """A Lua script on the hot path: run by its digest, loaded where the server does not know it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from hashlib import sha1
-from typing import Any
+from typing import Any, Generic
 
-from pando_fleet.scripts import source_of
+from msgspec.structs import astuple
+
+from pando_fleet.layout.calls import Call
+from pando_fleet.layout.lua import key_count, source_of
 from pando_fleet.wire.call import Answer, Line, Reply, pack
 from pando_fleet.wire.wire import answer_to
 
 
-class WireScript:
-    """The Lua files of `parts`, joined; it must have the effect of once when it runs twice."""
+class WireScript(Generic[Call]):
+    """A script that must have the effect of once when it runs twice."""
 
-    def __init__(self, wire: Line, *parts: str) -> None:
-        source = source_of(parts)
+    def __init__(self, wire: Line, call: type[Call]) -> None:
+        text = source_of(call)
         self._wire = wire
-        self._digest = sha1(source.encode(), usedforsecurity=False).hexdigest()  # Redis's name
-        self._load = pack("SCRIPT", "LOAD", source)
+        self._keys = key_count(call)
+        self._digest = sha1(text.encode(), usedforsecurity=False).hexdigest()  # Redis's name
+        self._load = pack("SCRIPT", "LOAD", text)
 
-    async def __call__(self, keys: Sequence[str], *args: str | bytes | int | float) -> Any:
+    async def __call__(self, call: Call, *more: str | bytes | int | float) -> Any:
         """Raises FleetUnavailable, FleetError."""
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.send(keys, args, answer_to(reply))
+        self.send(call, more, answer_to(reply))
         return await reply
 
-    def send(
-        self, keys: Sequence[str], args: Sequence[str | bytes | int | float], answer: Answer
-    ) -> None:
-        """As `Wire.send`, on the server that holds `keys`, all of one slot."""
-        packed = pack("EVALSHA", self._digest, len(keys), *keys, *args)
-        self._wire.send(keys[0], packed, answer, self._load)
+    def send(self, call: Call, more: Iterable[str | bytes | int | float], answer: Answer) -> None:
+        """As `Wire.send`, on the server that holds the call's keys, all of one slot."""
+        fields = astuple(call)
+        packed = pack("EVALSHA", self._digest, self._keys, *fields, *more)
+        self._wire.send(fields[0], packed, answer, self._load)

@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pando_fleet.layout.constants import FRESH_MS
 from pando_fleet.loads import Loads
 from pando_fleet.marks import Mark, Marks
 from pando_fleet.queues import Queued, Queues
-from pando_fleet.registry import FRESH_MS, Registry
+from pando_fleet.registry import Registry
 from pando_fleet.replica import Replica
 from pando_fleet.worth import Worths
 from pando_operator.scaling import Signals

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Iterable
 
-from pando_fleet.prefix import CHUNK_BYTES
+from pando_fleet.layout.constants import CHUNK_BYTES, UNKNOWN_CAPACITY_CHUNKS
 from pando_fleet.replica import Heartbeat
 from pando_fleet.tree import PrefixTree
 from pando_router.warming.plan import plan
@@ -10,7 +10,6 @@ from pando_router.warming.prefiller import MAX_FAILURES, Prefill, PrefillError
 from pando_router.warming.prefixes import HotPrefix
 
 LEAST_REQUESTS = 1.5  # of late: what came once comes again to the replica that has it
-UNKNOWN_CAPACITY = 65536  # chunks, as in place.lua
 
 
 async def warm_join(
@@ -23,7 +22,7 @@ async def warm_join(
     """Yields the tokens that each prefill took. Raises PrefillError, FleetError."""
     names = (beat.model, *beat.adapters)
     served = (hot for hot in hottest if hot.source.name in names)
-    capacity = UNKNOWN_CAPACITY
+    capacity = UNKNOWN_CAPACITY_CHUNKS
     if beat.capacity_tokens:
         capacity = int(beat.capacity_tokens * beat.bytes_per_token / CHUNK_BYTES)
         budget_tokens = min(budget_tokens, beat.capacity_tokens)  # more would evict the hottest

@@ -3,8 +3,9 @@
 import random
 from collections.abc import Iterator
 
-from pando_fleet.keys import POOLS, PoolKeys
-from pando_fleet.registry import BEAT, RETENTION_MS, beat_call
+from pando_fleet.keys import POOLS
+from pando_fleet.layout.calls import Announce, Beat, Leave
+from pando_fleet.registry import beat_call, leave_call
 from pando_fleet.wire import Line, WireScript
 from pando_sim.fleet.view import View
 from pando_sim.spec import WorkerSpec
@@ -37,7 +38,6 @@ class Fleet:
         self._spec = spec
         self._settings = settings_of(spec)
         self._pool = pool
-        self._keys = PoolKeys(pool)
         self._cost = cost
         self._timeline = timeline
         self._line = line
@@ -46,9 +46,9 @@ class Fleet:
         self._random = rng
         self._strides = strides
         self._incarnations = 0
-        self._beat = WireScript(line, *BEAT)
-        self._announce = WireScript(line, "clock", "announce")
-        self._leave = WireScript(line, "leave")
+        self._beat = WireScript(line, Beat)
+        self._announce = WireScript(line, Announce)
+        self._leave = WireScript(line, Leave)
 
     def start(self, name: str, after_s: float | None) -> None:
         """Raises ValueError where there is a replica of that name."""
@@ -91,9 +91,7 @@ class Fleet:
         self.gone_output_tokens += meter.output_tokens
         self.replica_seconds += self._timeline.now_s - replica.started_s
         if leaves:
-            tree = self._keys.tree(name, replica.incarnation)
-            keys = [self._keys.replicas, self._keys.beats, self._keys.terms, tree]
-            self._leave.send(keys, (name, replica.incarnation), _unheard)
+            self._leave.send(leave_call(self._pool, name, replica.incarnation), (), _unheard)
             self._view.left(name)
 
     def tell(self, replicas: list[Replica]) -> None:
@@ -101,10 +99,11 @@ class Fleet:
         now_s = self._timeline.now_s
         for replica in replicas:
             beat = replica.heartbeat()
-            keys, *args = beat_call(self._pool, beat, self._clock)
-            self._beat.send(keys, args, _unheard)
+            call, terms = beat_call(self._pool, beat, self._clock)
+            self._beat.send(call, terms, _unheard)
             self._view.heard(beat, now_s)
-        self._announce.send([POOLS], (self._clock(), self._pool, RETENTION_MS), _unheard)
+        announce = Announce(pools=POOLS, now=self._clock(), pool=self._pool)
+        self._announce.send(announce, (), _unheard)
         self._view.refresh(now_s)
 
     def of(self, state: ReplicaState) -> Iterator[Replica]:

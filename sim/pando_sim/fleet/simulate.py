@@ -8,9 +8,10 @@ from functools import partial
 
 from pando_fleet import Registry
 from pando_fleet.keys import PoolKeys
+from pando_fleet.layout.calls import TellQueue
 from pando_fleet.loads import Loads
 from pando_fleet.marks import MarkKind, Marks
-from pando_fleet.queues import SILENCE_MS, TELL_MS
+from pando_fleet.queues import TELL_MS
 from pando_fleet.wire import WireScript
 from pando_router.warming.warming import POLL_S
 from pando_sim.fleet.arrivals import Arrivals
@@ -130,7 +131,7 @@ class Simulation:
         self._warming = self._warmings(around)
         self._registry = Registry(self._control.redis, self._timeline.redis_ms)
         self._arrivals = Arrivals(requests, self._timeline, self._arrive)
-        self._tell_queue = WireScript(self._line, "clock", "queue_tell")
+        self._tell_queue = WireScript(self._line, TellQueue)
         self._came = 0
         self._ends = 0
         self._finished = 0
@@ -248,10 +249,15 @@ class Simulation:
         for router in self._routers:
             waiting = len(router.line)
             if waiting or router.told_waiting:
-                waited_ms = int(1000 * router.line.longest_wait_s)
-                args = (router.name, waiting, waited_ms, SILENCE_MS, round(router.line.tokens))
-                clock = self._timeline.redis_ms()
-                self._tell_queue.send([PoolKeys(POOL).queues], (clock, *args), _unheard)
+                told = TellQueue(
+                    queues=PoolKeys(POOL).queues,
+                    now=self._timeline.redis_ms(),
+                    router=router.name,
+                    requests=waiting,
+                    waited_ms=int(1000 * router.line.longest_wait_s),
+                    tokens=round(router.line.tokens),
+                )
+                self._tell_queue.send(told, (), _unheard)
             router.told_waiting = waiting > 0
 
     async def _scale(self) -> None:

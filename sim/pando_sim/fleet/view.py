@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pando_fleet.registry import FRESH_MS
+from pando_fleet.layout.constants import FRESH_MS
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_sim.fleet.interfaces import Member
 

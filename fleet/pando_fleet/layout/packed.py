@@ -1,0 +1,57 @@
+"""How a type's fields become bytes: in their order, big-endian, each text with a NUL behind.
+
+A `float` is a double, an `int` 8 bytes, a `bool` one, a `str` its UTF-8. Rows stay in Redis and
+carry a version, since another release may have written them; packed answers are read by who asked,
+and carry none. The version is a row's last byte: scripts of the release before, which wrote none,
+overlook what lies behind the fields that they know, and their rows end in a zero byte (the low one
+of a whole number, or a text's end). Where rows always had one, it is the first byte.
+"""
+
+import struct
+from typing import Generic, TypeVar, get_type_hints
+
+Kind = TypeVar("Kind")
+
+_CODES = {float: "d", int: "q", bool: "?"}  # of Python's struct
+
+
+class Packed(Generic[Kind]):
+    """`kind` is a NamedTuple or a msgspec.Struct."""
+
+    def __init__(
+        self, name: str, kind: type[Kind], version: int = 0, *, is_versioned_in_front: bool = False
+    ) -> None:
+        """`version` is above 0 for rows, and 0 for answers, which have none."""
+        self.name = name
+        self.kind = kind
+        self.version = version
+        self.is_versioned_in_front = is_versioned_in_front
+        self.fields = get_type_hints(kind)
+        types = list(self.fields.values())
+        self._texts = types.count(str)
+        numbers = types[: len(types) - self._texts]
+        self._has_numbers_first = str not in numbers
+        self._numbers = struct.Struct(">" + "".join(_CODES.get(each, "s") for each in numbers))
+
+    def unpack(self, packed: bytes) -> tuple[Kind, bytes]:
+        """The value that `packed` begins with, and what lies behind it.
+
+        Raises ValueError, and TypeError for a kind that has a number behind a text.
+        """
+        if not self._has_numbers_first:
+            raise TypeError(f"{self.name}: a number behind a text is for Lua only")
+        try:
+            numbers = self._numbers.unpack_from(packed)
+        except struct.error as error:
+            raise ValueError(f"{self.name}: {error}") from error
+        *texts, rest = packed[self._numbers.size :].split(b"\0", self._texts)
+        return self.kind(*numbers, *map(bytes.decode, texts)), rest
+
+    def unpack_row(self, row: bytes) -> Kind:
+        """Raises ValueError where the row is cut or of a version that is not known here."""
+        value, rest = self.unpack(row)
+        if rest not in (b"", bytes((self.version,))):  # without a version: of the release before
+            raise ValueError(
+                f"{self.name}: version {rest!r}, and this release reads {self.version}"
+            )
+        return value

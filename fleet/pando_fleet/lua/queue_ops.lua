@@ -1,0 +1,2 @@
+-- How long one router's queue is.
+$reader(QUEUE)

@@ -1,0 +1,2 @@
+-- What a ready replica says of itself to placement.
+$reader(TERMS)
