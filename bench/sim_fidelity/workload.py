@@ -60,7 +60,9 @@ def alone_s(asks: list[Ask], cost: CostModel) -> float:
 
     def one(prompt: int, output: int) -> float:
         prefill_s = cost.step_s(prefill_tokens=prompt, prefill_context=attended(0, prompt))
-        return cost.request_s(prompt) + prefill_s + cost.decode_steps_s(output - 1, 1, prompt + 1)
+        return (
+            cost.request_s(prompt) + prefill_s + sum(cost.decode_steps(output - 1, 1, prompt + 1))
+        )
 
     return statistics.fmean(one(len(ask.prompt), ask.output_tokens) for ask in asks)
 

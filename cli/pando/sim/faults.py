@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pando_sim.fleet.interfaces import Fault, FleetControl
+from pando_sim.fleet.control import Fault, FleetControl
 
 FORMS = (
     "die:NAME@AT, join:NAME@AT, slow:NAME:FACTOR@AT, redis:SECONDS@AT, redis-lost:SECONDS@AT,"

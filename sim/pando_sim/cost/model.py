@@ -94,13 +94,3 @@ class CostModel:
         first = self.step_s(decodes=decodes, decode_context=decode_context)
         growth = self._decode_context_s * decodes
         return [first + growth * step for step in range(steps)]
-
-    def decode_steps_s(self, steps: int, decodes: int, decode_context: int) -> float:
-        """So many steps of the same decodes: exactly the sum of `step_s` of each.
-
-        Args:
-            decode_context: of the first step; each later one has `decodes` more.
-        """
-        first = self.step_s(decodes=decodes, decode_context=decode_context)
-        later = decodes * (steps * (steps - 1) // 2)
-        return steps * first + self._decode_context_s * later

@@ -1,4 +1,4 @@
-"""What plugs into a simulated fleet: a placement rule, a scaler, faults.
+"""What plugs into a simulated router: a placement rule.
 
 Times are virtual seconds from the trace's start. Whatever is drawn at random is drawn from the
 `random.Random` that comes with the context, and whatever is iterated has an order, so that the same
@@ -6,20 +6,17 @@ seed gives the same run bit for bit.
 """
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pando_fleet import Heartbeat, RedisClient
-from pando_fleet.marks import MarkKind
+from pando_fleet import Heartbeat
 from pando_fleet.wire import Line
 from pando_router.core.route import Route, Shortage
-from pando_sim.records import Event, ScalingStep, Served
 from pando_sim.request import Request
-from pando_sim.worker.replica import ReplicaState
 
 POOL = "simulated"
 
@@ -57,7 +54,6 @@ class Member:
     withholds it."""
 
     beat: Heartbeat
-    age_s: float
 
     @property
     def name(self) -> str:
@@ -120,139 +116,3 @@ class RouterContext(Protocol):
 
 RuleFactory = Callable[[RouterContext], Rule]
 """Makes the rule of one router."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaView:
-    """A replica as it is at this moment, without the delay of a heartbeat."""
-
-    name: str
-    state: ReplicaState
-    started_s: float
-    ready_s: float | None
-    running: int
-    waiting: int
-    requests: int  # these, and those that are on their way to it or whose last token leaves
-
-
-class Cache(Protocol):
-    """Of one replica; after its end as it was then."""
-
-    def cached_tokens(self, tokens: NDArray[np.int32]) -> int:
-        """Of a prompt."""
-        ...
-
-
-class FleetControl(Protocol):
-    """What scalers and faults do to a fleet. A replica is known by its name, as a pod is."""
-
-    @property
-    def now_s(self) -> float: ...
-
-    @property
-    def pool(self) -> str: ...
-
-    @property
-    def redis(self) -> RedisClient:
-        """The one of all routers; what they wrote until now is in it."""
-        ...
-
-    @property
-    def random(self) -> random.Random: ...
-
-    def redis_ms(self) -> int: ...
-
-    def replicas(self) -> Sequence[ReplicaView]:
-        """That exist, in the order in which they were started."""
-        ...
-
-    def heard(self) -> Sequence[Heartbeat]:
-        """The last of each replica that is not silent, by name."""
-        ...
-
-    def cache(self, name: str) -> Cache: ...
-
-    def queued(self) -> int:
-        """Requests that wait in the routers."""
-        ...
-
-    def in_flight(self) -> int:
-        """Requests that came and have not ended."""
-        ...
-
-    def start(self, name: str, after_s: float | None = None) -> None:
-        """A new replica; ready after the specification's start time, or `after_s`."""
-        ...
-
-    def drain(self, name: str) -> None:
-        """What SIGTERM does: its heartbeats say draining, it finishes what it has, and refuses what
-        comes. It exists until `stop`."""
-        ...
-
-    def stop(self, name: str, *, leaves: bool = True) -> None:
-        """The replica is gone at this moment, with its cache; what runs there is lost. One that
-        `leaves` says so to Redis, as a process does that ends by itself."""
-        ...
-
-    def slow_down(self, name: str, factor: float) -> None:
-        """Its steps take `factor` times as long from the next one on; 1.0 ends it."""
-        ...
-
-    def lose_redis(self) -> None:
-        """Redis answers nobody until `regain_redis` was called as often as this."""
-        ...
-
-    async def regain_redis(self, *, empty: bool) -> None:
-        """It is back, with what it had or without."""
-        ...
-
-    def shift_clock(self, router: int, by_s: float) -> None:
-        """A router's own clock goes ahead, or back, by so much."""
-        ...
-
-    def marked(self) -> None:
-        """A mark in Redis asks routers for something. They would find it by themselves: this
-        spares all the looks that find nothing."""
-        ...
-
-    def at(self, when_s: float, act: Callable[["FleetControl"], Awaitable[None]]) -> None: ...
-
-    def tell(self, what: Event | ScalingStep) -> None:
-        """Into the run's records."""
-        ...
-
-
-class Scaler(Protocol):
-    """Changes the pool's size: a controller together with the Kubernetes that it runs in."""
-
-    @property
-    def every_s(self) -> float:
-        """Between two calls of `act`."""
-        ...
-
-    @property
-    def sets_marks(self) -> bool:
-        """Whether it asks routers, by marks in Redis, to warm replicas and to hand caches off."""
-        ...
-
-    async def act(self, fleet: FleetControl) -> None: ...
-
-    def ended(self, request: Request, served: Served) -> None:
-        """Told of each request, so that it knows what its changes cost."""
-        ...
-
-    def prefilled(self, kind: MarkKind, tokens: int) -> None:
-        """Told of each prefill that a mark asked for."""
-        ...
-
-    def close(self, fleet: FleetControl) -> None:
-        """The trace is over; what it has not told yet is to be told now."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    at_s: float
-    what: str  # for the plots
-    act: Callable[[FleetControl], Awaitable[str]]
-    """Returns why it could not happen; nothing where it did."""

@@ -16,9 +16,9 @@ from pando_fleet.wire import WireScript
 from pando_router.warming.warming import POLL_S
 from pando_sim.fleet.arrivals import Arrivals
 from pando_sim.fleet.checks import Checks
-from pando_sim.fleet.control import Control
+from pando_sim.fleet.control import Fault, FleetControl, Scaler
 from pando_sim.fleet.fleet import Fleet
-from pando_sim.fleet.interfaces import POOL, Fault, RuleFactory, Scaler
+from pando_sim.fleet.interfaces import POOL, RuleFactory
 from pando_sim.fleet.line import BlockingLine
 from pando_sim.fleet.router import Router, Surroundings
 from pando_sim.fleet.sampling import sample
@@ -118,7 +118,7 @@ class Simulation:
             )
             for number in range(spec.router.routers)
         ]
-        self._control = Control(
+        self._control = FleetControl(
             self._fleet,
             self._routers,
             self._timeline,

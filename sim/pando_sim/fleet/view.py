@@ -41,7 +41,7 @@ class View:
             return
         known = {member.name for member in self.members}
         self.members = tuple(
-            Member(beat, now_s - at_s)
+            Member(beat)
             for name, (beat, at_s) in sorted(self._beats.items())
             if beat.state is ReplicaState.READY and (name in known or not self._has_marks)
         )
@@ -49,7 +49,7 @@ class View:
     def read(self, replicas: Sequence[Replica]) -> None:
         """What the registry says, marks included."""
         self.members = tuple(
-            Member(each.beat, each.age_ms / 1000)
+            Member(each.beat)
             for each in replicas
             if each.beat.state is ReplicaState.READY
             and not each.withheld

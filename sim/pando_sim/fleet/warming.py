@@ -25,8 +25,8 @@ from pando_router.warming.performing import perform
 from pando_router.warming.prefiller import TIMEOUT_S, PrefillError
 from pando_router.warming.prefixes import HotPrefix, HotPrefixes, Source
 from pando_router.warming.warming import OBSERVE_EVERY_S, WITHOUT_BYTES_S
+from pando_sim.fleet.control import FleetControl
 from pando_sim.fleet.errand import Errand
-from pando_sim.fleet.interfaces import FleetControl
 from pando_sim.fleet.line import WaitedLine
 from pando_sim.fleet.router import Surroundings
 from pando_sim.request import Prompt

@@ -81,12 +81,16 @@ def _digits(value: float) -> str:
     return f"{value:,.{min(places, 4)}f}"
 
 
-def _of(which: str, part: str) -> Callable[[Statistics], float | None]:
+def _time(title: str, which: str, part: str, meaning: str) -> Measure:
+    """Of a quantity over requests, `part` of its `Spread`."""
+
     def value(run: Statistics) -> float | None:
         found: Spread | None = getattr(run, which)
         return None if found is None else float(getattr(found, part))
 
-    return value
+    return Measure(
+        title=f"{title} {part}", meaning=meaning, value=value, words=seconds, better=Better.LOWER
+    )
 
 
 def _lost(run: Statistics) -> float:
@@ -107,54 +111,25 @@ MATCHED = Measure(
     value=lambda run: run.matched_rate,
     words=percent,
 )
-TTFT_P50 = Measure(
-    title="TTFT p50",
-    meaning="time to first token, from a request's arrival at a router; half have less",
-    value=_of("ttft", "p50"),
-    words=seconds,
-    better=Better.LOWER,
+TTFT_P50 = _time(
+    "TTFT",
+    "ttft",
+    "p50",
+    "time to first token, from a request's arrival at a router; half have less",
 )
-TTFT_P90 = Measure(
-    title="TTFT p90",
-    meaning="time to first token; 90 % have less",
-    value=_of("ttft", "p90"),
-    words=seconds,
-    better=Better.LOWER,
+TTFT_P90 = _time("TTFT", "ttft", "p90", "time to first token; 90 % have less")
+TTFT_P99 = _time("TTFT", "ttft", "p99", "time to first token; 99 % have less")
+_GAP = "a request's mean time between two tokens"
+GAP_P50 = _time("gap", "gap", "p50", f"{_GAP}; half have less")
+GAP_P99 = _time("gap", "gap", "p99", f"{_GAP}; 99 % have less")
+LONGEST_P99 = _time(
+    "longest gap",
+    "longest_gap",
+    "p99",
+    "a request's longest time between two tokens; 99 % have less",
 )
-TTFT_P99 = Measure(
-    title="TTFT p99",
-    meaning="time to first token; 99 % have less",
-    value=_of("ttft", "p99"),
-    words=seconds,
-    better=Better.LOWER,
-)
-GAP_P50 = Measure(
-    title="gap p50",
-    meaning="a request's mean time between two tokens; half have less",
-    value=_of("gap", "p50"),
-    words=seconds,
-    better=Better.LOWER,
-)
-GAP_P99 = Measure(
-    title="gap p99",
-    meaning="a request's mean time between two tokens; 99 % have less",
-    value=_of("gap", "p99"),
-    words=seconds,
-    better=Better.LOWER,
-)
-LONGEST_P99 = Measure(
-    title="longest gap p99",
-    meaning="a request's longest time between two tokens; 99 % have less",
-    value=_of("longest_gap", "p99"),
-    words=seconds,
-    better=Better.LOWER,
-)
-QUEUE_P99 = Measure(
-    title="queue p99",
-    meaning="time in a router until a replica took it; 99 % have less",
-    value=_of("queue_wait", "p99"),
-    words=seconds,
-    better=Better.LOWER,
+QUEUE_P99 = _time(
+    "queue", "queue_wait", "p99", "time in a router until a replica took it; 99 % have less"
 )
 GOODPUT = Measure(
     title="goodput",
@@ -209,13 +184,4 @@ IN_TABLE = (
     OUTPUT_RATE,
 )
 IN_BARS = (GOODPUT, HIT_RATE, TTFT_P50, TTFT_P99, GAP_P99, LOAD_SPREAD, GPU_HOURS, LOST)
-IN_TERMINAL = (
-    GOODPUT,
-    TTFT_P50,
-    TTFT_P99,
-    GAP_P99,
-    HIT_RATE,
-    LOAD_SPREAD,
-    GPU_HOURS,
-    LOST,
-)
+IN_TERMINAL = (GOODPUT, TTFT_P50, TTFT_P99, GAP_P99, HIT_RATE, LOAD_SPREAD, GPU_HOURS, LOST)

@@ -1,6 +1,7 @@
 """The rules that there are, by name; docs/simulator.md says in a line what each does."""
 
 from collections.abc import Callable, Mapping
+from typing import get_args
 
 from pando_router.settings import PolicyName
 from pando_sim.fleet.interfaces import RouterContext, Rule, RuleFactory
@@ -20,13 +21,7 @@ def _peer(make: Callable[[RouterContext, FleetSpec], Rule]) -> Made:
 
 
 RULES: Mapping[str, Made] = {
-    "cache_aware": _own("cache_aware"),
-    "round_robin": _own("round_robin"),
-    "random": _own("random"),
-    "power_of_two": _own("power_of_two"),
-    "least_loaded": _own("least_loaded"),
-    "prefix_hash": _own("prefix_hash"),
-    "session": _own("session"),
+    **{policy: _own(policy) for policy in get_args(PolicyName)},
     "smg": _peer(lambda context, spec: smg.rule(context)),
     "llm_d": _peer(lambda context, spec: llm_d.rule(context, spec.worker.page_size)),
     "dynamo": _peer(lambda context, spec: dynamo.KvRouter(context)),

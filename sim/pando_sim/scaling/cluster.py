@@ -17,7 +17,7 @@ from pando_operator.lifecycle.pods import (
     pod_view,
     time_text,
 )
-from pando_sim.fleet.interfaces import FleetControl
+from pando_sim.fleet.control import FleetControl
 from pando_sim.worker.replica import ReplicaState
 
 START_S = 4 * 86_400.0

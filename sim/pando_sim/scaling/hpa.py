@@ -19,7 +19,7 @@ from pando_fleet.replica import ReplicaState
 from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.scaling import History
 from pando_operator.scaling.behavior import lower_limit, stabilized, upper_limit
-from pando_sim.fleet.interfaces import FleetControl
+from pando_sim.fleet.control import FleetControl
 from pando_sim.scaling.cluster import Cluster
 from pando_sim.scaling.scaler import Change
 

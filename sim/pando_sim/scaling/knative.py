@@ -14,7 +14,7 @@ from collections import deque
 from math import ceil, floor
 
 from pando_operator.resource.policy import ScalingPolicy
-from pando_sim.fleet.interfaces import FleetControl
+from pando_sim.fleet.control import FleetControl
 from pando_sim.scaling.cluster import Cluster
 from pando_sim.scaling.scaler import Change
 

@@ -15,7 +15,7 @@ from math import isnan
 
 from pando_fleet.marks import MarkKind
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
-from pando_sim.fleet.interfaces import Cache, FleetControl
+from pando_sim.fleet.control import Cache, FleetControl
 from pando_sim.records import ScalingStep, Served
 from pando_sim.request import Request
 from pando_sim.worker.replica import ReplicaState

@@ -32,7 +32,7 @@ from pando_operator.lifecycle.pods import PodView
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.scaling import Decision
 from pando_operator.settings import OperatorSettings
-from pando_sim.fleet.interfaces import FleetControl
+from pando_sim.fleet.control import FleetControl
 from pando_sim.scaling.cluster import Cluster
 from pando_sim.scaling.scaler import Change
 

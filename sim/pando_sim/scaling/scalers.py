@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from pando_operator.objects.pod import grace_s
 from pando_operator.resource.pool import WorkerPool
-from pando_sim.fleet.interfaces import Scaler
+from pando_sim.fleet.control import Scaler
 from pando_sim.scaling.cluster import Cluster
 from pando_sim.scaling.hpa import HpaController, kv_use, queue_length
 from pando_sim.scaling.knative import KnativeController

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from pando_fleet import chunk_keys
 from pando_fleet.marks import MarkKind
-from pando_sim.fleet.interfaces import Fault, FleetControl, RuleFactory, Scaler
+from pando_sim.fleet.control import Fault, FleetControl, Scaler
+from pando_sim.fleet.interfaces import RuleFactory
 from pando_sim.fleet.shared_placement import SharedPlacement
 from pando_sim.fleet.simulate import simulate
 from pando_sim.records import Run, Served

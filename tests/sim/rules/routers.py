@@ -57,7 +57,7 @@ class Known:
         return self.time_s
 
     def members(self) -> Sequence[Member]:
-        return tuple(Member(self.beats[name], 0.0) for name in sorted(self.beats))
+        return tuple(Member(self.beats[name]) for name in sorted(self.beats))
 
     def in_flight(self, member: Member) -> int:
         return self.loads.get(member.name, 0)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pando_operator.lifecycle.pods import DELETION_COST
-from pando_sim.fleet.interfaces import FleetControl
+from pando_sim.fleet.control import FleetControl
 from pando_sim.records import Outcome
 from pando_sim.scaling.cluster import Cluster
 from pando_sim.scaling.ledger import Ledger

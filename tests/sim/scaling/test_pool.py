@@ -6,7 +6,7 @@ from math import ceil
 
 import pytest
 
-from pando_sim.fleet.interfaces import FleetControl
+from pando_sim.fleet.control import FleetControl
 from pando_sim.records import Outcome
 from tests.sim.fleet.world import WORKER, by_number, fault, outage
 from tests.sim.scaling.world import START_S, one_after_the_other, pool, scaled

@@ -7,7 +7,7 @@ from functools import cache, partial
 import pytest
 
 from pando_operator.resource.pool import WorkerPool
-from pando_sim.fleet.interfaces import FleetControl
+from pando_sim.fleet.control import FleetControl
 from pando_sim.records import Outcome, Run, Served
 from pando_sim.rules import vllm
 from pando_sim.scaling.scalers import SCALERS

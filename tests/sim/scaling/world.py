@@ -6,7 +6,7 @@ from typing import Any
 
 from pando_operator.resource.parse import parse
 from pando_operator.resource.pool import WorkerPool
-from pando_sim.fleet.interfaces import Fault
+from pando_sim.fleet.control import Fault
 from pando_sim.records import Run
 from pando_sim.request import Request
 from pando_sim.scaling.scalers import SCALERS
