@@ -163,9 +163,10 @@ def _check(
                 checkpoint.truth, request, produced, ended_by_stop=finish is FinishReason.STOP
             )
     tally.crowds += 1
-    tally.retracted += world.scheduler.stats().retracted_requests_total
-    tally.evicted_tokens += world.kv.evicted_tokens
-    tally.host_loaded_tokens += world.kv.host_loaded_tokens
+    stats = world.scheduler.stats()
+    tally.retracted += stats.retracted_requests_total
+    tally.evicted_tokens += stats.evicted_tokens_total
+    tally.host_loaded_tokens += stats.host_loaded_tokens_total
     tally.with_windows += world.kv.windows is not None
     loads = (batch.window_loads for batch in world.batches)
     tally.window_pages_loaded += sum(len(each.host) for each in loads if each)

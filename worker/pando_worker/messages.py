@@ -10,6 +10,8 @@ from enum import StrEnum
 
 import msgspec
 
+BATCH_SIZES = tuple(2**power for power in range(10))
+
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How one request picks its next tokens; validated by the HTTP process."""
@@ -146,39 +148,39 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     page_size: int
 
 
-class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Stats(msgspec.Struct, kw_only=True, tag=True):
     """The scheduler's state; sent when it changed, at most every 50 ms, and every 500 ms anyway.
 
     Counters (`*_total`) only grow. Rates are smoothed over the last seconds and are 0 until
-    something was measured.
+    something was measured. Heartbeats carry the fields that they have by the same name.
     """
 
-    running: int
-    waiting: int
-    waiting_tokens: int  # uncached prompt tokens of the waiting queue
-    waiting_output_tokens: int  # that the waiting queue is expected to produce
-    capacity_tokens: int
+    running: int = 0
+    waiting: int = 0
+    waiting_tokens: int = 0  # uncached prompt tokens of the waiting queue
+    waiting_output_tokens: int = 0  # that the waiting queue is expected to produce
+    capacity_tokens: int = 0
     # Held by running requests: of this pool, or of the window layers' own if that is fuller, as the
     # same share of the capacity.
-    pinned_tokens: int
-    cached_tokens: int  # held by the radix cache alone: evictable
-    prefill_tokens_per_s: float  # while prefilling, running decodes included in the time
-    prefill_context_per_s: float  # what those tokens see, summed
-    doubling_context: float  # behind which one takes twice as long; 0 until that is known
-    decode_tokens_per_s: float  # all running requests together
-    release_tokens_per_s: float  # KV tokens that ending requests unpin
-    steps_total: int
-    rows_total: int  # requests in all steps together
-    # Steps by their requests: up to 1, 2, 4, ... 512, and more. Together steps_total.
-    batch_sizes: tuple[int, ...]
-    prompt_tokens_total: int
-    cached_prompt_tokens_total: int
-    output_tokens_total: int
-    finished_requests_total: int
-    aborted_requests_total: int
-    retracted_requests_total: int
-    evicted_tokens_total: int  # forgotten: neither on the device nor on the host any more
-    hot_evicted_tokens_total: int = 0  # of these, asked for again soon
+    pinned_tokens: int = 0
+    cached_tokens: int = 0  # held by the radix cache alone: evictable
+    prefill_tokens_per_s: float = 0.0  # while prefilling, running decodes included in the time
+    prefill_context_per_s: float = 0.0  # what those tokens see, summed
+    doubling_context: float = 0.0  # behind which one takes twice as long; 0 until that is known
+    decode_tokens_per_s: float = 0.0  # all running requests together
+    release_tokens_per_s: float = 0.0  # KV tokens that ending requests unpin
+    steps_total: int = 0
+    rows_total: int = 0  # requests in all steps together
+    # Steps by their requests: up to each of BATCH_SIZES, and more. Together steps_total.
+    batch_sizes: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BATCH_SIZES) + 1))
+    prompt_tokens_total: int = 0
+    cached_prompt_tokens_total: int = 0
+    output_tokens_total: int = 0
+    finished_requests_total: int = 0
+    aborted_requests_total: int = 0
+    retracted_requests_total: int = 0
+    evicted_tokens_total: int = 0  # forgotten: neither on the device nor on the host any more
+    hot_evicted_tokens_total: int = 0  # of these, asked for again soon; see `GhostList`
     # Of the pool of layers with a sliding window, where they have one of their own.
     window_capacity_tokens: int = 0
     window_pinned_tokens: int = 0  # seen by running requests

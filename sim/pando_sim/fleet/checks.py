@@ -83,7 +83,8 @@ class Checks:
         where none was lost on the way."""
         self.counts["output tokens are conserved"] += 1
         made = fleet.gone_output_tokens + sum(
-            replica.scheduler.meter.output_tokens for replica in fleet.replicas.values()
+            replica.scheduler.meter.counts.output_tokens_total
+            for replica in fleet.replicas.values()
         )
         got = self._finished_tokens + prefills
         if made < got or (made > got and not fleet.has_lost_requests):

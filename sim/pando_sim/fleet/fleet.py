@@ -85,10 +85,10 @@ class Fleet:
         for stay in replica.kill():
             self.has_lost_requests = True
             stay.follower.lost(stay)
-        meter = replica.scheduler.meter
-        self.gone_prompt_tokens += meter.prompt_tokens
-        self.gone_cached_tokens += meter.cached_prompt_tokens
-        self.gone_output_tokens += meter.output_tokens
+        counts = replica.scheduler.meter.counts
+        self.gone_prompt_tokens += counts.prompt_tokens_total
+        self.gone_cached_tokens += counts.cached_prompt_tokens_total
+        self.gone_output_tokens += counts.output_tokens_total
         self.replica_seconds += self._timeline.now_s - replica.started_s
         if leaves:
             self._leave.send(leave_call(self._pool, name, replica.incarnation), (), _unheard)

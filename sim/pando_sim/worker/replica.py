@@ -23,7 +23,7 @@ from pando_sim.timeline import Timeline
 from pando_sim.worker.model import CostModel, VirtualModel
 from pando_sim.worker.stay import Stay
 from pando_sim.worker.stride import TimedStride, plan_stride
-from pando_worker.heartbeats import with_ready, with_stats
+from pando_worker.heartbeats import carrying
 from pando_worker.messages import Event, Outputs, Ready, Rejected, Stats
 from pando_worker.pools import Pools
 from pando_worker.scheduler.assembly import make_scheduler
@@ -114,7 +114,7 @@ class Replica:
             state=BeatState.STARTING,
         )
         self._starting = starting
-        self._ready = with_ready(
+        self._ready = carrying(
             starting,
             Ready(
                 capacity_tokens=kv.capacity_tokens,
@@ -146,7 +146,7 @@ class Replica:
     def heartbeat(self) -> Heartbeat:
         if self.state is ReplicaState.STARTING:
             return self._starting
-        beat, measured = with_stats(self._ready, self.stats()), self._prompts.bytes_per_token
+        beat, measured = carrying(self._ready, self.stats()), self._prompts.bytes_per_token
         return beat if measured == beat.bytes_per_token else replace(beat, bytes_per_token=measured)
 
     def become(self, state: ReplicaState) -> None:

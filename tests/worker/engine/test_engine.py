@@ -98,7 +98,7 @@ def test_a_profile_names_the_operators_of_the_steps(tmp_path: Path) -> None:
     world.send("a", range(5), max_new_tokens=12)
     while not profile.done:
         world.step()
-        profile.update(world.scheduler.meter.steps)
+        profile.update(world.scheduler.meter.counts.steps_total)
     world.run()
     assert (tmp_path / "profile" / "trace.json").stat().st_size > 0
     assert "aten::" in (tmp_path / "profile" / "operators.txt").read_text()

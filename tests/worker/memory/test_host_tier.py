@@ -53,9 +53,9 @@ def test_a_full_host_forgets_what_was_used_longest_ago() -> None:
 def test_write_through_selective_stores_what_was_hit_twice_and_nothing_else() -> None:
     world = World(pages=20, page_size=4, host_pages=40, host_write="write-through-selective")
     run_in_turn(world, [1, 1])
-    assert world.kv.host_tokens == 0
+    assert world.scheduler.stats().host_tokens == 0
     run_in_turn(world, [1])
-    assert world.kv.host_tokens == 28
+    assert world.scheduler.stats().host_tokens == 28
     assert run_in_turn(world, [2, 3, 4, 1, 2]) == [0, 0, 0, 28, 0]
 
 
@@ -64,7 +64,7 @@ def test_nothing_is_copied_where_computing_is_faster() -> None:
     slow.add(1, seconds=1e6)
     world = World(pages=20, page_size=4, host_pages=40, copy_rate=slow)
     assert run_in_turn(world, [1, 2, 3, 1]) == [0, 0, 0, 12]  # what the device still had
-    assert world.kv.host_stored_tokens == 0
+    assert world.scheduler.stats().host_stored_tokens_total == 0
 
 
 def test_a_prefix_that_the_host_has_is_computed_once_where_copying_does_not_pay() -> None:

@@ -92,7 +92,7 @@ def test_tokens_are_right_where_window_pages_come_back_from_the_host(
         assert rid < 9 or world.cached[f"{rid}"] >= 48
         turns[number] = [*tokens, *world.tokens[f"{rid}"], 7]
     assert any(batch.window_loads for batch in world.batches)
-    assert world.kv.host_loaded_tokens > 0
+    assert world.scheduler.stats().host_loaded_tokens_total > 0
 
 
 def distributions(found: list[TokenLogprob]) -> Tensor:

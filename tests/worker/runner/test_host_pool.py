@@ -92,7 +92,7 @@ def test_tokens_are_those_of_transformers_when_prompts_come_back_from_the_host(
             world.send(f"{number}.{turn}", tokens, max_new_tokens=4)
             world.run()
             assert world.tokens[f"{number}.{turn}"] == reference.greedy(tokens, 4)
-    assert world.kv.host_loaded_tokens > 0
+    assert world.scheduler.stats().host_loaded_tokens_total > 0
 
 
 def test_host_memory_for_less_than_a_page_is_refused(tmp_path: Path) -> None:

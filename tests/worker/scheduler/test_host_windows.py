@@ -49,7 +49,7 @@ def test_a_prefix_comes_back_with_the_window_pages_that_are_seen_and_no_others()
     for number in (1, 2, 3):
         assert run(made, f"first {number}", conversation(number)) == 0
     assert run(made, "again", [*conversation(1), 9]) == 48
-    assert made.kv.host_loaded_tokens >= 32
+    assert made.scheduler.stats().host_loaded_tokens_total >= 32
     assert window_pages_loaded(made) == SEEN
 
 
@@ -71,10 +71,10 @@ def test_window_pages_that_the_device_gave_up_are_loaded_for_pages_that_it_still
     for turn in range(3):
         run(made, f"{turn}", [*conversation(1, 20), turn])
     run(made, "others", conversation(2, 60))
-    before = window_pages_loaded(made), made.kv.host_loaded_tokens
+    before = window_pages_loaded(made), made.scheduler.stats().host_loaded_tokens_total
     assert run(made, "again", [*conversation(1, 20), 9]) == 20
     assert window_pages_loaded(made) == before[0] + SEEN
-    assert made.kv.host_loaded_tokens == before[1]
+    assert made.scheduler.stats().host_loaded_tokens_total == before[1]
 
 
 def test_requests_of_one_step_share_what_is_loaded() -> None:

@@ -275,27 +275,18 @@ class _StandIn:
         now = time.monotonic()
         stats = Stats(
             running=len(self._running) + len(self._embedding),
-            waiting=0,
-            waiting_tokens=0,
             waiting_output_tokens=WAITING_OUTPUT,
             capacity_tokens=4096,
             pinned_tokens=sum(len(r.command.input_ids) + r.sent for r in self._running.values()),
             cached_tokens=sum(map(len, self._seen)),
             prefill_tokens_per_s=1000.0,
-            prefill_context_per_s=0.0,
-            doubling_context=0.0,
             decode_tokens_per_s=100.0,
             release_tokens_per_s=10.0,
-            steps_total=0,
-            rows_total=0,
-            batch_sizes=(0,),
             prompt_tokens_total=self._prompt_tokens,
             cached_prompt_tokens_total=self._cached_tokens,
             output_tokens_total=self._output_tokens,
             finished_requests_total=self._finished,
             aborted_requests_total=self._aborted,
-            retracted_requests_total=0,
-            evicted_tokens_total=0,
             hot_evicted_tokens_total=HOT_EVICTED,
         )
         if stats != self._stats or now - self._stats_at >= 0.5:

@@ -1,15 +1,19 @@
 """Heartbeats of a worker as the fleet's registry reads them from a real server."""
 
 import asyncio
+import dataclasses
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import aiohttp
+import msgspec
 import pytest
 
 from pando_fleet import Heartbeat, Registry, ReplicaState, connect
 from pando_router.endpoints import ENDPOINTS
+from pando_worker.heartbeats import carrying
+from pando_worker.messages import Ready, Stats
 from pando_worker.server.prompt_meter import PromptMeter
 from tests.fleet.redis_server import RedisServer, free_port
 from tests.worker.server.stand_in import CONTEXT, HOT_EVICTED, LONG_LOAD, WAITING_OUTPUT, Trick
@@ -103,6 +107,35 @@ async def test_redis_away_disturbs_nothing_and_is_said_once(
             await asyncio.to_thread(worker.logged, "heartbeats reach the fleet again")
             await fleet.shows(lambda beat: beat.state is ReplicaState.READY)
             assert worker.log.count("heartbeats do not reach") == 1
+
+
+def test_a_heartbeat_carries_what_the_scheduler_says() -> None:
+    numbers = {name: 1000 + i for i, name in enumerate(Stats.__struct_fields__)}
+    stats = msgspec.convert(numbers | {"batch_sizes": []}, Stats)
+    ready = Ready(capacity_tokens=1, max_running_requests=2, max_request_tokens=3, page_size=4)
+    silent = Heartbeat(
+        replica="r", incarnation="i", url="", model="m", state=ReplicaState.READY, max_requests=5
+    )
+    beat = carrying(carrying(silent, ready), stats)
+    carried = {
+        "capacity_tokens",
+        "pinned_tokens",
+        "cached_tokens",
+        "running",
+        "waiting",
+        "waiting_tokens",
+        "waiting_output_tokens",
+        "prefill_tokens_per_s",
+        "prefill_context_per_s",
+        "doubling_context",
+        "decode_tokens_per_s",
+        "release_tokens_per_s",
+        "prompt_tokens_total",
+        "cached_prompt_tokens_total",
+        "hot_evicted_tokens_total",
+    }
+    said = {name: numbers[name] for name in carried} | {"max_request_tokens": 3}
+    assert beat == dataclasses.replace(silent, **said)  # type: ignore[arg-type]
 
 
 def test_bytes_per_token_follows_the_prompts_weighted_by_their_tokens() -> None:

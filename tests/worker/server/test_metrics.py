@@ -13,7 +13,7 @@ from tests.worker.server.worker_process import MODEL_NAME, metric
 NUMBERS = {
     field: 1000 + i for i, field in enumerate(Stats.__struct_fields__) if field != "batch_sizes"
 }
-STATS = msgspec.convert(NUMBERS | {"batch_sizes": [5, 0, 2, 1]}, Stats)
+STATS = msgspec.convert(NUMBERS | {"batch_sizes": [5, 0, 2, 1, *[0] * 7]}, Stats)
 
 
 # What dashboards and alerts ask for, and the field that it is.
@@ -78,6 +78,7 @@ def test_batch_sizes_are_a_histogram() -> None:
         "1.0": 5,
         "2.0": 5,
         "4.0": 7,
+        **{str(2.0**power): 8 for power in range(3, 10)},
         "+Inf": 8,
         "pando_worker_batch_size_count": 8,
         "pando_worker_batch_size_sum": rows,

@@ -149,7 +149,7 @@ class _Loop:
                 self._send(event)
             self._send_stats()
             if self._profile and not self._profile.done:
-                self._profile.update(self._scheduler.meter.steps)
+                self._profile.update(self._scheduler.meter.counts.steps_total)
 
     def _receive(self) -> None:
         """Take in all commands that have arrived; when idle, wait for one."""

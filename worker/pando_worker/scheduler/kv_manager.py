@@ -30,6 +30,7 @@ from pando_worker.memory.radix_cache import RadixCache, Tokens
 from pando_worker.memory.req_pool import ReqToTokenPool
 from pando_worker.memory.window_pages import WindowPages
 from pando_worker.memory.window_sight import WindowMemory, WindowSight
+from pando_worker.messages import Stats
 from pando_worker.rates import Rate
 from pando_worker.scheduler.prefixes import Prefixes
 from pando_worker.scheduler.req import Req
@@ -130,49 +131,22 @@ class KVManager:
         cached = self.cache.evictable_pages * self.page_size
         return min(cached, self.capacity_tokens - self.pinned_tokens)
 
-    @property
-    def evicted_tokens(self) -> int:
-        """Cached tokens that were forgotten so far; what moved to the host is not among them."""
-        return self.cache.evicted_pages * self.page_size
-
-    @property
-    def hot_evicted_tokens(self) -> int:
-        """Of these, the ones that were asked for again soon; see `GhostList`."""
-        return self.cache.hot_evicted_tokens
-
-    @property
-    def window_capacity_tokens(self) -> int:
-        """Tokens that the pool of the layers with a window holds; 0 where they share the pool."""
-        return self.windows.allocator.num_pages * self.page_size if self.windows else 0
-
-    @property
-    def window_pinned_tokens(self) -> int:
-        """Of these, the ones that running requests see."""
-        return self.windows.num_pinned * self.page_size if self.windows else 0
-
-    @property
-    def window_cached_tokens(self) -> int:
-        """Of these, the ones that are kept for whoever continues from there."""
-        return self.windows.num_cached * self.page_size if self.windows else 0
-
-    @property
-    def host_capacity_tokens(self) -> int:
-        return self.host.allocator.num_pages * self.page_size if self.host else 0
-
-    @property
-    def host_tokens(self) -> int:
-        """Tokens that the host holds, whether the device has them too or not."""
-        return self.host.held_pages * self.page_size if self.host else 0
-
-    @property
-    def host_stored_tokens(self) -> int:
-        """Tokens copied from the device to the host so far."""
-        return self.host.stored_pages * self.page_size if self.host else 0
-
-    @property
-    def host_loaded_tokens(self) -> int:
-        """Tokens copied from the host to the device so far."""
-        return self.host.loaded_pages * self.page_size if self.host else 0
+    def put_stats(self, stats: Stats) -> None:
+        """Write what the pools and the cache hold, and have done, into these fields of `stats`."""
+        page = self.page_size
+        stats.capacity_tokens = self.capacity_tokens
+        stats.pinned_tokens, stats.cached_tokens = self.pinned_tokens, self.cached_tokens
+        stats.evicted_tokens_total = self.cache.evicted_pages * page
+        stats.hot_evicted_tokens_total = self.cache.hot_evicted_tokens
+        if windows := self.windows:
+            stats.window_capacity_tokens = windows.allocator.num_pages * page
+            stats.window_pinned_tokens = windows.num_pinned * page
+            stats.window_cached_tokens = windows.num_cached * page
+        if host := self.host:
+            stats.host_capacity_tokens = host.allocator.num_pages * page
+            stats.host_tokens = host.held_pages * page
+            stats.host_stored_tokens_total = host.stored_pages * page
+            stats.host_loaded_tokens_total = host.loaded_pages * page
 
     def put_copies(self, batch: ForwardBatch) -> None:
         """Give the batch that is about to be launched its stores and loads; see `HostTier`."""

@@ -2,32 +2,33 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
+from pando_worker.messages import BATCH_SIZES, Stats
 from pando_worker.rates import Rate
 from pando_worker.scheduler.context_cost import ContextCost
-
-BATCH_SIZES = tuple(2**power for power in range(10))
 
 
 @dataclass(slots=True)
 class Meter:
-    """Counters only grow."""
-
-    steps: int = 0
-    prompt_tokens: int = 0
-    cached_prompt_tokens: int = 0
-    output_tokens: int = 0
-    finished: int = 0
-    aborted: int = 0
-    retracted: int = 0
-    rows: int = 0  # requests in all steps together
-    batch_sizes: list[int] = field(default_factory=lambda: [0] * (len(BATCH_SIZES) + 1))
+    counts: Stats = field(default_factory=Stats)  # only its counters; they only grow
     prefill_rate: Rate = field(default_factory=Rate)
     prefill_context_rate: Rate = field(default_factory=Rate)
     context_cost: ContextCost = field(default_factory=ContextCost)
     decode_rate: Rate = field(default_factory=Rate)
     release_rate: Rate = field(default_factory=Rate)
+
+    def stats(self) -> Stats:
+        """A copy of the counters, with the rates of this moment."""
+        stats = copy(self.counts)
+        stats.batch_sizes = self.counts.batch_sizes.copy()
+        stats.prefill_tokens_per_s = self.prefill_rate.per_second
+        stats.prefill_context_per_s = self.prefill_context_rate.per_second
+        stats.doubling_context = self.context_cost.doubling_context
+        stats.decode_tokens_per_s = self.decode_rate.per_second
+        stats.release_tokens_per_s = self.release_rate.per_second
+        return stats
 
     def add_step(
         self,
@@ -43,9 +44,9 @@ class Meter:
 
         `prefill_context` is what its prompt tokens saw, `attended`.
         """
-        self.steps += 1
-        self.rows += rows
-        self.batch_sizes[bisect_left(BATCH_SIZES, rows)] += 1
+        self.counts.steps_total += 1
+        self.counts.rows_total += rows
+        self.counts.batch_sizes[bisect_left(BATCH_SIZES, rows)] += 1
         if prefill_tokens:
             self._add_prefill(prefill_tokens, prefill_context, seconds)
         if decodes:
@@ -63,10 +64,10 @@ class Meter:
         """As `add_step` for each of these steps of the same requests, with the tokens that came of
         it; none of them ends, and of one prompt each step computes so many tokens, or none."""
         rows = decodes + (prefill_tokens > 0)
-        self.steps += len(seconds)
-        self.rows += rows * len(seconds)
-        self.batch_sizes[bisect_left(BATCH_SIZES, rows)] += len(seconds)
-        self.output_tokens += decodes * len(seconds)
+        self.counts.steps_total += len(seconds)
+        self.counts.rows_total += rows * len(seconds)
+        self.counts.batch_sizes[bisect_left(BATCH_SIZES, rows)] += len(seconds)
+        self.counts.output_tokens_total += decodes * len(seconds)
         kept = self.decode_rate.shares_kept(seconds)  # all forget alike
         if prefill_tokens:
             for context, each_s in zip(prefill_contexts, seconds, strict=True):

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from pando_worker.messages import Stats
 from pando_worker.scheduler.admission import (
     Reserve,
     admit,
@@ -22,7 +23,6 @@ from pando_worker.scheduler.admission import (
 )
 from pando_worker.scheduler.batching import Row, next_row
 from pando_worker.scheduler.kv_manager import KVManager
-from pando_worker.scheduler.meter import Meter
 from pando_worker.scheduler.new_token_ratio import NewTokenRatio
 from pando_worker.scheduler.policy import make_policy
 from pando_worker.scheduler.req import Req
@@ -42,7 +42,7 @@ class Plan:
 
 class Planner:
     def __init__(
-        self, settings: WorkerSettings, kv: KVManager, meter: Meter, clock: Callable[[], float]
+        self, settings: WorkerSettings, kv: KVManager, counts: Stats, clock: Callable[[], float]
     ) -> None:
         self.waiting: deque[Req] = deque()
         self.prefilling: list[Req] = []
@@ -50,7 +50,7 @@ class Planner:
         self.ratio = NewTokenRatio(settings.new_token_ratio)
         self._settings = settings
         self._kv = kv
-        self._meter = meter
+        self._counts = counts
         self._clock = clock
         self.prefill_first = settings.batching == "prefill-first"
         self._order = make_policy(settings.schedule_policy, kv, settings.max_passed_over)
@@ -73,9 +73,9 @@ class Planner:
         if self.prefill_first:
             prefills = self._prefills(self.prompt_budget(0), prefills_in_flight)
             return Plan([], prefills) if prefills else Plan(self._decodes(), [])
-        retracted = self._meter.retracted
+        retracted = self._counts.retracted_requests_total
         decodes = self._decodes()
-        if self._meter.retracted > retracted:
+        if self._counts.retracted_requests_total > retracted:
             return Plan(decodes, [])  # what was freed is for those that run
         taken = sum(row.extend_len for row in decodes)
         return Plan(decodes, self._prefills(self.prompt_budget(taken), prefills_in_flight))
@@ -129,7 +129,7 @@ class Planner:
             req.pooled = None
         self._kv.retract_req(req)
         self.waiting.appendleft(req)
-        self._meter.retracted += 1
+        self._counts.retracted_requests_total += 1
 
     def _prefills(self, budget: int, in_flight: Iterable[Req]) -> list[Row]:
         self._admit(budget - sum(req.extend_len for req in self.prefilling), in_flight)
@@ -171,5 +171,5 @@ class Planner:
         if req.cached_prompt_tokens is None:  # not when it comes back from a retraction
             req.cached_prompt_tokens = min(req.cached_len, req.prompt_len)
             req.queue_seconds = self._clock() - req.queued_at
-            self._meter.prompt_tokens += req.prompt_len
-            self._meter.cached_prompt_tokens += req.cached_prompt_tokens
+            self._counts.prompt_tokens_total += req.prompt_len
+            self._counts.cached_prompt_tokens_total += req.cached_prompt_tokens

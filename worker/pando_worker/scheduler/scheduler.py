@@ -114,7 +114,7 @@ class Scheduler:
         self._clock = clock
         self.meter = Meter()
         kv.prefill_rate = self.meter.prefill_rate
-        self.planner = Planner(settings, kv, self.meter, clock)
+        self.planner = Planner(settings, kv, self.meter.counts, clock)
         self._compiling: list[tuple[Req, PendingGrammar]] = []
         self._by_rid: dict[str, Req] = {}  # all that still owe an answer
         self._unwanted: list[Req] = []  # aborted since the last step
@@ -179,41 +179,14 @@ class Scheduler:
         return plan_stride(self.planner, self.kv, self.meter, most)
 
     def stats(self) -> Stats:
-        meter, queues = self.meter, self.planner
-        return Stats(
-            running=len(queues.prefilling) + len(queues.running),
-            waiting=self._num_queued,
-            waiting_tokens=sum(req.num_tokens - req.hit_when_queued for req in queues.waiting),
-            waiting_output_tokens=math.ceil(
-                queues.ratio.value * sum(map(still_allowed, queues.waiting))
-            ),
-            capacity_tokens=self.kv.capacity_tokens,
-            pinned_tokens=self.kv.pinned_tokens,
-            cached_tokens=self.kv.cached_tokens,
-            prefill_tokens_per_s=meter.prefill_rate.per_second,
-            prefill_context_per_s=meter.prefill_context_rate.per_second,
-            doubling_context=meter.context_cost.doubling_context,
-            decode_tokens_per_s=meter.decode_rate.per_second,
-            release_tokens_per_s=meter.release_rate.per_second,
-            steps_total=meter.steps,
-            rows_total=meter.rows,
-            batch_sizes=tuple(meter.batch_sizes),
-            prompt_tokens_total=meter.prompt_tokens,
-            cached_prompt_tokens_total=meter.cached_prompt_tokens,
-            output_tokens_total=meter.output_tokens,
-            finished_requests_total=meter.finished,
-            aborted_requests_total=meter.aborted,
-            retracted_requests_total=meter.retracted,
-            evicted_tokens_total=self.kv.evicted_tokens,
-            hot_evicted_tokens_total=self.kv.hot_evicted_tokens,
-            window_capacity_tokens=self.kv.window_capacity_tokens,
-            window_pinned_tokens=self.kv.window_pinned_tokens,
-            window_cached_tokens=self.kv.window_cached_tokens,
-            host_capacity_tokens=self.kv.host_capacity_tokens,
-            host_tokens=self.kv.host_tokens,
-            host_stored_tokens_total=self.kv.host_stored_tokens,
-            host_loaded_tokens_total=self.kv.host_loaded_tokens,
-        )
+        stats, queues = self.meter.stats(), self.planner
+        stats.running = len(queues.prefilling) + len(queues.running)
+        stats.waiting = self._num_queued
+        stats.waiting_tokens = sum(req.num_tokens - req.hit_when_queued for req in queues.waiting)
+        expected = queues.ratio.value * sum(map(still_allowed, queues.waiting))
+        stats.waiting_output_tokens = math.ceil(expected)
+        self.kv.put_stats(stats)
+        return stats
 
     # Requests come
 
@@ -327,7 +300,7 @@ class Scheduler:
             # The last token sampled may have been dropped; what ran after it is of no use.
             self.kv.cache_finished_req(req, min(req.cached_len, req.num_known))
         if req.ending is Ending.ABORTED:
-            self.meter.aborted += 1
+            self.meter.counts.aborted_requests_total += 1
             del self._by_rid[req.rid]
             self._events.append(Outputs([last_output(req, FinishReason.ABORT)]))
         elif req.ending is Ending.LATE:
@@ -376,7 +349,7 @@ class Scheduler:
                 match take_result(row, result):
                     case Output() as output:
                         outputs.append(output)
-                        self.meter.output_tokens += len(output.token_ids)
+                        self.meter.counts.output_tokens_total += len(output.token_ids)
                     case Embedded() as embedded:
                         self._events.append(embedded)
                 self._settle(req)
@@ -402,7 +375,7 @@ class Scheduler:
     def _settle(self, req: Req) -> None:
         """After a result that may have ended the request: it owes no answer any more."""
         if req.ending is Ending.FINISHED:
-            self.meter.finished += 1
+            self.meter.counts.finished_requests_total += 1
             del self._by_rid[req.rid]
         elif req.ending is Ending.FAILED:
             self._reject(req, 500, "the model's output was not finite, or outside the grammar")

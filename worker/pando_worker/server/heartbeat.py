@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from pando_fleet import FleetError, Heartbeat, RedisClient, Registry, ReplicaState
 from pando_fleet.marks import Marks
-from pando_worker.heartbeats import with_ready, with_stats
+from pando_worker.heartbeats import carrying
 from pando_worker.server.app import endpoints
 from pando_worker.server.departure import handed_off
 from pando_worker.server.service import Service
@@ -85,8 +85,8 @@ class Heart:
             inter_tokens_total=self._service.metrics.gaps,
         )
         if ready := engine.ready:
-            beat = with_ready(beat, ready)
-        return beat if engine.stats is None else with_stats(beat, engine.stats)
+            beat = carrying(beat, ready)
+        return beat if engine.stats is None else carrying(beat, engine.stats)
 
     def _state(self) -> ReplicaState:
         if self._service.gate.draining:

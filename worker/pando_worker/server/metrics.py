@@ -15,7 +15,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from pando_worker.messages import Stats
+from pando_worker.messages import BATCH_SIZES, Stats
 
 # Seconds; a cached prompt answers in milliseconds, a long queue takes minutes.
 _FIRST_TOKEN = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -173,8 +173,8 @@ def _kv_tokens(stats: Stats) -> GaugeMetricFamily:
 
 
 def _batch_sizes(stats: Stats) -> HistogramMetricFamily:
-    bounds = [str(2.0**power) for power in range(len(stats.batch_sizes) - 1)]
-    buckets = list(zip([*bounds, "+Inf"], accumulate(stats.batch_sizes), strict=False))
+    bounds = [*(str(float(size)) for size in BATCH_SIZES), "+Inf"]
+    buckets = list(zip(bounds, accumulate(stats.batch_sizes), strict=True))
     return HistogramMetricFamily(
         "pando_worker_batch_size",
         "Requests in a batch",
