@@ -60,7 +60,7 @@ def test_threads_change_no_bit(ops: CpuOps, kernels: Kernels) -> None:
     x, weight = torch.randn(5, 300), torch.randn(1001, 300)
     assert torch.equal(ops.linear(x, weight), more.linear(x, weight))
     gate_up = torch.randn(70, 2000)
-    assert torch.equal(ops.silu_mul(gate_up), more.silu_mul(gate_up))
+    assert torch.equal(ops.gated(gate_up), more.gated(gate_up))
 
 
 @pytest.mark.parametrize("shape", [(1, 8), (3, 4, 32), (5, 100), (2, 7)])
@@ -74,32 +74,35 @@ def test_rms_norm_equals_torch(ops: CpuOps, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(("rows", "width"), [(1, 8), (3, 13), (64, 688)])
-def test_silu_mul_equals_torch_at_any_size_of_the_gate(ops: CpuOps, rows: int, width: int) -> None:
+def test_gated_silu_equals_torch_at_any_size_of_the_gate(
+    ops: CpuOps, rows: int, width: int
+) -> None:
     gate_up = torch.randn(rows, 2 * width) * 30
     gate_up[0, 0], gate_up[0, 1] = 1000.0, -1000.0
     torch.testing.assert_close(
-        ops.silu_mul(gate_up), PLAIN.silu_mul(gate_up.clone()), atol=1e-6, rtol=2e-6
+        ops.gated(gate_up), PLAIN.gated(gate_up.clone()), atol=1e-6, rtol=2e-6
     )
 
 
 @pytest.mark.parametrize(("rows", "width"), [(1, 8), (3, 13), (64, 688)])
-def test_gelu_mul_equals_torch_at_any_size_of_the_gate(ops: CpuOps, rows: int, width: int) -> None:
+def test_gated_gelu_equals_torch_at_any_size_of_the_gate(
+    ops: CpuOps, rows: int, width: int
+) -> None:
     gate_up = torch.randn(rows, 2 * width) * 5
     gate_up[0, 0], gate_up[0, 1] = 1000.0, -1000.0
     torch.testing.assert_close(
-        ops.gelu_mul(gate_up), PLAIN.gelu_mul(gate_up.clone()), atol=1e-5, rtol=1e-5
+        ops.gated(gate_up, gelu=True), PLAIN.gated(gate_up.clone(), gelu=True), atol=1e-5, rtol=1e-5
     )
 
 
 def test_norms_with_an_offset_equal_torch(ops: CpuOps) -> None:
     x, added, weight = torch.randn(5, 100), torch.randn(5, 100), torch.randn(100)
     torch.testing.assert_close(
-        ops.offset_rms_norm(x, weight, 1e-5), PLAIN.offset_rms_norm(x, weight, 1e-5)
+        ops.rms_norm(x, weight, 1e-5, offset=True), PLAIN.rms_norm(x, weight, 1e-5, offset=True)
     )
-    expected = PLAIN.add_offset_rms_norm(x, added, weight, 1e-5)
-    for got, want in zip(
-        ops.add_offset_rms_norm(x.clone(), added.clone(), weight, 1e-5), expected, strict=True
-    ):
+    expected = PLAIN.add_rms_norm(x, added, weight, 1e-5, offset=True)
+    found = ops.add_rms_norm(x.clone(), added.clone(), weight, 1e-5, offset=True)
+    for got, want in zip(found, expected, strict=True):
         torch.testing.assert_close(got, want)
 
 

@@ -18,24 +18,21 @@ def check_norms(ops: CudaOps, device: torch.device) -> None:
     qkv = torch.randn(7, 6, 128, device=device).bfloat16()
     weight = torch.randn(128, device=device).bfloat16()
     for x in (qkv[:, 0].contiguous(), qkv, qkv[:, 2:5]):
-        assert_close(ops.rms_norm(x, weight, 1e-5), PLAIN.rms_norm(x, weight, 1e-5))
-        offset = PLAIN.offset_rms_norm(x, weight, 1e-5)
-        assert_close(ops.offset_rms_norm(x, weight, 1e-5), offset)
+        for offset in (False, True):
+            expected = PLAIN.rms_norm(x, weight, 1e-5, offset)
+            assert_close(ops.rms_norm(x, weight, 1e-5, offset), expected)
     x, added = (torch.randn(7, 128, device=device).bfloat16() for _ in range(2))
-    for fused, plain in (
-        (ops.add_rms_norm, PLAIN.add_rms_norm),
-        (ops.add_offset_rms_norm, PLAIN.add_offset_rms_norm),
-    ):
-        expected = plain(x, added, weight, 1e-5)
-        got = fused(x.clone(), added.clone(), weight, 1e-5)
-        for each, want in zip(got, expected, strict=True):
+    for offset in (False, True):
+        both = PLAIN.add_rms_norm(x, added, weight, 1e-5, offset)
+        got = ops.add_rms_norm(x.clone(), added.clone(), weight, 1e-5, offset)
+        for each, want in zip(got, both, strict=True):
             assert_close(each, want)
 
 
 def check_activations(ops: CudaOps, device: torch.device) -> None:
     gate_up = torch.randn(7, 2 * 96, device=device).bfloat16()
-    assert_close(ops.silu_mul(gate_up), PLAIN.silu_mul(gate_up))
-    assert_close(ops.gelu_mul(gate_up), PLAIN.gelu_mul(gate_up))
+    for gelu in (False, True):
+        assert_close(ops.gated(gate_up, gelu), PLAIN.gated(gate_up, gelu))
 
 
 def check_rotation(ops: CudaOps, device: torch.device, heads: int, dim: int) -> None:

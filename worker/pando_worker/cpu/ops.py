@@ -42,27 +42,41 @@ class CpuOps:
         )
         return out
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return self._norm(x, weight, 0.0, eps)
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        size = x.shape[-1]
+        rows, shift = x.numel() // size, float(offset)
+        self._kernels.rms_norm(
+            x.data_ptr(), size, weight.data_ptr(), shift, out.data_ptr(), rows, size, eps
+        )
+        return out
 
     def add_rms_norm(
-        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
+        self, x: Tensor, added: Tensor, weight: Tensor, eps: float, offset: bool = False
     ) -> tuple[Tensor, Tensor]:
-        return self._add_norm(x, added, weight, 0.0, eps)
+        x, added = x.contiguous(), added.contiguous()
+        rows, size = x.shape
+        self._kernels.add_rms_norm(
+            x.data_ptr(),
+            added.data_ptr(),
+            weight.data_ptr(),
+            float(offset),
+            added.data_ptr(),
+            rows,
+            size,
+            eps,
+        )
+        return x, added
 
-    def offset_rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return self._norm(x, weight, 1.0, eps)
-
-    def add_offset_rms_norm(
-        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
-    ) -> tuple[Tensor, Tensor]:
-        return self._add_norm(x, added, weight, 1.0, eps)
-
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
-        return self._gated(gate_up, SILU)
-
-    def gelu_mul(self, gate_up: Tensor) -> Tensor:
-        return self._gated(gate_up, GELU)
+    def gated(self, gate_up: Tensor, gelu: bool = False) -> Tensor:
+        rows, width = gate_up.shape[0], gate_up.shape[1] // 2
+        out = torch.empty(rows, width)
+        activation = GELU if gelu else SILU
+        self._kernels.gated(
+            gate_up.data_ptr(), out.data_ptr(), rows, width, activation, self._threads
+        )
+        return out
 
     def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
         tokens, (rows, width) = len(ids), weight.shape
@@ -101,40 +115,5 @@ class CpuOps:
             tokens,
             heads,
             dim,
-        )
-        return out
-
-    def _norm(self, x: Tensor, weight: Tensor, shift: float, eps: float) -> Tensor:
-        x = x.contiguous()
-        out = torch.empty_like(x)
-        size = x.shape[-1]
-        rows = x.numel() // size
-        self._kernels.rms_norm(
-            x.data_ptr(), size, weight.data_ptr(), shift, out.data_ptr(), rows, size, eps
-        )
-        return out
-
-    def _add_norm(
-        self, x: Tensor, added: Tensor, weight: Tensor, shift: float, eps: float
-    ) -> tuple[Tensor, Tensor]:
-        x, added = x.contiguous(), added.contiguous()
-        rows, size = x.shape
-        self._kernels.add_rms_norm(
-            x.data_ptr(),
-            added.data_ptr(),
-            weight.data_ptr(),
-            shift,
-            added.data_ptr(),
-            rows,
-            size,
-            eps,
-        )
-        return x, added
-
-    def _gated(self, gate_up: Tensor, activation: int) -> Tensor:
-        rows, width = gate_up.shape[0], gate_up.shape[1] // 2
-        out = torch.empty(rows, width)
-        self._kernels.gated(
-            gate_up.data_ptr(), out.data_ptr(), rows, width, activation, self._threads
         )
         return out

@@ -42,33 +42,23 @@ class CudaOps:
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return self._plain.linear(x, weight, bias)
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
+        if offset:
+            # Heads that lie between others are copied: the kernel takes rows alone.
+            rows: Tensor = self._gemma_rms_norm(x.reshape(-1, x.shape[-1]), weight, eps)
+            return rows.view(x.shape)
         normed: Tensor = self._rms_norm(x, weight, eps)
         return normed
 
     def add_rms_norm(
-        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
+        self, x: Tensor, added: Tensor, weight: Tensor, eps: float, offset: bool = False
     ) -> tuple[Tensor, Tensor]:
-        self._fused_add_rms_norm(added, x, weight, eps)  # x becomes the sum, added its norm
+        fused = self._gemma_fused_add_rms_norm if offset else self._fused_add_rms_norm
+        fused(added, x, weight, eps)  # x becomes the sum, added its norm
         return x, added
 
-    def offset_rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        # Heads that lie between others are copied: the kernel takes rows alone.
-        normed: Tensor = self._gemma_rms_norm(x.reshape(-1, x.shape[-1]), weight, eps)
-        return normed.view(x.shape)
-
-    def add_offset_rms_norm(
-        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
-    ) -> tuple[Tensor, Tensor]:
-        self._gemma_fused_add_rms_norm(added, x, weight, eps)
-        return x, added
-
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
-        product: Tensor = self._silu_and_mul(gate_up)
-        return product
-
-    def gelu_mul(self, gate_up: Tensor) -> Tensor:
-        product: Tensor = self._gelu_tanh_and_mul(gate_up)
+    def gated(self, gate_up: Tensor, gelu: bool = False) -> Tensor:
+        product: Tensor = (self._gelu_tanh_and_mul if gelu else self._silu_and_mul)(gate_up)
         return product
 
     def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:

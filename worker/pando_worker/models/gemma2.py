@@ -9,7 +9,7 @@ from pando_worker.models.layers.attention import Attention
 from pando_worker.models.layers.block import SandwichNormBlock
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.mlp import GatedMLP
-from pando_worker.models.layers.offset_norm import OffsetRMSNorm
+from pando_worker.models.layers.norm import RMSNorm
 from pando_worker.models.layers.rotary import RotaryEmbedding
 from pando_worker.models.rope import Count, Positive
 
@@ -30,8 +30,8 @@ class Config(DecoderConfig, frozen=True, kw_only=True):
 def build(config: Config, build: Build) -> CausalLM:
     types = alternating(config.layer_types, config.num_hidden_layers, period=2)
 
-    def norm() -> OffsetRMSNorm:
-        return OffsetRMSNorm(build, config.hidden_size, config.rms_norm_eps)
+    def norm() -> RMSNorm:
+        return RMSNorm(build, config.hidden_size, config.rms_norm_eps, offset=True)
 
     def layer(index: int) -> SandwichNormBlock:
         return SandwichNormBlock(

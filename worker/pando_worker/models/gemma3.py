@@ -11,7 +11,7 @@ from pando_worker.models.layers.attention import Attention
 from pando_worker.models.layers.block import SandwichNormBlock
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.layers.mlp import GatedMLP
-from pando_worker.models.layers.offset_norm import OffsetRMSNorm
+from pando_worker.models.layers.norm import RMSNorm
 from pando_worker.models.layers.rotary import RotaryEmbedding
 from pando_worker.models.rope import Count, Positive, Rope
 
@@ -35,8 +35,8 @@ def build(config: Config, build: Build) -> CausalLM:
     period = config.sliding_window_pattern
     types = alternating(config.layer_types, config.num_hidden_layers, period)
 
-    def norm(size: int = config.hidden_size) -> OffsetRMSNorm:
-        return OffsetRMSNorm(build, size, config.rms_norm_eps)
+    def norm(size: int = config.hidden_size) -> RMSNorm:
+        return RMSNorm(build, size, config.rms_norm_eps, offset=True)
 
     def layer(index: int) -> SandwichNormBlock:
         is_sliding = types[index] == "sliding_attention"

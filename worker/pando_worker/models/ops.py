@@ -18,32 +18,19 @@ class Ops(Protocol):
         """[..., in] to [..., out] by weight [out, in] and bias [out]."""
         ...
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Over the last dimension, times weight."""
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
+        """Over the last dimension, times weight; with `offset`, times 1 + weight, in float32."""
         ...
 
     def add_rms_norm(
-        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
+        self, x: Tensor, added: Tensor, weight: Tensor, eps: float, offset: bool = False
     ) -> tuple[Tensor, Tensor]:
         """x + added and its norm, of [num_tokens, hidden_size], whose memory they may take."""
         ...
 
-    def offset_rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Over the last dimension, times 1 + weight, in float32; as x is."""
-        ...
-
-    def add_offset_rms_norm(
-        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
-    ) -> tuple[Tensor, Tensor]:
-        """As `add_rms_norm`, with that norm."""
-        ...
-
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
-        """silu(gate) * up of [num_tokens, gate and up side by side]."""
-        ...
-
-    def gelu_mul(self, gate_up: Tensor) -> Tensor:
-        """As `silu_mul`, with gelu by the approximation with a hyperbolic tangent."""
+    def gated(self, gate_up: Tensor, gelu: bool = False) -> Tensor:
+        """silu(gate) * up of [num_tokens, gate and up side by side]; with `gelu`, that in place of
+        silu, by the approximation with a hyperbolic tangent."""
         ...
 
     def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
@@ -73,10 +60,7 @@ class ChosenOps:
         self.linear = ops.linear
         self.rms_norm = ops.rms_norm
         self.add_rms_norm = ops.add_rms_norm
-        self.offset_rms_norm = ops.offset_rms_norm
-        self.add_offset_rms_norm = ops.add_offset_rms_norm
-        self.silu_mul = ops.silu_mul
-        self.gelu_mul = ops.gelu_mul
+        self.gated = ops.gated
         self.embedding = ops.embedding
         self.angles = ops.angles
         self.rotate = ops.rotate
@@ -94,31 +78,21 @@ class TorchOps:
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return functional.linear(x, weight, bias)
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
+        if offset:
+            return self.rms_norm(x.float(), 1.0 + weight.float(), eps).type_as(x)
         return functional.rms_norm(x, weight.shape, weight, eps)
 
     def add_rms_norm(
-        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
+        self, x: Tensor, added: Tensor, weight: Tensor, eps: float, offset: bool = False
     ) -> tuple[Tensor, Tensor]:
         total = x + added
-        return total, self.rms_norm(total, weight, eps)
+        return total, self.rms_norm(total, weight, eps, offset)
 
-    def offset_rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return self.rms_norm(x.float(), 1.0 + weight.float(), eps).type_as(x)
-
-    def add_offset_rms_norm(
-        self, x: Tensor, added: Tensor, weight: Tensor, eps: float
-    ) -> tuple[Tensor, Tensor]:
-        total = x + added
-        return total, self.offset_rms_norm(total, weight, eps)
-
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
+    def gated(self, gate_up: Tensor, gelu: bool = False) -> Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
-        return functional.silu(gate).mul_(up)
-
-    def gelu_mul(self, gate_up: Tensor) -> Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
-        return functional.gelu(gate, approximate="tanh").mul_(up)
+        active = functional.gelu(gate, approximate="tanh") if gelu else functional.silu(gate)
+        return active.mul_(up)
 
     def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
         return functional.embedding(ids, weight)

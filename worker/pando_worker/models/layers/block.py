@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from pando_worker.attention.backend import AttentionBackend
 from pando_worker.models.layers.attention import Attention, Rotations
 from pando_worker.models.layers.norm import RMSNorm
-from pando_worker.models.layers.offset_norm import OffsetRMSNorm
 
 
 class PreNormBlock(nn.Module):
@@ -43,12 +42,12 @@ class SandwichNormBlock(nn.Module):
     def __init__(
         self,
         *,
-        input_layernorm: OffsetRMSNorm,
+        input_layernorm: RMSNorm,
         self_attn: Attention,
-        post_attention_layernorm: OffsetRMSNorm,
-        pre_feedforward_layernorm: OffsetRMSNorm,
+        post_attention_layernorm: RMSNorm,
+        pre_feedforward_layernorm: RMSNorm,
         mlp: nn.Module,
-        post_feedforward_layernorm: OffsetRMSNorm,
+        post_feedforward_layernorm: RMSNorm,
     ) -> None:
         super().__init__()
         self.input_layernorm = input_layernorm

@@ -13,16 +13,13 @@ from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.models.build import Build
 from pando_worker.models.layers.attention import Attention
 from pando_worker.models.layers.norm import RMSNorm
-from pando_worker.models.layers.offset_norm import OffsetRMSNorm
 from pando_worker.models.layers.rotary import RotaryEmbedding
 from pando_worker.models.layers.vocabulary import VocabularyTable
-
-Norm = RMSNorm | OffsetRMSNorm
 
 
 class Decoder(nn.Module):
     def __init__(
-        self, embed_tokens: VocabularyTable, layers: Sequence[nn.Module], norm: Norm
+        self, embed_tokens: VocabularyTable, layers: Sequence[nn.Module], norm: RMSNorm
     ) -> None:
         super().__init__()
         self.embed_tokens = embed_tokens
@@ -49,7 +46,7 @@ class CausalLM(nn.Module):
         vocab_size: int,
         hidden_size: int,
         layers: Sequence[nn.Module],
-        norm: Norm,
+        norm: RMSNorm,
         rotaries: Sequence[RotaryEmbedding],
         tied: bool,
         embedding_scale: float = 1.0,

@@ -99,7 +99,7 @@ class MixtureOfExperts(nn.Module):
         routes = sort_by_expert(ids, len(self.router))
         gate_up = _grouped_linear(x[routes.tokens], self.gate_up, self.gate_up_bias, routes)
         bias = self.down_bias if self._group.rank == 0 else None  # counts once in the sum
-        activation = self._activation or self._ops.silu_mul
+        activation = self._activation or self._ops.gated
         outputs = _grouped_linear(activation(gate_up), self.down, bias, routes)
         return self._group.all_reduce(add_up(outputs, weights, routes))
 

@@ -38,6 +38,5 @@ class GatedMLP(nn.Module):
         self.down_proj = RowParallelLinear(build, "down_proj", rows, hidden_size, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:  # [num_tokens, hidden_size]
-        activation = self._ops.gelu_mul if self._gelu else self._ops.silu_mul
-        out: Tensor = self.down_proj(activation(self.gate_up_proj(x)))
+        out: Tensor = self.down_proj(self._ops.gated(self.gate_up_proj(x), self._gelu))
         return out
