@@ -139,7 +139,7 @@ def _head(answer: Answer, route: Route) -> Head:
 
 
 def _report(answer: Answer, replica: str) -> CacheReport | None:
-    """None from engines that do not tell, and where what is told cannot be."""
+    """None from engines that report nothing, and where the numbers cannot be true."""
     cached, prompt = answer.count(_CACHED_TOKENS), answer.count(_PROMPT_TOKENS)
     if cached is not None and prompt is not None and cached <= prompt:
         return CacheReport(cached, prompt)

@@ -16,7 +16,7 @@ class Placers:
     """`of` a pool; made when first asked for."""
 
     def __init__(self, wire: Wire, live: Live, write_failed: Failed) -> None:
-        """`write_failed` is told what could not be written to Redis."""
+        """Calls `write_failed` with what could not be written to Redis."""
         self._wire = wire
         self._live = live
         self._write_failed = write_failed

@@ -16,7 +16,7 @@ class Relaying:
     async def __call__(
         self, exchange: Exchange, tries: Tries, answer: Answer, body: bytes
     ) -> Place | None:
-        """None where that is the end of it; what comes next where another replica is to go on.
+        """Returns None at the end of the request; the next action where another replica goes on.
 
         Raises MigrationError where none can.
         """

@@ -261,7 +261,7 @@ class Agree(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """The process behind an incarnation has ended: who comes after it is another one, as fast."""
+    """The process behind an incarnation has ended: its successor is another one, and as fast."""
 
     record: Key
     incarnation: str  # '' for whichever it is

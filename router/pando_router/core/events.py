@@ -1,4 +1,4 @@
-"""What happens to a request, as replicas report it and as its listeners are told."""
+"""What happens to a request: what replicas report, and the events that its listeners receive."""
 
 from enum import Enum, auto
 

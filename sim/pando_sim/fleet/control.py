@@ -203,7 +203,7 @@ class Scaler(Protocol):
         ...
 
     def close(self, fleet: FleetControl) -> None:
-        """The trace is over; what it has not told yet is to be told now."""
+        """The trace is over: reports what it has not reported yet."""
         ...
 
 
