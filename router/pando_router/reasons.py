@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from enum import StrEnum
 
-from pando_fleet import Candidate
+from pando_fleet.layout.rows import Candidate
 from pando_fleet.prefix import CHUNK_BYTES
 from pando_router.past import Past
 from pando_router.settings import PolicyName

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from time import monotonic
 
-from pando_fleet import Candidate
+from pando_fleet.layout.rows import Candidate
 from pando_fleet.placement import Placement
 from pando_router.fleet_view import Member
 from pando_router.metrics import Metrics

@@ -10,16 +10,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from pando_fleet import (
-    Ask,
-    FleetError,
-    FleetUnavailable,
-    Placer,
-    RedisClient,
-    Registry,
-    Wire,
-    connect,
-)
+from pando_fleet.client import FleetError, FleetUnavailable, RedisClient, connect
+from pando_fleet.placement import Ask, Placer
+from pando_fleet.registry import Registry
+from pando_fleet.wire import Wire
 from tests.fleet.redis_server import RedisServer, free_port
 from tests.fleet.tls_front import tls_front
 from tests.fleet.world import BEAT, path

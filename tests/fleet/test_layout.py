@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple
 from redis import Redis
 
-from pando_fleet import FleetError, MarkKind, NoReplica, misfits
+from pando_fleet import misfits
+from pando_fleet.client import FleetError
 from pando_fleet.keys import PoolKeys
 from pando_fleet.layout import calls, constants, rows
 from pando_fleet.layout.calls import OPERATIONS, SCRIPTS, Settle
+from pando_fleet.layout.constants import MarkKind
 from pando_fleet.layout.lua import LayoutError, expand, key_count, source_of
 from pando_fleet.layout.packed import Packed
+from pando_fleet.placement import NoReplica
 from pando_fleet.queues import Queued, Queues
 from pando_fleet.scripts import Script
 from pando_fleet.wire import WireScript

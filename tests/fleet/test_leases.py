@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pando_fleet import Candidate, Placement
+from pando_fleet.layout.rows import Candidate
+from pando_fleet.placement import Placement
 from tests.fleet.world import POOL, World
 
 _REPLICAS = ("a", "b", "c")

@@ -2,8 +2,10 @@
 
 import pytest
 
-from pando_fleet import FleetError, MarkKind, Marks, MarkState, NoReplica
-from pando_fleet.marks import CLAIM_MS
+from pando_fleet.client import FleetError
+from pando_fleet.layout.constants import MarkKind, MarkState
+from pando_fleet.marks import CLAIM_MS, Marks
+from pando_fleet.placement import NoReplica
 from tests.fleet.world import POOL, World
 
 MINUTE = 60_000

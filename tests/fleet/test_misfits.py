@@ -13,11 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pando_fleet import MarkKind, Marks, misfits
+from pando_fleet import misfits
 from pando_fleet.decisions import PastDecision, PastDecisions
 from pando_fleet.expected import ExpectedPools
 from pando_fleet.homes import Homes
 from pando_fleet.keys import DECISIONS, EXPECTED, POOLS
+from pando_fleet.layout.constants import MarkKind
+from pando_fleet.marks import Marks
 from pando_fleet.queues import Queued, Queues
 from pando_fleet.rate_limits import Limits, RateLimits
 from pando_fleet.upstreams import Sampled, UpstreamRecords

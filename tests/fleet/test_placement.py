@@ -5,8 +5,11 @@ from collections import Counter
 
 import pytest
 
-from pando_fleet import Ask, FleetError, NoReplica, Placer, ReplicaState, Wire, connect
+from pando_fleet.client import FleetError, connect
 from pando_fleet.layout.constants import FRESH_MS
+from pando_fleet.placement import Ask, NoReplica, Placer
+from pando_fleet.replica import ReplicaState
+from pando_fleet.wire import Wire
 from tests.fleet.world import POOL, World, path
 
 LONG = path("a long document", 100)  # 6,400 tokens at 4 bytes each

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pando_fleet import PoolFull
+from pando_fleet.placement import PoolFull
 from tests.fleet.world import World, path
 
 _PROMPT = path("a prompt", 24)

@@ -1,6 +1,6 @@
 """What a placement tells of those that it did not choose."""
 
-from pando_fleet import Ask
+from pando_fleet.placement import Ask
 from tests.fleet.world import World, path
 
 

@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_digest
 
-from pando_fleet import PrefixError, chunk_keys, completion_bytes, seed
-from pando_fleet.prefix import MAX_CHUNKS, pair_bytes
+from pando_fleet.prefix import (
+    MAX_CHUNKS,
+    PrefixError,
+    chunk_keys,
+    completion_bytes,
+    pair_bytes,
+    seed,
+)
 
 
 @given(st.text(max_size=8), st.lists(st.integers(0, 2**32 - 1), max_size=8))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pando_fleet import chunk_keys
+from pando_fleet.prefix import chunk_keys
 from tests.fleet.world import POOL, World
 
 _REPLICAS = ("a", "b")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pando_fleet import FleetError
+from pando_fleet.client import FleetError
 from pando_fleet.layout.constants import SILENCE_MS
 from pando_fleet.queues import Queued, Queues
 from tests.fleet.world import POOL, World

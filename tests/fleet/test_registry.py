@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pando_fleet import FleetError, Heartbeat, Registry, ReplicaState
+from pando_fleet.client import FleetError
+from pando_fleet.registry import Registry
+from pando_fleet.replica import Heartbeat, ReplicaState
 from tests.fleet.world import BEAT, POOL, World
 
 FULL = Heartbeat(

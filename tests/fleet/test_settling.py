@@ -8,7 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from pando_fleet import Placer, PoolFull, RedisClient, Registry, Wire, connect, settling
+from pando_fleet import settling
+from pando_fleet.client import RedisClient, connect
+from pando_fleet.placement import Placer, PoolFull
+from pando_fleet.registry import Registry
+from pando_fleet.wire import Wire
 from tests.fleet.redis_server import RedisServer
 from tests.fleet.world import BEAT, POOL, World, path
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pando_fleet import FleetError, chunk_keys, seed
+from pando_fleet.client import FleetError
+from pando_fleet.prefix import chunk_keys, seed
 from tests.fleet.world import POOL, World
 
 _CAPACITY = 20  # chunks of the replica's tree

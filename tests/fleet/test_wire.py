@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from pando_fleet import FleetError, FleetUnavailable, Wire, connect
+from pando_fleet.client import FleetError, FleetUnavailable, connect
 from pando_fleet.layout.calls import Announce
-from pando_fleet.wire import WireScript
+from pando_fleet.wire import Wire, WireScript
 from pando_fleet.wire import wire as wire_module
 from tests.fleet.redis_server import RedisServer, free_port
 

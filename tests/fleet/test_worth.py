@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pando_fleet import ReplicaState
 from pando_fleet.marks import MarkKind, Marks
+from pando_fleet.replica import ReplicaState
 from pando_fleet.worth import Worths
 from tests.fleet.world import POOL, World, path
 

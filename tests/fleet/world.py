@@ -6,20 +6,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from pando_fleet import (
-    Ask,
-    Candidate,
-    Heartbeat,
-    Placement,
-    Placer,
-    PrefixTree,
-    RedisClient,
-    Registry,
-    ReplicaState,
-    Wire,
-    chunk_keys,
-    connect,
-)
+from pando_fleet.client import RedisClient, connect
+from pando_fleet.layout.rows import Candidate
+from pando_fleet.placement import Ask, Placement, Placer
+from pando_fleet.prefix import chunk_keys
+from pando_fleet.registry import Registry
+from pando_fleet.replica import Heartbeat, ReplicaState
+from pando_fleet.tree import PrefixTree
+from pando_fleet.wire import Wire
 
 POOL = "llama"
 BEAT = Heartbeat(

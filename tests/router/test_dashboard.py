@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pando_fleet import connect
+from pando_fleet.client import connect
 from pando_fleet.decisions import PastDecision, PastDecisions
 from pando_router.dashboard.assets import read_page
 from pando_router.dashboard.history import POINTS, WINDOW, History, Totals, difference, quantile

@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.async_api import Page
 
-from pando_fleet import connect
+from pando_fleet.client import connect
 from pando_fleet.decisions import PastDecision, PastDecisions
 from tests.router.browser import chromium, needs_browser
 from tests.router.tenants_world import ADMIN, key_file

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from pando_fleet import Mark, MarkKind, Marks, MarkState, connect
+from pando_fleet.client import connect
+from pando_fleet.layout.constants import MarkKind, MarkState
+from pando_fleet.marks import Mark, Marks
 from pando_router.warming import warming
 from tests.router.world import Replica, RouterClient, chat, completion, serving, status, until
 

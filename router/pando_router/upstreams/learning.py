@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from time import perf_counter
 
-from pando_fleet import Candidate
+from pando_fleet.layout.rows import Candidate
 from pando_fleet.upstreams import NOTHING, Sampled
 from pando_router.core.events import Head, Listener
 from pando_router.core.route import Route

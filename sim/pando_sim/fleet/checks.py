@@ -3,7 +3,7 @@ ends."""
 
 from collections import Counter
 
-from pando_fleet import RedisClient
+from pando_fleet.client import RedisClient
 from pando_fleet.keys import PoolKeys
 from pando_sim.fleet.fleet import Fleet
 from pando_sim.records import Outcome, Served

@@ -11,8 +11,9 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from pando_fleet import Heartbeat, RedisClient
+from pando_fleet.client import RedisClient
 from pando_fleet.marks import MarkKind
+from pando_fleet.replica import Heartbeat
 from pando_sim.fleet.fleet import Fleet
 from pando_sim.fleet.interfaces import POOL
 from pando_sim.fleet.line import BlockingLine

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pando_fleet import Heartbeat
+from pando_fleet.replica import Heartbeat
 from pando_fleet.wire import Line
 from pando_router.core.route import Route, Shortage
 from pando_sim.request import Request

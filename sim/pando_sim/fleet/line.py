@@ -11,7 +11,7 @@ from collections import deque
 
 import hiredis
 
-from pando_fleet import FleetUnavailable
+from pando_fleet.client import FleetUnavailable
 from pando_fleet.wire.call import Answer, Line, pack, refusal
 from pando_fleet.wire.connection import Refused
 from pando_sim.fleet.server import KEEP

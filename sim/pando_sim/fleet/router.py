@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pando_fleet import Heartbeat
+from pando_fleet.replica import Heartbeat
 from pando_fleet.wire import Line as RedisLine
 from pando_router.core.events import CacheReport, Head
 from pando_router.core.fair_queue import Entry

@@ -7,7 +7,9 @@ sooner than `EVERY_S` later or with the next placement.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pando_fleet import Ask, FleetUnavailable, Lease, NoReplica, Placer, PoolFull
+from pando_fleet.client import FleetUnavailable
+from pando_fleet.lease import Lease
+from pando_fleet.placement import Ask, NoReplica, Placer, PoolFull
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_fleet.settling import EVERY_S
 from pando_router.core.alone import route_alone, with_room

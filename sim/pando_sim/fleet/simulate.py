@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from pando_fleet import Registry
 from pando_fleet.keys import PoolKeys
 from pando_fleet.layout.calls import TellQueue
 from pando_fleet.loads import Loads
 from pando_fleet.marks import MarkKind, Marks
 from pando_fleet.queues import TELL_MS
+from pando_fleet.registry import Registry
 from pando_fleet.wire import WireScript
 from pando_router.warming.warming import POLL_S
 from pando_sim.fleet.arrivals import Arrivals

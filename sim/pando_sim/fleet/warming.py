@@ -12,11 +12,11 @@ from math import ceil
 
 import numpy as np
 
-from pando_fleet import Heartbeat, Placer, RedisClient
-from pando_fleet.client import FleetError, FleetUnavailable
+from pando_fleet.client import FleetError, FleetUnavailable, RedisClient
 from pando_fleet.marks import Mark, MarkKind, Marks
+from pando_fleet.placement import Placer
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
-from pando_fleet.replica import ReplicaState
+from pando_fleet.replica import Heartbeat, ReplicaState
 from pando_fleet.tree import PrefixTree
 from pando_router.fleet_view import Target
 from pando_router.settings import RouterSettings

@@ -25,7 +25,7 @@ there and not simulated.
 
 from collections.abc import Sequence
 
-from pando_fleet import Heartbeat
+from pando_fleet.replica import Heartbeat
 from pando_sim.fleet.interfaces import Member, Question, RouterContext
 from pando_sim.rules.local import Local
 from pando_sim.rules.polled import Polled

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pando_fleet import Heartbeat
+from pando_fleet.replica import Heartbeat
 from pando_sim.fleet.interfaces import Member, RouterContext
 
 

@@ -14,8 +14,7 @@ kubernetes/pkg/controller/podautoscaler/replica_calculator.go (`calcPlainMetricR
 from collections.abc import Callable, Mapping
 from math import ceil
 
-from pando_fleet import Heartbeat
-from pando_fleet.replica import ReplicaState
+from pando_fleet.replica import Heartbeat, ReplicaState
 from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.scaling import History
 from pando_operator.scaling.behavior import lower_limit, stabilized, upper_limit

@@ -8,10 +8,11 @@ policies.
 
 from collections.abc import Sequence
 
-from pando_fleet import FleetError, RedisClient, Registry
+from pando_fleet.client import FleetError, RedisClient
 from pando_fleet.loads import Loads
 from pando_fleet.marks import Marks
 from pando_fleet.queues import Queues
+from pando_fleet.registry import Registry
 from pando_fleet.replica import Replica
 from pando_fleet.worth import Worths
 from pando_operator.controller.conversions import decided, follow_replaced, follow_starts, staying

@@ -16,8 +16,8 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from pando_fleet import Heartbeat
-from pando_fleet import ReplicaState as BeatState
+from pando_fleet.replica import Heartbeat
+from pando_fleet.replica import ReplicaState as BeatState
 from pando_sim.spec import WorkerSpec
 from pando_sim.timeline import Timeline
 from pando_sim.worker.model import CostModel, VirtualModel

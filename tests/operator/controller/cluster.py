@@ -18,8 +18,10 @@ from typing import Any
 import msgspec
 import xxhash
 
-from pando_fleet import FleetUnavailable, Heartbeat, RedisClient, Registry, ReplicaState
+from pando_fleet.client import FleetUnavailable, RedisClient
 from pando_fleet.marks import Marks
+from pando_fleet.registry import Registry
+from pando_fleet.replica import Heartbeat, ReplicaState
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import Conflict, KubeError, NotFound
 from pando_operator.kube.resources import DEPLOYMENTS, PODS, Key, Object, key_of

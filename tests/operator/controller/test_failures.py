@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from pando_fleet import connect
+from pando_fleet.client import connect
 from pando_fleet.decisions import PastDecisions
 from pando_fleet.expected import ExpectedPools
 from pando_operator.kube.resources import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pando_fleet import chunk_keys
 from pando_fleet.marks import MarkKind
+from pando_fleet.prefix import chunk_keys
 from pando_sim.fleet.control import Fault, FleetControl, Scaler
 from pando_sim.fleet.interfaces import RuleFactory
 from pando_sim.fleet.shared_placement import SharedPlacement

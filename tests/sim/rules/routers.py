@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from pando_fleet import Heartbeat, ReplicaState
+from pando_fleet.replica import Heartbeat, ReplicaState
 from pando_fleet.wire import Line
 from pando_router.core.route import Route
 from pando_sim.fleet.interfaces import Member, Question, Rule

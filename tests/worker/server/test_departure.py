@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pando_fleet import Registry, ReplicaState, connect
+from pando_fleet.client import connect
 from pando_fleet.marks import MarkKind, Marks, MarkState
+from pando_fleet.registry import Registry
+from pando_fleet.replica import ReplicaState
 from pando_worker.server import departure
 from pando_worker.server.departure import handed_off
 from tests.worker.server.worker_process import WorkerProcess, until

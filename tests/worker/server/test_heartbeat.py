@@ -10,7 +10,9 @@ import aiohttp
 import msgspec
 import pytest
 
-from pando_fleet import Heartbeat, Registry, ReplicaState, connect
+from pando_fleet.client import connect
+from pando_fleet.registry import Registry
+from pando_fleet.replica import Heartbeat, ReplicaState
 from pando_router.endpoints import ENDPOINTS
 from pando_worker.heartbeats import carrying
 from pando_worker.messages import Ready, Stats

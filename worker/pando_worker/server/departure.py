@@ -8,7 +8,7 @@ then. Imported only where there is a Redis.
 
 import asyncio
 
-from pando_fleet import FleetError
+from pando_fleet.client import FleetError
 from pando_fleet.marks import MarkKind, Marks
 
 NOTICE_S = 5.0

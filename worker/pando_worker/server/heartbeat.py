@@ -8,8 +8,10 @@ import logging
 from contextlib import suppress
 from uuid import uuid4
 
-from pando_fleet import FleetError, Heartbeat, RedisClient, Registry, ReplicaState
+from pando_fleet.client import FleetError, RedisClient
 from pando_fleet.marks import Marks
+from pando_fleet.registry import Registry
+from pando_fleet.replica import Heartbeat, ReplicaState
 from pando_worker.heartbeats import carrying
 from pando_worker.server.app import endpoints
 from pando_worker.server.departure import handed_off

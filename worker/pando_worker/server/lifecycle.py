@@ -221,7 +221,7 @@ async def _announce_ready(engine: EngineClient, address: Address) -> None:
 def _heart(settings: WorkerSettings, service: Service, address: Address) -> "Heart | None":
     if settings.redis == "none":
         return None
-    from pando_fleet import FleetError, connect
+    from pando_fleet.client import FleetError, connect
     from pando_worker.server.heartbeat import Heart
 
     try:
