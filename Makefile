@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo test test-unit test-gpu test-cluster images lint bench bench-sim
+.PHONY: help install up demo test test-unit test-long test-gpu test-cluster images lint bench bench-sim
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -23,12 +23,15 @@ demo: .venv/installed ## compare cache-aware routing with round robin
 # tests picked by ARGS all may be of one kind: pytest says 5 where it has none.
 NONE_IS_FINE := $(if $(ARGS),|| [ $$? -eq 5 ])
 
-test: .venv/installed ## all tests (ARGS="tests/router -k stream" for some)
-	.venv/bin/pytest -n auto -m "not e2e and not cluster" $(ARGS) $(NONE_IS_FINE)
-	.venv/bin/pytest -m e2e $(ARGS) $(NONE_IS_FINE)
+test: .venv/installed ## all tests but the long ones (ARGS="tests/router -k stream" for some)
+	.venv/bin/pytest -n auto -m "not e2e and not cluster and not long" $(ARGS) $(NONE_IS_FINE)
+	.venv/bin/pytest -m "e2e and not long" $(ARGS) $(NONE_IS_FINE)
 
 test-unit: .venv/installed ## the tests that start no fleet
-	.venv/bin/pytest -n auto -m "not e2e and not cluster" $(ARGS)
+	.venv/bin/pytest -n auto -m "not e2e and not cluster and not long" $(ARGS)
+
+test-long: .venv/installed ## the tests that take longer than 20 s each
+	.venv/bin/pytest -m "long and not cluster" $(ARGS)
 
 test-gpu: .venv/installed ## the tests that need an NVIDIA GPU (TORCH=torch, pip install -e '.[cuda]')
 	.venv/bin/pytest tests/gpu $(ARGS)
