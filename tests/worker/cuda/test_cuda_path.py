@@ -27,7 +27,8 @@ def test_flashinfer_on_the_cpu_is_refused() -> None:
         WorkerSettings(model="m", attention_backend="flashinfer")
 
 
-def test_the_cpu_gives_2_gib_where_nothing_is_said() -> None:
-    cpu = find_device("cpu", 0, 1)
-    assert memory_for_model(cpu, None) == 2 * 2**30
-    assert memory_for_model(cpu, 12345) == 12345
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_the_ranks_on_a_cpu_share_what_is_given_and_2_gib_where_nothing_is(ranks: int) -> None:
+    cpu = find_device("cpu", 0, ranks)
+    assert memory_for_model(cpu, None, ranks) * ranks == 2 * 2**30
+    assert memory_for_model(cpu, 12344, ranks) * ranks == 12344

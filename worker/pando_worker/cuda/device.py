@@ -6,6 +6,9 @@ import torch
 
 from pando_worker.models.errors import DeviceUnavailable, DoesNotFit
 
+CPU_BYTES = 2 * 2**30
+"""What all ranks of a worker on the CPU may take together unless the settings say otherwise."""
+
 
 def find_device(kind: Literal["cpu", "cuda"], rank: int, ranks: int) -> torch.device:
     """The device of one of a worker's ranks; on CUDA, also the process's current one from now on.
@@ -34,21 +37,25 @@ def find_device(kind: Literal["cpu", "cuda"], rank: int, ranks: int) -> torch.de
     return device
 
 
-def memory_for_model(device: torch.device, wanted: int | None) -> int:
+def memory_for_model(device: torch.device, wanted: int | None, ranks: int) -> int:
     """Bytes that one rank's weights and KV pool may take.
 
     Args:
-        wanted: what the settings give it; by default 2 GiB on the CPU, what is free on a GPU
+        wanted: bytes that the settings give all ranks together; by default 2 GiB on the CPU, and
+            what is free on each rank's GPU
 
     Raises:
-        DoesNotFit: less than that is free on the GPU.
+        DoesNotFit: less than its share is free on the GPU.
     """
     if device.type == "cpu":
-        return 2 * 2**30 if wanted is None else wanted
+        return (CPU_BYTES if wanted is None else wanted) // ranks
     free, _ = torch.cuda.mem_get_info(device)
-    if wanted is not None and wanted > free:
+    if wanted is None:
+        return free
+    share = wanted // ranks
+    if share > free:
         raise DoesNotFit(
-            f"memory_gib gives each rank {wanted / 2**30:.1f} GiB, but on {device}"
+            f"memory_gib gives each rank {share / 2**30:.1f} GiB, but on {device}"
             f" {free / 2**30:.1f} GiB are free"
         )
-    return free if wanted is None else wanted
+    return share

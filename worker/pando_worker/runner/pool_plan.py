@@ -68,7 +68,7 @@ def plan_pool(
     gib = settings.memory_gib
     budget = KVBudget(
         memory_bytes=memory_for_model(
-            device, None if gib is None else int(gib * 2**30) // group.size
+            device, None if gib is None else int(gib * 2**30), group.size
         ),
         weight_bytes=weight_bytes,
         mem_fraction_static=settings.mem_fraction_static,
