@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import openai
@@ -37,14 +37,15 @@ class Stream:
     completion_tokens: int = 0
     prompt_tokens: int = 0
     replica: str = ""
+    scores: list[tuple[str, float]] = field(default_factory=list)  # each token, its log-probability
 
 
 def request(number: int) -> dict[str, Any]:
-    """Greedy ones and seeded ones."""
+    """Greedy ones, some with log-probabilities, and seeded ones."""
     kinds: list[dict[str, Any]] = [
         {"temperature": 0},
         {"temperature": 0.5, "seed": number},
-        {"temperature": 0},
+        {"temperature": 0, "logprobs": True, "top_logprobs": 2},
         {"temperature": 0.8, "seed": number, "frequency_penalty": 0.5},
     ]
     return {
@@ -70,6 +71,8 @@ async def stream(
         seen.ids |= {chunk.id, str(chunk.created), chunk.model}
         for choice in chunk.choices:
             seen.text += choice.delta.content or ""
+            scored = (choice.logprobs and choice.logprobs.content) or ()
+            seen.scores += [(token.token, token.logprob) for token in scored]
             seen.roles += choice.delta.role is not None
             seen.finishes += (choice.finish_reason,) if choice.finish_reason else ()
             on_text()
@@ -125,6 +128,10 @@ async def test_a_killed_worker_costs_no_greedy_or_seeded_stream_a_character(
         assert seen.prompt_tokens == truth.prompt_tokens
         if request(number)["temperature"] == 0:
             assert seen.text == truth.text, f"stream {number} of {seen.replica}"
+            assert [token for token, _ in seen.scores] == [token for token, _ in truth.scores]
+            known = pytest.approx([score for _, score in truth.scores], abs=1e-3)
+            assert [score for _, score in seen.scores] == known
+            assert len(seen.scores) == (MAX_TOKENS if "logprobs" in request(number) else 0)
     # A draw can fall between two tokens, and then rounding decides, which differs with the batch's
     # shape: so it does while nobody dies.
     equal = sum(seen.text == truth.text for seen, truth in zip(streams, unbroken, strict=True))

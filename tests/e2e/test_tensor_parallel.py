@@ -149,6 +149,15 @@ async def test_ranks_together_answer_as_transformers(tmp_path: Path, size: int, 
             assert await client.count("scheduler_steps") - steps < len(answer["output_ids"])
 
 
+async def test_two_ranks_take_the_memory_that_one_would() -> None:
+    """2 GiB by default, of which weights and a reserve take their part first."""
+    token_bytes = 4 * 2 * 2 * 64 * 4  # pando-tiny: layers, keys and values, heads, float32
+    with WorkerProcess.start(stand_in=False, tensor_parallel_size=2, threads=2) as worker:
+        async with aiohttp.ClientSession(worker.url) as http, http.get("/server_info") as answer:
+            tokens = (await answer.json())["engine"]["capacity_tokens"]
+    assert 2**30 < tokens * token_bytes < 2 * 2**30
+
+
 async def test_a_rank_that_dies_ends_the_worker_and_says_so() -> None:
     with WorkerProcess.start(stand_in=False, tensor_parallel_size=2, threads=2) as worker:
         children = worker.children()

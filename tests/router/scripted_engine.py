@@ -3,12 +3,14 @@ wherever it is asked to go on. `Pandos` tell token ids and resume, `Foreign` con
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 PIECES = ["Hel", "lo", " wörld", "", ' "quoted"\n\n', "data: ", "🙂", " end", "."]
 TEXT = "".join(PIECES)
 PROMPT_TOKENS = 11
+HELD_BACK = 5  # where log-probabilities are asked for: a token told before its text is out
 
 Event = dict[str, Any]
 
@@ -66,11 +68,24 @@ class Engine:
         number = len(self.asked)
         common = {"id": f"id-{number}", "created": 1000 + number, "model": "m"}
         chat = self.path != "/v1/completions"
+        scored = body.get("logprobs") is not None
         done = 0
         out = b""
 
-        def chunk(says: Event, finish: str | None = None, ids: list[int] | None = None) -> bytes:
+        def chunk(
+            says: Event,
+            finish: str | None = None,
+            ids: list[int] | None = None,
+            scores: Sequence[int] = (),
+        ) -> bytes:
             choice = {"index": 0, **says, "finish_reason": finish}
+            if scored:
+                tokens = [str(token) for token in scores]
+                choice["logprobs"] = (
+                    {"content": [{"token": token} for token in tokens], "refusal": None}
+                    if chat
+                    else {"tokens": tokens, "token_logprobs": list(scores)}
+                )
             if self.pando and ids:
                 choice["token_ids"] = ids
             usage = (
@@ -86,7 +101,10 @@ class Engine:
         if chat:
             out += chunk({"delta": {"role": "assistant", "content": ""}})
         held: list[int] = []
+        unscored: list[int] = []
         resumed = len(body.get("resume_token_ids", ()))
+        if body.get("echo"):
+            out += chunk({"text": "P"}, scores=() if resumed else [-1] * PROMPT_TOKENS)
         if resumed:  # comes again, in one event
             assert body["resume_token_ids"] == list(range(resumed))
             again = "".join(piece for _, piece in pieces[:resumed])
@@ -96,12 +114,18 @@ class Engine:
             pieces = pieces[resumed:]
         for token, piece in pieces:
             done += 1
-            held.append(token)
+            unscored.append(token)
+            early = scored and resumed < HELD_BACK
+            if not early or token != HELD_BACK:
+                held.append(token)
+            if early and token == HELD_BACK - 1:  # the next one came with it, but not its text
+                held.append(HELD_BACK)
             if piece and token != len(self.pieces) - 1:
-                out += chunk(text_of(piece), ids=held)
-                held = []
+                out += chunk(text_of(piece), ids=held, scores=unscored)
+                held, unscored = [], []
             elif piece:  # its ids are told by the last event that it makes
-                out += chunk(text_of(piece))
+                out += chunk(text_of(piece), scores=unscored)
+                unscored = []
         out += chunk({"delta": {}} if chat else {"text": ""}, "stop", held)
         if (body.get("stream_options") or {}).get("include_usage"):
             out += event({**common, "choices": [], "usage": counts(prompt, done, 10 - number)})
@@ -115,13 +139,16 @@ class Engine:
             last = token == len(self.pieces) - 1
             if len(ids) <= resumed:
                 continue
-            meta = {
+            meta: Event = {
                 "id": f"id-{len(self.asked)}",
                 "finish_reason": {"type": "length", "length": len(ids)} if last else None,
                 "prompt_tokens": prompt,
                 "completion_tokens": len(ids),
                 "cached_tokens": 10 - len(self.asked),
             }
+            if body.get("return_logprob"):
+                meta["output_token_logprobs"] = [[-1.0, id, None] for id in ids[resumed:]]
+                meta["input_token_logprobs"] = [] if resumed else [[None, -1, None]]
             out += event({"text": text, "output_ids": ids, "meta_info": meta})
         return out + b"data: [DONE]\n\n"
 

@@ -27,6 +27,13 @@ REQUESTS: dict[str, Event] = {
 }
 
 
+SCORED: dict[str, tuple[str, Event]] = {
+    "chat": (CHAT, {"logprobs": True}),
+    "completion": (COMPLETION, {"logprobs": 0}),
+    "echoed": (COMPLETION, {"logprobs": 0, "echo": True}),
+    "native": (NATIVE, {"return_logprob": True, "logprob_start_len": 0}),
+}
+
 DEFAULTS = RouterSettings()
 
 
@@ -128,6 +135,37 @@ def test_so_is_one_that_breaks_again_and_again(path: str, cuts: list[int], step:
     check(path, broken(Engine(path), REQUESTS[path], *cuts, step=step))
 
 
+def scores_of(path: str, out: bytes) -> list[int]:
+    """Of which tokens there are log-probabilities, in their order; -1 stands for the prompt's."""
+    events = events_of(out)
+    if path == NATIVE:
+        meta = events[-1]["meta_info"]
+        return [s[1] for s in meta["input_token_logprobs"] + meta["output_token_logprobs"]]
+    found: list[int] = []
+    for scores in (choice["logprobs"] for e in events for choice in e["choices"]):
+        found += map(int, scores.get("tokens", ()))
+        found += [int(item["token"]) for item in scores.get("content", ())]
+    return found
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_a_stream_with_log_probabilities_has_each_of_them_once_wherever_it_breaks(
+    name: str,
+) -> None:
+    path, fields = SCORED[name]
+    body = REQUESTS[path] | fields
+    whole = Engine(path).answer(body)
+    truth = scores_of(path, whole)
+    assert truth[-9:] == list(range(9))
+    for cut in range(len(whole) + 1):
+        for again in (None, 700, 1500) if cut % 7 == 0 else (None,):
+            cuts = [cut] if again is None else [cut, again]
+            out = broken(Engine(path), body, *cuts)
+            assert scores_of(path, out) == truth, cuts
+            if name != "echoed":
+                check(path, out)
+
+
 @pytest.mark.parametrize("path", REQUESTS)
 def test_another_engine_gets_the_text_so_far_and_goes_on_behind_it(path: str) -> None:
     engine = Engine(path, pando=False)
@@ -174,7 +212,6 @@ def test_tokens_that_nobody_told_are_to_be_counted() -> None:
         ({"temperature": 0.5}, {"migrate": "always"}, None),
         ({"temperature": 0.5, "seed": 0}, {}, None),
         ({"n": 2}, {}, "several choices"),
-        ({"logprobs": 0}, {}, "log-probabilities"),
         ({}, {"migrate_stream_bytes": 64}, "longer than what is kept"),
         ({}, {"migrate_memory_bytes": 64}, "no memory left"),
     ],
@@ -277,11 +314,16 @@ def test_an_event_that_does_not_end_counts_as_memory() -> None:
     assert "no memory" in recording.forgotten
 
 
-@pytest.mark.parametrize("fields", [{"temperature": 1}, {"n": 2}])
+@pytest.mark.parametrize(
+    ("fields", "pando"),
+    [({"temperature": 1}, True), ({"n": 2}, True), ({"logprobs": True}, False)],
+)
 @pytest.mark.parametrize("step", [1, 97, 10_000])
-def test_of_a_stream_that_may_not_go_on_no_text_is_kept(fields: Event, step: int) -> None:
+def test_of_a_stream_that_may_not_go_on_no_text_is_kept(
+    fields: Event, pando: bool, step: int
+) -> None:
     memory = ByteBudget(lambda: 1 << 30)
-    engine = Engine(CHAT)
+    engine = Engine(CHAT, pando=pando)
     body = REQUESTS[CHAT] | fields
     raw = json.dumps(body).encode()
     planned = plan(DEFAULTS, ENDPOINTS[CHAT].migration, ENDPOINTS[CHAT].parse(raw))

@@ -9,7 +9,7 @@ from pando_router.endpoints.endpoint import CACHE_SALT, MODEL, Endpoint, Replay
 from pando_router.endpoints.openai_events import OpenAIEvents
 from pando_router.migration.errors import RefusedError
 from pando_router.migration.form import Body, Form
-from pando_router.requests.fields import canonical, count, deterministic, priority, text
+from pando_router.requests.fields import canonical, count, deterministic, priority, text, wanted
 from pando_router.requests.hints import Hints
 from pando_router.requests.request import Request
 from pando_router.requests.tools import NO_TOOLS, read_tools
@@ -23,6 +23,7 @@ class ChatBody(Hints, gc=False, kw_only=True):
     max_tokens: Any = None
     max_completion_tokens: Any = None
     n: Any = None
+    logprobs: Any = None
 
 
 def _read(fields: ChatBody) -> Request:
@@ -34,6 +35,7 @@ def _read(fields: ChatBody) -> Request:
         stream=fields.stream is True,
         n=count(fields.n) or 1,
         deterministic=deterministic(fields.temperature, fields.seed),
+        scored=wanted(fields.logprobs),
         priority=priority(fields.priority),
         user=text(fields.user) or text(fields.prompt_cache_key),
         cache_salt=text(fields.cache_salt) or "",

@@ -5,7 +5,7 @@ from typing import Any
 from pando_router.endpoints.endpoint import CACHE_SALT, MODEL, Endpoint, Replay
 from pando_router.endpoints.openai_events import OpenAIEvents
 from pando_router.migration.form import Form
-from pando_router.requests.fields import count, deterministic, priority, text
+from pando_router.requests.fields import count, deterministic, priority, text, wanted
 from pando_router.requests.hints import Hints
 from pando_router.requests.plain import prompted
 from pando_router.requests.request import Request
@@ -16,6 +16,7 @@ class CompletionBody(Hints, gc=False, kw_only=True):
     prompt: Any
     max_tokens: Any = None
     n: Any = None
+    logprobs: Any = None
     best_of: Any = None
 
 
@@ -26,6 +27,7 @@ def _read(fields: CompletionBody) -> Request:
         stream=fields.stream is True,
         n=max(count(fields.n) or 1, count(fields.best_of) or 1),
         deterministic=deterministic(fields.temperature, fields.seed),
+        scored=wanted(fields.logprobs),
         priority=priority(fields.priority),
         user=text(fields.user) or text(fields.prompt_cache_key),
         cache_salt=text(fields.cache_salt) or "",

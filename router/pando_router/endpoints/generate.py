@@ -22,6 +22,7 @@ class GenerateBody(msgspec.Struct, gc=False):
     sampling_params: Any = None
     stream: Any = None
     priority: Any = None
+    return_logprob: Any = None
     lora_path: Any = None
     extra_key: Any = None
     cache_salt: Any = None
@@ -38,6 +39,7 @@ def _read(fields: GenerateBody) -> Request:
         stream=fields.stream is True,
         n=count(sampling.get("n")) or 1,
         deterministic=deterministic(sampling.get("temperature"), sampling.get("sampling_seed")),
+        scored=bool(fields.return_logprob),
         priority=priority(fields.priority),
         cache_salt=_salt(fields.cache_salt, fields.extra_key, fields.lora_path),
     )
@@ -50,6 +52,11 @@ def _salt(*names: Any) -> str:
     """What each makes a name space of its own; one alone stands for itself."""
     given = [text(name) or "" for name in names]
     return given[0] if not any(given[1:]) else msgspec.json.encode(given).decode()
+
+
+_SCORES = tuple(
+    f"{side}_{kind}_logprobs" for side in ("input", "output") for kind in ("token", "top")
+)
 
 
 class _Events:
@@ -65,6 +72,8 @@ class _Events:
             sent.texts["text"] = has
             sent.text_tokens = meta.get("completion_tokens")
             sent.text_ids = event.get("output_ids") or []
+        sent.scores = {name: meta[name] for name in _SCORES if meta.get(name)}
+        sent.scored = len(sent.scores.get("output_token_logprobs", ()))
         sent.finished |= meta.get("finish_reason") is not None
 
     def token_ids(self, event: Event, before: list[int] | None) -> list[int] | None:
@@ -85,6 +94,8 @@ class _Events:
         event["text"] = fit.before + event.get("text", "")
         if "output_ids" in event:
             event["output_ids"] = fit.ids_before + event["output_ids"]
+        for name, before in fit.scores_before.items():
+            meta[name] = before + (meta.get(name) or [])
         had, has = sent.text("text"), event["text"]
         if not has.startswith(had) and (finish is not None or not had.startswith(has)):
             raise DivergedError("the new replica's text is not what was sent before")

@@ -20,6 +20,7 @@ class OpenAIEvents:
             for channel, text in _texts(choice):
                 sent.add(channel, text)
                 has_text |= bool(text)
+            sent.scored += _count_scores(choice)
             sent.has_role |= "role" in (choice.get("delta") or ())
             sent.finished |= choice.get("finish_reason") is not None
         if usage := event.get("usage"):
@@ -49,6 +50,8 @@ class OpenAIEvents:
             return True  # usage, or an error
         for choice in choices:
             choice.pop("token_ids", None)
+            if fit.scores_owed:
+                _fit_scores(choice, fit)
             if (delta := choice.get("delta")) is not None:
                 _fit_delta(delta, sent, fit.owed)
             elif choice.get("text"):
@@ -103,5 +106,27 @@ def _fit_call(call: dict[str, Any], sent: Sent, owed: Owed) -> dict[str, Any] | 
     return {"index": index, "function": {"arguments": function["arguments"]}}
 
 
+def _scores(choice: dict[str, Any]) -> dict[str, list[Any]]:
+    """The lists of a choice's log-probabilities, each with one item a token."""
+    scores = choice.get("logprobs") or {}
+    return {name: items for name, items in scores.items() if isinstance(items, list)}
+
+
+def _count_scores(choice: dict[str, Any]) -> int:
+    return max(map(len, _scores(choice).values()), default=0)
+
+
+def _fit_scores(choice: dict[str, Any], fit: Fit) -> None:
+    again = min(fit.scores_owed, _count_scores(choice))
+    if again:
+        fit.scores_owed -= again
+        choice["logprobs"] |= {name: items[again:] for name, items in _scores(choice).items()}
+
+
 def _says_something(choice: dict[str, Any]) -> bool:
-    return bool(choice.get("delta") or choice.get("text") or choice.get("finish_reason"))
+    return bool(
+        choice.get("delta")
+        or choice.get("text")
+        or choice.get("finish_reason")
+        or _count_scores(choice)
+    )

@@ -6,7 +6,8 @@ Three ways, the best that can be had:
 - *resume*: Pando's workers told the token ids of what they sent. They go along as
   `resume_token_ids`, and the new worker goes on from exactly there: nothing is tokenized anew, and
   stop strings, penalties, the seed's draws, grammars, calls and reasoning are as if one worker had
-  generated it all. It repeats the text, which the client is spared.
+  generated it all. It repeats the text, which the client is spared. Where log-probabilities are
+  asked for, only ids go along whose own are out: the others are generated again, with theirs.
 - *text*: any other engine gets the prompt with the text so far. That is the same only where
   nothing but the text decides what follows; everything else is refused.
 """
@@ -20,11 +21,9 @@ from pando_router.migration.form import Body, Form
 from pando_router.migration.sent import Sent
 from pando_router.requests.fields import is_many
 
-RESUME = "resume_token_ids"
-
 # With these, what follows depends on more than the text before it, or says more than text.
 _BEYOND_TEXT = (
-    *("logprobs", "top_logprobs", "prompt_logprobs", "echo", "return_logprob"),
+    *("top_logprobs", "prompt_logprobs", "echo"),
     *("presence_penalty", "frequency_penalty", "response_format", "structured_outputs"),
     *("guided_json", "guided_regex", "guided_choice", "guided_grammar"),
     *("regex", "ebnf", "json_schema", "structural_tag", "truncate_prompt_tokens"),
@@ -44,15 +43,6 @@ def has_one_choice(form: Form, body: Body) -> bool:
     sampling = form.sampling_of(body)
     many = any(is_many(body.get(name)) for name in form.prompt)
     return not many and (sampling.get("n") or 1) == 1 and (body.get("best_of") or 1) == 1
-
-
-def resumed(body: Body, token_ids: list[int]) -> Body:
-    """Raises RefusedError where token ids are not all that counts."""
-    if body.get("logprobs") is not None and body["logprobs"] is not False:
-        raise RefusedError("log-probabilities of what was held back are lost")
-    if body.get("return_logprob"):
-        raise RefusedError("log-probabilities of what was generated are lost")
-    return body | {RESUME: token_ids}
 
 
 def wants_count(form: Form, body: Body) -> bool:

@@ -23,6 +23,8 @@ class Fit:
     ids_before: list[int] = field(default_factory=list)  # likewise
     tokens_before: int = 0  # output tokens that the continuation takes for prompt
     cached_tokens: int | None = None  # of the prompt, as the first replica told
+    scores_owed: int = 0  # log-probabilities that the continuation says again before any new ones
+    scores_before: dict[str, list[Any]] = field(default_factory=dict)  # that it does not repeat
 
     def counts(self, usage: dict[str, Any]) -> None:
         """What the continuation took for prompt is output; their sum stays."""
@@ -44,8 +46,8 @@ class Events(Protocol):
 
     def fit(self, event: Event, sent: Sent, fit: Fit) -> bool:
         """Changes an event in place so that it follows what the client has: the same identity, one
-        role, no text twice, the finish reason once, and the usage of the whole. Whether anything is
-        left to send. Raises DivergedError."""
+        role, no text and no log-probabilities twice, the finish reason once, and the usage of the
+        whole. Whether anything is left to send. Raises DivergedError."""
         ...
 
 

@@ -11,6 +11,7 @@ from pando_router.settings import RouterSettings
 class Plan:
     form: Form
     refusal: str = ""  # why it cannot go on once there is text of it; empty where it can
+    scored: bool = False  # log-probabilities are asked for
 
 
 def plan(settings: RouterSettings, form: Form | None, request: Request) -> Plan | None:
@@ -21,4 +22,4 @@ def plan(settings: RouterSettings, form: Form | None, request: Request) -> Plan 
         return Plan(form, "it has several choices")
     if settings.migrate == "deterministic" and not request.deterministic:
         return Plan(form, "it is neither greedy nor seeded")
-    return Plan(form)
+    return Plan(form, scored=request.scored)

@@ -24,6 +24,8 @@ class Sent:
     text_ids: list[int] = field(default_factory=list)
     cached_tokens: int | None = None  # of the prompt, as first told
     token_ids: list[int] | None = None  # in order, where the replica told them
+    scored: int = 0  # tokens whose log-probabilities are out, those of an echoed prompt among them
+    scores: dict[str, list[Any]] = field(default_factory=dict)  # where each event has all so far
 
     def add(self, channel: Channel, text: str) -> None:
         self.texts[channel] = self.texts.get(channel, "") + text

@@ -27,6 +27,7 @@ Count = Callable[[bytes], int | None]
 ASK_TOKENS = (b"x-pando-token-ids", b"1")
 """Sent along, so that Pando's workers tell the token ids of their streams."""
 
+_RESUME = "resume_token_ids"
 _RESUMED = b"x-pando-resumed-tokens"
 _PROMPT_TOKENS = b"x-pando-prompt-tokens"  # Pando's workers say it, other engines do not
 _CACHED_TOKENS = b"x-pando-cached-tokens"
@@ -54,6 +55,7 @@ class Stream:
     recording: Recording
     refusal: str  # why it cannot go on once there is text of it; empty where it can
     max_migrations: int
+    scored: bool  # log-probabilities are asked for
     prompt_tokens: int | None  # both as the first replica told; None by other engines
     cached_tokens: int | None
     migrations: int = 0
@@ -67,7 +69,10 @@ class Stream:
     ) -> "Stream":
         """For an event stream that begins with status 200."""
         told = count(_PROMPT_TOKENS), count(_CACHED_TOKENS)
-        return cls(plan.form, body, recording, plan.refusal, max_migrations, *told)
+        refusal = plan.refusal
+        if plan.scored and told[0] is None:
+            refusal = refusal or "log-probabilities cannot be continued by text"
+        return cls(plan.form, body, recording, refusal, max_migrations, plan.scored, *told)
 
     def pass_on(self, chunk: bytes) -> bytes:
         """What of it goes to the client now. Raises DivergedError or RefusedError in a
@@ -152,16 +157,17 @@ class Stream:
         if sent.identity and not bodies.has_one_choice(self.form, body):
             raise RefusedError("it has several choices")
         if sent.is_empty:
-            self._continuation = _Continuation(Fit(cached_tokens=cached), 0)
+            fit = Fit(cached_tokens=cached, scores_owed=sent.scored)
+            self._continuation = _Continuation(fit, 0)
             return body
         if self.refusal:
             raise RefusedError(self.refusal)
         if self.prompt_tokens is not None:
-            ids = ids or []
-            # Whatever was sent comes again, whether the ids reach as far or not.
+            # Whatever text was sent comes again, whether the ids reach as far or not.
             fit = Fit(Owed(dict(sent.texts)), cached_tokens=cached)
+            ids = self._resumable(body, ids or [], self.prompt_tokens, fit)
             self._continuation = _Continuation(fit, len(ids))
-            return bodies.resumed(body, ids) if ids else body
+            return body | {_RESUME: ids} if ids else body
         tokens = sent.text_tokens if count_tokens is None else count_tokens
         if tokens is None and bodies.wants_count(self.form, body):
             raise NeedsCountError(sent.text("content", "text"))
@@ -175,6 +181,20 @@ class Stream:
         )
         self._continuation = _Continuation(fit, 0)
         return request
+
+    def _resumable(self, body: Body, ids: list[int], prompt_tokens: int, fit: Fit) -> list[int]:
+        """The ids to go on from: where log-probabilities are asked for, of tokens whose own are
+        out, as those of the others come with the continuation."""
+        if not self.scored:
+            return ids
+        sent = self.sent
+        scored = sent.scored - (prompt_tokens if body.get("echo") else 0)  # of the output
+        ids = ids[: max(0, scored)]
+        if ids:
+            fit.scores_owed, fit.scores_before = scored - len(ids), sent.scores
+        else:
+            fit.scores_owed = sent.scored
+        return ids
 
     def _forget_with_text(self, events: bytes) -> bytes:
         """Of a stream that cannot go on once there is text of it, nothing is kept from then on.

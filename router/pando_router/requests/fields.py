@@ -18,6 +18,11 @@ def priority(value: Any) -> int | None:
     return value if type(value) is int and -MAX_NUMBER <= value <= MAX_NUMBER else None
 
 
+def wanted(value: Any) -> bool:
+    """Whether a field asks for something, be it 0 of it."""
+    return value is not None and value is not False
+
+
 def text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 

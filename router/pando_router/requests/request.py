@@ -20,6 +20,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     n: int = 1  # choices of each prompt
     deterministic: bool = False  # greedy or seeded: the same request draws the same tokens again
+    scored: bool = False  # asks for log-probabilities
     priority: int | None = None  # higher first
     user: str | None = None  # whom or what the client says that it asks for
     cache_salt: str = ""  # shares cached prefixes with equal salts only

@@ -59,6 +59,7 @@ def said(found: list[Event]) -> dict[str, Any]:
         "names": [],
         "finish": None,
         "usage": None,
+        "scores": [],
     }
     for event in found:
         if usage := event.get("usage"):
@@ -69,6 +70,11 @@ def said(found: list[Event]) -> dict[str, Any]:
             for call in delta.get("tool_calls", ()):
                 whole["arguments"] += call["function"]["arguments"]
                 whole["names"] += [call["function"]["name"]] if "name" in call["function"] else []
+            scores = choice.get("logprobs") or {}
+            whole["scores"] += zip(
+                scores.get("tokens", ()), scores.get("token_logprobs", ()), strict=True
+            )
+            whole["scores"] += [(s["token"], s["logprob"]) for s in scores.get("content", ())]
             whole["finish"] = choice["finish_reason"] or whole["finish"]
     return whole
 
@@ -155,6 +161,53 @@ async def test_sglangs_form_goes_on_likewise(http: aiohttp.ClientSession) -> Non
             assert last["meta_info"][count] == truth[-1]["meta_info"][count]
 
 
+TOKENS = 24
+SCORED: dict[str, tuple[str, Event]] = {
+    "completion": ("/v1/completions", {"prompt": PROMPT, "logprobs": 2}),
+    "echoed": ("/v1/completions", {"prompt": PROMPT, "logprobs": 2, "echo": True}),
+    "stop string": ("/v1/completions", {"prompt": PROMPT, "logprobs": 0, "stop": ["no such"]}),
+    "seeded": ("/v1/completions", {"prompt": PROMPT, "logprobs": 0, "temperature": 1.5, "seed": 9}),
+    "chat": ("/v1/chat/completions", {"messages": CHAT, "logprobs": True, "top_logprobs": 2}),
+}
+
+
+@pytest.mark.parametrize("name", SCORED)
+async def test_what_goes_on_has_the_log_probabilities_that_it_would_have_had(
+    http: aiohttp.ClientSession, name: str
+) -> None:
+    path, fields = SCORED[name]
+    body = {"max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, **fields}
+    found, _ = await events(http, path, body)
+    truth, ids = said(found), [token for some in ids_of(found) for token in some]
+    for count in (1, 7, 20):
+        rest = said((await events(http, path, body | {"resume_token_ids": ids[:count]}))[0])
+        assert rest["text"] == truth["text"]
+        known = truth["scores"][len(truth["scores"]) - TOKENS + count :]
+        assert [token for token, _ in rest["scores"]] == [token for token, _ in known]
+        scores = [score for _, score in rest["scores"]]
+        assert scores == pytest.approx([score for _, score in known], abs=1e-4)
+
+
+async def test_sglangs_form_tells_log_probabilities_of_the_new_tokens(
+    http: aiohttp.ClientSession,
+) -> None:
+    sampling = {"max_new_tokens": 12, "temperature": 0}
+    body = {"text": PROMPT, "sampling_params": sampling, "return_logprob": True}
+    body |= {"logprob_start_len": 0, "top_logprobs_num": 2}
+    truth = (await events(http, "/generate", body))[0][-1]
+    resumed = body | {"resume_token_ids": truth["output_ids"][:5]}
+    last = (await events(http, "/generate", resumed))[0][-1]
+    assert last["output_ids"] == truth["output_ids"]
+    told, known = last["meta_info"], truth["meta_info"]
+    assert not told["input_token_logprobs"]
+    assert known["input_token_logprobs"]
+    for name in ("output_token_logprobs", "output_top_logprobs"):
+        assert len(told[name]) == len(known[name]) - 5
+    scores = [score for score, _, _ in told["output_token_logprobs"]]
+    known_scores = [score for score, _, _ in known["output_token_logprobs"][5:]]
+    assert scores == pytest.approx(known_scores, abs=1e-4)
+
+
 async def test_token_ids_are_told_only_where_asked_for(http: aiohttp.ClientSession) -> None:
     body = {"prompt": PROMPT, "max_tokens": 4, "temperature": 0}
     assert not ids_of((await events(http, "/v1/completions", body, headers={}))[0])
@@ -164,7 +217,6 @@ async def test_token_ids_are_told_only_where_asked_for(http: aiohttp.ClientSessi
     ("fields", "message"),
     [
         ({"n": 2}, "of one choice"),
-        ({"logprobs": 1}, "with log-probabilities"),
         ({"max_tokens": 2}, "leaves none of the 2"),
         ({"resume_token_ids": [10**6]}, "not below the vocabulary's size"),
         ({"regex": "[0-9]{9}", "resume_token_ids": [70, 71]}, "does not follow the grammar"),

@@ -55,6 +55,7 @@ def routes(service: Service) -> APIRouter:
             n=body.n or 1,
             vocabulary=service.model.tokenizer.vocabulary,
             logprobs=body.logprobs,
+            scores_echo=not body.resume_token_ids,
             echo=_texts(service, body, job.prompts) if body.echo else None,
             tells_tokens=tells_tokens(request),
         )
@@ -65,7 +66,8 @@ def routes(service: Service) -> APIRouter:
 
 def _logprobs_wanted(body: CompletionRequest) -> LogprobsWanted | None:
     if body.logprobs is not None:
-        return LogprobsWanted(top=body.logprobs, prompt_start=0 if body.echo else None)
+        scores_prompt = body.echo and not body.resume_token_ids
+        return LogprobsWanted(top=body.logprobs, prompt_start=0 if scores_prompt else None)
     ranked = body.samples > (body.n or 1)
     return LogprobsWanted() if ranked else None
 
@@ -89,6 +91,7 @@ class _CompletionForm:
     n: int
     vocabulary: Vocabulary
     logprobs: int | None
+    scores_echo: bool
     echo: list[str] | None  # the prompts' texts
     tells_tokens: bool
     echoed: set[int] = field(default_factory=set)  # choices whose stream has begun with theirs
@@ -132,7 +135,7 @@ class _CompletionForm:
             return None
         prompt = self._prompt_text(result)
         scores = completion_logprobs(self.vocabulary, tokens, self.logprobs, len(prompt))
-        if not echo or self.echo is None:
+        if not echo or self.echo is None or not self.scores_echo:
             return scores
         ids, given = result.prompt_ids, result.prompt_logprobs
         return joined(echoed_logprobs(self.vocabulary, prompt, ids, given, self.logprobs), scores)

@@ -56,7 +56,6 @@ async def make_job(service: Service, request: Request, fields: SamplingFields, a
     check_resumed(
         asked.resumed,
         choices=asked.samples * len(prompts),
-        logprobs=asked.logprobs is not None,
         budget=budgets[0],
     )
     deadline_s = remaining_s(request, service.settings.request_timeout_seconds)

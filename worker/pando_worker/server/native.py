@@ -64,9 +64,16 @@ def routes(service: Service) -> APIRouter:
 def _logprobs_wanted(body: NativeRequest) -> LogprobsWanted | None:
     if not body.return_logprob:
         return None
+    start = _first_scored(body)
     # The token at the start has none in SGLang's answer, whatever stands before it.
-    start = None if body.logprob_start_len < 0 else body.logprob_start_len + 1
-    return LogprobsWanted(top=body.top_logprobs_num, prompt_start=start)
+    return LogprobsWanted(
+        top=body.top_logprobs_num, prompt_start=None if start is None else start + 1
+    )
+
+
+def _first_scored(body: NativeRequest) -> int | None:
+    """Of the prompt's tokens; None where none is."""
+    return None if body.logprob_start_len < 0 or body.resume_token_ids else body.logprob_start_len
 
 
 class _FinishReason(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -105,8 +112,7 @@ class _Scores:
 
     @classmethod
     def of(cls, body: NativeRequest) -> "_Scores":
-        start = None if body.logprob_start_len < 0 else body.logprob_start_len
-        return cls(start, body.top_logprobs_num, body.return_text_in_logprobs)
+        return cls(_first_scored(body), body.top_logprobs_num, body.return_text_in_logprobs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +147,8 @@ class _NativeForm:
         prompt: list[tuple[int, TokenLogprob | None]] = []
         if scores.start is not None and (ids := result.prompt_ids[scores.start :]):
             prompt = list(zip(ids, [None, *result.prompt_logprobs], strict=True))
-        output = list(zip(result.token_ids, result.logprobs, strict=True))
+        resumed = len(result.token_ids) - len(result.logprobs)
+        output = list(zip(result.token_ids[resumed:], result.logprobs, strict=True))
         meta = msgspec.structs.replace(
             meta,
             input_token_logprobs=[self._own(id, score, scores) for id, score in prompt],

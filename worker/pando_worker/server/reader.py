@@ -33,7 +33,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: list[int]
     cached_tokens: int
     finish: Finish | None
-    # Where wanted: of all of `token_ids`, and of those tokens whose text is out by now.
+    # Where wanted: of all of `token_ids` but resumed ones, and of those whose text is out by now.
     logprobs: list[TokenLogprob]
     scored: list[ScoredToken]
     prompt_logprobs: list[TokenLogprob]  # with the first delta
@@ -62,11 +62,12 @@ class OutputReader:
     def read(self, output: Output) -> Delta:
         tokens = output.token_ids
         stopped = self._stop_token(output) is not None
+        unscored = _unscored(output)
         text = ""
         for i, token_id in enumerate(tokens):
             if stopped and not self._options.include_stop and i == len(tokens) - 1:
                 break
-            text += self._push(token_id, output.logprobs[i] if output.logprobs else None)
+            text += self._push(token_id, output.logprobs[i - unscored] if i >= unscored else None)
             if self._stops.matched is not None:
                 return self._delta(output, text, i + 1)
         if output.finish is not None:
@@ -114,10 +115,15 @@ class OutputReader:
             token_ids=output.token_ids[:count],
             cached_tokens=output.cached_tokens,
             finish=finish,
-            logprobs=output.logprobs[:count],
+            logprobs=output.logprobs[: max(0, count - _unscored(output))],
             scored=scored,
             prompt_logprobs=output.prompt_logprobs,
         )
+
+
+def _unscored(output: Output) -> int:
+    """Tokens at its beginning that have no log-probability: resumed ones, or all."""
+    return len(output.token_ids) - len(output.logprobs)
 
 
 class _HeldScores:
