@@ -5,13 +5,14 @@ operator read `pools` and `replicas`. Placement reads the packed terms that a be
 JSON.
 """
 
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from operator import attrgetter
-from typing import cast
 
 import msgspec
 
 from pando_fleet import misfits
-from pando_fleet.client import FleetError, RedisClient, fleet_errors
+from pando_fleet.client import FleetError, FleetUnavailable, RedisClient, fleet_errors
 from pando_fleet.keys import POOLS, PoolKeys, pool_name
 from pando_fleet.layout import calls
 from pando_fleet.layout.rows import Terms
@@ -31,6 +32,7 @@ class Registry:
         self._clock = clock
         self._beat = Script(redis, calls.Beat)
         self._announce = Script(redis, calls.Announce)
+        self._pools = Script(redis, calls.ListPools)
         self._leave = Script(redis, calls.Leave)
         self._replicas = Script(redis, calls.Replicas)
 
@@ -48,10 +50,20 @@ class Registry:
         await self._leave(leave_call(pool, replica, incarnation))
 
     async def pools(self) -> list[str]:
-        """Names of the pools heard of within the retention, sorted."""
-        with fleet_errors():
-            names = cast(list[bytes], await self._redis.zrange(POOLS, 0, -1))
-        return sorted(pool for name in names if (pool := pool_name(name)) is not None)
+        """Names of the pools heard of within the retention, sorted. Forgets the others."""
+        call = calls.ListPools(pools=POOLS, now=time_arg(self._clock))
+        oldest_ms, heard, silent = await self._pools(call)
+        if silent:
+            await self._forget(_names(silent), oldest_ms)
+        return sorted(_names(heard))
+
+    async def _forget(self, silent: Iterable[str], oldest_ms: int) -> None:
+        """Takes out of Redis what these pools left behind, and then their names."""
+        with suppress(FleetUnavailable):  # it may refuse writes and be read all the same
+            for pool in silent:
+                await self.replicas(pool)  # which forgets those that are silent
+            with fleet_errors():
+                await self._redis.zremrangebyscore(POOLS, "-inf", oldest_ms)
 
     async def replicas(self, pool: str) -> list[Replica]:
         """Replicas of `pool` heard of within the retention, sorted by name; one round trip."""
@@ -74,6 +86,10 @@ class Registry:
             if beat is not None:
                 found.append(Replica(beat, age_ms, withheld.decode()))
         return sorted(found, key=lambda replica: replica.beat.replica)
+
+
+def _names(pools: Iterable[bytes]) -> Iterator[str]:
+    return (pool for name in pools if (pool := pool_name(name)) is not None)
 
 
 def beat_call(pool: str, heartbeat: Heartbeat, clock: Clock | None) -> tuple[calls.Beat, Terms]:

@@ -11,6 +11,7 @@ import pytest
 import trustme
 
 from pando_fleet.client import FleetError, FleetUnavailable, RedisClient, connect
+from pando_fleet.expected import ExpectedPools
 from pando_fleet.placement import Ask, Placer
 from pando_fleet.registry import Registry
 from pando_fleet.wire import Wire
@@ -163,7 +164,7 @@ async def test_a_redis_that_may_not_write_is_unavailable(start_valkey: StartValk
         admin.config_set("maxmemory", 1)
     async with _client(server.url) as client:
         with pytest.raises(FleetUnavailable):
-            await Registry(client).beat("p", replace(BEAT, replica="a"))
+            await ExpectedPools(client).put("p", ["m"])
     with server.admin() as admin:
         admin.config_set("maxmemory", 0)
         admin.replicaof("127.0.0.1", str(free_port()))

@@ -109,15 +109,6 @@ async def test_pools_do_not_see_each_other(world: World) -> None:
     assert list(await world.terms()) == ["a"]
 
 
-async def test_every_key_expires(world: World) -> None:
-    await world.beat("a", "b")
-    await world.place(b"12345678")
-    keys = [bytes(key) for key in await world.redis.keys()]  # type: ignore[arg-type]
-    assert len(keys) == 8
-    for key in keys:
-        assert await world.redis.pttl(key) > 0, key
-
-
 @pytest.mark.parametrize(
     "beat",
     [

@@ -40,6 +40,13 @@ class Announce(msgspec.Struct, frozen=True, gc=False):
     pool: str
 
 
+class ListPools(msgspec.Struct, frozen=True, gc=False):
+    """Answers when the retention began, the pools heard of since, and those that were not."""
+
+    pools: Key
+    now: Now
+
+
 class Leave(msgspec.Struct, frozen=True, gc=False):
     """Removes a replica, unless a newer incarnation has taken its name. Its leases end with their
     requests."""
@@ -302,12 +309,13 @@ class SettleLimit(msgspec.Struct, frozen=True, gc=False):
 
 
 SCRIPTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
-    Beat: ("clock", "tree_ops", "mark_ops", "terms", "beat"),
+    Beat: ("clock", "tree_ops", "memory_ops", "mark_ops", "replica_ops", "terms", "beat"),
     Announce: ("clock", "announce"),
+    ListPools: ("clock", "pools_list"),
     Leave: ("leave",),
-    Replicas: ("clock", "mark_ops", "terms", "replicas"),
+    Replicas: ("clock", "mark_ops", "replica_ops", "terms", "replicas"),
     Place: ("clock", "tree_ops", "lease_ops", "terms", "fleet_ops", "place"),
-    Settle: ("clock", "tree_ops", "lease_ops", "settle"),
+    Settle: ("clock", "tree_ops", "memory_ops", "lease_ops", "settle"),
     ReadLoads: ("clock", "lease_ops", "loads_read"),
     TouchTree: ("clock", "tree_ops", "tree_touch"),
     MatchTree: ("tree_ops", "tree_match"),

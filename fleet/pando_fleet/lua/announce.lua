@@ -1,4 +1,3 @@
 local $names(Announce) = $arguments(Announce)
+redis.call('PERSIST', pools) -- a worker of the release before gives it a TTL; see also memory_ops.lua
 redis.call('ZADD', pools, now, pool)
-redis.call('ZREMRANGEBYSCORE', pools, '-inf', now - $RETENTION_MS)
-redis.call('PEXPIRE', pools, $RETENTION_MS)

@@ -1,10 +1,12 @@
 -- To the terms is added when the tree's oldest leaf was touched: read here, twice a second, it costs
--- placements nothing. Replicas that are silent for longer than the retention are forgotten.
-local FORGET_BATCH = 64
-
+-- placements nothing. What a tree may fill of the memory is looked at here, too.
 local $names(Beat) = $arguments(Beat)
 local behind = $length(Beat) + 1
 local $names(Terms) = $arguments(Terms, behind)
+for _, key in ipairs({ replicas, beats, terms }) do
+  redis.call('PERSIST', key) -- a worker of the release before gives it a TTL; see also memory_ops.lua
+end
+make_room(tree)
 redis.call('ZADD', replicas, now, replica)
 redis.call('HSET', beats, replica, heartbeat)
 if is_ready and withheld(marks, replica, now) == '' then
@@ -13,14 +15,5 @@ if is_ready and withheld(marks, replica, now) == '' then
 else
   redis.call('HDEL', terms, replica)
 end
-local oldest = now - $RETENTION_MS
-local lost = redis.call('ZRANGEBYSCORE', replicas, '-inf', oldest, 'LIMIT', 0, FORGET_BATCH)
-if #lost > 0 then
-  redis.call('ZREM', replicas, unpack(lost))
-  redis.call('HDEL', beats, unpack(lost))
-  redis.call('HDEL', terms, unpack(lost))
-end
-for _, key in ipairs({ replicas, beats, terms }) do
-  redis.call('PEXPIRE', key, $RETENTION_MS)
-end
+forget_silent(replicas, beats, terms, now)
 redis.call('PEXPIRE', tree, $TREE_TTL_MS)

@@ -12,6 +12,9 @@ if not $words(Mode)[mode] then
   return redis.error_reply('unknown mode of placement: ' .. mode)
 end
 local explain = mode == $Mode.EXPLAIN
+if not explain then
+  redis.call('PERSIST', replicas) -- so that leases are written although memory is full: memory_ops.lua
+end
 local book = open_book(leases, parts, loads)
 end_expired_leases(book, now)
 local ready = read_fleet(book, replicas, terms, tree_prefix, now)

@@ -1,4 +1,5 @@
 local $names(Replicas) = $arguments(Replicas)
+pcall(forget_silent, replicas, beats, terms, now) -- a Redis that refuses writes is read all the same
 local heard = redis.call('ZRANGEBYSCORE', replicas, '(' .. now - $RETENTION_MS, '+inf', 'WITHSCORES')
 local found = {}
 for i = 1, #heard, 2 do

@@ -1,4 +1,5 @@
 local $names(Settle) = $arguments(Settle)
+local is_full = is_memory_full(leases)
 local book = open_book(leases, parts, loads)
 local renewed_ms, unknown = 0, nil
 
@@ -12,7 +13,11 @@ while i <= #ARGV and not unknown do
   i = i + 1
   if operation == $operation(Touch) then
     local $names(Touch) = $arguments(Touch, i)
-    touch(tree_prefix .. owner, path, now, guess, capacity, ledger_of(tenant, owner), share)
+    local tree = tree_prefix .. owner
+    if is_full then
+      capacity = math.min(capacity, redis.call('ZCARD', tree)) -- it takes its own coldest leaves' room
+    end
+    touch(tree, path, now, guess, capacity, ledger_of(tenant, owner), share)
     i = i + $length(Touch)
   elseif operation == $operation(Cut) then
     local $names(Cut) = $arguments(Cut, i)

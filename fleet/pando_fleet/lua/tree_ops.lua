@@ -117,7 +117,8 @@ end
 
 -- Marks the path as used now, and drops the oldest leaves above `capacity` chunks. Where `ledger` is
 -- given, a set of what one tenant has in this tree with the same scores, the tenant's own oldest
--- leaves go above `share` chunks. `guess` is how much of the path was held lately.
+-- leaves go above `share` chunks; what the tree has lost goes from the ledger, too. `guess` is how much
+-- of the path was held lately.
 local function touch(tree, path, now, guess, capacity, ledger, share)
   local bucket = math.floor(now / BUCKET_MS)
   local chunks = math.min(#path / $KEY_BYTES, capacity, DEPTHS)
@@ -145,6 +146,10 @@ local function touch(tree, path, now, guess, capacity, ledger, share)
   local excess = redis.call('ZCARD', tree) - capacity
   if excess > 0 then
     redis.call('ZREMRANGEBYRANK', tree, 0, excess - 1)
+  end
+  local oldest = ledger and redis.call('ZRANGE', tree, 0, 0, 'WITHSCORES')[2]
+  if oldest then
+    redis.call('ZREMRANGEBYSCORE', ledger, '-inf', '(' .. oldest)
   end
 end
 

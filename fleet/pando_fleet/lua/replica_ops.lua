@@ -1,0 +1,13 @@
+-- Replicas that are silent for longer than the retention are forgotten. Their keys have no TTL, or Redis
+-- might evict them like trees.
+local FORGET_BATCH = 1000 -- at one call: about a millisecond
+
+local function forget_silent(replicas, beats, terms, now)
+  local oldest = now - $RETENTION_MS
+  local lost = redis.call('ZRANGEBYSCORE', replicas, '-inf', oldest, 'LIMIT', 0, FORGET_BATCH)
+  if #lost > 0 then
+    redis.call('ZREM', replicas, unpack(lost))
+    redis.call('HDEL', beats, unpack(lost))
+    redis.call('HDEL', terms, unpack(lost))
+  end
+end
