@@ -1,7 +1,8 @@
 """Fixtures with real Redis servers for all tests; the unit tests share one server of each kind."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -48,13 +49,26 @@ def redis_url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def start_valkey() -> Iterator[Callable[..., RedisServer]]:
     """Starts Valkey servers that the test may stop; takes RedisServer's options."""
+    with _starting(VALKEY) as start:
+        yield start
+
+
+@pytest.fixture(params=[VALKEY, REDIS], ids=["valkey", "redis"])
+def start_server(request: pytest.FixtureRequest) -> Iterator[Callable[..., RedisServer]]:
+    """As `start_valkey`: the test runs once on Valkey 9.1 and once on Redis 6.2."""
+    with _starting(request.param) as start:
+        yield start
+
+
+@contextmanager
+def _starting(binary: Path) -> Iterator[Callable[..., RedisServer]]:
     with ExitStack() as servers:
 
         def start(
             *options: str, port: int = 0, config: str = "", password: str = ""
         ) -> RedisServer:
             server = RedisServer(
-                VALKEY, *_OPTIONS, *options, port=port, config=config, password=password
+                binary, *_OPTIONS, *options, port=port, config=config, password=password
             )
             servers.enter_context(closing(server))
             server.start()

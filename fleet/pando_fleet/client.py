@@ -7,11 +7,29 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.connection import (
+    AbstractConnection,
+    Connection,
+    SSLConnection,
+    UnixDomainSocketConnection,
+    parse_url,
+)
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import ConstantBackoff
+
+from pando_fleet.connections import (
+    CertifiedConnection,
+    Route,
+    SentinelMaster,
+    SentinelTlsMaster,
+    TcpMaster,
+    TlsMaster,
+    UnixMaster,
+)
+from pando_fleet.refusals import NEEDS_CLUSTER_URL, PASSING, refusal_word
 
 RedisClient = Redis | RedisCluster
 
@@ -44,6 +62,13 @@ class FleetUnavailable(FleetError):  # noqa: N818  (a state of the world, not a 
     """Redis cannot be reached or cannot answer now; the call may be tried again later."""
 
 
+def refusal(message: str) -> FleetError:
+    """The error for a refused command."""
+    if refusal_word(message) in PASSING or "max number of clients" in message:
+        return FleetUnavailable(f"Redis is not available: {message}")
+    return FleetError(f"Redis refused a command: {message}")
+
+
 @contextmanager
 def fleet_errors() -> Iterator[None]:
     """Around each call to redis-py: its errors become this package's, and no cancellation is lost.
@@ -56,10 +81,12 @@ def fleet_errors() -> Iterator[None]:
     requests = task.cancelling() if task is not None else 0
     try:
         yield
+    except exceptions.AskError as error:  # MOVED, too; a cluster's client follows both
+        raise FleetUnavailable(f"Redis is not available: {NEEDS_CLUSTER_URL}") from error
     except _UNAVAILABLE as error:
         raise FleetUnavailable(f"Redis is not available: {error}") from error
     except exceptions.RedisError as error:
-        raise FleetError(f"Redis refused a command: {error}") from error
+        raise refusal(str(error)) from error
     finally:
         if task is not None and task.cancelling() > requests:
             raise asyncio.CancelledError
@@ -79,7 +106,8 @@ def connect(url: str) -> RedisClient:
 
     redis://[user:password@]host:port/db, rediss:// (TLS), unix:///path/to/socket,
     redis+sentinel://[user:password@]host:port,host:port/master[/db][?sentinel_password=...],
-    redis+cluster://[user:password@]host:port,host:port; the last two with rediss+ for TLS.
+    redis+cluster://[user:password@]host:port,host:port; the last two with rediss+ for TLS. With TLS
+    all take ?ssl_ca_certs=/file&ssl_certfile=/file&ssl_keyfile=/file.
 
     Raises FleetError where the URL has another form.
     """
@@ -104,16 +132,25 @@ def connect(url: str) -> RedisClient:
 
 
 def _settings() -> dict[str, Any]:
-    # One more try, and only where the connection broke: that is what a restarted Redis leaves
-    # behind in the pool. A slow Redis is not asked twice.
-    retry = Retry(ConstantBackoff(0), 1, supported_errors=(exceptions.ConnectionError,))
+    # One more try, and only where the connection broke or led to no master: that is what a
+    # restarted Redis or a failover leaves behind in the pool. A slow Redis is not asked twice.
+    again = (exceptions.ConnectionError, exceptions.ReadOnlyError, exceptions.MasterDownError)
+    retry = Retry(ConstantBackoff(0), 1, supported_errors=again)
     return {"socket_connect_timeout": TIMEOUT_S, "socket_timeout": TIMEOUT_S, "retry": retry}
 
 
+_MASTERS: dict[type[AbstractConnection], type[AbstractConnection]] = {
+    Connection: TcpMaster,
+    SSLConnection: TlsMaster,
+    UnixDomainSocketConnection: UnixMaster,
+}
+
+
 def _single(url: str) -> RedisClient:
-    pool = BlockingConnectionPool.from_url(
-        url, max_connections=MAX_CONNECTIONS, timeout=TIMEOUT_S, **_settings()
-    )
+    settings = _settings() | {"max_connections": MAX_CONNECTIONS, "timeout": TIMEOUT_S}
+    settings |= parse_url(url)
+    connection_class = _MASTERS[settings.pop("connection_class", Connection)]
+    pool = BlockingConnectionPool(connection_class=connection_class, route=Route(), **settings)
     return Redis.from_pool(pool)
 
 
@@ -121,19 +158,28 @@ def _sentinel(parts: SplitResult) -> RedisClient:
     master, _, db = parts.path.strip("/").partition("/")
     if not master:
         raise FleetError("a redis+sentinel URL names the master in its path: .../mymaster")
-    options = parse_qs(parts.query, strict_parsing=bool(parts.query))
-    password = options.pop("sentinel_password", [None])[0]
-    if options:
-        raise FleetError(f"a redis+sentinel URL takes sentinel_password, not {sorted(options)}")
     tls = parts.scheme == "rediss+sentinel"
-    sentinel = Sentinel(  # type: ignore[no-untyped-call]
-        _hosts(parts, 26379), sentinel_kwargs={**_settings(), "password": password, "ssl": tls}
-    )
+    options = _options(parts, tls, "sentinel_password")
+    watching = {"password": options.pop("sentinel_password", None)} | options | _settings()
+    sentinel = Sentinel([])  # type: ignore[no-untyped-call]
+    sentinel.sentinels = [
+        Redis.from_pool(
+            ConnectionPool(
+                connection_class=CertifiedConnection if tls else Connection,
+                host=host,
+                port=port,
+                **watching,
+            )
+        )
+        for host, port in _hosts(parts, 26379)
+    ]
     client: Redis = sentinel.master_for(
         master,
         db=int(db or 0),
-        ssl=tls,
+        connection_class=SentinelTlsMaster if tls else SentinelMaster,
+        route=Route(),
         max_connections=MAX_CONNECTIONS_UNQUEUED,
+        **options,
         **_credentials(parts),
         **_settings(),
     )
@@ -141,17 +187,42 @@ def _sentinel(parts: SplitResult) -> RedisClient:
 
 
 def _cluster(parts: SplitResult) -> RedisClient:
-    if parts.path.strip("/") or parts.query:
-        raise FleetError(
-            "a redis+cluster URL has no path and no options: a cluster has one database"
-        )
-    return RedisCluster(
+    if parts.path.strip("/"):
+        raise FleetError("a redis+cluster URL has no path: a cluster has one database")
+    tls = parts.scheme == "rediss+cluster"
+    client = RedisCluster(
         startup_nodes=[ClusterNode(host, port) for host, port in _hosts(parts, 6379)],
-        ssl=parts.scheme == "rediss+cluster",
+        ssl=tls,
         max_connections=MAX_CONNECTIONS_UNQUEUED,
+        **_options(parts, tls),
         **_credentials(parts),
         **_settings(),
     )
+    if tls:  # it takes no class of connections, but makes nodes of these
+        nodes = client.nodes_manager
+        nodes.connection_kwargs["connection_class"] = CertifiedConnection
+        for node in nodes.startup_nodes.values():
+            node.connection_class = CertifiedConnection
+    return client
+
+
+_TLS_OPTIONS = (
+    "ssl_ca_certs",
+    "ssl_cert_reqs",
+    "ssl_certfile",
+    "ssl_check_hostname",
+    "ssl_keyfile",
+)
+
+
+def _options(parts: SplitResult, tls: bool, *more: str) -> dict[str, Any]:
+    """What stands behind the URL's "?"; values are redis-py's."""
+    allowed = (*more, *(_TLS_OPTIONS if tls else ()))
+    names = parse_qs(parts.query, strict_parsing=bool(parts.query))
+    if wrong := sorted(names.keys() - set(allowed)):
+        takes = ", ".join(allowed) if allowed else "no options"
+        raise FleetError(f"a {parts.scheme} URL takes {takes}, not {wrong}")
+    return dict(parse_url(f"redis://?{parts.query}"))
 
 
 def _credentials(parts: SplitResult) -> dict[str, Any]:

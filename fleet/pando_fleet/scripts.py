@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 from msgspec.structs import astuple
+from redis.exceptions import NoScriptError
 
 from pando_fleet.client import RedisClient, fleet_errors
 from pando_fleet.layout.calls import Call
@@ -28,9 +29,12 @@ class Script(Generic[Call]):
         Raises FleetUnavailable, FleetError.
         """
         fields = astuple(call)
-        keys, arguments = fields[: self._keys], fields[self._keys :]
+        keys, args = (*fields[: self._keys], *more_keys), (*fields[self._keys :], *more)
         with fleet_errors():
-            return await self._run(keys=(*keys, *more_keys), args=(*arguments, *more))
+            try:
+                return await self._run(keys=keys, args=args)
+            except NoScriptError:  # it was loaded at a server that turned out to be the wrong one
+                return await self._run(keys=keys, args=args)
 
 
 def time_arg(clock: Clock | None) -> int | str:

@@ -15,8 +15,8 @@ from pando_fleet.expected import ExpectedPools
 from pando_fleet.placement import Ask, Placer
 from pando_fleet.registry import Registry
 from pando_fleet.wire import Wire
+from tests.fleet.front import Front
 from tests.fleet.redis_server import RedisServer, free_port
-from tests.fleet.tls_front import tls_front
 from tests.fleet.world import BEAT, path
 
 StartValkey = Callable[..., RedisServer]
@@ -77,8 +77,8 @@ async def test_a_tls_url_serves_a_pool_where_the_certificate_is_trusted(
 ) -> None:
     server, ca = start_valkey(port=free_port(), password=SECRET), trustme.CA()
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
-    async with tls_front(server.port, ca) as port:
-        url = f"rediss://:{SECRET}@127.0.0.1:{port}/0"
+    async with Front(server.port, ca) as front:
+        url = f"rediss://:{SECRET}@127.0.0.1:{front.port}/0"
         async with _client(f"{url}?ssl_ca_certs={tmp_path / 'ca.pem'}") as client:
             await _serves_a_pool(client)
         async with _client(url) as client:

@@ -11,6 +11,7 @@ import uvloop
 
 from pando_fleet.client import FleetError, FleetUnavailable, connect
 from pando_fleet.layout.calls import Announce
+from pando_fleet.registry import Registry
 from pando_fleet.wire import Wire, WireScript
 from pando_fleet.wire import wire as wire_module
 from tests.fleet.redis_server import RedisServer, free_port
@@ -207,7 +208,9 @@ async def test_after_a_failover_the_new_master_is_found_through_the_sentinel(
         assert is_master.get("k") == b"new"
 
 
-async def test_a_slot_that_moved_to_another_node_is_followed(start_valkey: StartValkey) -> None:
+@asynccontextmanager
+async def _cluster_of_two(start_valkey: StartValkey) -> AsyncIterator[tuple[Any, Any]]:
+    """Administrators of two nodes, of which the first has all slots."""
     nodes = [
         start_valkey("--cluster-enabled", "yes", port=free_port(), config=f"cluster-port {bus}")
         for bus in (free_port(), free_port())
@@ -218,7 +221,6 @@ async def test_a_slot_that_moved_to_another_node_is_followed(start_valkey: Start
         first.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         bus = second.execute_command("CONFIG", "GET", "cluster-port")[b"cluster-port"]
         first.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[1].port, int(bus))
-        names = [str(node.execute_command("CLUSTER", "MYID"), "ascii") for node in (first, second)]
 
         def know_each_other() -> bool:
             return all(
@@ -228,15 +230,41 @@ async def test_a_slot_that_moved_to_another_node_is_followed(start_valkey: Start
             )
 
         await _until(know_each_other)
+        yield first, second
+
+
+def _port(node: Any) -> int:
+    return int(node.execute_command("CONFIG", "GET", "port")[b"port"])
+
+
+async def test_a_slot_that_moved_to_another_node_is_followed(start_valkey: StartValkey) -> None:
+    async with _cluster_of_two(start_valkey) as (first, second):
         slot = int(first.execute_command("CLUSTER", "KEYSLOT", "{p}k"))
-        async with _wire(f"redis+cluster://127.0.0.1:{nodes[0].port}") as wire:
+        async with _wire(f"redis+cluster://127.0.0.1:{_port(first)}") as wire:
             await wire.call("{p}k", "SET", "{p}k", "a")
             await wire.call("{p}k", "DEL", "{p}k")
             for node in (second, first):
-                node.execute_command("CLUSTER", "SETSLOT", slot, "NODE", names[1])
-            await _until(lambda: _owner(first, slot) == nodes[1].port)
+                name = str(second.execute_command("CLUSTER", "MYID"), "ascii")
+                node.execute_command("CLUSTER", "SETSLOT", slot, "NODE", name)
+            await _until(lambda: _owner(first, slot) == _port(second))
             assert await wire.call("{p}k", "SET", "{p}k", "b") == b"OK"
         assert second.execute_command("GET", "{p}k") == b"b"
+
+
+async def test_a_plain_url_of_a_cluster_is_told_what_it_has_to_be(
+    start_valkey: StartValkey,
+) -> None:
+    async with _cluster_of_two(start_valkey) as (_, second):
+        url = f"redis://127.0.0.1:{_port(second)}"
+        redis = connect(url)
+        registry = Registry(redis)
+        for ask in (registry.pools(), registry.replicas("p")):
+            with pytest.raises(FleetUnavailable, match=r"has to be redis\+cluster://host:port"):
+                await ask
+        await redis.aclose()
+        async with _wire(url) as wire:
+            with pytest.raises(FleetUnavailable, match=r"has to be redis\+cluster://host:port"):
+                await wire.call("k", "GET", "k")
 
 
 def _owner(node: Any, slot: int) -> int | None:

@@ -2,10 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import trustme
 
 from pando_fleet.replica import ReplicaState
+from tests.fleet.front import Front
+from tests.fleet.pair import pair
 from tests.fleet.redis_server import RedisServer, free_port
 from tests.router.foreign_engines import Vllm
 from tests.router.upstreams_world import QUICK, beat_of, beats
@@ -62,6 +66,39 @@ async def test_requests_go_on_while_redis_dies_and_comes_back_empty(start_valkey
         statuses = await asking
         assert len(statuses) > 10
         assert set(statuses) == {200}
+
+
+async def test_requests_are_placed_at_the_new_master_that_has_the_name_now(
+    start_server: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        pair(start_server) as servers,
+        Replica(servers.url, "a"),
+        Replica(servers.url, "b"),
+        serving(servers.url) as router,
+    ):
+        await router.ready("a", "b")
+        stop = asyncio.Event()
+        asking = [asyncio.create_task(keep_asking(router, stop)) for _ in range(4)]
+        sample = 'pando_router_placements_total{outcome="%s",policy="cache_aware"}'
+
+        async def placed_more() -> None:
+            before = await router.metric(sample % "shared")
+
+            async def have_been() -> bool:
+                return await router.metric(sample % "shared") > before + 50
+
+            await until(have_been, "placements in Redis")
+
+        await placed_more()
+        servers.switch(old_follows=free_port())
+        await placed_more()
+        stop.set()
+        for statuses in await asyncio.gather(*asking):
+            assert set(statuses) == {200}
+        assert await router.metric(sample % "fallback") == 0
+        assert "redis is away" not in caplog.text
+        await router.ready("a", "b")
 
 
 async def test_a_lease_whose_end_redis_never_saw_is_counted(start_valkey: Start) -> None:
@@ -160,6 +197,23 @@ async def test_router_that_never_saw_redis_says_it_has_no_replicas_yet(
             await router.ready("a")
             assert (await router.get("/readyz")).status == 200
             assert (await router.post("/v1/completions", completion())).status == 200
+
+
+async def test_a_router_is_ready_once_the_authority_of_redis_is_in_its_file(
+    start_valkey: Start, tmp_path: Path
+) -> None:
+    server, ca, file = start_valkey(port=free_port()), trustme.CA(), tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(file))
+    async with Front(server.port, ca) as front, Replica(server.url, "a"):
+        url = f"rediss://127.0.0.1:{front.port}/0?ssl_ca_certs={file}"
+        async with serving(url) as router:
+            assert (await router.get("/readyz")).status == 503
+            ca.cert_pem.write_to_path(str(file))
+            await router.ready("a")
+            assert (await router.get("/readyz")).status == 200
+            await router.post("/v1/completions", completion())
+            sample = 'pando_router_placements_total{outcome="shared",policy="cache_aware"}'
+            assert await router.metric(sample) == 1
 
 
 async def test_draining_replica_gets_nothing_new(valkey_url: str) -> None:

@@ -5,8 +5,6 @@ from typing import Protocol
 
 import hiredis
 
-from pando_fleet.client import FleetError, FleetUnavailable
-
 Reply = object
 """What Redis said: bytes, int, None or a list of these; or the FleetError why there is none."""
 
@@ -42,32 +40,3 @@ class Line(Protocol):
 def pack(*args: str | bytes | int | float) -> bytes:
     packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # its stub takes one item
     return packed
-
-
-# fmt: off
-_PASSING = frozenset((
-    "ASK", "BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOAUTH", "NOPERM",
-    "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN", "WRONGPASS",
-))
-# fmt: on
-"""First words of refusals that tell of the server's state and not of a mistake in the command."""
-
-
-def refusal_word(message: str) -> str:
-    """The kind of an error reply, such as "READONLY".
-
-    Where a script's command was refused, Redis 6.2 hides the kind in the middle of its message.
-    """
-    word, _, rest = message.partition(" ")
-    if word == "ERR" and rest.startswith("Error running script"):
-        for part in rest.split():
-            if part[0] == "-" and part[1:].isupper():
-                return part[1:]
-    return word
-
-
-def refusal(message: str) -> FleetError:
-    """The error for a refused command."""
-    if refusal_word(message) in _PASSING or "max number of clients" in message:
-        return FleetUnavailable(f"Redis is not available: {message}")
-    return FleetError(f"Redis refused a command: {message}")

@@ -140,8 +140,9 @@ async def open_connection(
             if address.path:
                 _, connection = await loop.create_unix_connection(make, address.path)
             else:
+                tls = address.tls() if address.tls else None
                 _, connection = await loop.create_connection(
-                    make, address.host, address.port, ssl=address.tls
+                    make, address.host, address.port, ssl=tls
                 )
             try:
                 await _introduce(connection, address)

@@ -4,15 +4,16 @@ redis-py finds it, with the same settings as for its own connections; here it is
 """
 
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
-from redis.asyncio.connection import SSLConnection
 from redis.asyncio.sentinel import SentinelConnectionPool
 
 from pando_fleet.client import FleetUnavailable, RedisClient, fleet_errors
+from pando_fleet.connections import CertifiedConnection, Route
 from pando_fleet.wire.call import pack
 
 
@@ -23,7 +24,7 @@ class Address:
     host: str
     port: int
     path: str  # of a Unix socket, or ''
-    tls: ssl.SSLContext | None = field(repr=False)
+    tls: Callable[[], ssl.SSLContext] | None = field(repr=False)  # as the files are now
     greeting: tuple[bytes, ...] = field(repr=False)  # packed AUTH and SELECT
 
     def __str__(self) -> str:
@@ -33,11 +34,14 @@ class Address:
 class Directory(Protocol):
     """Finds servers. The same server is the same `Address` object until `refresh`."""
 
+    is_cluster: bool
+
     def lookup(self, key: str) -> Address | None:
         """The server of `key`, or None where `refresh` must find it first."""
 
     async def refresh(self) -> None:
-        """Asks again who is where. Raises FleetUnavailable, FleetError."""
+        """Asks again who is where, and has redis-py's connections do so. Raises FleetUnavailable,
+        FleetError."""
 
 
 def directory_of(redis: RedisClient) -> Directory:
@@ -49,22 +53,28 @@ def directory_of(redis: RedisClient) -> Directory:
 
 
 class _Fixed:
+    is_cluster = False
+
     def __init__(self, redis: Redis) -> None:
         pool = redis.connection_pool
+        self._route: Route = pool.connection_kwargs["route"]
         self._address = _address(pool.connection_class, pool.connection_kwargs)
 
     def lookup(self, key: str) -> Address | None:
         return self._address
 
     async def refresh(self) -> None:
-        pass
+        self._route.leave()  # the name is resolved with each new connection
 
 
 class _Sentinel:
+    is_cluster = False
+
     def __init__(self, redis: Redis) -> None:
         pool = redis.connection_pool
         assert isinstance(pool, SentinelConnectionPool)
         self._pool = pool
+        self._route: Route = pool.connection_kwargs["route"]
         self._address: Address | None = None
 
     def lookup(self, key: str) -> Address | None:
@@ -77,9 +87,12 @@ class _Sentinel:
         if known is None or (known.host, known.port) != (host, port):
             where = {**self._pool.connection_kwargs, "host": host, "port": port}
             self._address = _address(self._pool.connection_class, where)
+            self._route.leave()
 
 
 class _Cluster:
+    is_cluster = True
+
     def __init__(self, redis: RedisCluster) -> None:
         self._redis = redis
         self._ready = False
@@ -114,8 +127,8 @@ class _Cluster:
 def _address(connection_class: type, settings: dict[str, Any]) -> Address:
     """Read out of what redis-py would open a connection with."""
     tls = None
-    if issubclass(connection_class, SSLConnection):
-        tls = connection_class(**settings).ssl_context.get()
+    if issubclass(connection_class, CertifiedConnection):
+        tls = connection_class(**settings).context
     greeting = []
     if password := settings.get("password"):
         username = settings.get("username")

@@ -9,8 +9,9 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from pando_fleet.client import FleetError, FleetUnavailable, RedisClient
-from pando_fleet.wire.call import Answer, Call, Reply, pack, refusal, refusal_word
+from pando_fleet.client import FleetError, FleetUnavailable, RedisClient, refusal
+from pando_fleet.refusals import NEEDS_CLUSTER_URL, OTHER_NODE, WRONG_SERVER, refusal_word
+from pando_fleet.wire.call import Answer, Call, Reply, pack
 from pando_fleet.wire.connection import Connection, Refused, open_connection
 from pando_fleet.wire.directory import Address, directory_of
 
@@ -126,14 +127,20 @@ class Wire:
             call.repeated = True
             connection.send(Call("", call.script, _ignore))
             connection.send(call)
-        elif word in ("READONLY", "MOVED") and not call.repeated:
-            if word == "READONLY":
-                connection.close()  # its address may lead to the new master
+            return
+        if word in OTHER_NODE and not self._directory.is_cluster:
+            error = FleetUnavailable(f"Redis is not available: {NEEDS_CLUSTER_URL}")
+            self._finish(call, error)
+            return
+        if word in WRONG_SERVER:
+            connection.close()  # its name may lead to the new master
+        if word in WRONG_SERVER or word == "MOVED":
             self._stale = True
-            call.repeated = True
-            self._send(call)
-        else:
-            self._finish(call, refusal(reply.message))
+            if call.key and not call.repeated:
+                call.repeated = True
+                self._send(call)
+                return
+        self._finish(call, refusal(reply.message))
 
     def _lost(self, connection: Connection, calls: list[Call], late: bool) -> None:
         for address, known in tuple(self._connections.items()):

@@ -11,8 +11,8 @@ from collections import deque
 
 import hiredis
 
-from pando_fleet.client import FleetUnavailable
-from pando_fleet.wire.call import Answer, Line, pack, refusal
+from pando_fleet.client import FleetUnavailable, refusal
+from pando_fleet.wire.call import Answer, Line, pack
 from pando_fleet.wire.connection import Refused
 from pando_sim.fleet.server import KEEP
 

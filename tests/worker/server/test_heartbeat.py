@@ -17,6 +17,7 @@ from pando_router.endpoints import ENDPOINTS
 from pando_worker.heartbeats import carrying
 from pando_worker.messages import Ready, Stats
 from pando_worker.server.prompt_meter import PromptMeter
+from tests.fleet.pair import pair
 from tests.fleet.redis_server import RedisServer, free_port
 from tests.worker.server.stand_in import CONTEXT, HOT_EVICTED, LONG_LOAD, WAITING_OUTPUT, Trick
 from tests.worker.server.worker_process import MODEL_NAME, WorkerProcess, until
@@ -109,6 +110,23 @@ async def test_redis_away_disturbs_nothing_and_is_said_once(
             await asyncio.to_thread(worker.logged, "heartbeats reach the fleet again")
             await fleet.shows(lambda beat: beat.state is ReplicaState.READY)
             assert worker.log.count("heartbeats do not reach") == 1
+
+
+async def test_a_worker_s_heartbeats_follow_the_name_to_a_new_master(
+    start_server: Callable[..., RedisServer],
+) -> None:
+    async with pair(start_server) as servers:
+        with WorkerProcess.start(redis=servers.url, pool="p") as worker:
+            async with fleet_at(
+                servers.new.url
+            ) as fleet:  # which replicates the old one until then
+                await fleet.shows(lambda beat: beat.state is ReplicaState.READY)
+                failed = worker.log.count("heartbeats do not reach")
+                servers.switch(old_follows=free_port())
+                with servers.new.admin() as admin:
+                    admin.flushall()
+                await fleet.shows(lambda beat: beat.state is ReplicaState.READY)
+            assert worker.log.count("heartbeats do not reach") == failed
 
 
 def test_a_heartbeat_carries_what_the_scheduler_says() -> None:

@@ -1,0 +1,80 @@
+"""What stands between a client and its server: a name that may lead elsewhere, TLS, a slow wire."""
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import Self
+
+import trustme
+
+
+class Front:
+    """The loopback `port` where the server at `target` is reached.
+
+    As with a name whose address changes, another `target` is for new connections only. What comes
+    from the server is late by `delay_s`.
+    """
+
+    def __init__(self, target: int, ca: trustme.CA | None = None, delay_s: float = 0.0) -> None:
+        """With a `ca` it speaks TLS, as 127.0.0.1 with a certificate by that authority."""
+        self.target = target
+        self.port = 0
+        self.connections = 0  # accepted so far
+        self._delay_s = delay_s
+        self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if ca else None
+        self._open: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
+        if ca:
+            self.show(ca)
+
+    def show(self, ca: trustme.CA) -> None:
+        """Has a certificate by another authority from now on."""
+        assert self._tls is not None
+        ca.issue_cert("127.0.0.1").configure_cert(self._tls)
+
+    def cut(self) -> None:
+        """Breaks all connections."""
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", ssl=self._tls)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self.cut()
+        await self._server.wait_closed()
+        if self._serving:
+            await asyncio.wait(self._serving)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        if task := asyncio.current_task():
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
+        try:
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", self.target)
+        except OSError:
+            writer.close()
+            return
+        self._open |= {writer, to_server}
+        try:
+            await asyncio.gather(
+                _pipe(reader, to_server, 0.0), _pipe(from_server, writer, self._delay_s)
+            )
+        finally:
+            self._open -= {writer, to_server}
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
+    later = asyncio.get_running_loop().call_later
+    with suppress(ConnectionError, ssl.SSLError):
+        while data := await reader.read(65536):
+            if delay_s:
+                later(delay_s, writer.write, data)
+            else:
+                writer.write(data)
+                await writer.drain()
+    later(delay_s, writer.close)

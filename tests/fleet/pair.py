@@ -1,0 +1,47 @@
+"""A managed failover between two real servers: the name moves, the connections stay."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tests.fleet.front import Front
+from tests.fleet.redis_server import RedisServer, free_port
+from tests.waiting import until_async
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two servers; the name `front` leads to the old one."""
+
+    old: RedisServer
+    new: RedisServer
+    front: Front
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.front.port}/0"
+
+    def switch(self, old_follows: int) -> None:
+        """The new server is the master and has the name; the old one becomes a replica of whoever
+        listens at the port `old_follows`, and keeps its connections."""
+        with self.old.admin() as old, self.new.admin() as new:
+            new.replicaof("NO", "ONE")
+            self.front.target = self.new.port
+            old.replicaof("127.0.0.1", str(old_follows))
+
+
+@asynccontextmanager
+async def pair(start: Callable[..., RedisServer], config: str = "") -> AsyncIterator[Pair]:
+    """The new server replicates the old one."""
+    config += "\nrepl-diskless-sync-delay 0\n"
+    old, new = start(port=free_port(), config=config), start(port=free_port())
+    with new.admin() as admin:
+        admin.replicaof("127.0.0.1", str(old.port))
+        await until_async(lambda: _link(admin) == "up", "the replica having all")
+    async with Front(old.port) as front:
+        yield Pair(old, new, front)
+
+
+def _link(admin: Any) -> object:
+    return admin.info("replication")["master_link_status"]
