@@ -34,6 +34,7 @@ from pando_router.earlier import Earlier
 from pando_router.endpoints import ENDPOINTS
 from pando_router.endpoints.responses import STORED_PREFIX
 from pando_router.endpoints.tokenization import TOKENIZE
+from pando_router.exchange import Audience, Listener
 from pando_router.fleet_view import FleetView
 from pando_router.health.checks import HealthChecks
 from pando_router.home_writer import HomeWriter
@@ -44,9 +45,11 @@ from pando_router.http.server import Handler, Server
 from pando_router.http.upstream import SWEEP_S, Upstream
 from pando_router.leases import LostLeaseWrites
 from pando_router.lifecycle import Lifecycle
-from pando_router.listeners.access_log import AccessLog
-from pando_router.listeners.audience import Audience
-from pando_router.live import Derived, Live
+from pando_router.listeners.access_log import AccessLog, RequestLog
+from pando_router.listeners.charging import Charging
+from pando_router.listeners.metrics import RequestMetrics
+from pando_router.listeners.traced import Traced
+from pando_router.live import Live
 from pando_router.metrics import Metrics
 from pando_router.migration.migrator import Migrator
 from pando_router.placers import Placers
@@ -69,6 +72,7 @@ from pando_router.tenants.limiter import Limiter
 from pando_router.tenants.salting import Salting
 from pando_router.tenants.settlements import Settlements
 from pando_router.tenants.tenants import Tenants
+from pando_router.upstreams.learning import Learning
 from pando_router.upstreams.upstreams import Upstreams
 from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.warming import Warming
@@ -111,7 +115,7 @@ async def running_router(
     redis = connect(settings.redis)
     metrics = Metrics()
     view = FleetView(Registry(redis), ExpectedPools(redis), live)
-    flights = Flights(lambda: live.settings.retry_share)
+    flights = Flights(live.derived(lambda now: now.retry_share))
     lifecycle = Lifecycle()
     background = Background()
     homes = Homes(redis)
@@ -120,7 +124,7 @@ async def running_router(
     policies = Policies(live, loads, random.Random())
     recent = Recent(settings.explain_last, policies)
     wire = Wire(redis)
-    upstream = Upstream(Derived(live, replica_limits), sweep_s=sweep_s)
+    upstream = Upstream(live.derived(replica_limits), sweep_s=sweep_s)
     forwarding = Forwarding(live)
     upstreams = Upstreams(
         live,
@@ -149,14 +153,14 @@ async def running_router(
         placers,
         policies,
         upstream.full,
-        Derived(live, lambda now: shadow_of(now, live, loads, metrics)),
+        live.derived(lambda now: shadow_of(now, live, loads, metrics)),
         metrics,
     )
     admission = Admission(live, view, flights, placers, dispatcher, metrics, random.Random())
     metrics.add(ReplicaMetrics(view, flights))
     rates = RateLimits(wire)
     settlements = Settlements(rates, metrics.tenants)
-    limiter = Limiter(rates, settlements, metrics.tenants, live)
+    limiter = Limiter(rates, metrics.tenants, live)
     tenants = Tenants(settings.api_keys, metrics.tenants)
     salting = Salting(upstreams.kind)
     prefiller = Prefiller(upstream, forwarding, salting)
@@ -181,20 +185,25 @@ async def running_router(
         upstreams.watch()
         checks.watch(view.fleet)
 
-    bodies = ByteBudget(lambda: live.settings.max_bodies_bytes)
+    bodies = ByteBudget(live.derived(lambda now: now.max_bodies_bytes))
     metrics.follow(metrics.body_bytes, lambda: bodies.held)
     metrics.follow(metrics.settings_loaded, lambda: live.loaded_at)
     migrator = Migrator(live, metrics, TOKENIZE.paths[0])
     earlier = Earlier(homes, view, home_writer, live)
-    audience = Audience(
-        metrics,
-        AccessLog(live, random.Random()),
-        recorder,
+    listeners: list[Listener] = [
+        RequestMetrics(metrics),
+        RequestLog(AccessLog(live, random.Random())),
         recent,
         earlier,
         warming,
-        upstreams,
-    )
+        Learning(upstreams.learners),
+    ]
+    if tracing is not None:
+        listeners.append(Traced())
+    if recorder is not None:
+        listeners.append(recorder)
+    if settings.api_keys is not None:
+        listeners.append(Charging(metrics.tenants, settlements))
     driver = Driver(
         live,
         flights,
@@ -203,8 +212,8 @@ async def running_router(
         Sender(upstream, forwarding, salting, migrator),
         Relaying(migrator),
     )
-    reception = Reception(live, view, lifecycle, bodies, tenants, limiter)
-    proxy = Proxy(live, view, reception, earlier, migrator, driver, audience, tracing, metrics)
+    reception = Reception(live, view, lifecycle, bodies, tenants, limiter, earlier, migrator)
+    proxy = Proxy(lifecycle, reception, driver, Audience(*listeners), migrator, tracing, metrics)
     stored = StoredResponses(
         live, view, lifecycle, tenants, homes, upstream, forwarding, metrics, bodies
     )
@@ -227,7 +236,7 @@ async def running_router(
             tenants,
             (PAGE_PATH,) if settings.metrics_need_key else (PAGE_PATH, "/metrics"),
         ),
-        lambda: live.settings.max_body_bytes,
+        live.derived(lambda now: now.max_body_bytes),
         bodies,
     )
 
@@ -298,7 +307,7 @@ def server_of(router: Router, *, sweep_s: float = SWEEP_S) -> Server:
     """The server whose handler is the router. Clients' time limits hold to within `sweep_s`."""
     metrics = router.metrics
     refused = metrics.connections_refused.inc
-    limits = Derived(router.live, client_limits)
+    limits = router.live.derived(client_limits)
     server = Server(router, limits, sweep_s=sweep_s, turned_away=refused)
     metrics.follow(metrics.client_connections, lambda: server.clients)
     return server

@@ -1,18 +1,18 @@
 """Bytes that many may hold together: taken before they are held, given back at the end."""
 
-from collections.abc import Callable
+from pando_router.current import Current
 
 
 class ByteBudget:
-    def __init__(self, limit: Callable[[], int]) -> None:
-        """`limit` gives what holds now; where it shrinks, what is held stays held."""
+    def __init__(self, limit: Current[int]) -> None:
+        """Where `limit` shrinks, what is held stays held."""
         self._limit = limit
         self.held = 0
 
     @property
     def room(self) -> int:
         """Bytes that may still be taken."""
-        return max(0, self._limit() - self.held)
+        return max(0, self._limit.now - self.held)
 
     def take(self, size: int) -> bool:
         """False where there is no room for so many, and nothing is taken."""

@@ -22,7 +22,7 @@ from pando_router.errors import ApiError, bad_request, unavailable
 from pando_router.explain import Explanation, explain, explain_past
 from pando_router.fleet_view import FleetView, Member
 from pando_router.lifecycle import Lifecycle
-from pando_router.live import Derived, Live
+from pando_router.live import Live
 from pando_router.metrics import Metrics
 from pando_router.models import Card, Models
 from pando_router.openapi import describe
@@ -134,7 +134,7 @@ def create_control(
 
     @app.get("/openapi.json", include_in_schema=False)
     async def openapi() -> dict[str, Any]:
-        return description()
+        return description.now
 
     @app.exception_handler(ApiError)
     async def api_error(_: Request, error: ApiError) -> Response:
@@ -154,7 +154,7 @@ def create_control(
             headers = {"allow": ", ".join(_methods(app, request))}
         return await api_error(request, ApiError(error.status_code, message, headers=headers))
 
-    description = Derived(live, partial(describe, app))
+    description = live.derived(partial(describe, app))
     return app
 
 

@@ -15,6 +15,7 @@ from pando_router.bounded_log import BoundedLog
 from pando_router.core.alone import route_alone, with_room
 from pando_router.core.flight import Flight, Flights
 from pando_router.core.route import Route, Shortage
+from pando_router.current import Current
 from pando_router.fleet_view import FleetView, Member, Target
 from pando_router.live import Live
 from pando_router.metrics import Metrics
@@ -39,11 +40,11 @@ class Dispatcher:
         placers: Placers,
         policies: Policies,
         full: Callable[[], Set[str]],
-        shadow: Callable[[], Shadow | None],
+        shadow: Current[Shadow | None],
         metrics: Metrics,
     ) -> None:
-        """`full` gives URLs of replicas that this router has no connection free to; `shadow` gives
-        the one that looks on now."""
+        """`full` gives URLs of replicas that this router has no connection free to; `shadow` is the
+        one that looks on."""
         self._live = live
         self._view = view
         self._flights = flights
@@ -176,7 +177,7 @@ class Dispatcher:
             return None
         placer = self._placers.of(target.pool)
         sample = None
-        if (shadow := self._shadow()) is not None:
+        if (shadow := self._shadow.now) is not None:
             sample = shadow.begin(target.pool, policy, prompt, members)
         every = sample is not None or prompt.steering.explain or logger.isEnabledFor(logging.DEBUG)
         started = perf_counter()

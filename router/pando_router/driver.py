@@ -17,7 +17,7 @@ from pando_router.core.route import Route, Shortage
 from pando_router.core.tries import Action, Place, Refuse, Relay, Send, Tries, Wait, Why
 from pando_router.dispatch import Dispatcher
 from pando_router.errors import ApiError, unavailable
-from pando_router.exchange import Exchange
+from pando_router.exchange import Exchange, Order
 from pando_router.fleet_view import LOOKS_READY_S
 from pando_router.http.upstream import (
     Answer,
@@ -51,11 +51,12 @@ class Driver:
         self._sender = sender
         self._relay = relay
 
-    async def serve(self, exchange: Exchange, prompt: Prompt, body: bytes) -> None:
+    async def serve(self, exchange: Exchange, order: Order) -> None:
         """Raises ApiError where no replica answers, MigrationError where a stream cannot go on."""
+        prompt = order.prompt
         tries = Tries(
             self._flights,
-            exchange.listeners,
+            exchange,
             max_tries=self._live.settings.max_tries,
             looks_ready_s=LOOKS_READY_S,
         )
@@ -72,17 +73,15 @@ class Driver:
                             found = await self._place_traced(exchange.trace, prompt, barred)
                         action = tries.placed(found)
                     case Wait(shortage):
-                        action = tries.placed(
-                            await self._wait(exchange, tries, prompt, body, shortage)
-                        )
+                        action = tries.placed(await self._wait(exchange, tries, order, shortage))
                     case Send(flight):
                         if busy is not None:
                             busy.close()
-                        action, busy = await self._send(exchange, tries, flight.route, body)
+                        action, busy = await self._send(exchange, tries, order, flight.route)
                     case Relay():
                         assert busy is not None
                         with exchange.incoming.until_gone():
-                            action = await self._relay(exchange, tries, busy, body)
+                            action = await self._relay(exchange, tries, busy, order)
                     case Refuse():
                         raise _refusal(action, prompt)
         finally:
@@ -99,19 +98,19 @@ class Driver:
         return found
 
     async def _wait(
-        self, exchange: Exchange, tries: Tries, prompt: Prompt, body: bytes, shortage: Shortage
+        self, exchange: Exchange, tries: Tries, order: Order, shortage: Shortage
     ) -> Flight:
         trace = exchange.trace
         with exchange.incoming.until_gone(), trace.part("queue") if trace else nullcontext():
-            return await self._admission.wait(exchange, tries, prompt, len(body), shortage)
+            return await self._admission.wait(exchange, tries, order, shortage)
 
     async def _send(
-        self, exchange: Exchange, tries: Tries, route: Route, body: bytes
+        self, exchange: Exchange, tries: Tries, order: Order, route: Route
     ) -> tuple[Action | None, Answer | None]:
         """What comes next, None where that was the end; and an answer of 429 that may be needed."""
         with exchange.incoming.until_gone():
             try:
-                answer = await self._sender(exchange, route, body)
+                answer = await self._sender(exchange, order, route)
             except NoConnectionError:
                 return tries.not_sent(), None
             except ReplicaSilentError as error:
@@ -122,7 +121,7 @@ class Driver:
             if not isinstance(action, Relay):
                 return action, answer
             try:
-                return await self._relay(exchange, tries, answer, body), None
+                return await self._relay(exchange, tries, answer, order), None
             finally:
                 answer.close()
 

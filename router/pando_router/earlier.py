@@ -6,23 +6,22 @@ stream or not: nothing more of it is read.
 """
 
 import asyncio
-import re
 
 from pando_fleet.client import FleetError
 from pando_fleet.homes import Homes
 from pando_router.api_keys.tenant import Tenant
-from pando_router.core.events import Head, Listener
+from pando_router.core.events import Head
 from pando_router.core.route import Route
+from pando_router.exchange import Exchange, Listener
 from pando_router.fleet_view import FleetView, Target
 from pando_router.home_writer import HomeWriter
 from pando_router.live import Live
 from pando_router.requests.request import Request
-from pando_router.route import Prompt
 
 _FIRST_BYTES = 4096
 
 
-class Earlier:
+class Earlier(Listener):
     def __init__(self, homes: Homes, view: FleetView, writer: HomeWriter, live: Live) -> None:
         self._homes = homes
         self._view = view
@@ -48,32 +47,18 @@ class Earlier:
             self._view.redis_failed(error)
         return targets
 
-    def remember(
-        self, name_in: re.Pattern[bytes], prompt: Prompt, route: Route, first_bytes: bytes
-    ) -> None:
-        """After the first bytes of a good answer, in which `name_in` finds its name."""
-        earlier = prompt.request.earlier
+    def answered(self, exchange: Exchange, route: Route, head: Head) -> None:
+        """Remembers the replica of a good answer, in whose first bytes its name stands."""
+        name_in, order = exchange.endpoint.answer_name, exchange.order
+        if name_in is None or order is None or head.status >= 400:
+            return
+        earlier = order.prompt.request.earlier
         names = [earlier] if earlier else []
-        if named := name_in.search(first_bytes, 0, _FIRST_BYTES):
+        if named := name_in.search(head.first_bytes, 0, _FIRST_BYTES):
             names.append(named[1].decode())
         if names:
-            names = [home_name(prompt.tenant, name) for name in names]
+            names = [home_name(exchange.tenant, name) for name in names]
             self._writer.remember(route.pool, names, route.incarnation)
-
-
-class Remembering(Listener):
-    """Has the replica of an answer remembered."""
-
-    __slots__ = ("_earlier", "_name_in", "_prompt")
-
-    def __init__(self, earlier: Earlier, name_in: re.Pattern[bytes], prompt: Prompt) -> None:
-        self._earlier = earlier
-        self._name_in = name_in
-        self._prompt = prompt
-
-    def answered(self, route: Route, head: Head) -> None:
-        if head.status < 400:
-            self._earlier.remember(self._name_in, self._prompt, route, head.first_bytes)
 
 
 def home_name(tenant: Tenant, name: str) -> str:

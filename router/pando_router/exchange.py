@@ -1,69 +1,127 @@
 """`Exchange`: one request on its way through the data path, and what becomes of it.
 
-It listens to the request's events like everybody else, and it alone writes down what happened;
-other listeners, who come after it, read it.
+It alone changes its fields, in methods that are named after what has happened; everybody else
+reads them. It notes an event first, then it tells the listeners, which are the same for all
+requests.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from math import inf
 from time import perf_counter
 from typing import Any
 
+import msgspec
+
 from pando_router.api_keys.tenant import OPEN, Tenant
-from pando_router.core.events import CacheReport, Failure, Head, Listener
+from pando_router.core.events import CacheReport, Failure, Head, Observer
 from pando_router.core.route import Route
 from pando_router.endpoints import Endpoint
-from pando_router.http.headers import Headers
 from pando_router.http.incoming import Incoming
 from pando_router.migration.plan import Plan
 from pando_router.migration.stream import Stream
+from pando_router.past import Try
+from pando_router.route import Prompt
 from pando_router.tail import Tail
+from pando_router.tenants.charge import Charge
 from pando_router.tracing import RequestTrace
 
 
-@dataclass(slots=True)
-class Exchange(Listener):
+class Listener:
+    """Follows all requests; a subclass overrides the events that it wants.
+
+    A request's events come in the order in which they happen. `ended` comes once, after everything
+    else, and it alone for a request that never came so far as to be `asked`.
+    """
+
+    __slots__ = ()
+
+    def asked(self, exchange: "Exchange", asked: "Order") -> None:
+        """The request was read: what it asks for is known."""
+
+    def placed(self, exchange: "Exchange", route: Route) -> None:
+        """These are the events of `Observer`."""
+
+    def not_sent(self, exchange: "Exchange", route: Route) -> None: ...
+
+    def was_busy(self, exchange: "Exchange", route: Route) -> None: ...
+
+    def failed(self, exchange: "Exchange", route: Route, error: str, how: Failure) -> None: ...
+
+    def retried(self, exchange: "Exchange", route: Route, reason: str) -> None: ...
+
+    def retry_refused(self, exchange: "Exchange", route: Route) -> None: ...
+
+    def answered(self, exchange: "Exchange", route: Route, head: Head) -> None: ...
+
+    def cached(
+        self, exchange: "Exchange", route: Route, report: CacheReport, *, was_cut: bool
+    ) -> None: ...
+
+    def ended(self, exchange: "Exchange") -> None:
+        """The request is over."""
+
+
+class Audience:
+    """By event the listeners that override it: found once, not for each request."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        def of(event: Callable[..., None]) -> tuple[Listener, ...]:
+            name = event.__name__
+            return tuple(one for one in listeners if getattr(type(one), name) is not event)
+
+        self.asked = of(Listener.asked)
+        self.placed = of(Listener.placed)
+        self.not_sent = of(Listener.not_sent)
+        self.was_busy = of(Listener.was_busy)
+        self.failed = of(Listener.failed)
+        self.retried = of(Listener.retried)
+        self.retry_refused = of(Listener.retry_refused)
+        self.answered = of(Listener.answered)
+        self.cached = of(Listener.cached)
+        self.ended = of(Listener.ended)
+
+
+class Order(msgspec.Struct, frozen=True, gc=False):
+    """What a request asks for, made once of its body."""
+
+    prompt: Prompt
+    body: bytes  # for the replica
+    plan: Plan | None = None  # for the loss of that
+
+
+class Exchange(Observer, msgspec.Struct, eq=False):
     incoming: Incoming
     endpoint: Endpoint[Any]
     request_id: str
+    audience: Audience
     trace: RequestTrace | None = None  # where traces are wanted
-    started: float = field(default_factory=perf_counter)
-    listeners: list[Listener] = field(default_factory=list)  # this one first
+    started: float = msgspec.field(default_factory=perf_counter)
 
     # What the request asks for, once that is known.
-    limit_s: float = inf  # from `started` to the end of its answer
     tenant: Tenant = OPEN
-    plan: Plan | None = None  # for the loss of its replica
-    rate_headers: Headers = field(default_factory=list)  # the tenant's limits, for the answer
-    tail: Tail | None = None  # the answer's end, where a listener wants to read it
+    limit_s: float = inf  # from `started` to the end of its answer
+    order: Order | None = None
+    charge: Charge | None = None  # where the tenant's use is counted
+    tail: Tail | None = None  # the answer's end, where somebody wants to read it
 
     # What has become of it.
     status: int = 0
     route: Route | None = None  # of the last try
+    last_try: Try | None = None
     tries: int = 0
+    is_at_work: bool = False  # a replica was sent it, and has not said that it does nothing for it
+    has_answer: bool = False  # a good one has begun
     ttfb_s: float | None = None
     report: CacheReport | None = None
     stream: Stream | None = None  # what is out of an answer that can be migrated
     lost: str = ""  # how its last replica was lost amid its answer
     is_complete: bool = False  # the whole answer has gone to the client
-
-    def __post_init__(self) -> None:
-        self.listeners.append(self)
-
-    def keep_tail(self) -> Tail:
-        """The end of the answer, which is kept from now on."""
-        if self.tail is None:
-            self.tail = Tail()
-        return self.tail
-
-    @property
-    def elapsed_s(self) -> float:
-        return perf_counter() - self.started
+    duration_s: float = 0.0  # once it has ended
 
     @property
     def left_s(self) -> float:
         """Of its time; below 0 once that is over."""
-        return self.limit_s - self.elapsed_s
+        return self.limit_s - (perf_counter() - self.started)
 
     @property
     def cached_tokens(self) -> int | None:
@@ -74,37 +132,99 @@ class Exchange(Listener):
     def migrations(self) -> int:
         return 0 if self.stream is None else self.stream.migrations
 
-    def placed(self, route: Route) -> None:
-        self.route = route
-        self.tries += 1
+    # What the router does with it
 
-    def failed(self, route: Route, error: str, how: Failure) -> None:
-        if how.is_mid_stream:
-            self.lost = f"replica {route.replica!r} was lost mid-stream: {error}"
+    def came_from(self, tenant: Tenant, limit_s: float) -> None:
+        """Its headers were read."""
+        self.tenant = tenant
+        self.limit_s = limit_s
 
-    def answered(self, route: Route, head: Head) -> None:
-        if self.lost:  # what goes on there is the rest of an answer
-            return
-        self.status = head.status
-        self.ttfb_s = self.elapsed_s
+    def asks(self, order: Order) -> None:
+        """Its body was read."""
+        self.order = order
+        for listener in self.audience.asked:
+            listener.asked(self, order)
 
-    def cached(self, route: Route, report: CacheReport, *, was_cut: bool) -> None:
-        if not self.lost:
-            self.report = report
+    def was_charged(self, charge: Charge) -> None:
+        self.charge = charge
+        self.keep_tail()
+
+    def keep_tail(self) -> Tail:
+        """The end of the answer, which is kept from now on."""
+        if self.tail is None:
+            self.tail = Tail()
+        return self.tail
+
+    def begins(self, stream: Stream | None) -> None:
+        """Its answer begins, and is this stream where it can be migrated."""
+        self.stream = stream
+
+    def completed(self) -> None:
+        """The whole answer went to the client."""
+        self.is_complete = True
 
     def refused(self, status: int) -> None:
         """The router answers by itself."""
         self.status = status
 
-    def ended(self) -> None:
+    def close(self) -> None:
+        """The request is over."""
         if self.stream is not None:
             self.stream.close()
+        self.duration_s = perf_counter() - self.started
+        for listener in self.audience.ended:
+            listener.ended(self)
 
-    def close(self) -> None:
-        """The request is over: tells all listeners, and lets them go.
+    # What the core observes
 
-        They refer to the exchange, so that each request would leave a cycle for the collector.
-        """
-        for listener in self.listeners:
-            listener.ended()
-        self.listeners.clear()
+    def placed(self, route: Route) -> None:
+        self.route = route
+        self.last_try = Try()
+        self.tries += 1
+        self.is_at_work = True
+        for listener in self.audience.placed:
+            listener.placed(self, route)
+
+    def not_sent(self, route: Route) -> None:
+        self.is_at_work = False
+        for listener in self.audience.not_sent:
+            listener.not_sent(self, route)
+
+    def was_busy(self, route: Route) -> None:
+        self.is_at_work = False
+        for listener in self.audience.was_busy:
+            listener.was_busy(self, route)
+
+    def failed(self, route: Route, error: str, how: Failure) -> None:
+        if how.is_mid_stream:
+            self.lost = f"replica {route.replica!r} was lost mid-stream: {error}"
+        elif how is Failure.NO_ANSWER:  # a silent one may have worked for it
+            self.is_at_work = False
+        for listener in self.audience.failed:
+            listener.failed(self, route, error, how)
+
+    def retried(self, route: Route, reason: str) -> None:
+        for listener in self.audience.retried:
+            listener.retried(self, route, reason)
+
+    def retry_refused(self, route: Route) -> None:
+        for listener in self.audience.retry_refused:
+            listener.retry_refused(self, route)
+
+    def answered(self, route: Route, head: Head) -> None:
+        assert self.last_try is not None
+        self.last_try.status = head.status
+        if not self.lost:  # else it is the rest of an answer
+            self.status = head.status
+            self.ttfb_s = perf_counter() - self.started
+            self.has_answer = self.is_at_work = head.status < 400
+        for listener in self.audience.answered:
+            listener.answered(self, route, head)
+
+    def cached(self, route: Route, report: CacheReport, *, was_cut: bool) -> None:
+        assert self.last_try is not None
+        self.last_try.report = report
+        if not self.lost:
+            self.report = report
+        for listener in self.audience.cached:
+            listener.cached(self, route, report, was_cut=was_cut)

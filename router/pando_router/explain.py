@@ -95,7 +95,7 @@ async def explain(
 
 def explain_past(past: Past, policies: Policies) -> PastExplanation:
     policy = policies.name(past.pool, past.wanted)
-    placement = past.placement
+    placement, report = past.placement, past.tried.report
     hit, hit_reason = reasons.past_hit(past)
     candidates: Sequence[Candidate] = ()
     if placement is not None:
@@ -110,10 +110,10 @@ def explain_past(past: Past, policies: Policies) -> PastExplanation:
         chunks=past.chunks,
         chosen=past.replica,
         reason=reasons.past_choice(past, policy),
-        status=past.status,
-        prompt_tokens=past.prompt_tokens,
+        status=past.tried.status,
+        prompt_tokens=report.prompt_tokens if report else None,
         predicted_tokens=placement.chosen.matched_tokens if placement else 0,
-        cached_tokens=past.cached_tokens,
+        cached_tokens=report.cached_tokens if report else None,
         hit=hit,
         hit_reason=hit_reason,
         candidates=_shown(candidates),

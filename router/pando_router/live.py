@@ -1,13 +1,14 @@
 """The settings that hold now: one holder that everybody reads.
 
 Read `live.settings` at each use and keep nothing of it: settings are frozen, and a reload puts
-another object here. What is made of settings, such as a mapping by URL, is a `Derived`.
+another object here. What is made of settings, such as a mapping by URL, is `derived`.
 """
 
 from collections.abc import Callable
 from time import time
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
+from pando_router.current import Current
 from pando_router.setting_types import needing_restart
 from pando_router.settings import RouterSettings
 
@@ -21,11 +22,18 @@ class FixedSettingError(Exception):
 class Live:
     """`loaded_at` is Unix time."""
 
-    __slots__ = ("loaded_at", "settings")
+    __slots__ = ("_derived", "loaded_at", "settings")
 
     def __init__(self, settings: RouterSettings) -> None:
         self.settings = settings
         self.loaded_at = time()
+        self._derived: list[tuple[Current[Any], Callable[[RouterSettings], Any]]] = []
+
+    def derived(self, make: Callable[[RouterSettings], T]) -> Current[T]:
+        """What `make` makes of the settings, now and at each reload."""
+        current = Current(make(self.settings))
+        self._derived.append((current, make))
+        return current
 
     def adopt(self, new: RouterSettings) -> list[str]:
         """Takes over all of `new` or nothing; returns the names of what has changed.
@@ -40,24 +48,9 @@ class Live:
         if fixed := sorted(needing_restart(RouterSettings).intersection(changed)):
             raise FixedSettingError(f"{', '.join(fixed)} cannot change without a restart")
         if changed:
+            made = [make(new) for _, make in self._derived]
             self.settings = new
+            for (current, _), now in zip(self._derived, made, strict=True):
+                current.now = now
         self.loaded_at = time()
         return changed
-
-
-class Derived(Generic[T]):
-    """What `make` makes of the settings; made anew where they have changed since it was asked."""
-
-    __slots__ = ("_live", "_made", "_make", "_settings")
-
-    def __init__(self, live: Live, make: Callable[[RouterSettings], T]) -> None:
-        self._live = live
-        self._make = make
-        self._settings = live.settings
-        self._made = make(live.settings)
-
-    def __call__(self) -> T:
-        settings = self._live.settings
-        if settings is not self._settings:
-            self._settings, self._made = settings, self._make(settings)
-        return self._made

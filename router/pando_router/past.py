@@ -2,11 +2,21 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from pando_fleet.placement import Placement
+from pando_router.core.events import CacheReport
 from pando_router.settings import PolicyName
 
 
-@dataclass(slots=True)
+class Try(msgspec.Struct, gc=False):
+    """What became of a request at one replica. Its exchange notes it here, and nobody else."""
+
+    status: int = 0  # until the answer's head has come
+    report: CacheReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Past:
     """Numbers, names and terms only: no text, and no keys of prompts."""
 
@@ -20,6 +30,4 @@ class Past:
     is_salted: bool
     chunks: int
     placement: Placement | None  # None where Redis had no part in it
-    status: int = 0  # until the answer's head has come
-    cached_tokens: int | None = None  # by the replica's word
-    prompt_tokens: int | None = None  # by the replica's word
+    tried: Try

@@ -67,7 +67,8 @@ def past_hit(past: Past) -> tuple[Hit, str]:
         return Hit.UNKNOWN, "what replicas hold is known only with Redis"
     chosen, most = placement.chosen, placement.most_chunks
     tokens_a_chunk = chosen.matched_tokens / chosen.matched_chunks if chosen.matched_chunks else 0.0
-    delivered = past.cached_tokens
+    report = past.tried.report
+    delivered = None if report is None else report.cached_tokens
     # One chunk is within what page size and uneven bytes per token make of a full hit.
     if delivered is not None and delivered + 2 * tokens_a_chunk < chosen.matched_tokens:
         return Hit.LOST, (

@@ -12,46 +12,44 @@ from msgspec.structs import asdict
 
 from pando_fleet.prefix import KEY_BYTES
 from pando_router import reasons
-from pando_router.core.events import CacheReport, Head, Listener
 from pando_router.core.route import Route
-from pando_router.exchange import Exchange
+from pando_router.exchange import Exchange, Listener
 from pando_router.past import Past
 from pando_router.policies import Policies
-from pando_router.route import Prompt
 
 logger = logging.getLogger("pando.router")
 
 
-class Recent:
+class Recent(Listener):
     """The last `limit` tries; 0 keeps none."""
 
     def __init__(self, limit: int, policies: Policies) -> None:
         self._policies = policies
         self._past: deque[Past] = deque(maxlen=limit)
 
-    @property
-    def keeps_any(self) -> bool:
-        return bool(self._past.maxlen) or logger.isEnabledFor(logging.DEBUG)
-
-    def placed(self, request_id: str, prompt: Prompt, route: Route) -> Past:
-        """Remembers a try; what becomes of it is for `Remembered` to fill in."""
-        target, tenant = prompt.targets[0], prompt.tenant
+    def placed(self, exchange: Exchange, route: Route) -> None:
+        order, tried, tenant = exchange.order, exchange.last_try, exchange.tenant
+        is_logged = logger.isEnabledFor(logging.DEBUG)
+        if order is None or tried is None or not (self._past.maxlen or is_logged):
+            return
+        prompt = order.prompt
+        target = prompt.targets[0]
         past = Past(
-            request_id,
+            exchange.request_id,
             time(),
             target.adapter or target.model,
             route.pool,
             route.replica,
             prompt.steering.policy,
             tenant.name,
-            bool(tenant.salt or prompt.request.cache_salt),
+            tenant.isolate or bool(prompt.request.cache_salt),
             len(prompt.keys) // KEY_BYTES,
             route.placement,
+            tried,
         )
         self._past.append(past)
-        if logger.isEnabledFor(logging.DEBUG):
+        if is_logged:
             self._log(past)
-        return past
 
     def of(self, request_id: str) -> list[Past]:
         """The request's tries, the last one first."""
@@ -71,26 +69,3 @@ class Recent:
                 "candidates": [asdict(candidate) for candidate in candidates],
             },
         )
-
-
-class Remembered(Listener):
-    """Has a request's tries remembered."""
-
-    __slots__ = ("_exchange", "_past", "_prompt", "_recent")
-
-    def __init__(self, recent: Recent, exchange: Exchange, prompt: Prompt) -> None:
-        self._recent = recent
-        self._exchange = exchange
-        self._prompt = prompt
-        self._past: Past | None = None  # the last try
-
-    def placed(self, route: Route) -> None:
-        self._past = self._recent.placed(self._exchange.request_id, self._prompt, route)
-
-    def answered(self, route: Route, head: Head) -> None:
-        if self._past is not None:
-            self._past.status = head.status
-
-    def cached(self, route: Route, report: CacheReport, *, was_cut: bool) -> None:
-        if (past := self._past) is not None:
-            past.cached_tokens, past.prompt_tokens = report.cached_tokens, report.prompt_tokens

@@ -1,22 +1,31 @@
-"""What a request meets before it is read: is there room for it, who sends it, may they have it."""
+"""What a request meets before it is placed: is there room, who sends it, what do they ask for."""
 
 from collections.abc import Awaitable
 
-from pando_router.api_keys.tenant import Tenant
+from msgspec.structs import replace
+
+from pando_fleet.http.time_limit import time_limit_s
 from pando_router.byte_budget import ByteBudget
+from pando_router.earlier import Earlier
 from pando_router.errors import ApiError, unavailable
-from pando_router.exchange import Exchange
+from pando_router.exchange import Exchange, Order
 from pando_router.fleet_view import FleetView
-from pando_router.http.headers import Headers
-from pando_router.http.incoming import Incoming
 from pando_router.lifecycle import Lifecycle
 from pando_router.live import Live
-from pando_router.route import Prompt
+from pando_router.migration.migrator import Migrator
+from pando_router.models import Models
+from pando_router.rename import with_model
+from pando_router.route import resolve
+from pando_router.steering import Steerer
+from pando_router.tenants.charge import Charge
 from pando_router.tenants.limiter import Limiter
 from pando_router.tenants.tenants import Tenants
 
 
 class Reception:
+    """`body`, then `read`, `at_home` where it goes on from something, `charge` where keys are
+    wanted; all within the lifecycle."""
+
     def __init__(
         self,
         live: Live,
@@ -25,45 +34,63 @@ class Reception:
         bodies: ByteBudget,
         tenants: Tenants,
         limiter: Limiter,
+        earlier: Earlier,
+        migrator: Migrator,
     ) -> None:
         """`bodies` is for those of all requests."""
-        self.lifecycle = lifecycle
         self._live = live
+        self._steer = live.derived(Steerer)
         self._view = view
+        self._lifecycle = lifecycle
         self._bodies = bodies
         self._tenants = tenants
         self._limiter = limiter
+        self._earlier = earlier
+        self._migrator = migrator
 
-    def admit(self, method: str) -> None:
-        """Raises ApiError: 405, and 503 where this router takes no more."""
-        if method != "POST":
-            raise ApiError(405, f"{method} is not allowed here, POST is", headers={"allow": "POST"})
-        if self.lifecycle.draining:
+    def body(self, exchange: Exchange) -> Awaitable[bytes]:
+        """Reads the headers; the body may be on its way.
+
+        Raises ApiError: 405, 503 where this router takes no more, 401 for a key that is nobody's,
+        400; and as `Incoming.body` does.
+        """
+        incoming, settings = exchange.incoming, self._live.settings
+        if incoming.method != "POST":
+            message = f"{incoming.method} is not allowed here, POST is"
+            raise ApiError(405, message, headers={"allow": "POST"})
+        if self._lifecycle.draining:
             raise unavailable("this router is shutting down", "draining")
-        if self.lifecycle.requests >= self._live.settings.max_requests:
+        if self._lifecycle.requests > settings.max_requests:
             raise unavailable("this router has all the requests it can take", "overloaded")
+        headers = incoming.headers
+        exchange.came_from(self._tenants.of(headers), time_limit_s(headers))
+        return incoming.body(settings.max_body_bytes, self._bodies)
 
-    def tenant(self, headers: Headers) -> Tenant:
-        """Raises ApiError 401 for a key that is nobody's."""
-        return self._tenants.of(headers)
+    def read(self, exchange: Exchange, body: bytes) -> Order:
+        """What it asks for. Raises ApiError 400, 403, 404, 503."""
+        incoming, endpoint, tenant = exchange.incoming, exchange.endpoint, exchange.tenant
+        steering = self._steer.now(incoming.headers, admin=tenant.admin)
+        models = Models(self._view.fleet, self._live.settings.aliases, tenant)
+        request = endpoint.parse(body)
+        prompt = resolve(request, models, incoming.path, steering, tenant)
+        if prompt.rename is not None:
+            body = with_model(body, prompt.rename)
+        return Order(prompt, body, self._migrator.plan(endpoint.migration, request))
 
-    def body(self, incoming: Incoming) -> Awaitable[bytes]:
-        """Raises ApiError, ClientDisconnectedError."""
-        return incoming.body(self._live.settings.max_body_bytes, self._bodies)
+    async def at_home(self, exchange: Exchange, order: Order) -> Order:
+        """Placed only where what it goes on from is known, if that can be found."""
+        prompt = order.prompt
+        home = await self._earlier.at_home(prompt.request, exchange.tenant, prompt.targets)
+        return replace(order, prompt=replace(prompt, targets=home))
 
-    async def charge(self, exchange: Exchange, prompt: Prompt) -> None:
+    async def charge(self, exchange: Exchange, order: Order) -> Charge:
         """Raises ApiError 429 where the tenant has no requests or tokens left."""
         prompt_tokens = output_tokens = 0
+        prompt = order.prompt
         if (request := prompt.request).computes:
             prompt_tokens = request.prompt_tokens(prompt.targets[0].bytes_per_token)
             expected = request.output_tokens(self._live.settings.expected_output_tokens)
             output_tokens = expected * request.n
-        ticket = await self._limiter.admit(
-            prompt.tenant,
-            prompt_tokens,
-            output_tokens,
-            exchange.keep_tail(),
-            redis_up=self._view.redis_up,
+        return await self._limiter.admit(
+            exchange.tenant, prompt_tokens, output_tokens, redis_up=self._view.redis_up
         )
-        exchange.rate_headers = ticket.headers
-        exchange.listeners.append(ticket)

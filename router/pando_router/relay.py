@@ -2,7 +2,7 @@
 
 from pando_router.core.events import CacheReport
 from pando_router.core.tries import Place, Tries
-from pando_router.exchange import Exchange
+from pando_router.exchange import Exchange, Order
 from pando_router.http.upstream import Answer, ReplicaFailedError, ReplicaSilentError
 from pando_router.migration.migrator import Migrator
 
@@ -14,7 +14,7 @@ class Relaying:
         self._migrator = migrator
 
     async def __call__(
-        self, exchange: Exchange, tries: Tries, answer: Answer, body: bytes
+        self, exchange: Exchange, tries: Tries, answer: Answer, order: Order
     ) -> Place | None:
         """Returns None at the end of the request; the next action where another replica goes on.
 
@@ -23,7 +23,7 @@ class Relaying:
         route = exchange.route
         assert route is not None
         if exchange.stream is None:
-            self._begin(exchange, answer, body)
+            self._begin(exchange, answer, order)
         else:
             self._migrator.goes_on(exchange.stream, answer, exchange.request_id, route.replica)
         try:
@@ -57,13 +57,13 @@ class Relaying:
                 raise ReplicaFailedError("it can serve no more")
             if answer.complete:
                 incoming.end(chunk)
-                exchange.is_complete = True
+                exchange.completed()
                 _report_late(exchange, tries)
                 return
             await incoming.write(chunk)  # with nothing in it the head goes out at least
             chunk = await answer.read()
 
-    def _begin(self, exchange: Exchange, answer: Answer, body: bytes) -> None:
+    def _begin(self, exchange: Exchange, answer: Answer, order: Order) -> None:
         """The answer's head to the client."""
         route = exchange.route
         assert route is not None
@@ -74,10 +74,10 @@ class Relaying:
             (b"x-pando-replica", route.replica.encode()),
             (b"x-pando-matched-tokens", b"%d" % route.matched_tokens),
         )
-        if limits := exchange.rate_headers:
+        if (charge := exchange.charge) is not None and charge.headers:
             headers = [one for one in headers if not one[0].startswith(b"x-ratelimit-")]
-            headers += limits
-        exchange.stream = self._migrator.stream(exchange.plan, body, answer)
+            headers += charge.headers
+        exchange.begins(self._migrator.stream(order.plan, order.body, answer))
         exchange.incoming.start(answer.status, headers)
 
 

@@ -5,7 +5,7 @@ from math import inf
 
 from pando_fleet.http.time_limit import time_left
 from pando_router.core.route import Route
-from pando_router.exchange import Exchange
+from pando_router.exchange import Exchange, Order
 from pando_router.http.headers import forwarded
 from pando_router.http.upstream import Answer, Upstream
 from pando_router.migration.migrator import Migrator
@@ -22,15 +22,15 @@ class Sender:
         self._salting = salting
         self._migrator = migrator
 
-    async def __call__(self, exchange: Exchange, route: Route, body: bytes) -> Answer:
+    async def __call__(self, exchange: Exchange, order: Order, route: Route) -> Answer:
         """The answer, with its first byte. Raises what `Upstream.post` raises, and RefusedError
         where the rest of a stream cannot be asked for."""
-        incoming = exchange.incoming
+        incoming, body = exchange.incoming, order.body
         headers = forwarded(incoming.headers, exchange.request_id)
         headers = self._forwarding(headers, exchange.tenant, route.url)
         if exchange.limit_s != inf:
             headers.append(time_left(exchange.left_s))
-        self._migrator.asked(exchange.plan, headers)
+        self._migrator.asked(order.plan, headers)
         if exchange.trace is not None:
             headers = exchange.trace.asks(route, headers)
         if exchange.stream is not None:

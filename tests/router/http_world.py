@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Self, cast
 
 from pando_router.byte_budget import ByteBudget
+from pando_router.current import Current
 from pando_router.http.incoming import Incoming
 from pando_router.http.limits import Limits, ReplicaLimits
 from pando_router.http.server import Handler, Server
@@ -22,7 +23,7 @@ from pando_router.http.upstream import Upstream
 SWEEP_S = 0.02
 PATIENCE_S = 20.0
 MAX_BODY_BYTES = 1_000_000
-BODIES = ByteBudget(lambda: 1 << 30)
+BODIES = ByteBudget(Current(1 << 30))
 
 
 async def echo(request: Incoming) -> None:
@@ -36,8 +37,8 @@ async def echo(request: Incoming) -> None:
 async def serving_http(
     handler: Handler, *, turned_away: Callable[[], object] = lambda: None, **limits: Any
 ) -> AsyncIterator[tuple[Server, int]]:
-    wanted = Limits(**limits)
-    server = Server(handler, lambda: wanted, sweep_s=SWEEP_S, turned_away=turned_away)
+    wanted = Current(Limits(**limits))
+    server = Server(handler, wanted, sweep_s=SWEEP_S, turned_away=turned_away)
     port = await server.listen("127.0.0.1", 0)
     try:
         yield server, port
@@ -168,7 +169,7 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 @asynccontextmanager
 async def upstream(max_connections: int = 8, **timeouts: float) -> AsyncIterator[Upstream]:
     limits = ReplicaLimits(max_connections, **timeouts)
-    client = Upstream(lambda: limits, sweep_s=SWEEP_S)
+    client = Upstream(Current(limits), sweep_s=SWEEP_S)
     try:
         yield client
     finally:

@@ -12,6 +12,7 @@ from pando_router.core import line
 from pando_router.core.fair_queue import Entry
 from pando_router.core.line import LeaveReason, Limits
 from pando_router.core.route import Shortage
+from pando_router.current import Current
 from pando_router.errors import ApiError, unavailable
 from tests.router.world import until
 
@@ -30,7 +31,7 @@ class Bench:
         self.ends: list[LeaveReason] = []
         self.queue: PoolQueue[str, str] = PoolQueue(
             "p",
-            lambda: Limits(requests, body_bytes),
+            Current(Limits(requests, body_bytes)),
             self.place,
             self.give_back,
             self.ends.append,

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 
+from pando_router.current import Current
 from pando_router.http.asgi import AsgiHandler
 from tests.router.http_world import BODIES, PATIENCE_S, Raw, listening
 
@@ -20,7 +21,7 @@ async def test_app_sees_the_request_and_its_answer_arrives() -> None:
         body = (await request.body()).decode()
         return {"name": name, "q": q, "body": body, "client": request.client is not None}
 
-    async with listening(AsgiHandler(app, lambda: 100, BODIES)) as port, Raw(port) as client:
+    async with listening(AsgiHandler(app, Current(100), BODIES)) as port, Raw(port) as client:
         client.send(
             b"POST /a%20b/x?q=%C3%A9 HTTP/1.1\r\nhost: x\r\nx-request-id: r1\r\n"
             b"content-length: 2\r\n\r\nhi"
@@ -35,7 +36,7 @@ async def test_app_sees_the_request_and_its_answer_arrives() -> None:
 
 
 async def test_body_above_the_bound_never_reaches_the_app() -> None:
-    async with listening(AsgiHandler(FastAPI(), lambda: 100, BODIES)) as port, Raw(port) as client:
+    async with listening(AsgiHandler(FastAPI(), Current(100), BODIES)) as port, Raw(port) as client:
         client.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 101\r\n\r\n")
         assert (await client.answer()).status == 413
 
@@ -53,7 +54,7 @@ async def test_streamed_answer_arrives_piece_by_piece() -> None:
 
         return StreamingResponse(pieces())
 
-    async with listening(AsgiHandler(app, lambda: 100, BODIES)) as port, Raw(port) as client:
+    async with listening(AsgiHandler(app, Current(100), BODIES)) as port, Raw(port) as client:
         client.send(GET % b"/")
         await client.head()
         assert await client.reader.readexactly(8) == b"3\r\none\r\n"
@@ -76,7 +77,7 @@ async def test_stream_ends_when_its_client_leaves() -> None:
 
         return StreamingResponse(pieces())
 
-    async with listening(AsgiHandler(app, lambda: 100, BODIES)) as port:
+    async with listening(AsgiHandler(app, Current(100), BODIES)) as port:
         async with Raw(port) as client:
             client.send(GET % b"/")
             await client.head()
@@ -91,7 +92,7 @@ async def test_app_that_fails_answers_500_and_the_connection_goes_on() -> None:
     async def fails() -> None:
         raise ZeroDivisionError
 
-    async with listening(AsgiHandler(app, lambda: 100, BODIES)) as port, Raw(port) as client:
+    async with listening(AsgiHandler(app, Current(100), BODIES)) as port, Raw(port) as client:
         for _ in range(2):
             client.send(GET % b"/")
             assert (await client.answer()).status == 500

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from openai._streaming import SSEDecoder
 
 from pando_router.byte_budget import ByteBudget
+from pando_router.current import Current
 from pando_router.endpoints import ENDPOINTS
 from pando_router.migration.errors import DivergedError, RefusedError
 from pando_router.migration.plan import Plan, plan
@@ -42,7 +43,7 @@ def stream_of(
 ) -> Stream | None:
     raw = json.dumps(body).encode()
     planned = plan(settings, ENDPOINTS[path].migration, ENDPOINTS[path].parse(raw))
-    memory = ByteBudget(lambda: settings.migrate_memory_bytes)
+    memory = ByteBudget(Current(settings.migrate_memory_bytes))
     return begun(planned, raw, count, settings, memory) if planned else None
 
 
@@ -292,7 +293,7 @@ def test_a_recording_loses_no_byte_and_gives_its_memory_back(
     chunks: list[bytes], limit: int
 ) -> None:
     chunks = [chunk.replace(b"0", b"\n\n") for chunk in chunks]
-    memory = ByteBudget(lambda: 40)
+    memory = ByteBudget(Current(40))
     recording = Recording(limit, memory)
     out = b"".join(map(recording.whole_events, chunks))
     rest = recording.rest()
@@ -305,7 +306,7 @@ def test_a_recording_loses_no_byte_and_gives_its_memory_back(
 
 
 def test_an_event_that_does_not_end_counts_as_memory() -> None:
-    memory = ByteBudget(lambda: 100)
+    memory = ByteBudget(Current(100))
     recording = Recording(1_000, memory)
     assert recording.whole_events(b"x" * 60) == b""
     assert memory.held == 60
@@ -322,7 +323,7 @@ def test_an_event_that_does_not_end_counts_as_memory() -> None:
 def test_of_a_stream_that_may_not_go_on_no_text_is_kept(
     fields: Event, pando: bool, step: int
 ) -> None:
-    memory = ByteBudget(lambda: 1 << 30)
+    memory = ByteBudget(Current(1 << 30))
     engine = Engine(CHAT, pando=pando)
     body = REQUESTS[CHAT] | fields
     raw = json.dumps(body).encode()

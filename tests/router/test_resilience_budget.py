@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pando_router.core.retry_budget import MIN_PER_S, WINDOW_S, RetryBudget
+from pando_router.current import Current
 
 
 @given(
@@ -14,7 +15,7 @@ def test_retries_of_any_window_are_within_the_share_and_the_minimum(
     steps: list[tuple[int, int, int]], share: float
 ) -> None:
     now = 100.0
-    budget = RetryBudget(lambda: share, lambda: now)
+    budget = RetryBudget(Current(share), lambda: now)
     requests: list[float] = []
     retries: list[float] = []
     for come, wanted, pause_s in steps:
@@ -43,7 +44,7 @@ def spend(budget: RetryBudget) -> int:
 
 def test_slots_between_whole_seconds_and_after_long_silence_are_right() -> None:
     now = 0.9
-    budget = RetryBudget(lambda: 0.5, lambda: now)
+    budget = RetryBudget(Current(0.5), lambda: now)
     for _ in range(1000):
         budget.request()
     now = 10.8  # another slot, the last moment in the window

@@ -6,7 +6,7 @@ import logging
 import pytest
 from aiohttp import web
 
-from pando_router import proxy
+from pando_router import reception
 from pando_router.core import breaker
 from tests.router.test_admission import Gate, ask, error, no_lease_is_left, queued
 from tests.router.test_resilience import retries, state_of
@@ -189,7 +189,7 @@ async def test_an_unforeseen_error_is_answered_counted_and_logged_as_any_other(
     def resolve(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(proxy, "resolve", resolve)
+    monkeypatch.setattr(reception, "resolve", resolve)
     caplog.set_level(logging.INFO, "pando.router")
     async with Replica(valkey_url, "a"), serving(valkey_url, access_log_sample=0) as router:
         await router.ready("a")

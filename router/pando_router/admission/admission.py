@@ -25,9 +25,9 @@ from pando_router.core.route import Shortage
 from pando_router.core.tries import Tries
 from pando_router.dispatch import Dispatcher
 from pando_router.errors import ApiError, unavailable
-from pando_router.exchange import Exchange
+from pando_router.exchange import Exchange, Order
 from pando_router.fleet_view import FleetView
-from pando_router.live import Derived, Live
+from pando_router.live import Live
 from pando_router.metrics import Metrics
 from pando_router.placers import Placers
 from pando_router.route import Prompt
@@ -66,7 +66,7 @@ class Admission:
         rng: random.Random,
     ) -> None:
         self._live = live
-        self._limits = Derived(live, lambda now: Limits(now.queue_requests, now.queue_bytes))
+        self._limits = live.derived(lambda now: Limits(now.queue_requests, now.queue_bytes))
         self._view = view
         self._dispatcher = dispatcher
         self._flights = flights
@@ -128,8 +128,7 @@ class Admission:
         self,
         exchange: Exchange,
         tries: Tries,
-        prompt: Prompt,
-        body_bytes: int,
+        order: Order,
         shortage: Shortage,
     ) -> Flight:
         """The request's place, in its turn.
@@ -138,7 +137,8 @@ class Admission:
         Raises ApiError: 429 and 503 with Retry-After where the queue is full or the wait too long,
         504 where the request's own time is over, 400.
         """
-        request, tenant, settings = prompt.request, prompt.tenant, self._live.settings
+        prompt, settings = order.prompt, self._live.settings
+        request, tenant = prompt.request, prompt.tenant
         incoming = exchange.incoming
         priority = priority_of(
             incoming.headers, request.priority, header_counts=settings.allow_priority_header
@@ -150,7 +150,7 @@ class Admission:
             weight=tenant.weight,
             rank=tenant.priority,
             priority=priority,
-            body_bytes=body_bytes,
+            body_bytes=len(order.body),
             cost=prompt_tokens + request.n * request.output_tokens(settings.expected_output_tokens),
         )
         started = self._flights.clock()

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 from pando_router.core.fair_queue import Entry
 from pando_router.core.line import LeaveReason, Limits, Line, pause_s
 from pando_router.core.route import Shortage
+from pando_router.current import Current
 from pando_router.errors import ApiError
 
 AskT = TypeVar("AskT")
@@ -44,13 +45,13 @@ class PoolQueue(Generic[AskT, PlaceT]):
     def __init__(
         self,
         name: str,
-        limits: Callable[[], Limits],
+        limits: Current[Limits],
         place: Callable[[AskT], Awaitable[PlaceT | Shortage]],
         give_back: Callable[[PlaceT], None],
         left: Callable[[LeaveReason], None],
         rng: random.Random,
     ) -> None:
-        """`limits` gives those that hold now; calls `left` when a wait ends."""
+        """Calls `left` when a wait ends."""
         self.line: Line[Waiting[AskT, PlaceT]] = Line(name, limits, monotonic)
         self._place = place
         self._give_back = give_back

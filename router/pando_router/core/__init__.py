@@ -3,7 +3,7 @@
 Read in this order:
     tries.py       one request: its states, what happened, what comes next
     flight.py      its stay at one replica, with the undo of what placing did
-    events.py      what listeners are told
+    events.py      what the observer of a request is told
     line.py        requests that wait for a place; fair_queue.py has their order
     alone.py       placement while Redis is away
 

@@ -1,4 +1,4 @@
-"""What happens to a request: what replicas report, and the events that its listeners receive."""
+"""What happens to a request: what replicas report, and the events that its observer receives."""
 
 from enum import Enum, auto
 
@@ -7,7 +7,7 @@ import msgspec
 from pando_router.core.route import Route
 
 
-class CacheReport(msgspec.Struct, frozen=True):
+class CacheReport(msgspec.Struct, frozen=True, gc=False):
     """How many tokens of a prompt a replica had cached, and how many the prompt has."""
 
     cached_tokens: int
@@ -27,7 +27,7 @@ class Failure(Enum):
         return self in (Failure.CUT_OFF, Failure.STALLED)
 
 
-class Head(msgspec.Struct, frozen=True):
+class Head(msgspec.Struct, frozen=True, gc=False):
     """What is known of an answer when its first byte is here."""
 
     status: int
@@ -38,11 +38,11 @@ class Head(msgspec.Struct, frozen=True):
     first_bytes: bytes = b""
 
 
-class Listener:
-    """Follows one request; a subclass overrides the events that it wants.
+class Observer:
+    """Is told what becomes of one request; a subclass overrides the events that it wants.
 
     Events come in the order in which they happen. `placed` begins a try, of which there may be
-    several; `ended` comes once, after everything else.
+    several.
     """
 
     __slots__ = ()
@@ -70,6 +70,3 @@ class Listener:
 
     def cached(self, route: Route, report: CacheReport, *, was_cut: bool) -> None:
         """The replica reports its cache; `was_cut` says that the shared tree knew less well."""
-
-    def ended(self) -> None:
-        """The request is over."""

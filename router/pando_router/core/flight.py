@@ -16,6 +16,7 @@ from pando_router.core.events import CacheReport
 from pando_router.core.in_flight import InFlight
 from pando_router.core.retry_budget import RetryBudget
 from pando_router.core.route import Route
+from pando_router.current import Current
 
 _NOT_IMPLEMENTED = 501
 
@@ -107,7 +108,7 @@ MemberT = TypeVar("MemberT", bound=Member)
 class Flights:
     """`open` one where a replica is found; `usable` says which replicas may be tried."""
 
-    def __init__(self, retry_share: Callable[[], float], clock: Clock = monotonic) -> None:
+    def __init__(self, retry_share: Current[float], clock: Clock = monotonic) -> None:
         """`clock` gives seconds and never goes back."""
         self.clock = clock
         self.breaker = Breaker(clock)

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from pando_router.core.drain_rate import DrainRate
 from pando_router.core.fair_queue import Entry, FairQueue
 from pando_router.core.route import Shortage
+from pando_router.current import Current
 from pando_router.errors import ApiError, unavailable
 
 PACE_S = 0.02
@@ -59,8 +60,7 @@ def is_for_us(rng: random.Random, here: int, elsewhere: int) -> bool:
 class Line(Generic[T]):
     """The bounded queue of one pool in one router."""
 
-    def __init__(self, name: str, limits: Callable[[], Limits], clock: Callable[[], float]) -> None:
-        """`limits` gives those that hold now."""
+    def __init__(self, name: str, limits: Current[Limits], clock: Callable[[], float]) -> None:
         self._limits = limits
         self.tokens = 0.0  # estimated, of all who wait
         self._name = name
@@ -96,7 +96,7 @@ class Line(Generic[T]):
         """
         if not self._queue:
             self._shortage = shortage
-        limits = self._limits()
+        limits = self._limits.now
         if self._body_bytes + entry.body_bytes > limits.body_bytes:
             raise self._full(f"{self._body_bytes} bytes of requests wait already")
         lost = None

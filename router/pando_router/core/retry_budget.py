@@ -9,14 +9,16 @@ over 10 seconds by default), also in Envoy as `retry_budget`.
 from collections.abc import Callable
 from time import monotonic
 
+from pando_router.current import Current
+
 WINDOW_S = 10
 MIN_PER_S = 10
 
 
 class RetryBudget:
-    """Counts requests and retries by second; `share` gives what holds now."""
+    """Counts requests and retries by second; `share` is the setting."""
 
-    def __init__(self, share: Callable[[], float], clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, share: Current[float], clock: Callable[[], float] = monotonic) -> None:
         self._share = share
         self._clock = clock
         self._second = int(clock())
@@ -30,7 +32,7 @@ class RetryBudget:
     def allows(self) -> bool:
         """Whether one more retry is within the budget."""
         self._slot()
-        allowed = self._share() * sum(self._requests) + MIN_PER_S * WINDOW_S
+        allowed = self._share.now * sum(self._requests) + MIN_PER_S * WINDOW_S
         return sum(self._retries) + 1 <= allowed
 
     def retry(self) -> None:

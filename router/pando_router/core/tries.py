@@ -14,12 +14,12 @@ states, and which events are allowed in each:
 is not allowed raises OutOfTurnError.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from enum import Enum, StrEnum, auto
 
 import msgspec
 
-from pando_router.core.events import CacheReport, Failure, Head, Listener
+from pando_router.core.events import CacheReport, Failure, Head, Observer
 from pando_router.core.flight import Flight, Flights
 from pando_router.core.route import Route, Shortage
 
@@ -89,7 +89,7 @@ class Tries:
     def __init__(
         self,
         flights: Flights,
-        listeners: Sequence[Listener],
+        observer: Observer,
         *,
         max_tries: int,
         looks_ready_s: float,
@@ -102,7 +102,7 @@ class Tries:
         self.state = State.PLACING
         self.flight: Flight | None = None  # of the try under way
         self._flights = flights
-        self._listeners = listeners
+        self._observer = observer
         self._max_tries = max_tries
         self._looks_ready_s = looks_ready_s
         self._failures: dict[str, str] = {}  # by incarnation, what happened there
@@ -149,8 +149,7 @@ class Tries:
         self._expect(State.SENT)
         assert self.flight is not None
         self.flight.close()
-        for listener in self._listeners:
-            listener.not_sent(self.flight.route)
+        self._observer.not_sent(self.flight.route)
         self._reason = ""
         return self._place()
 
@@ -176,8 +175,7 @@ class Tries:
         flight.answered(head.status, complete=head.complete)
         if head.status == _TOO_MANY_REQUESTS and self._tries + 1 < self._allowed:
             flight.close()
-            for listener in self._listeners:
-                listener.was_busy(route)
+            self._observer.was_busy(route)
             self._retry_after_s = max(self._retry_after_s, head.retry_after_s)
             self._failures[route.incarnation] = f"{route.replica}: answered 429"
             self._busy = head
@@ -189,8 +187,7 @@ class Tries:
         self._expect(State.ANSWERED)
         assert self.flight is not None
         was_cut = self.flight.reported(report)
-        for listener in self._listeners:
-            listener.cached(self.flight.route, report, was_cut=was_cut)
+        self._observer.cached(self.flight.route, report, was_cut=was_cut)
 
     def lost(self, error: str, *, stalled: bool = False) -> None:
         """The answer broke off, or stands still. Then `goes_on`, or `close`."""
@@ -227,18 +224,15 @@ class Tries:
         self.state, self.flight, self._busy = State.SENT, flight, None
         if self._reason:
             self._flights.budget.retry()
-            for listener in self._listeners:
-                listener.retried(flight.route, self._reason)
+            self._observer.retried(flight.route, self._reason)
             self._reason = ""
-        for listener in self._listeners:
-            listener.placed(flight.route)
+        self._observer.placed(flight.route)
         return Send(flight)
 
     def _relay(self, head: Head) -> Relay:
         self.state = State.ANSWERED
         assert self.flight is not None
-        for listener in self._listeners:
-            listener.answered(self.flight.route, head)
+        self._observer.answered(self.flight.route, head)
         if head.report is not None and head.status < 400:
             self.reported(head.report)
         return _RELAY
@@ -249,8 +243,7 @@ class Tries:
         if self._tries < self._allowed:
             if self._flights.budget.allows():
                 return self._place()
-            for listener in self._listeners:
-                listener.retry_refused(route)
+            self._observer.retry_refused(route)
         return self._give_up()
 
     def _give_up(self) -> Relay | Refuse:
@@ -275,8 +268,7 @@ class Tries:
             self._found_dead(route)
         flight.close()
         self._failures[route.incarnation] = f"{route.replica}: {error}"
-        for listener in self._listeners:
-            listener.failed(route, error, how)
+        self._observer.failed(route, error, how)
         return flight
 
     def _found_dead(self, route: Route) -> None:

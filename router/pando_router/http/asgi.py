@@ -3,13 +3,13 @@
 No lifespan, no WebSockets. A request's body is read before the app is called, bounded.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from starlette.types import ASGIApp, Message
 
 from pando_fleet.http.request_id import request_id_of
 from pando_router.byte_budget import ByteBudget
+from pando_router.current import Current
 from pando_router.errors import ClientDisconnectedError
 from pando_router.http.headers import Headers
 from pando_router.http.incoming import Incoming
@@ -18,14 +18,14 @@ from pando_router.http.incoming import Incoming
 class AsgiHandler:
     """A handler of the server that lets an ASGI app answer."""
 
-    def __init__(self, app: ASGIApp, max_body_bytes: Callable[[], int], bodies: ByteBudget) -> None:
+    def __init__(self, app: ASGIApp, max_body_bytes: Current[int], bodies: ByteBudget) -> None:
         """`max_body_bytes` gives what holds now; `bodies` is for those of all requests."""
         self._app = app
         self._bodies = bodies
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, incoming: Incoming) -> None:
-        body = await incoming.body(self._max_body_bytes(), self._bodies)
+        body = await incoming.body(self._max_body_bytes.now, self._bodies)
         request_id = request_id_of(incoming.headers).encode()
         await self._app(_scope(incoming), _Receive(incoming, body), _Send(incoming, request_id))
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 from typing import Protocol, cast
 
+from pando_router.current import Current
 from pando_router.errors import ApiError, ClientDisconnectedError, error_answer, unavailable
 from pando_router.http.headers import head, status_line
 from pando_router.http.incoming import Incoming
@@ -43,7 +44,7 @@ class Host(Protocol):
 
     loop: asyncio.AbstractEventLoop
     sweeper: Sweeper
-    limits: Callable[[], Limits]  # those that hold now
+    limits: Current[Limits]
     draining: bool  # answers then say `connection: close`
     handler: Callable[[Incoming], Awaitable[None]]
 
@@ -98,7 +99,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._wait(_HEAD, self._server.limits().header_timeout)
+        self._wait(_HEAD, self._server.limits.now.header_timeout)
         self._server.opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -125,7 +126,7 @@ class Connection(asyncio.Protocol):
         self.write_paused = True
         if self._phase is not _CLOSING:
             self._unsent_bytes = self._transport.get_write_buffer_size()
-            self._wait(_STALLED, self._server.limits().write_timeout)
+            self._wait(_STALLED, self._server.limits.now.write_timeout)
 
     def resume_writing(self) -> None:
         self.write_paused = False
@@ -142,7 +143,7 @@ class Connection(asyncio.Protocol):
         """The request being served waits for its body."""
         if say_continue:
             self.write(_CONTINUE)
-        self._wait(_BODY, self._server.limits().body_timeout)
+        self._wait(_BODY, self._server.limits.now.body_timeout)
         self._read(True)
 
     @property
@@ -187,9 +188,9 @@ class Connection(asyncio.Protocol):
             self._close(linger=False)
         elif reader.head_bytes:
             if self._phase is not _HEAD:
-                self._wait(_HEAD, self._server.limits().header_timeout)
+                self._wait(_HEAD, self._server.limits.now.header_timeout)
         else:
-            self._wait(_IDLE, self._server.limits().idle_timeout)
+            self._wait(_IDLE, self._server.limits.now.idle_timeout)
 
     async def _serve(self, incoming: Incoming) -> None:
         try:
@@ -303,7 +304,7 @@ class Connection(asyncio.Protocol):
     def _close(self, *, linger: bool) -> None:
         self._deaf = True
         self._unsent_bytes = self._transport.get_write_buffer_size()
-        limits = self._server.limits()
+        limits = self._server.limits.now
         self._wait(_CLOSING, limits.write_timeout if self._unsent_bytes else LINGER_S)
         if linger:
             self._read(True)
@@ -316,7 +317,7 @@ class Connection(asyncio.Protocol):
         self.deadline = self._sweeper.soon + limit_s
 
     def expire(self) -> None:
-        limits = self._server.limits()
+        limits = self._server.limits.now
         if self._phase is _HEAD and self._reader.head_bytes:
             seconds = f"{limits.header_timeout:g} s"
             self._reader.refuse(

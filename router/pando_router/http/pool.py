@@ -2,10 +2,10 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from pando_router.current import Current
 from pando_router.http.answer import NoConnectionError, ReplicaFailedError
 from pando_router.http.limits import ReplicaLimits
 from pando_router.http.replica_connection import ReplicaConnection
@@ -45,15 +45,14 @@ def origin_of(url: str) -> Origin:
 
 
 class Pool:
-    """The connections to one origin; `url` is in `full` while none is free for requests. `limits`
-    gives those that hold now."""
+    """The connections to one origin; `url` is in `full` while none is free for requests."""
 
     def __init__(
         self,
         url: str,
         origin: Origin,
         sweeper: Sweeper,
-        limits: Callable[[], ReplicaLimits],
+        limits: Current[ReplicaLimits],
         full: set[str],
     ) -> None:
         self._url = url
@@ -88,7 +87,7 @@ class Pool:
     async def connect(self, *, bounded: bool) -> ReplicaConnection:
         """A new connection. Raises ReplicaFailedError; where it is `bounded` and there are
         `max_connections`, NoConnectionError."""
-        limits = self.limits()
+        limits = self.limits.now
         if bounded and len(self._open) + self._connecting >= limits.max_connections:
             self._full.add(self._url)
             raise NoConnectionError(f"all {limits.max_connections} connections to it are in use")

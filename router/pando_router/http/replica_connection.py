@@ -1,12 +1,12 @@
 """One connection to a replica: a request out, its answer in, one at a time."""
 
 import asyncio
-from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol, cast
 
 import httptools
 
+from pando_router.current import Current
 from pando_router.http.answer import Answer, ReplicaFailedError, ReplicaSilentError
 from pando_router.http.limits import ReplicaLimits
 from pando_router.http.sweeper import NEVER, Sweeper
@@ -36,7 +36,7 @@ class Keeper(Protocol):
 
     loop: asyncio.AbstractEventLoop
     sweeper: Sweeper
-    limits: Callable[[], ReplicaLimits]  # those that hold now
+    limits: Current[ReplicaLimits]
 
     def opened(self, connection: "ReplicaConnection") -> None: ...
 
@@ -78,7 +78,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._reading = True
         self.deadline = NEVER
         self._cut_at = NEVER
-        self._limits = pool.limits()  # of the request under way
+        self._limits = pool.limits.now  # of the request under way
 
     @property
     def usable(self) -> bool:
@@ -89,7 +89,7 @@ class ReplicaConnection(asyncio.Protocol):
         self.progress = _NOTHING
         self._head_bytes = 0
         self._until_close = False
-        self._limits = limits = self._pool.limits()
+        self._limits = limits = self._pool.limits.now
         soon = self._pool.sweeper.soon
         self._cut_at = soon + limits.request
         self.deadline = min(self._cut_at, soon + limits.first_byte)

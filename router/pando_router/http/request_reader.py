@@ -5,10 +5,10 @@ differently is refused here: what this end takes for the end of a request must b
 """
 
 from collections import deque
-from collections.abc import Callable
 
 import httptools
 
+from pando_router.current import Current
 from pando_router.errors import ApiError, bad_request
 from pando_router.http.headers import Headers, head
 from pando_router.http.incoming import Channel, Incoming
@@ -37,7 +37,7 @@ class RequestReader:
         "requests",
     )
 
-    def __init__(self, connection: Channel, limits: Callable[[], Limits]) -> None:
+    def __init__(self, connection: Channel, limits: Current[Limits]) -> None:
         self._connection = connection
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
@@ -61,7 +61,7 @@ class RequestReader:
             self._go_on_without_upgrade(data, upgrade)
         except httptools.HttpParserError as error:
             self._refuse_bytes(error)
-        max_header_bytes = self._limits().max_header_bytes
+        max_header_bytes = self._limits.now.max_header_bytes
         if self.head_bytes > max_header_bytes:
             self.refuse(_head_too_long(max_header_bytes))
         elif self.arriving is not None:
@@ -172,7 +172,7 @@ class RequestReader:
     def _bound_head(self, headers: Headers) -> None:
         if len(headers) > MAX_HEADERS:
             raise ApiError(431, f"the request has more than {MAX_HEADERS} headers")
-        max_header_bytes = self._limits().max_header_bytes
+        max_header_bytes = self._limits.now.max_header_bytes
         if self.head_bytes > max_header_bytes:  # with what came of the body in the same read
             size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in headers)
             if size > max_header_bytes:

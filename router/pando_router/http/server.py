@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import islice
 
+from pando_router.current import Current
 from pando_router.http.connection import Connection
 from pando_router.http.incoming import Incoming
 from pando_router.http.limits import MAX_TURNED_AWAY, ROOM_FOR, Limits
@@ -27,13 +28,12 @@ class Server:
     def __init__(
         self,
         handler: Handler,
-        limits: Callable[[], Limits],
+        limits: Current[Limits],
         *,
         sweep_s: float = SWEEP_S,
         turned_away: Callable[[], object] = lambda: None,
     ) -> None:
-        """`limits` gives those that hold now; `turned_away` is told of each connection for which
-        there is no room."""
+        """`turned_away` is told of each connection for which there is no room."""
         self.handler = handler
         self.limits = limits
         self.loop = asyncio.get_running_loop()
@@ -81,7 +81,7 @@ class Server:
         self._connections[connection] = None
         self._empty.clear()
         self.sweeper.add(connection)
-        if self.clients <= self.limits().max_connections or self._make_room():
+        if self.clients <= self.limits.now.max_connections or self._make_room():
             return
         self._turned_away()
         self._going.add(connection)

@@ -1,8 +1,9 @@
 """The way to replicas: requests go on as they came, answers are opened at their first byte."""
 
 import asyncio
-from collections.abc import Callable, Set
+from collections.abc import Set
 
+from pando_router.current import Current
 from pando_router.http.answer import (
     Answer,
     NoConnectionError,
@@ -36,17 +37,17 @@ _FORGET_ABOVE = 256
 class Upstream:
     """All replicas' connections; made in the event loop, `close` at the end."""
 
-    def __init__(self, limits: Callable[[], ReplicaLimits], *, sweep_s: float = SWEEP_S) -> None:
-        """`limits` gives those that hold now; of connections they bound what is posted."""
+    def __init__(self, limits: Current[ReplicaLimits], *, sweep_s: float = SWEEP_S) -> None:
+        """Of connections `limits` bound what is posted."""
         self._limits = limits
         self._full: set[str] = set()
-        self._full_under = limits()
+        self._full_under = limits.now
         self._sweeper = Sweeper(sweep_s)
         self._pools: dict[str, Pool] = {}
 
     def full(self) -> Set[str]:
         """URLs of replicas whose connections were found all in use, under the limits of now."""
-        if (limits := self._limits()) is not self._full_under:
+        if (limits := self._limits.now) is not self._full_under:
             self._full_under = limits
             self._full.clear()
         return self._full

@@ -1,10 +1,11 @@
-"""Who follows a request through its events (`core/events.py`).
+"""Who follows requests through their events (`exchange.Listener`).
 
-audience.py    which listeners a request has
-metrics.py     what is counted of it
-access_log.py  what is logged of it, and of replicas that fail it
-traced.py      its spans
+metrics.py     what is counted of them
+access_log.py  what is logged of them, and of replicas that fail them
+traced.py      their spans
+charging.py    what their tenants pay
 
-Others lie with their subjects: tenants/limiter.py, recording/entry.py, upstreams/learning.py,
-recent.py, earlier.py, warming/warming.py. A listener reads the exchange and changes nothing of it.
+Others lie with their subjects: recording/recorder.py, upstreams/learning.py, recent.py, earlier.py,
+warming/warming.py. A listener is one object for all requests. It reads an exchange and changes
+nothing of it; what it keeps of one until its end it keeps by the exchange.
 """

@@ -10,9 +10,9 @@ import random
 from typing import Any, Protocol
 
 from pando_router.bounded_log import BoundedLog
-from pando_router.core.events import Failure, Listener
+from pando_router.core.events import Failure
 from pando_router.core.route import Route
-from pando_router.exchange import Exchange
+from pando_router.exchange import Exchange, Listener
 from pando_router.live import Live
 
 logger = logging.getLogger("pando.router")
@@ -55,26 +55,21 @@ class AccessLog:
 
 
 class RequestLog(Listener):
-    __slots__ = ("_exchange", "_log")
-
-    def __init__(self, exchange: Exchange, log: AccessLog) -> None:
-        self._exchange = exchange
+    def __init__(self, log: AccessLog) -> None:
         self._log = log
 
-    def failed(self, route: Route, error: str, how: Failure) -> None:
+    def failed(self, exchange: Exchange, route: Route, error: str, how: Failure) -> None:
         self._log.failed(
             route.incarnation,
-            request_id=self._exchange.request_id,
+            request_id=exchange.request_id,
             pool=route.pool,
             replica=route.replica,
             error=error,
-            answered=self._exchange.ttfb_s is not None,
+            answered=exchange.ttfb_s is not None,
         )
 
-    def ended(self) -> None:
-        exchange = self._exchange
-        duration_s = exchange.elapsed_s
-        if not self._log.wants(exchange, duration_s):
+    def ended(self, exchange: Exchange) -> None:
+        if not self._log.wants(exchange, exchange.duration_s):
             return
         route = exchange.route
         self._log.write(
@@ -89,5 +84,5 @@ class RequestLog(Listener):
             tries=exchange.tries,
             migrations=exchange.migrations,
             ttfb_s=exchange.ttfb_s,
-            duration_s=duration_s,
+            duration_s=exchange.duration_s,
         )

@@ -1,9 +1,9 @@
 """What is counted of a request."""
 
-from pando_router.core.events import CacheReport, Failure, Head, Listener
+from pando_router.core.events import CacheReport, Failure, Head
 from pando_router.core.flight import has_failed
 from pando_router.core.route import Route
-from pando_router.exchange import Exchange
+from pando_router.exchange import Exchange, Listener
 from pando_router.metrics import Metrics
 
 _MOMENTS = {
@@ -14,34 +14,32 @@ _MOMENTS = {
 
 
 class RequestMetrics(Listener):
-    __slots__ = ("_exchange", "_metrics")
-
-    def __init__(self, exchange: Exchange, metrics: Metrics) -> None:
-        self._exchange = exchange
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def not_sent(self, route: Route) -> None:
+    def not_sent(self, exchange: Exchange, route: Route) -> None:
         self._metrics.no_connection.labels(route.pool).inc()
 
-    def failed(self, route: Route, error: str, how: Failure) -> None:
+    def failed(self, exchange: Exchange, route: Route, error: str, how: Failure) -> None:
         if (moment := _MOMENTS.get(how)) is not None:
             self._metrics.replica_failures.labels(route.pool, moment).inc()
 
-    def retried(self, route: Route, reason: str) -> None:
+    def retried(self, exchange: Exchange, route: Route, reason: str) -> None:
         self._metrics.retries.labels(route.pool, reason).inc()
 
-    def retry_refused(self, route: Route) -> None:
+    def retry_refused(self, exchange: Exchange, route: Route) -> None:
         self._metrics.retries_refused.labels(route.pool).inc()
 
-    def answered(self, route: Route, head: Head) -> None:
+    def answered(self, exchange: Exchange, route: Route, head: Head) -> None:
         if has_failed(head.status):
             self._metrics.replica_failures.labels(route.pool, "status").inc()
-        exchange = self._exchange
         if exchange.ttfb_s is not None and not exchange.lost:
             kind = "stream" if head.is_stream else "whole"
             self._metrics.ttfb[route.pool, kind].observe(exchange.ttfb_s)
 
-    def cached(self, route: Route, report: CacheReport, *, was_cut: bool) -> None:
+    def cached(
+        self, exchange: Exchange, route: Route, report: CacheReport, *, was_cut: bool
+    ) -> None:
         metrics, pool = self._metrics, route.pool
         metrics.prompt_tokens[pool].inc(report.prompt_tokens)
         metrics.predicted_tokens[pool].inc(route.matched_tokens)
@@ -49,8 +47,7 @@ class RequestMetrics(Listener):
         if was_cut:
             metrics.cuts.labels(pool).inc()
 
-    def ended(self) -> None:
-        exchange = self._exchange
+    def ended(self, exchange: Exchange) -> None:
         self._metrics.requests[exchange.incoming.path, exchange.status].inc()
         if exchange.route is not None:
-            self._metrics.duration[exchange.route.pool].observe(exchange.elapsed_s)
+            self._metrics.duration[exchange.route.pool].observe(exchange.duration_s)

@@ -1,31 +1,30 @@
 """A request's events as spans of its trace."""
 
-from pando_router.core.events import Failure, Head, Listener
+from pando_router.core.events import Failure, Head
 from pando_router.core.route import Route
-from pando_router.exchange import Exchange
-from pando_router.tracing import RequestTrace
+from pando_router.exchange import Exchange, Listener
 
 
 class Traced(Listener):
-    __slots__ = ("_exchange", "_trace")
+    """Only where traces are wanted."""
 
-    def __init__(self, exchange: Exchange, trace: RequestTrace) -> None:
-        self._exchange = exchange
-        self._trace = trace
+    def was_busy(self, exchange: Exchange, route: Route) -> None:
+        if exchange.trace is not None:
+            exchange.trace.answered(429)
 
-    def was_busy(self, route: Route) -> None:
-        self._trace.answered(429)
+    def failed(self, exchange: Exchange, route: Route, error: str, how: Failure) -> None:
+        if exchange.trace is not None:
+            exchange.trace.failed(error)
 
-    def failed(self, route: Route, error: str, how: Failure) -> None:
-        self._trace.failed(error)
+    def answered(self, exchange: Exchange, route: Route, head: Head) -> None:
+        if exchange.trace is not None:
+            exchange.trace.answered(head.status)
 
-    def answered(self, route: Route, head: Head) -> None:
-        self._trace.answered(head.status)
-
-    def ended(self) -> None:
-        exchange = self._exchange
-        route = exchange.route
-        self._trace.finish(
+    def ended(self, exchange: Exchange) -> None:
+        trace, route = exchange.trace, exchange.route
+        if trace is None:
+            return
+        trace.finish(
             exchange.status,
             tenant=exchange.tenant.name or None,
             pool=route.pool if route else None,

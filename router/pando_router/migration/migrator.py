@@ -37,7 +37,9 @@ class Migrator:
         """`tokenize` is the path at which replicas count a text's tokens."""
         self._live = live
         self._tokenize = tokenize.encode()
-        self._memory = ByteBudget(lambda: live.settings.migrate_memory_bytes)  # of all streams
+        self._memory = ByteBudget(
+            live.derived(lambda now: now.migrate_memory_bytes)
+        )  # of all streams
         self._metrics = metrics
 
     def plan(self, form: Form | None, request: Request) -> Plan | None:

@@ -15,13 +15,12 @@ from time import perf_counter, sleep, time
 import msgspec
 
 from pando_router.bounded_log import BoundedLog
-from pando_router.exchange import Exchange
+from pando_router.exchange import Exchange, Listener, Order
 from pando_router.live import Live
 from pando_router.metrics import Metrics
-from pando_router.recording.entry import Entry
+from pando_router.recording.entry import record_of
 from pando_router.recording.files import Files
 from pando_router.recording.form import Disguise, Header, Record
-from pando_router.route import Prompt
 from pando_router.settings import RouterSettings
 
 EVERY_S = 0.2
@@ -54,8 +53,8 @@ class Part:
         return whole.with_name(f"{whole.stem}-{self.number}{whole.suffix}")
 
 
-class Recorder:
-    """`begin` with each request; `run` beside them, and `close`."""
+class Recorder(Listener):
+    """Follows all requests; `run` beside them, and `close`."""
 
     def __init__(self, live: Live, path: Path, part: Part, metrics: Metrics) -> None:
         self._live = live
@@ -68,24 +67,26 @@ class Recorder:
             most=settings.record_files,
         )
         self._disguise = Disguise(part.secret)
-        self._open: dict[Entry, None] = {}  # in the order of arrival
+        self._open: dict[Exchange, float] = {}  # since when, in the order of arrival
         self._waiting: list[Record] = []
         self._num_bytes = 0  # of what waits, or is being written
         self._writing: asyncio.Task[None] | None = None
         self._metrics = metrics
         self._log = BoundedLog("requests were not recorded", logging.ERROR)
 
-    def begin(self, exchange: Exchange, prompt: Prompt) -> Entry:
-        """The request's listener."""
-        expected_tokens = self._live.settings.expected_output_tokens
-        entry = Entry(exchange, prompt, self._now(), expected_tokens, self._end)
-        self._open[entry] = None
-        return entry
+    def asked(self, exchange: Exchange, order: Order) -> None:
+        if order.prompt.request.computes:
+            exchange.keep_tail()
+            self._open[exchange] = self._now()
 
-    def _end(self, entry: Entry) -> None:
-        del self._open[entry]
-        oldest = next(iter(self._open)).at if self._open else self._now()
-        record = entry.record(oldest)
+    def ended(self, exchange: Exchange) -> None:
+        at = self._open.pop(exchange, None)
+        if at is None:
+            return
+        now = self._now()
+        oldest = next(iter(self._open.values()), now)
+        expected_tokens = self._live.settings.expected_output_tokens
+        record = record_of(exchange, at, now, oldest, expected_tokens)
         size = RECORD_BYTES + len(record.keys)
         if self._num_bytes + size > MAX_WAITING:
             self._lost("too many wait to be written", 1)

@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from pando_router.api_keys.tenant import Tenant
 from pando_router.http.headers import Headers
-from pando_router.live import Derived, Live
+from pando_router.live import Live
 from pando_router.settings import RouterSettings
 
 SALT_HEADER = b"x-pando-cache-salt"
@@ -42,15 +42,15 @@ class Forwarding:
     """
 
     def __init__(self, live: Live) -> None:
-        self._keys = Derived(live, _Keys.of)
+        self._keys = live.derived(_Keys.of)
 
     def key(self, url: str) -> Headers:
         """What the router itself shows at `url`: a header, or none."""
-        keys = self._keys()
+        keys = self._keys.now
         return keys.own.get(url, keys.usual)
 
     def __call__(self, headers: Headers, tenant: Tenant, url: str) -> Headers:
-        keys = self._keys()
+        keys = self._keys.now
         added = keys.own.get(url, keys.usual)
         dropped = _SALT_AND_KEYS if keys.ends_here or added else _SALT
         kept = [header for header in headers if header[0] not in dropped]

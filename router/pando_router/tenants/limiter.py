@@ -1,4 +1,4 @@
-"""A tenant's rate limits, request by request: taken before it runs, settled when it has ended.
+"""A tenant's rate limits, taken before a request runs; `listeners/charging.py` settles them.
 
 While Redis is away nobody's limits are checked: requests are served and counted in a metric.
 """
@@ -8,118 +8,24 @@ import asyncio
 from pando_fleet.client import FleetError
 from pando_fleet.rate_limits import Limits, RateLimits, Taken
 from pando_router.api_keys.tenant import Tenant
-from pando_router.core.events import Failure, Head, Listener
-from pando_router.core.route import Route
 from pando_router.errors import ApiError
 from pando_router.http.headers import Headers
 from pando_router.live import Live
-from pando_router.tail import Tail
 from pando_router.tenant_metrics import TenantMetrics
+from pando_router.tenants.charge import Charge
 from pando_router.tenants.rate_headers import rate_headers
-from pando_router.tenants.settlements import Settlements
-
-
-class Ticket(Listener):
-    """One request from its admission to its end, which settles what it has used."""
-
-    __slots__ = (
-        "_answered",
-        "_metrics",
-        "_prompt",
-        "_reserved",
-        "_sent",
-        "_settlements",
-        "_tail",
-        "_tenant",
-        "headers",
-    )
-
-    def __init__(
-        self,
-        tenant: Tenant,
-        prompt_tokens: int,
-        reserved: int | None,
-        headers: Headers,
-        tail: Tail,
-        metrics: TenantMetrics,
-        settlements: Settlements,
-    ) -> None:
-        self.headers = headers  # of the answer: the tenant's limits
-        self._tenant = tenant
-        self._prompt = prompt_tokens  # estimated, until the answer says it
-        self._reserved = reserved  # tokens; None where none were taken
-        self._tail = tail
-        self._metrics = metrics
-        self._settlements = settlements
-        self._sent = False  # a replica has it, and may be at work on it
-        self._answered = False
-
-    def placed(self, route: Route) -> None:
-        """The prompt is paid for from here on, whoever leaves."""
-        self._sent = True
-
-    def not_sent(self, route: Route) -> None:
-        self._sent = False
-
-    def was_busy(self, route: Route) -> None:
-        self._sent = False
-
-    def failed(self, route: Route, error: str, how: Failure) -> None:
-        if how is Failure.NO_ANSWER:  # else it may have worked for it
-            self._sent = False
-
-    def answered(self, route: Route, head: Head) -> None:
-        if self._answered:  # what goes on there is the rest of an answer
-            return
-        if head.status >= 400:
-            self._sent = False
-            return
-        self._answered = True
-        if head.report is not None:
-            self._prompt = head.report.prompt_tokens
-
-    def ended(self) -> None:
-        """What the request used is counted; what it had reserved beyond that is given back, all of
-        it where no replica did anything for it.
-
-        Where the client left before the answer, or the replica never began it, the prompt costs
-        what it was estimated at: else whoever always leaves would have a replica for nothing.
-        """
-        prompt = output = 0
-        if self._answered or self._sent:
-            prompt = self._prompt
-            if self._answered:
-                usage, output = self._tail.usage(), self._tail.events
-                if usage is not None:
-                    prompt = prompt if usage.prompt is None else usage.prompt
-                    output = output if usage.output is None else usage.output
-            counts = self._metrics.of(self._tenant.name)
-            counts.prompt_tokens.inc(prompt)
-            counts.output_tokens.inc(output)
-        if self._reserved is not None and (missing := prompt + output - self._reserved):
-            self._settlements.add(self._tenant, missing)
 
 
 class Limiter:
-    def __init__(
-        self,
-        rates: RateLimits,
-        settlements: Settlements,
-        metrics: TenantMetrics,
-        live: Live,
-    ) -> None:
+    def __init__(self, rates: RateLimits, metrics: TenantMetrics, live: Live) -> None:
         self._rates = rates
-        self._settlements = settlements
         self._metrics = metrics
         self._live = live
 
     async def admit(
-        self, tenant: Tenant, prompt_tokens: int, output_tokens: int, tail: Tail, *, redis_up: bool
-    ) -> Ticket:
-        """`tail` will be that of the answer.
-
-        Raises ApiError 429 where the tenant has not so many left.
-        """
+        self, tenant: Tenant, prompt_tokens: int, output_tokens: int, *, redis_up: bool
+    ) -> Charge:
+        """Raises ApiError 429 where the tenant has not so many left."""
         self._metrics.of(tenant.name).requests.inc()
         headers: Headers = []
         reserved = None
@@ -131,9 +37,7 @@ class Limiter:
                 if taken.wait_ms:
                     raise self._refusal(tenant, taken, tokens, headers)
                 reserved = min(tokens, limits.tokens) if limits.tokens else None
-        return Ticket(
-            tenant, prompt_tokens, reserved, headers, tail, self._metrics, self._settlements
-        )
+        return Charge(prompt_tokens, reserved, headers)
 
     async def _take(self, tenant: Tenant, tokens: int, *, redis_up: bool) -> Taken | None:
         if redis_up:

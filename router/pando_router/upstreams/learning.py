@@ -8,15 +8,13 @@ which more tokens count for more, as both weigh least there.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from time import perf_counter
 
 from pando_fleet.layout.rows import Candidate
 from pando_fleet.upstreams import NOTHING, Sampled
-from pando_router.core.events import Head, Listener
 from pando_router.core.route import Route
-from pando_router.exchange import Exchange
-from pando_router.route import Prompt
+from pando_router.exchange import Exchange, Listener
 from pando_router.tail import Tail
 
 SAMPLES = 64  # the latest
@@ -79,41 +77,33 @@ class Learner:
         return found
 
 
-class Observation(Listener):
-    """Learns from the answer to one request, where it goes to an upstream."""
+class Learning(Listener):
+    """Learns from the answers of upstreams."""
 
-    __slots__ = ("_exchange", "_first_at", "_learner", "_learner_at", "_prompt", "_sent_at")
+    def __init__(self, learners: Mapping[str, Learner]) -> None:
+        """`learners` are those of all upstreams, by their URLs."""
+        self._learners = learners
+        self._sent: dict[Exchange, tuple[Learner, float]] = {}  # who learns of it, since when
 
-    def __init__(
-        self, learner_at: Callable[[str], Learner | None], exchange: Exchange, prompt: Prompt
-    ) -> None:
-        """`learner_at` is that of an upstream, by its URL."""
-        self._learner_at = learner_at
-        self._exchange = exchange
-        self._prompt = prompt
-        self._learner: Learner | None = None  # of the last try
-        self._sent_at = self._first_at = 0.0
+    def placed(self, exchange: Exchange, route: Route) -> None:
+        learner = self._learners.get(route.url)
+        # The rest of an answer that was lost is no answer to the prompt alone.
+        if learner is not None and not exchange.lost:
+            exchange.keep_tail()
+            self._sent[exchange] = learner, perf_counter()
+        elif self._sent:
+            self._sent.pop(exchange, None)
 
-    def placed(self, route: Route) -> None:
-        self._learner = None
-        if self._exchange.lost:  # the rest of an answer is no answer to the prompt alone
+    def ended(self, exchange: Exchange) -> None:
+        if not self._sent or (sent := self._sent.pop(exchange, None)) is None:
             return
-        self._learner = self._learner_at(route.url)
-        if self._learner is not None:
-            self._exchange.keep_tail()
-            self._sent_at, self._first_at = perf_counter(), 0.0
-
-    def answered(self, route: Route, head: Head) -> None:
-        if head.status < 400:
-            self._first_at = perf_counter()
-
-    def ended(self) -> None:
-        exchange, request, learner = self._exchange, self._prompt.request, self._learner
-        tail, route = exchange.tail, exchange.route
-        if learner is None or tail is None or route is None:
+        order, tail, route, ttfb_s = exchange.order, exchange.tail, exchange.route, exchange.ttfb_s
+        if order is None or tail is None or route is None or ttfb_s is None:
             return
-        if not (exchange.is_complete and self._first_at and request.computes):
+        request = order.prompt.request
+        if not (exchange.is_complete and exchange.has_answer and request.computes):
             return
+        learner, sent_at = sent
         usage = tail.usage()
         if (report := exchange.report) is not None:
             told: int | None = report.prompt_tokens
@@ -124,28 +114,25 @@ class Observation(Listener):
         if told and not request.extra_bytes:
             learner.prompt(len(request.prefix), told)
         if route.placement is not None:
-            self._learn(learner, route.placement.chosen, told, cached, tail)
-
-    def _learn(
-        self,
-        learner: Learner,
-        chosen: Candidate,
-        told: int | None,
-        cached: int | None,
-        tail: Tail,
-    ) -> None:
-        """Rates. A whole answer's first byte comes with its last token: only one that says that it
-        has no more than one tells how long the prompt took."""
-        usage, events = tail.usage(), tail.events
-        output = usage.output if usage is not None and usage.output is not None else events
-        if events > 1 or (usage is not None and output <= 1):
-            target = self._prompt.targets[0]
-            prompt = told or self._prompt.request.prompt_tokens(target.bytes_per_token)
+            chosen = route.placement.chosen
+            prompt = told or request.prompt_tokens(order.prompt.targets[0].bytes_per_token)
             held = chosen.matched_tokens if cached is None else cached
-            tokens = max(0, prompt - held) + chosen.backlog_tokens
-            if tokens >= LEAST_PREFILL:
-                learner.prefill.add(tokens, self._first_at - self._sent_at)
-        if events > 1 and output > LEAST_DECODE:
-            # All that ran there shared its steps: its rate is the sum of theirs.
-            together = chosen.outstanding + 1
-            learner.decode.add((output - 1) * together, perf_counter() - self._first_at)
+            first_at = exchange.started + ttfb_s
+            _learn(learner, chosen, tail, max(0, prompt - held), sent_at, first_at)
+
+
+def _learn(
+    learner: Learner, chosen: Candidate, tail: Tail, uncached: int, sent_at: float, first_at: float
+) -> None:
+    """Rates. A whole answer's first byte comes with its last token: only one that says that it has
+    no more than one tells how long the prompt took."""
+    usage, events = tail.usage(), tail.events
+    output = usage.output if usage is not None and usage.output is not None else events
+    if events > 1 or (usage is not None and output <= 1):
+        tokens = uncached + chosen.backlog_tokens
+        if tokens >= LEAST_PREFILL:
+            learner.prefill.add(tokens, first_at - sent_at)
+    if events > 1 and output > LEAST_DECODE:
+        # All that ran there shared its steps: its rate is the sum of theirs.
+        together = chosen.outstanding + 1
+        learner.decode.add((output - 1) * together, perf_counter() - first_at)

@@ -44,6 +44,7 @@ class Upstreams:
         self._metrics = metrics
         self._rng = rng
         self._watched: dict[str, tuple[Watched, asyncio.Task[None]]] = {}  # by URL
+        self.learners: dict[str, Learner] = {}  # what is learned of each, by URL
         self._leaving: set[asyncio.Task[None]] = set()
 
     def watch(self) -> None:
@@ -51,7 +52,7 @@ class Upstreams:
         wanted = {spec.url: spec for spec in self._live.settings.upstream}
         for url, (watched, task) in list(self._watched.items()):
             if wanted.get(url) != watched.spec:
-                del self._watched[url]
+                del self._watched[url], self.learners[url]
                 stays = url in wanted and wanted[url].pool == watched.spec.pool
                 stays = stays and wanted[url].replica == watched.spec.replica
                 self._end(watched, task, leave=not stays)
@@ -70,6 +71,7 @@ class Upstreams:
             task = asyncio.create_task(watched.run())
             self._watch(f"the probing of {url}", task)
             self._watched[url] = watched, task
+            self.learners[url] = watched.learner
 
     def is_probed(self, url: str) -> bool:
         return url in self._watched
@@ -78,15 +80,6 @@ class Upstreams:
         """Which engine answers there, by its own word; empty where none is known."""
         found = self._watched.get(url)
         return found[0].kind if found else ""
-
-    @property
-    def any_watched(self) -> bool:
-        return bool(self._watched)
-
-    def learner(self, url: str) -> Learner | None:
-        """What is learned of the upstream at `url`, where there is one."""
-        found = self._watched.get(url)
-        return found[0].learner if found else None
 
     async def close(self) -> None:
         """Ends without a last word: other routers, or this one in a moment, go on with them."""

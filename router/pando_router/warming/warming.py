@@ -1,6 +1,6 @@
 """A router's part in warm join and hand-off: it keeps the bytes of prompts, and answers marks.
 
-`seen` takes a request that a replica has answered; `run` watches the marks of every pool and
+It listens to requests that a replica has answered; `run` watches the marks of every pool and
 performs those that it can claim. How marks are shared between routers says `fleet/README.md`.
 """
 
@@ -16,12 +16,12 @@ from pando_fleet.client import FleetError, RedisClient
 from pando_fleet.marks import Mark, MarkKind, Marks
 from pando_fleet.replica import Heartbeat, ReplicaState
 from pando_fleet.tree import PrefixTree
-from pando_router.core.events import Head, Listener
+from pando_router.core.events import Head
 from pando_router.core.route import Route
+from pando_router.exchange import Exchange, Listener
 from pando_router.fleet_view import FleetView, Member, MemberState, Target
 from pando_router.metrics import Metrics
 from pando_router.placers import Placers
-from pando_router.route import Prompt
 from pando_router.warming import hand_off, warm_join
 from pando_router.warming.performing import perform
 from pando_router.warming.prefiller import Prefiller
@@ -34,7 +34,7 @@ WITHOUT_BYTES_S = 2.0  # so long a router that has nothing leaves a mark to thos
 logger = logging.getLogger("pando.router")
 
 
-class Warming:
+class Warming(Listener):
     def __init__(
         self,
         limit_bytes: int,
@@ -56,15 +56,20 @@ class Warming:
         self._at_work: dict[tuple[str, MarkKind, str], asyncio.Task[None]] = {}
         metrics.follow(metrics.hot_prefix_bytes, lambda: self._hot.bytes)
 
-    def seen(self, pool: str, path: str, body: bytes, prompt: Prompt) -> None:
-        """A replica of `pool` was sent this body, and answers."""
-        now = monotonic()
-        if now < self._next_at:
+    def answered(self, exchange: Exchange, route: Route, head: Head) -> None:
+        """Counts it as a use of its prefix: a request that can be replayed, and that goes on from
+        nothing which only one replica knows."""
+        now, order = monotonic(), exchange.order
+        if now < self._next_at or head.status >= 400 or order is None:
+            return
+        prompt = order.prompt
+        if exchange.endpoint.replay is None or prompt.request.earlier is not None:
             return
         self._next_at = now + OBSERVE_EVERY_S
         target = prompt.targets[0]
-        source = Source(path, body, target.adapter or target.model, prompt.tenant)
-        asyncio.get_running_loop().call_soon(self._hot.observe, pool, prompt.keys, source)
+        name = target.adapter or target.model
+        source = Source(exchange.incoming.path, order.body, name, exchange.tenant)
+        asyncio.get_running_loop().call_soon(self._hot.observe, route.pool, prompt.keys, source)
 
     async def run(self) -> None:
         """Performs marks until cancelled."""
@@ -156,25 +161,6 @@ class Warming:
     def _target(self, pool: str, name: str) -> Target | None:
         targets = self._view.fleet.targets(name) or ()
         return next((target for target in targets if target.pool == pool), None)
-
-
-class WarmSource(Listener):
-    """Has a request that was answered count as a use of its prefix.
-
-    It must be one that can be replayed, and that goes on from nothing which only one replica knows.
-    """
-
-    __slots__ = ("_body", "_path", "_prompt", "_warming")
-
-    def __init__(self, warming: Warming, path: str, body: bytes, prompt: Prompt) -> None:
-        self._warming = warming
-        self._path = path
-        self._body = body
-        self._prompt = prompt
-
-    def answered(self, route: Route, head: Head) -> None:
-        if head.status < 400:
-            self._warming.seen(route.pool, self._path, self._body, self._prompt)
 
 
 def _words(pool: str, mark: Mark) -> dict[str, str]:

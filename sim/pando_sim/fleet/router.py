@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from pando_fleet.replica import Heartbeat
 from pando_fleet.wire import Line as RedisLine
-from pando_router.core.events import CacheReport, Head
+from pando_router.core.events import CacheReport, Head, Observer
 from pando_router.core.fair_queue import Entry
 from pando_router.core.flight import Flight, Flights
 from pando_router.core.line import PACE_S, Limits, Line, is_for_us, pause_s
 from pando_router.core.route import Shortage
 from pando_router.core.tries import Action, Place, Refuse, Send, State, Tries, Wait
+from pando_router.current import Current
 from pando_router.errors import ApiError
 from pando_router.fleet_view import LOOKS_READY_S
 from pando_sim.fleet.interfaces import POOL, Member, Question, RuleFactory
@@ -33,6 +34,8 @@ from pando_sim.timeline import Act, Timeline
 from pando_sim.worker.model import CostModel
 from pando_sim.worker.replica import Replica
 from pando_sim.worker.stay import Stay
+
+_NOBODY = Observer()
 
 RETRY_SHARE = 0.2  # of the requests, as in the router's settings
 
@@ -62,7 +65,7 @@ class Context:
         self.line = around.line
         self.skew_s = 0.0
         self._around = around
-        self.flights = Flights(lambda: RETRY_SHARE, self.monotonic_s)
+        self.flights = Flights(Current(RETRY_SHARE), self.monotonic_s)
 
     def redis_ms(self) -> int:
         return self._around.timeline.redis_ms()
@@ -108,7 +111,7 @@ class Router:
         self.name = f"router-{number}"
         self.rule = make_rule(self.context)
         self.line: Line[Job] = Line(
-            POOL, lambda: Limits(spec.queue_requests, body_bytes=2**63), self.context.monotonic_s
+            POOL, Current(Limits(spec.queue_requests, body_bytes=2**63)), self.context.monotonic_s
         )
         self.told_waiting = False  # to Redis, by who tells it
         self.seen: Seen | None = None  # told of each prompt that a replica answers
@@ -121,7 +124,7 @@ class Router:
 
     async def arrive(self, request: Request) -> None:
         tries = Tries(
-            self._flights, (), max_tries=self._spec.max_tries, looks_ready_s=LOOKS_READY_S
+            self._flights, _NOBODY, max_tries=self._spec.max_tries, looks_ready_s=LOOKS_READY_S
         )
         job = Job(
             request,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pando_router.core.breaker import BreakerState
-from pando_router.core.events import CacheReport, Failure, Head, Listener
+from pando_router.core.events import CacheReport, Failure, Head, Observer
 from pando_router.core.flight import Flight, Flights
 from pando_router.core.route import Route, Shortage
 from pando_router.core.tries import (
@@ -24,6 +24,7 @@ from pando_router.core.tries import (
     Wait,
     Why,
 )
+from pando_router.current import Current
 
 REPLICAS = ("a", "b", "c")
 CHUNKS = 12
@@ -56,8 +57,8 @@ class Lease:
 
 
 @dataclass
-class Told(Listener):
-    """Everything that a listener hears, by the name of its event."""
+class Told(Observer):
+    """Everything that an observer is told, by the name of its event."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -83,12 +84,12 @@ class Told(Listener):
 class World:
     def __init__(self) -> None:
         self.now = 1000.0
-        self.flights = Flights(lambda: 0.2, lambda: self.now)
+        self.flights = Flights(Current(0.2), lambda: self.now)
         self.released: list[str] = []
         self.flights.on_release.append(self.released.append)
         self.leases: list[Lease] = []
         self.told = Told()
-        self.tries = Tries(self.flights, [self.told], max_tries=MAX_TRIES, looks_ready_s=9.0)
+        self.tries = Tries(self.flights, self.told, max_tries=MAX_TRIES, looks_ready_s=9.0)
 
     def flight(self, replica: str = "a", held: int = 4) -> Flight:
         lease = Lease(held)
