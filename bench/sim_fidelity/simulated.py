@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.sim_fidelity.measured import Answer, Outcome
-from bench.sim_fidelity.rules import rule_of
 from pando_router.fleet_view import REFRESH_S
 from pando_sim.cost.model import CostModel
 from pando_sim.fleet.simulate import simulate
 from pando_sim.records import Outcome as End
+from pando_sim.rules import RULES
 from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
 from pando_sim.traces import open_trace
 from pando_worker.server.heartbeat import MIN_INTERVAL_S
@@ -57,7 +57,7 @@ async def answers(
         placement=policy,
     )
     requests = (replace(one, at_s=one.at_s + late_s) for one in open_trace(trace))
-    run = await simulate(spec, requests, cost=cost, rule=rule_of(policy, spec.router))
+    run = await simulate(spec, requests, cost=cost, rule=RULES[policy](spec))
     answered = sorted(run.served, key=lambda one: one.number)
     for served in answered:
         if served.outcome is not End.FINISHED:

@@ -38,16 +38,18 @@ class CostModel:
 
     @property
     def source(self) -> str:
+        """Where its numbers are from, for people."""
         return self.file.source
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """0 where the file does not say it."""
+        """Keys and values of all layers; 0 where the file does not say it."""
         return self.file.kv_bytes_per_token or 0
 
     @property
     def copy_bytes_per_s(self) -> float:
-        """Raises CostModelError where the file does not say what a host tier needs."""
+        """Between the device and the host's memory. Raises CostModelError where the file does not
+        say what a host tier needs."""
         file = self.file
         if file.kv_bytes_per_token is None or file.copy_bytes_per_s is None:
             raise CostModelError(
@@ -72,7 +74,8 @@ class CostModel:
         """
         Args:
             prefill_tokens: tokens of prompts, or of chunks of them.
-            prefill_context: what the prompt tokens see, summed; `attended` of each row.
+            prefill_context: pairs of these with the tokens before them and themselves, `attended`
+                of each row: n tokens behind s others have n·s + n·(n + 1)/2.
             decodes: requests that get their next token.
             decode_context: tokens that these have altogether, the new ones included.
         """

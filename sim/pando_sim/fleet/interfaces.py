@@ -5,16 +5,10 @@ Times are virtual seconds from the trace's start. Whatever is drawn at random is
 seed gives the same run bit for bit.
 """
 
-import random
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pando_fleet.replica import Heartbeat
-from pando_fleet.wire import Line
 from pando_router.core.route import Route, Shortage
 from pando_sim.request import Request
 
@@ -58,61 +52,3 @@ class Member:
     @property
     def name(self) -> str:
         return self.beat.replica
-
-
-class RouterContext(Protocol):
-    """What a rule may know and use; one a router."""
-
-    @property
-    def number(self) -> int:
-        """Which of the routers, from 0."""
-        ...
-
-    @property
-    def random(self) -> random.Random: ...
-
-    @property
-    def pool(self) -> str: ...
-
-    @property
-    def line(self) -> Line:
-        """To the one Redis of all routers; what is sent first arrives first."""
-        ...
-
-    def redis_ms(self) -> int:
-        """Redis's clock, which is the one of all scripts."""
-        ...
-
-    def now_s(self) -> float:
-        """This router's own clock, which may be off."""
-        ...
-
-    def monotonic_s(self) -> float:
-        """For waiting: a clock that nobody sets."""
-        ...
-
-    def members(self) -> Sequence[Member]:
-        """By name."""
-        ...
-
-    def in_flight(self, member: Member) -> int:
-        """Requests that this router has there."""
-        ...
-
-    def look(self, replica: str) -> Heartbeat | None:
-        """What the replica says of itself at this moment; None where it is gone. For rules of
-        routers that ask their engines more often than heartbeats come."""
-        ...
-
-    def cached_tokens(self, replica: str, tokens: NDArray[np.int32]) -> int:
-        """Of a prompt, what the replica holds at this moment: for rules of fleets whose engines
-        tell each change of their caches."""
-        ...
-
-    def after(self, delay_s: float, act: Callable[[], None]) -> None:
-        """Calls back, `delay_s` of virtual time later."""
-        ...
-
-
-RuleFactory = Callable[[RouterContext], Rule]
-"""Makes the rule of one router."""

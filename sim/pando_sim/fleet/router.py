@@ -6,38 +6,33 @@ the line, and all of it with the network's delay.
 """
 
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pando_fleet.replica import Heartbeat
 from pando_fleet.wire import Line as RedisLine
 from pando_router.core.events import CacheReport, Head, Observer
 from pando_router.core.fair_queue import Entry
-from pando_router.core.flight import Flight, Flights
+from pando_router.core.flight import Flight
 from pando_router.core.line import PACE_S, Limits, Line, is_for_us, pause_s
 from pando_router.core.route import Shortage
 from pando_router.core.tries import Action, Place, Refuse, Send, State, Tries, Wait
 from pando_router.current import Current
 from pando_router.errors import ApiError
 from pando_router.fleet_view import LOOKS_READY_S
-from pando_sim.fleet.interfaces import POOL, Member, Question, RuleFactory
+from pando_sim.cost.model import CostModel
+from pando_sim.fleet.context import Context, RuleFactory
+from pando_sim.fleet.interfaces import POOL, Question
 from pando_sim.fleet.job import Job
 from pando_sim.fleet.view import View
 from pando_sim.records import Outcome, Served
 from pando_sim.request import Prompt, Request
 from pando_sim.spec import RouterSpec
 from pando_sim.timeline import Act, Timeline
-from pando_sim.worker.model import CostModel
 from pando_sim.worker.replica import Replica
 from pando_sim.worker.stay import Stay
 
 _NOBODY = Observer()
-
-RETRY_SHARE = 0.2  # of the requests, as in the router's settings
 
 Seen = Callable[[bytes, Prompt], None]
 """Takes the keys of a prompt's chunks, and the prompt."""
@@ -55,46 +50,6 @@ class Surroundings:
     ended: Callable[["Router", Served], None]
 
 
-class Context:
-    """What a router's rule may know: see `interfaces.RouterContext`."""
-
-    def __init__(self, number: int, around: Surroundings, rng: random.Random) -> None:
-        self.number = number
-        self.random = rng
-        self.pool = POOL
-        self.line = around.line
-        self.skew_s = 0.0
-        self._around = around
-        self.flights = Flights(Current(RETRY_SHARE), self.monotonic_s)
-
-    def redis_ms(self) -> int:
-        return self._around.timeline.redis_ms()
-
-    def now_s(self) -> float:
-        return self._around.timeline.now_s + self.skew_s
-
-    def monotonic_s(self) -> float:
-        return self._around.timeline.now_s
-
-    def members(self) -> Sequence[Member]:
-        return self._around.view.members
-
-    def in_flight(self, member: Member) -> int:
-        return self.flights.in_flight[member.beat.incarnation]
-
-    def look(self, replica: str) -> Heartbeat | None:
-        self._around.timeline.looks_any_time = True
-        there = self._around.replicas.get(replica)
-        return there.heartbeat() if there else None
-
-    def cached_tokens(self, replica: str, tokens: NDArray[np.int32]) -> int:
-        there = self._around.replicas.get(replica)
-        return there.cached_tokens(tokens) if there else 0
-
-    def after(self, delay_s: float, act: Callable[[], None]) -> None:
-        self._around.timeline.after(delay_s, act)
-
-
 class Router:
     """`arrive` takes a request, `Surroundings.ended` is told its end."""
 
@@ -107,7 +62,9 @@ class Router:
         rng: random.Random,
         queue_rng: random.Random,
     ) -> None:
-        self.context = Context(number, around, rng)
+        self.context = Context(
+            number, around.timeline, around.line, around.view, around.replicas, rng
+        )
         self.name = f"router-{number}"
         self.rule = make_rule(self.context)
         self.line: Line[Job] = Line(

@@ -14,7 +14,8 @@ from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_fleet.settling import EVERY_S
 from pando_router.core.alone import route_alone, with_room
 from pando_router.core.route import Route, Shortage
-from pando_sim.fleet.interfaces import Question, RouterContext
+from pando_sim.fleet.context import Context
+from pando_sim.fleet.interfaces import Question
 from pando_sim.spec import RouterSpec
 
 Pick = Callable[[Question], str | None]
@@ -34,7 +35,7 @@ def affinity(question: Question) -> bytes:
 class SharedPlacement:
     """A rule; as `pando_router.dispatch` does it."""
 
-    def __init__(self, context: RouterContext, spec: RouterSpec, pick: Pick = _by_redis) -> None:
+    def __init__(self, context: Context, spec: RouterSpec, pick: Pick = _by_redis) -> None:
         self._context = context
         self._spec = spec
         self._pick = pick

@@ -14,11 +14,13 @@ from pando_fleet.queues import TELL_MS
 from pando_fleet.registry import Registry
 from pando_fleet.wire import WireScript
 from pando_router.warming.warming import POLL_S
+from pando_sim.cost.model import CostModel
 from pando_sim.fleet.arrivals import Arrivals
 from pando_sim.fleet.checks import Checks
+from pando_sim.fleet.context import RuleFactory
 from pando_sim.fleet.control import Fault, FleetControl, Scaler
 from pando_sim.fleet.fleet import Fleet
-from pando_sim.fleet.interfaces import POOL, RuleFactory
+from pando_sim.fleet.interfaces import POOL
 from pando_sim.fleet.line import BlockingLine
 from pando_sim.fleet.router import Router, Surroundings
 from pando_sim.fleet.sampling import sample
@@ -29,7 +31,6 @@ from pando_sim.records import Event, Outcome, Run, Served
 from pando_sim.request import Request
 from pando_sim.spec import FleetSpec
 from pando_sim.timeline import Act, Timeline
-from pando_sim.worker.model import CostModel
 
 Progress = Callable[[int, float], None]
 """Told how many requests have ended, and the virtual time, with each sample."""

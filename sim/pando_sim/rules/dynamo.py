@@ -28,7 +28,8 @@ from dataclasses import dataclass, field
 
 from pando_fleet.prefix import CHUNK_BYTES
 from pando_router.core.route import Route
-from pando_sim.fleet.interfaces import Member, Question, RouterContext
+from pando_sim.fleet.context import Context
+from pando_sim.fleet.interfaces import Member, Question
 from pando_sim.rules.local import route_to
 from pando_sim.rules.sent import split
 
@@ -75,7 +76,7 @@ class Active:
 
 
 class KvRouter:
-    def __init__(self, context: RouterContext) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
         self.loads: dict[str, Load] = {}  # by incarnation
 

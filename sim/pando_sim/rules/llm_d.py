@@ -26,7 +26,8 @@ there and not simulated.
 from collections.abc import Sequence
 
 from pando_fleet.replica import Heartbeat
-from pando_sim.fleet.interfaces import Member, Question, RouterContext
+from pando_sim.fleet.context import Context
+from pando_sim.fleet.interfaces import Member, Question
 from pando_sim.rules.local import Local
 from pando_sim.rules.polled import Polled
 from pando_sim.rules.sent import Replicas, Sent, split
@@ -37,12 +38,12 @@ PREFIX_WEIGHT = 3.0
 SCRAPE_EVERY_S = 0.05
 
 
-def rule(context: RouterContext, page_size: int) -> Local:
+def rule(context: Context, page_size: int) -> Local:
     return Local(Scorers(context, page_size).choose)
 
 
 class Scorers:
-    def __init__(self, context: RouterContext, page_size: int) -> None:
+    def __init__(self, context: Context, page_size: int) -> None:
         self._engines = Polled(context, SCRAPE_EVERY_S)
         self._page_size = page_size
         self._index = Sent()

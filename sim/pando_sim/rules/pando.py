@@ -23,7 +23,8 @@ from pando_router.policies.random_choice import RandomChoice
 from pando_router.policies.round_robin import RoundRobin
 from pando_router.policies.session import Session
 from pando_router.settings import PolicyName
-from pando_sim.fleet.interfaces import Member, Question, RouterContext, RuleFactory
+from pando_sim.fleet.context import Context, RuleFactory
+from pando_sim.fleet.interfaces import Member, Question
 from pando_sim.fleet.shared_placement import SharedPlacement, affinity
 from pando_sim.spec import FleetSpec
 
@@ -58,7 +59,7 @@ def factory(policy: PolicyName, spec: FleetSpec) -> RuleFactory:
     return partial(_rule, policy, spec)
 
 
-def _rule(policy: PolicyName, spec: FleetSpec, context: RouterContext) -> SharedPlacement:
+def _rule(policy: PolicyName, spec: FleetSpec, context: Context) -> SharedPlacement:
     chooses = _make(policy, context)
 
     def pick(question: Question) -> str | None:
@@ -68,7 +69,7 @@ def _rule(policy: PolicyName, spec: FleetSpec, context: RouterContext) -> Shared
     return SharedPlacement(context, spec.router, pick)
 
 
-def _make(policy: PolicyName, context: RouterContext) -> _Policy:
+def _make(policy: PolicyName, context: Context) -> _Policy:
     loads: Any = partial(_load, context)
     match policy:
         case "cache_aware":
@@ -87,7 +88,7 @@ def _make(policy: PolicyName, context: RouterContext) -> _Policy:
             return Session()
 
 
-def _load(context: RouterContext, member: Member) -> int:
+def _load(context: Context, member: Member) -> int:
     """As the router's `Loads`."""
     return max(member.beat.running + member.beat.waiting, context.in_flight(member))
 

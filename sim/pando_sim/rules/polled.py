@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from pando_fleet.replica import Heartbeat
-from pando_sim.fleet.interfaces import Member, RouterContext
+from pando_sim.fleet.context import Context
+from pando_sim.fleet.interfaces import Member
 
 
 class Polled:
@@ -13,7 +14,7 @@ class Polled:
     often: where requests come rarely, each finds fresh numbers.
     """
 
-    def __init__(self, context: RouterContext, every_s: float) -> None:
+    def __init__(self, context: Context, every_s: float) -> None:
         self._context = context
         self._every_s = every_s
         self._looked_s = -every_s

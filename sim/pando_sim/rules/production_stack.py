@@ -13,19 +13,20 @@ original never forgets anything; here a router forgets the least recent of `MAX_
 one replica (1 GiB of prompts), so that long runs end in bounded memory.
 """
 
-from pando_sim.fleet.interfaces import Member, Question, RouterContext
+from pando_sim.fleet.context import Context
+from pando_sim.fleet.interfaces import Member, Question
 from pando_sim.rules.local import Local
 from pando_sim.rules.sent import Replicas, Sent, split
 
 MAX_CHUNKS = 2**22
 
 
-def rule(context: RouterContext) -> Local:
+def rule(context: Context) -> Local:
     return Local(LongestPrefix(context).choose)
 
 
 class LongestPrefix:
-    def __init__(self, context: RouterContext) -> None:
+    def __init__(self, context: Context) -> None:
         self._random = context.random
         self._trie = Sent()
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import get_args
 
 from pando_router.settings import PolicyName
-from pando_sim.fleet.interfaces import RouterContext, Rule, RuleFactory
+from pando_sim.fleet.context import Context, RuleFactory
+from pando_sim.fleet.interfaces import Rule
 from pando_sim.rules import dynamo, llm_d, pando, production_stack, smg, vllm
 from pando_sim.spec import FleetSpec
 
@@ -16,7 +17,7 @@ def _own(policy: PolicyName) -> Made:
     return lambda spec: pando.factory(policy, spec)
 
 
-def _peer(make: Callable[[RouterContext, FleetSpec], Rule]) -> Made:
+def _peer(make: Callable[[Context, FleetSpec], Rule]) -> Made:
     return lambda spec: lambda context: make(context, spec)
 
 

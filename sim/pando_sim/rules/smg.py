@@ -19,7 +19,8 @@ between routers is optional and not simulated, nor are the trees fed by KV event
 """
 
 from pando_fleet.prefix import CHUNK_BYTES
-from pando_sim.fleet.interfaces import Member, Question, RouterContext
+from pando_sim.fleet.context import Context
+from pando_sim.fleet.interfaces import Member, Question
 from pando_sim.rules.local import Local
 from pando_sim.rules.sent import Sent, split
 
@@ -30,12 +31,12 @@ EVICT_EVERY_S = 60.0
 MAX_TREE_BYTES = 2**26  # of each worker
 
 
-def rule(context: RouterContext) -> Local:
+def rule(context: Context) -> Local:
     return Local(CacheAware(context).choose)
 
 
 class CacheAware:
-    def __init__(self, context: RouterContext) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
         self._tree = Sent()
         self._evict_s = EVICT_EVERY_S

@@ -11,7 +11,8 @@ Simplified: engines are whole replicas; numbers are those of the moment of the f
 100 ms instead of the coordinator's last broadcast.
 """
 
-from pando_sim.fleet.interfaces import Member, Question, RouterContext
+from pando_sim.fleet.context import Context
+from pando_sim.fleet.interfaces import Member, Question
 from pando_sim.rules.local import Local
 from pando_sim.rules.polled import Polled
 
@@ -19,12 +20,12 @@ WAITING_WEIGHT = 4
 TOLD_EVERY_S = 0.1
 
 
-def rule(context: RouterContext, routers: int) -> Local:
+def rule(context: Context, routers: int) -> Local:
     return Local(LeastScore(context, routers).choose)
 
 
 class LeastScore:
-    def __init__(self, context: RouterContext, routers: int) -> None:
+    def __init__(self, context: Context, routers: int) -> None:
         self._number, self._routers = context.number, routers
         self._engines = Polled(context, TOLD_EVERY_S)
         self._looks = 0

@@ -31,7 +31,7 @@ class Controller(Protocol):
 
 
 class ClusterScaler:
-    """`fleet.interfaces.Scaler`."""
+    """A `Scaler`."""
 
     every_s = 0.5  # of the kubelet; a controller has its own period
 

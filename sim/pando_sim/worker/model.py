@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
+from pando_sim.cost.model import CostModel
 from pando_worker.batch import ForwardBatch, Int32, PageCopies, SamplingBatch, StepResult
 from pando_worker.memory.req_pool import ReqToTokenPool
 from pando_worker.memory.window_pages import WindowPages
@@ -18,57 +18,6 @@ _FLOATS = np.empty(0, dtype=np.float32)
 _SAMPLING = SamplingBatch(
     temperature=_FLOATS, top_k=_INTS, top_p=_FLOATS, min_p=_FLOATS, seed=_INTS, step=_INTS
 )
-
-
-class CostModel(Protocol):
-    """How long a worker computes, as a property of its model and hardware.
-
-    A context is counted in pairs of a token that is computed and a token that it attends to.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def source(self) -> str:
-        """Where its numbers are from, for people."""
-        ...
-
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """Keys and values of all layers."""
-        ...
-
-    @property
-    def copy_bytes_per_s(self) -> float:
-        """Between the device and the host's memory; counts where there is a host tier."""
-        ...
-
-    def request_s(self, prompt_tokens: int) -> float:
-        """From a request's arrival at the worker to the scheduler's queue: parsing, tokenizing."""
-        ...
-
-    def step_s(
-        self, prefill_tokens: int, prefill_context: int, decodes: int, decode_context: int
-    ) -> float:
-        """Seconds that a step takes, above 0.
-
-        Args:
-            prefill_tokens: tokens of prompts, or of chunks of them.
-            prefill_context: pairs of these with the tokens before them and themselves: n tokens
-                behind s others have n·s + n·(n + 1)/2.
-            decodes: requests that get their next token.
-            decode_context: tokens that these have altogether, the new ones included.
-        """
-        ...
-
-    def decode_steps(self, steps: int, decodes: int, decode_context: int) -> list[float]:
-        """Each of so many steps in a row of the same decodes, exactly as `step_s` tells it.
-
-        Args:
-            decode_context: of the first step; each later one has `decodes` more.
-        """
-        ...
 
 
 @dataclass(slots=True)

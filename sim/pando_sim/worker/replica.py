@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from pando_fleet.replica import Heartbeat
 from pando_fleet.replica import ReplicaState as BeatState
+from pando_sim.cost.model import CostModel
 from pando_sim.spec import WorkerSpec
 from pando_sim.timeline import Timeline
-from pando_sim.worker.model import CostModel, VirtualModel
+from pando_sim.worker.model import VirtualModel
 from pando_sim.worker.stay import Stay
 from pando_sim.worker.stride import TimedStride, plan_stride
 from pando_worker.heartbeats import carrying

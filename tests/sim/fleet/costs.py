@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from pando_sim.cost.model import CostModel
 
-@dataclass(frozen=True, slots=True)
-class LinearCost:
+
+@dataclass(frozen=True)
+class LinearCost(CostModel):
     """No number of it is a binary fraction, so that sums depend on their order."""
 
     step: float = 0.011
@@ -20,7 +22,11 @@ class LinearCost:
         return self.handling
 
     def step_s(
-        self, prefill_tokens: int, prefill_context: int, decodes: int, decode_context: int
+        self,
+        prefill_tokens: int = 0,
+        prefill_context: int = 0,
+        decodes: int = 0,
+        decode_context: int = 0,
     ) -> float:
         tokens, pairs = prefill_tokens + decodes, prefill_context + decode_context
         return self.step + self.token * tokens + self.pair * pairs

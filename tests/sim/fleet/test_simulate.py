@@ -13,8 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from pando_router.core.route import Route
+from pando_sim.fleet.context import Context, RuleFactory
 from pando_sim.fleet.control import FleetControl
-from pando_sim.fleet.interfaces import Question, RouterContext, RuleFactory
+from pando_sim.fleet.interfaces import Question
 from pando_sim.records import Outcome
 from pando_sim.request import Request
 from pando_sim.rules import llm_d, vllm
@@ -91,7 +92,7 @@ def test_what_a_full_worker_refuses_is_tried_elsewhere() -> None:
     class First:
         """Always the first one that may be chosen."""
 
-        def __init__(self, context: RouterContext) -> None: ...
+        def __init__(self, context: Context) -> None: ...
 
         async def place(self, question: Question) -> Route:
             return route_to(question, question.allowed[0], 0)

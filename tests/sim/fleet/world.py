@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from pando_fleet.marks import MarkKind
 from pando_fleet.prefix import chunk_keys
+from pando_sim.fleet.context import RuleFactory
 from pando_sim.fleet.control import Fault, FleetControl, Scaler
-from pando_sim.fleet.interfaces import RuleFactory
 from pando_sim.fleet.shared_placement import SharedPlacement
 from pando_sim.fleet.simulate import simulate
 from pando_sim.records import Run, Served

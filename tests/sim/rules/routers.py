@@ -1,7 +1,7 @@
 """Routers for rules to be asked by: what they know is set by hand."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_fleet.replica import Heartbeat, ReplicaState
-from pando_fleet.wire import Line
 from pando_router.core.route import Route
+from pando_sim.fleet.context import Context
 from pando_sim.fleet.interfaces import Member, Question, Rule
 from pando_sim.request import Request
 from tests.sim.fleet.world import request
@@ -31,8 +31,8 @@ def beat(name: str, **values: object) -> Heartbeat:
 
 
 @dataclass
-class Known:
-    """A `RouterContext`."""
+class Known(Context):
+    """All that no rule here has to do with is left out."""
 
     beats: dict[str, Heartbeat]
     number: int = 0
@@ -42,16 +42,6 @@ class Known:
     loads: dict[str, int] = field(default_factory=dict)
     cached: dict[str, int] = field(default_factory=dict)
     looks: int = 0
-
-    @property
-    def line(self) -> Line:
-        raise AssertionError("this rule has nothing to do with Redis")
-
-    def redis_ms(self) -> int:
-        return round(1000 * self.time_s)
-
-    def now_s(self) -> float:
-        return self.time_s
 
     def monotonic_s(self) -> float:
         return self.time_s
@@ -68,9 +58,6 @@ class Known:
 
     def cached_tokens(self, replica: str, tokens: NDArray[np.int32]) -> int:
         return self.cached.get(replica, 0)
-
-    def after(self, delay_s: float, act: Callable[[], None]) -> None:
-        raise AssertionError("no rule here waits")
 
 
 def fleet(*names: str, **values: object) -> Known:
