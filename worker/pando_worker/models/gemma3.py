@@ -2,78 +2,22 @@
 layers with queries and keys normalised, most with a window and rotary positions of their own.
 """
 
-from typing import Literal
-
 from pando_worker.models.build import Build
-from pando_worker.models.decoder import DecoderConfig
-from pando_worker.models.layer_types import LayerType, alternating
-from pando_worker.models.layers.attention import Attention
-from pando_worker.models.layers.block import SandwichNormBlock
+from pando_worker.models.gemma2 import GemmaConfig, gemma_decoder
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.layers.mlp import GatedMLP
-from pando_worker.models.layers.norm import RMSNorm
-from pando_worker.models.layers.rotary import RotaryEmbedding
-from pando_worker.models.rope import Count, Positive, Rope
+from pando_worker.models.rope import Count, Rope
 
 
-class Config(DecoderConfig, frozen=True, kw_only=True):
-    """Its defaults are those of transformers: the files of the larger models leave them out."""
-
+class Config(GemmaConfig, frozen=True, kw_only=True):
     sliding_rope: Rope  # of layers with a window; `rope` is of the others
-    query_pre_attn_scalar: Positive = 256
-    sliding_window: Count = 4096
     sliding_window_pattern: Count = 6
-    layer_types: tuple[LayerType, ...] | None = None
-    final_logit_softcapping: Positive | None = None
-    tie_word_embeddings: bool = True
-    attention_bias: bool = False
-    hidden_activation: Literal["gelu_pytorch_tanh"] = "gelu_pytorch_tanh"
-    use_bidirectional_attention: Literal[False] = False
 
 
 def build(config: Config, build: Build) -> CausalLM:
-    period = config.sliding_window_pattern
-    types = alternating(config.layer_types, config.num_hidden_layers, period)
-
-    def norm(size: int = config.hidden_size) -> RMSNorm:
-        return RMSNorm(build, size, config.rms_norm_eps, offset=True)
-
-    def layer(index: int) -> SandwichNormBlock:
-        is_sliding = types[index] == "sliding_attention"
-        return SandwichNormBlock(
-            input_layernorm=norm(),
-            self_attn=Attention(
-                build,
-                index,
-                hidden_size=config.hidden_size,
-                heads=config.num_attention_heads,
-                kv_heads=config.num_key_value_heads,
-                head_dim=config.head_dim,
-                scale=config.query_pre_attn_scalar**-0.5,
-                window=config.sliding_window if is_sliding else None,
-                bias=config.attention_bias,
-                out_bias=config.attention_bias,
-                q_norm=norm(config.head_dim),
-                k_norm=norm(config.head_dim),
-                rope=1 if is_sliding else 0,
-            ),
-            post_attention_layernorm=norm(),
-            pre_feedforward_layernorm=norm(),
-            mlp=GatedMLP(build, config.hidden_size, config.intermediate_size, gelu=True),
-            post_feedforward_layernorm=norm(),
-        )
-
-    return CausalLM(
+    return gemma_decoder(
+        config,
         build,
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        layers=[layer(index) for index in range(config.num_hidden_layers)],
-        norm=norm(),
-        rotaries=[
-            RotaryEmbedding(build, rope, config.head_dim)
-            for rope in (config.rope, config.sliding_rope)
-        ],
-        tied=config.tie_word_embeddings,
-        embedding_scale=config.hidden_size**0.5,
-        logit_soft_cap=config.final_logit_softcapping,
+        period=config.sliding_window_pattern,
+        head_norms=True,
+        sliding_rope=config.sliding_rope,
     )
