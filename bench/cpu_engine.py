@@ -25,6 +25,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 from bench.engines import pando, transformers_engines
 from bench.engines.contestant import Contestant, Job, MakeEngine, Outcome
 from bench.engines.report import Race, markdown, timed
+from pando_worker.server.machine import machine
 
 SHIPPED = Path(__file__).parents[1] / "examples/models/pando-tiny"
 REFERENCE: dict[str, Any] = {
@@ -119,10 +120,10 @@ def main(
             races += race(model, path, engines, picked, repetitions, threads)
     click.echo(markdown(races, BASELINE))
     click.echo(
-        f"\n{machine(threads)}; {repetitions} repetitions{', all passive' if all_passive else ''}"
+        f"\n{described(threads)}; {repetitions} repetitions{', all passive' if all_passive else ''}"
     )
     if output is not None:
-        result = {"machine": machine(threads), "races": races}
+        result = {"machine": described(threads), "races": races}
         output.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
 
 
@@ -202,15 +203,10 @@ def _model(name: str, scratch: Path) -> Path:
     return path
 
 
-def machine(threads: int) -> str:
-    model = platform.processor()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
-        model = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), model)
+def described(threads: int) -> str:
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     return (
-        f"{os.cpu_count()} cores of {model}, {threads} threads, load averages at the end {load};"
+        f"{machine('cpu', 1)}, {threads} threads, load averages at the end {load};"
         f" Python {platform.python_version()}, torch {torch.__version__}"
     )
 

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from bench.cpu_engine import REFERENCE
 from pando_worker.messages import Abort, Generate, Outputs, SamplingParams
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.threaded import ThreadedRunner
@@ -62,15 +63,7 @@ def main(prompt: int, threads: int) -> None:
 
 def _save_model(path: Path, context: int) -> None:
     torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=256,
-        num_hidden_layers=4,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        intermediate_size=688,
-        vocab_size=4096,
-        max_position_embeddings=context,
-    )
+    config = LlamaConfig(**REFERENCE | {"max_position_embeddings": context})
     AutoModelForCausalLM.from_config(config).save_pretrained(path)
 
 

@@ -18,6 +18,7 @@ import torch
 
 from bench.radix.contestants import Contestant, Lists, Pando
 from bench.radix.workloads import TREE_TOKENS, Timings, operations, serving
+from pando_worker.server.machine import machine
 
 ROUNDS = 3
 POLICIES = ("lru", "lfu", "fifo")
@@ -66,21 +67,6 @@ def table(head: str, timings: dict[str, list[Timings]]) -> str:
             f" {statistics.median(lru):,.1f} ({min(lru):,.1f}) | {' | '.join(others)} |"
         )
     return "\n".join(lines)
-
-
-def machine() -> str:
-    cpu = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
-    return (
-        f"Python {platform.python_version()}, numpy {np.__version__}, torch {torch.__version__},"
-        f" one core of {cpu}"
-    )
 
 
 TEXT = """# What the radix cache costs
@@ -159,7 +145,11 @@ def main() -> None:
         ],
     }
     joined = {name: "\n\n".join(tables) for name, tables in parts.items()}
-    text = TEXT.format(rounds=ROUNDS, machine=machine(), **joined)
+    described = (
+        f"Python {platform.python_version()}, numpy {np.__version__}, torch {torch.__version__},"
+        f" on one thread of {machine('cpu', 1)}"
+    )
+    text = TEXT.format(rounds=ROUNDS, machine=described, **joined)
     if out:
         out.write_text(text)
     else:

@@ -14,13 +14,14 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 import click
 import psutil
 from rich.console import Console
 
 from bench.routing import load
-from bench.routing.load import Streams, Whole, median
+from bench.routing.load import Streams, Whole
 from bench.routing.processes import memory_mib
 from bench.routing.routers import Running, Start, bare, nginx, pando, peer
 

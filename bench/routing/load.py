@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,7 +187,3 @@ def _us(text: str, pattern: str) -> float:
     if found is None:
         raise RuntimeError(f"wrk said nothing of {pattern}:\n{text}")
     return float(found[1]) * {"us": 1, "ms": 1e3, "s": 1e6, "m": 60e6}[found[2]]
-
-
-def median(found: Sequence[float]) -> float:
-    return sorted(found)[len(found) // 2]
