@@ -18,6 +18,7 @@ from pando_fleet.expected import ExpectedPools
 from pando_fleet.layout.constants import FRESH_MS
 from pando_fleet.registry import Registry
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
+from pando_router.calm import Calm
 from pando_router.live import Live
 
 REFRESH_S = 0.2
@@ -248,6 +249,9 @@ class FleetView:
         self._expected = expected
         self._live = live
         self._read_at = 0.0  # monotonic, of the last answer
+        self._reads = False  # the last look was answered
+        self._answer_s = 0.0  # how long that took, of one question
+        self._calm = Calm()
         self._warned = False
         self.fleet = Fleet()
         self.redis_up = False  # until it answered once
@@ -270,24 +274,37 @@ class FleetView:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 heard, expected = await asyncio.gather(self._read(), self._expected.read())
         except (FleetError, TimeoutError) as error:
+            self._reads = False
             self.redis_failed(error)
             return
         now = monotonic()
-        elapsed_s = now - self._read_at if self.redis_up else 0.0
+        elapsed_s = now - self._read_at if self._reads else 0.0
         expected |= {pool: (model,) for pool, model in self._live.settings.expected_pools.items()}
         self.fleet = advance(self.fleet, heard, elapsed_s, expected)
-        self._read_at = now
+        self._read_at, self._reads = now, True
         if not self.redis_up:
-            logger.info("redis answers", extra={"pools": sorted(heard)})
-        self.redis_up, self._warned = True, False
+            self._comes_back()
+
+    def _comes_back(self) -> None:
+        """Once it answers as fast as a placement has to be: else the next request waits in vain."""
+        limit_s = self._live.settings.placement_timeout
+        if self._answer_s > limit_s:
+            slow = f"an answer takes {self._answer_s:.2f} s, but placement_timeout is {limit_s} s"
+            self.redis_failed(TimeoutError(slow))
+        elif self._calm.answered(self._read_at):
+            logger.info("redis answers", extra={"pools": sorted(self.fleet.pools)})
+            self.redis_up, self._warned = True, False
 
     def redis_failed(self, error: Exception) -> None:
-        """Redis did not answer, here or to a placement: it is left alone until the next refresh."""
+        """Redis did not answer, here or to a placement: it is left alone until it comes back."""
         if not self._warned:
-            logger.warning("redis is away", extra={"error": str(error) or type(error).__name__})
+            logger.warning("redis is away", extra={"error": str(error) or "no answer in time"})
+        self._calm.failed(monotonic())
         self.redis_up, self._warned = False, True
 
     async def _read(self) -> dict[str, list[Replica]]:
         pools = await self._registry.pools()
+        asked_at = monotonic()
         replicas = await asyncio.gather(*(self._registry.replicas(pool) for pool in pools))
+        self._answer_s = monotonic() - asked_at
         return dict(zip(pools, replicas, strict=True))

@@ -19,13 +19,17 @@ class Front:
         """With a `ca` it speaks TLS, as 127.0.0.1 with a certificate by that authority."""
         self.target = target
         self.port = 0
-        self.connections = 0  # accepted so far
-        self._delay_s = delay_s
+        self.delay_s = delay_s
+        self.received = 0  # pieces from clients
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if ca else None
         self._open: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None]] = set()
         if ca:
             self.show(ca)
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
 
     def show(self, ca: trustme.CA) -> None:
         """Has a certificate by another authority from now on."""
@@ -50,7 +54,6 @@ class Front:
             await asyncio.wait(self._serving)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
         if task := asyncio.current_task():
             self._serving.add(task)
             task.add_done_callback(self._serving.discard)
@@ -61,20 +64,22 @@ class Front:
             return
         self._open |= {writer, to_server}
         try:
-            await asyncio.gather(
-                _pipe(reader, to_server, 0.0), _pipe(from_server, writer, self._delay_s)
-            )
+            await asyncio.gather(self._there(reader, to_server), self._back(from_server, writer))
         finally:
             self._open -= {writer, to_server}
 
-
-async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
-    later = asyncio.get_running_loop().call_later
-    with suppress(ConnectionError, ssl.SSLError):
-        while data := await reader.read(65536):
-            if delay_s:
-                later(delay_s, writer.write, data)
-            else:
+    async def _there(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, ssl.SSLError):
+            while data := await reader.read(65536):
+                self.received += 1
                 writer.write(data)
                 await writer.drain()
-    later(delay_s, writer.close)
+        writer.close()
+
+    async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop, due = asyncio.get_running_loop(), 0.0
+        with suppress(ConnectionError, ssl.SSLError):
+            while data := await reader.read(65536):
+                due = max(due + 1e-6, loop.time() + self.delay_s)  # in their order
+                loop.call_at(due, writer.write, data)
+        loop.call_at(due, writer.close)

@@ -20,7 +20,7 @@ class Pair:
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.front.port}/0"
+        return self.front.url
 
     def switch(self, old_follows: int) -> None:
         """The new server is the master and has the name; the old one becomes a replica of whoever

@@ -1,6 +1,7 @@
 """Redis away, back, back empty, and frozen: no request fails because of it."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -167,6 +168,32 @@ async def test_frozen_redis_costs_one_timeout_not_one_each(start_valkey: Start) 
             assert loop.time() - started < 3  # one timeout of 0.5 s, not ten
         finally:
             server.thaw()
+
+
+async def test_a_redis_that_is_too_slow_for_placements_is_away_until_it_is_not(
+    start_valkey: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server = start_valkey(port=free_port())
+    async with (
+        Replica(server.url, "a"),
+        Front(server.port) as front,
+        serving(front.url, placement_timeout=0.25) as router,
+    ):
+        await router.ready("a")
+        front.delay_s = 0.3
+        for number in range(4):
+
+            def looked(enough: int = front.received + 5) -> bool:
+                return front.received >= enough
+
+            assert (await router.post("/v1/completions", completion(f"{number}"))).status == 200
+            await until(looked, "looks at Redis, and answers")
+        assert (await router.get("/healthz")).json["redis"] == "away"
+        front.delay_s = 0.0
+        await redis_is(router, "up")
+        said = [r.message for r in caplog.records if r.message.startswith("redis ")]
+        assert said == ["redis answers", "redis is away", "redis answers"]
 
 
 async def test_flushed_registry_is_not_taken_for_a_dead_fleet(start_valkey: Start) -> None:
