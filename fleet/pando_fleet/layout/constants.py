@@ -18,6 +18,9 @@ TREE_TTL_MS = 600_000
 UNKNOWN_CAPACITY_CHUNKS = 65_536
 """Kept for a replica that does not say what it can hold."""
 
+TREES_PERCENT = 80
+"""Of maxmemory: where more is used heartbeats cut trees, which leaves room for half a second."""
+
 FRESH_MS = 3_000
 """A replica whose last heartbeat is older gets no requests: six beats missed."""
 

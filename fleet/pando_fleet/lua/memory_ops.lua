@@ -4,7 +4,6 @@
 -- another write it refuses nothing, because a script cannot stop in the middle. So a script whose rows
 -- must get through begins with a PERSIST of a key that has no TTL anyway.
 
-local TREES_UP_TO = 0.8 -- of maxmemory is used: above it trees are cut, leaves room for half a second
 local MOST_CUT = 4096 -- leaves a beat: two milliseconds, and more than any replica computes meanwhile
 
 -- Whether the memory is full and Redis may evict nothing: asks for a write that changes nothing. `key` is a
@@ -29,7 +28,7 @@ local function excess_share()
   end
   local most = number_in(info, 'maxmemory')
   local used = number_in(info, 'used_memory') - number_in(info, 'mem_not_counted_for_evict')
-  return most > 0 and math.max(0, 1 - TREES_UP_TO * most / used) or 0
+  return most > 0 and math.max(0, 1 - $TREES_PERCENT / 100 * most / used) or 0
 end
 
 -- Cuts this tree's share of the excess, its coldest leaves. Who uses its tree fills it again, so trees

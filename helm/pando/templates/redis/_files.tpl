@@ -5,8 +5,10 @@ redis.conf: |
   port 6379
   protected-mode no
   maxmemory {{ .Values.redis.maxmemory }}
-  # What may go is what ages anyhow, the longest unused tree first; what the operator expects stays.
+  # Trees make room before this is reached. Should it be all the same, only keys with a TTL may go, one by
+  # one: lazily freed, Valkey 9 counts none of them as free yet and evicts nearly everything.
   maxmemory-policy volatile-lru
+  lazyfree-lazy-eviction no
   save ""
   appendonly {{ .Values.redis.persistence.enabled | ternary "yes" "no" }}
 # The password comes from a file by standard input: arguments could be read with ps.
