@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import resource
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from pando_fleet.client import connect
 from pando_fleet.decisions import PastDecisions
 from pando_fleet.expected import ExpectedPools
 from pando_fleet.homes import Homes
+from pando_fleet.http.open_files import OTHER_FILES
 from pando_fleet.queues import Queues
 from pando_fleet.rate_limits import RateLimits
 from pando_fleet.registry import Registry
@@ -332,12 +334,14 @@ def replica_limits(settings: RouterSettings) -> ReplicaLimits:
 
 
 def client_limits(settings: RouterSettings) -> Limits:
-    """What clients may take."""
+    """What clients may take: connections no more than there are files, of which each may need
+    another one for its replica."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Limits(
         header_timeout=settings.header_timeout,
         body_timeout=settings.body_timeout,
         idle_timeout=settings.keep_alive_timeout,
         write_timeout=settings.write_timeout,
         max_header_bytes=settings.max_header_bytes,
-        max_connections=settings.max_connections,
+        max_connections=max(1, min(settings.max_connections, (files - OTHER_FILES) // 2)),
     )

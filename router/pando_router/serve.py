@@ -4,7 +4,6 @@ import asyncio
 import gc
 import logging
 import multiprocessing
-import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -14,6 +13,7 @@ from typing import Any
 
 import uvloop
 
+from pando_fleet.http.open_files import allow_open_files
 from pando_router.app import Router, running_router, server_of
 from pando_router.http.server import Server
 from pando_router.processes import supervise
@@ -58,16 +58,9 @@ def _run_sibling(
 
 
 def _run(serving: Coroutine[Any, Any, bool]) -> int:
-    _allow_open_files()
+    allow_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return 0 if runner.run(serving) else 1
-
-
-def _allow_open_files() -> None:
-    """As many as the system lets it open: the usual limit of 1,024 is for programs that select(),
-    and each stream is two connections."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _serve(
@@ -81,6 +74,11 @@ async def _serve(
     signals = _Signals()
     async with running_router(settings, part=part) as router:
         server = server_of(router)
+        if (fitting := server.limits.now.max_connections) < router.live.settings.max_connections:
+            logger.warning(
+                "the limit of open files (ulimit -n) allows fewer connections than max_connections",
+                extra={"connections": fitting},
+            )
         try:
             port = await server.listen(settings.host, settings.port, share_port=share_port)
         except OSError as error:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,14 +30,19 @@ if __name__ == "__main__":
 
 @asynccontextmanager
 async def router_process(
-    redis_url: str, *, ready_path: str = "/readyz", **settings: Any
+    redis_url: str,
+    *,
+    ready_path: str = "/readyz",
+    before: Callable[[], None] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, RouterClient]]:
-    """Its process, which leaves at once, and a client that opens a connection for each request."""
+    """Its process, which leaves at once, and a client that opens a connection for each request.
+    `before` runs in the process first."""
     port = free_port()
     settings = {"leave_seconds": 0, **settings}
     given = json.dumps({"redis": redis_url, "port": port, **settings})
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", _SERVE, given), env=ENVIRONMENT
+        *(sys.executable, "-c", _SERVE, given), env=ENVIRONMENT, preexec_fn=before
     )
     try:
         connector = aiohttp.TCPConnector(force_close=True)

@@ -1,13 +1,16 @@
 """The router as a process of its own: start, drain, end, and what it imports."""
 
 import asyncio
+import resource
 import signal
 import sys
+from contextlib import AsyncExitStack
 
 import aiohttp
 import pytest
 from pydantic import ValidationError
 
+from pando_fleet.http.open_files import allow_open_files
 from pando_router.settings import RouterSettings
 from tests.router.http_world import Raw
 from tests.router.router_process import ENVIRONMENT, router_process
@@ -57,6 +60,25 @@ async def test_draining_router_sends_its_clients_to_others(valkey_url: str) -> N
             assert await client.closed()
             stream.end()
         assert await child.wait() == 0
+
+
+async def test_idle_connections_beyond_the_limit_of_files_make_room_for_requests(
+    valkey_url: str,
+) -> None:
+    allow_open_files()
+    few = (256, 256)
+    async with (
+        Replica(valkey_url, "a"),
+        router_process(
+            valkey_url, before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, few)
+        ) as (_, router),
+        AsyncExitStack() as clients,
+    ):
+        for _ in range(400):
+            await clients.enter_async_context(Raw(router.port))
+        for _ in range(20):
+            assert (await router.get("/healthz")).status == 200
+            assert (await router.post("/v1/completions", completion())).status == 200
 
 
 async def test_second_signal_ends_at_once(valkey_url: str) -> None:

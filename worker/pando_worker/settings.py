@@ -222,6 +222,26 @@ class WorkerSettings(BaseSettings):
     max_body_bytes: Annotated[
         int, Field(ge=1, description="longest request body; longer ones get 413")
     ] = 64 * 1024 * 1024
+    max_connections: Annotated[
+        int,
+        Field(
+            ge=64,
+            description="of clients, open at once, or fewer where the system allows fewer files;"
+            " above it the one that has waited longest for a request is closed",
+        ),
+    ] = 16_384
+    write_timeout: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="for a client that reads nothing of its answer, in seconds; longer than"
+            " the router's, which judges its own clients",
+        ),
+    ] = 120.0
+    max_unread_bytes: Annotated[
+        int,
+        Field(ge=1, description="kept of one request's output for a client that is behind"),
+    ] = 4 * 1024 * 1024
     drain_seconds: Annotated[
         float, Field(ge=0, description="time for running requests after SIGTERM, in seconds")
     ] = 30.0

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,17 +36,25 @@ class WorkerProcess:
     @classmethod
     @contextmanager
     def start(
-        cls, *, ready: bool = True, stand_in: bool = True, **settings: object
+        cls,
+        *,
+        ready: bool = True,
+        stand_in: bool = True,
+        before: Callable[[], None] | None = None,
+        env: Mapping[str, str] | None = None,
+        **settings: object,
     ) -> Iterator["WorkerProcess"]:
         """Started, and ready to generate unless told not to wait for that; with the stand-in for
-        the scheduler, or the real one."""
+        the scheduler, or the real one. `before` runs in the process first; `env` is all of its
+        environment."""
         options = {"model": str(MODEL), "port": 0, **settings}
         scheduler = ["stand-in"] if stand_in else []
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.worker.server.main", json.dumps(options), *scheduler],
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            preexec_fn=before,
+            env={**(os.environ if env is None else env), "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         worker = cls(process)
         try:

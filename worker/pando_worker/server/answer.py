@@ -7,7 +7,7 @@ headers tell the truth about the cache. Leaving, for whatever reason, closes the
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 from starlette.responses import Response
@@ -22,11 +22,12 @@ from pando_worker.server.resume import RESUMED
 
 @dataclass(slots=True)
 class Result:
-    """One choice: all of its deltas so far."""
+    """One choice: all of its deltas so far, or since they were forgotten."""
 
     prompt: int  # which of the request's prompts it continues
     prompt_ids: list[int]
     cached_tokens: int | None = None  # None: nothing came yet
+    completion_tokens: int = 0
     token_ids: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     finish: Finish | None = None
@@ -40,12 +41,18 @@ class Result:
 
     def add(self, delta: Delta) -> None:
         self.cached_tokens = delta.cached_tokens
+        self.completion_tokens += len(delta.token_ids)
         self.token_ids += delta.token_ids
         self.texts.append(delta.text)
         self.finish = delta.finish
         self.logprobs += delta.logprobs
         self.scored += delta.scored
         self.prompt_logprobs += delta.prompt_logprobs
+
+    def forget(self) -> None:
+        """All but the counts and the finish."""
+        for part in (self.token_ids, self.texts, self.logprobs, self.scored, self.prompt_logprobs):
+            part.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +71,14 @@ class TokenCounts:
             if (found := result.cached_tokens) is not None:
                 # Later choices find what the first one computed.
                 cached[result.prompt] = min(found, cached.get(result.prompt, found))
-        completion = sum(len(result.token_ids) for result in results)
+        completion = sum(result.completion_tokens for result in results)
         return cls(sum(prompts.values()), sum(cached.values()), completion)
 
 
 class Form(Protocol):
     """An API's JSON for a generation; results are in the order of the job's choices."""
+
+    repeats: ClassVar[bool]  # whether each event of a stream has all that came before it
 
     def whole(self, results: list[Result]) -> object:
         """The body of an answer that is not streamed."""
@@ -126,6 +135,8 @@ class Answer(Response):
                     )
                 events = self._form.events(delta, self._results)
                 body = b"".join(_event(msgspec.json.encode(event)) for event in events)
+                if not self._form.repeats:
+                    self._results[delta.index].forget()
                 if body and self._unfinished:
                     await send({"type": "http.response.body", "body": body, "more_body": True})
             await send({"type": "http.response.body", "body": body + _event(b"[DONE]")})

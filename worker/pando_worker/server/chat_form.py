@@ -5,6 +5,7 @@ apart; in a stream each piece is a chunk of its own.
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from msgspec import UNSET, UnsetType, structs
 
@@ -50,6 +51,8 @@ class _Stream:
 
 
 class ChatForm:
+    repeats: ClassVar[bool] = False
+
     def __init__(
         self,
         *,

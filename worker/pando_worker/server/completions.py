@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import ClassVar
 
 from fastapi import APIRouter, Request
 from msgspec import UNSET, UnsetType, structs
@@ -84,6 +85,8 @@ def _texts(service: Service, body: CompletionRequest, encoded: list[list[int]]) 
 
 @dataclass(slots=True, kw_only=True)
 class _CompletionForm:
+    repeats: ClassVar[bool] = False
+
     id: str
     model: str
     created: int

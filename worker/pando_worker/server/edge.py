@@ -14,7 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pando_fleet.http.request_id import request_id_of
 from pando_fleet.traces import Tracing
-from pando_worker.server.errors import ApiError, error_response
+from pando_worker.server.connections import CROWDED
+from pando_worker.server.errors import ApiError, error_response, unavailable
 from pando_worker.server.gate import Gate
 from pando_worker.server.metrics import Metrics
 
@@ -45,7 +46,8 @@ class Edge:
         if self._tracing is not None and scope["method"] == "POST":
             trace = self._tracing.request("POST", scope["headers"], request_id)
         scope["state"] |= {"request_id": request_id, "received": started, "trace": trace}
-        reply = _Reply(send, request_id, self._gate)
+        crowded = scope["state"].get(CROWDED, False)
+        reply = _Reply(send, request_id, self._gate, crowded=crowded)
         body = _Body(scope, receive, self._max_body_bytes)
         try:
             try:
@@ -81,6 +83,8 @@ class Edge:
             await self._app(scope, receive, reply.send)
             return
         ungated = scope["path"] in _UNGATED
+        if scope["state"].get(CROWDED) and not ungated:
+            raise unavailable("this worker has all the connections that it can serve", "overloaded")
         with nullcontext() if ungated else self._gate.enter():
             app = self._app(scope, _replay(await body.read()), reply.send)
             await _until_disconnect(app, receive, reply)
@@ -93,10 +97,11 @@ class ClientGoneError(Exception):
 class _Reply:
     """The answer on its way out: adds the headers that every answer has."""
 
-    def __init__(self, send: Send, request_id: str, gate: Gate) -> None:
+    def __init__(self, send: Send, request_id: str, gate: Gate, *, crowded: bool) -> None:
         self._send = send
         self._request_id = request_id
         self._gate = gate
+        self._crowded = crowded
         self.status: int | None = None
         self.complete = False
 
@@ -104,7 +109,7 @@ class _Reply:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = [*message["headers"], (b"x-request-id", self._request_id.encode())]
-            if self._gate.draining or self.status == 413:
+            if self._gate.draining or self._crowded or self.status == 413:
                 headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}
         else:

@@ -34,17 +34,18 @@ from pando_worker.messages import (
     Stats,
     TokenLogprob,
 )
-from pando_worker.server.errors import ApiError, aborted, deadline_passed, unavailable
+from pando_worker.server.errors import ApiError, aborted, deadline_passed, too_slow, unavailable
 
 log = logging.getLogger("pando.worker")
+
+# Of Python's objects, as sys.getsizeof says.
+_TOKEN_BYTES, _SCORE_BYTES, _LIKELY_BYTES = 40, 208, 72
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A request that the scheduler knows, with the part of its output that nobody took yet.
-
-    Bounded by the request's max_new_tokens: a slow reader gets fewer, larger outputs.
-    """
+    """A request that the scheduler knows, with the part of its output that nobody took yet: a slow
+    reader gets fewer, larger outputs."""
 
     rid: str
     name: str
@@ -56,8 +57,10 @@ class _Request:
     cached_tokens: int = 0
     queue_s: float | None = None
     finish: FinishReason | None = None
+    unread_bytes: int = 0  # but for the prompt's log-probabilities, of which there are no more
 
     def add(self, output: Output) -> None:
+        self.unread_bytes += _memory(output)
         self.token_ids += output.token_ids
         self.logprobs += output.logprobs
         self.prompt_logprobs += output.prompt_logprobs
@@ -76,8 +79,17 @@ class _Request:
             prompt_logprobs=self.prompt_logprobs,
         )
         self.token_ids, self.logprobs, self.prompt_logprobs = [], [], []
-        self.queue_s = None
+        self.queue_s, self.unread_bytes = None, 0
         return output
+
+
+def _memory(output: Output) -> int:
+    """About how many bytes the output's tokens and their log-probabilities take."""
+    size = _TOKEN_BYTES * len(output.token_ids)
+    if output.logprobs:
+        likely = len(output.logprobs[0].top_ids)
+        size += (_SCORE_BYTES + _LIKELY_BYTES * likely) * len(output.logprobs)
+    return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +153,17 @@ class Call:
             self._arrived.set()
 
     def failed(self, request: _Request, error: ApiError) -> None:
+        self._news.pop(request.index, None)
         if self._requests.pop(request.index, None):
             self._error = error
             self._arrived.set()
 
 
 class EngineClient:
-    def __init__(self, command_endpoint: str, event_endpoint: str) -> None:
-        """Opens both sockets; to be made in the event loop that uses it."""
+    def __init__(self, command_endpoint: str, event_endpoint: str, max_unread_bytes: int) -> None:
+        """Opens both sockets; to be made in the event loop that uses it. `max_unread_bytes` bounds
+        what is kept of one request's output until somebody takes it."""
+        self._max_unread_bytes = max_unread_bytes
         self._context = zmq.asyncio.Context()
         # Unlimited, so that an abort never waits: the requests known bound it.
         blocking: zmq.Context[zmq.Socket[bytes]] = zmq.Context.shadow(self._context.underlying)
@@ -306,9 +321,22 @@ class EngineClient:
                 embedding.end(aborted())
             return  # else ended by `end` while this was on its way
         request.add(output)
-        request.call.heard(request)
         if output.finish is not None:
             del self._requests[output.rid]
+        elif request.unread_bytes > self._max_unread_bytes:
+            self._give_up(request)
+            return
+        request.call.heard(request)
+
+    def _give_up(self, request: _Request) -> None:
+        """A request whose client is too far behind; the connection is cut if it reads nothing."""
+        del self._requests[request.rid]
+        self._abort(request.rid)
+        log.warning(
+            "a request is ended whose client is behind by more than max_unread_bytes",
+            extra={"request_id": request.name, "bytes": request.unread_bytes},
+        )
+        request.call.failed(request, too_slow(self._max_unread_bytes))
 
 
 def _rejection(event: Rejected) -> ApiError:

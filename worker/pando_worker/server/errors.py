@@ -15,6 +15,7 @@ __all__ = [
     "deadline_passed",
     "error_response",
     "internal_error",
+    "too_slow",
     "unavailable",
 ]
 
@@ -22,6 +23,16 @@ __all__ = [
 def deadline_passed(message: str) -> ApiError:
     """504: the request had a time limit, its own or the worker's."""
     return ApiError(504, message, kind="timeout_error", code="deadline_exceeded")
+
+
+def too_slow(max_bytes: int) -> ApiError:
+    """408: a client took its answer more slowly than it was made."""
+    return ApiError(
+        408,
+        f"the client fell behind: more than {max_bytes} bytes of its answer waited to be read",
+        kind="timeout_error",
+        code="client_too_slow",
+    )
 
 
 def aborted() -> ApiError:

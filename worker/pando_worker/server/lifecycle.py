@@ -6,11 +6,13 @@ Imports everything heavy; `pando_worker.serve` starts the scheduler process befo
 import asyncio
 import logging
 import signal
+import socket
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import uvicorn
@@ -20,6 +22,7 @@ from pando_fleet.traces import Tracing
 from pando_worker.models.config import ModelConfig
 from pando_worker.models.generation_config import read_generation_config
 from pando_worker.server.app import make_app
+from pando_worker.server.connections import Connection, Connections, fitting_connections
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.gate import Gate
 from pando_worker.server.metrics import Metrics
@@ -71,7 +74,10 @@ def serve(
 async def _serve(
     settings: WorkerSettings, model: ServedModel, address: Address, scheduler: SchedulerProcess
 ) -> int:
-    engine = EngineClient(scheduler.command_endpoint, scheduler.event_endpoint)
+    connections = Connections(fitting_connections(settings.max_connections), settings.write_timeout)
+    engine = EngineClient(
+        scheduler.command_endpoint, scheduler.event_endpoint, settings.max_unread_bytes
+    )
     service = Service(
         settings=settings,
         model=model,
@@ -93,18 +99,19 @@ async def _serve(
             make_app(service),
             lifespan="off",
             ws="none",
-            http="httptools",
+            http=cast(type[asyncio.Protocol], partial(Connection, connections)),
             log_config=None,
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_graceful_shutdown=LAST_WORDS_S,
-        )
+        ),
+        connections,
     )
     end = _End(service, scheduler.process, heart)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.serve(sockets=[address.listener]))
         background = [tasks.create_task(engine.receive_events())]
+        background.append(tasks.create_task(connections.watch()))
         background.append(tasks.create_task(_announce_ready(engine, address)))
         background.append(tasks.create_task(_watch(engine, settings.watchdog_seconds, end)))
         if heart:
@@ -206,7 +213,17 @@ class _End:
 
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: it would close its doors at the first signal, while a
-    draining worker goes on saying so."""
+    draining worker goes on saying so. At the end it waits for clients, but not for ever."""
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        await self._connections.close(LAST_WORDS_S)
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ events hold the text and ids of all that was generated so far, as SGLang's do.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -117,6 +118,8 @@ class _Scores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NativeForm:
+    repeats: ClassVar[bool] = True
+
     name: str
     many: bool
     vocabulary: Vocabulary
