@@ -54,6 +54,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     max_outstanding: int = 0  # requests leased at one replica, at most; 0: any number
     tenant: str = ""  # whose keys these are; they must be salted, so that nobody else has them
     tenant_share: float = 1.0  # of each replica's tree, at most; 1: no bound
+    within_s: float | None = None  # in place of the placer's `timeout_s`
 
     def __post_init__(self) -> None:
         if len(self.keys) % KEY_BYTES:
@@ -131,14 +132,16 @@ class Placer:
         """Chooses the cheapest replica and leases it; the touch of the path there follows.
 
         Asks of one turn of the event loop go in one call. Raises NoReplica, PoolFull,
-        FleetUnavailable, and TimeoutError after `timeout_s`.
+        FleetUnavailable, and TimeoutError after `timeout_s` or `Ask.within_s`.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Placement] = loop.create_future()
         self._asked.append((ask, answer))
         if len(self._asked) == 1:
             loop.call_soon(self._send_asks)
-        if self._timeout_s is not None:
+        if ask.within_s is not None:
+            Patience(ask.within_s).bound(answer)
+        elif self._timeout_s is not None:
             self._bound(answer, self._timeout_s())
         return await answer
 

@@ -163,7 +163,7 @@ async def running_router(
     metrics.add(ReplicaMetrics(view, flights))
     rates = RateLimits(wire)
     settlements = Settlements(rates, metrics.tenants)
-    limiter = Limiter(rates, metrics.tenants, live)
+    limiter = Limiter(rates, metrics.tenants, view)
     tenants = Tenants(settings.api_keys, metrics.tenants)
     salting = Salting(upstreams.kind)
     prefiller = Prefiller(upstream, forwarding, salting)

@@ -161,6 +161,7 @@ class Dispatcher:
             max_outstanding=settings.max_replica_requests,
             tenant=prompt.tenant.name,
             tenant_share=prompt.tenant.share,
+            within_s=prompt.within_s,
         )
 
     async def _lease(
@@ -192,7 +193,8 @@ class Dispatcher:
         except NoReplica:
             return None
         except (FleetUnavailable, TimeoutError) as error:
-            self._view.redis_failed(error)
+            if prompt.within_s is None:  # else it had less time than an answer may take
+                self._view.redis_failed(error)
             return None
         except FleetError as error:  # Redis is there: this request alone goes on without it
             self._metrics.placement_errors.inc()

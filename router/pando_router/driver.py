@@ -9,6 +9,8 @@ from collections.abc import Collection
 from contextlib import nullcontext
 from time import time_ns
 
+from msgspec.structs import replace
+
 from pando_fleet import misfits
 from pando_router.admission.admission import Admission
 from pando_router.core.events import CacheReport, Head
@@ -53,7 +55,10 @@ class Driver:
 
     async def serve(self, exchange: Exchange, order: Order) -> None:
         """Raises ApiError where no replica answers, MigrationError where a stream cannot go on."""
-        prompt = order.prompt
+        prompt, limit_s = order.prompt, self._live.settings.placement_timeout
+        first = prompt  # what is placed first: all that it asks Redis has one limit of time
+        if exchange.asked_s:
+            first = replace(prompt, within_s=max(0.0, limit_s - exchange.asked_s))
         tries = Tries(
             self._flights,
             exchange,
@@ -68,9 +73,10 @@ class Driver:
                     case Place(barred):
                         # Not interrupted, or its lease would stay; what follows a placement is.
                         if exchange.trace is None:
-                            found = await self._dispatcher.place(prompt, barred)
+                            found = await self._dispatcher.place(first, barred)
                         else:
-                            found = await self._place_traced(exchange.trace, prompt, barred)
+                            found = await self._place_traced(exchange.trace, first, barred)
+                        first = prompt
                         action = tries.placed(found)
                     case Wait(shortage):
                         action = tries.placed(await self._wait(exchange, tries, order, shortage))

@@ -104,6 +104,8 @@ class Exchange(Observer, msgspec.Struct, eq=False):
     charge: Charge | None = None  # where the tenant's use is counted
     tail: Tail | None = None  # the answer's end, where somebody wants to read it
 
+    asked_s: float = 0.0  # how long it has waited for Redis before its placement
+
     # What has become of it.
     status: int = 0
     route: Route | None = None  # of the last try
@@ -145,8 +147,12 @@ class Exchange(Observer, msgspec.Struct, eq=False):
         for listener in self.audience.asked:
             listener.asked(self, order)
 
+    def waited_for_redis(self, waited_s: float) -> None:
+        self.asked_s += waited_s
+
     def was_charged(self, charge: Charge) -> None:
         self.charge = charge
+        self.asked_s += charge.asked_s
         self.keep_tail()
 
     def keep_tail(self) -> Tail:

@@ -1,6 +1,7 @@
 """What a request meets before it is placed: is there room, who sends it, what do they ask for."""
 
 from collections.abc import Awaitable
+from time import perf_counter
 
 from msgspec.structs import replace
 
@@ -79,8 +80,9 @@ class Reception:
 
     async def at_home(self, exchange: Exchange, order: Order) -> Order:
         """Placed only where what it goes on from is known, if that can be found."""
-        prompt = order.prompt
+        prompt, asked_at = order.prompt, perf_counter()
         home = await self._earlier.at_home(prompt.request, exchange.tenant, prompt.targets)
+        exchange.waited_for_redis(perf_counter() - asked_at)
         return replace(order, prompt=replace(prompt, targets=home))
 
     async def charge(self, exchange: Exchange, order: Order) -> Charge:
@@ -91,6 +93,5 @@ class Reception:
             prompt_tokens = request.prompt_tokens(prompt.targets[0].bytes_per_token)
             expected = request.output_tokens(self._live.settings.expected_output_tokens)
             output_tokens = expected * request.n
-        return await self._limiter.admit(
-            exchange.tenant, prompt_tokens, output_tokens, redis_up=self._view.redis_up
-        )
+        limit_s = self._live.settings.placement_timeout - exchange.asked_s
+        return await self._limiter.admit(exchange.tenant, prompt_tokens, output_tokens, limit_s)

@@ -19,6 +19,7 @@ class Prompt(msgspec.Struct, frozen=True):
     steering: Steering = UNSTEERED
     rename: str | None = None  # what the forwarded body calls the model, where not as it came
     tenant: Tenant = OPEN
+    within_s: float | None = None  # for a placement in Redis, in place of placement_timeout
 
     @property
     def affinity(self) -> bytes:

@@ -189,7 +189,11 @@ class RouterSettings(BaseSettings):
 
     placement_timeout: Annotated[
         float,
-        Field(gt=0, description="for a placement in Redis before doing without it, in seconds"),
+        Field(
+            gt=0,
+            description="for what a request asks Redis before it goes on without: its placement,"
+            " with its tenant's limits and the home of an earlier response, in seconds",
+        ),
     ] = 0.25
     lease_seconds: Annotated[
         float,

@@ -5,9 +5,20 @@ from pathlib import Path
 from typing import Any
 
 from pando_fleet.client import connect
-from tests.fleet.redis_server import RedisServer
+from tests.fleet.front import Front
+from tests.fleet.redis_server import RedisServer, free_port
 from tests.router.tenants_world import bearer, guarded, key_file
-from tests.router.world import Replica, Stream, cached, chat, completion, serving, status, until
+from tests.router.world import (
+    Replica,
+    RouterClient,
+    Stream,
+    cached,
+    chat,
+    completion,
+    serving,
+    status,
+    until,
+)
 
 
 async def test_requests_above_the_limit_get_429_with_when_to_come_back(
@@ -191,6 +202,34 @@ async def test_without_redis_tenants_are_served_and_counted(
             answer = await router.post("/v1/completions", completion(), **bearer("a"))
             assert answer.status == 200
         assert await router.metric("pando_router_rate_limits_unchecked_total") == 3
+
+
+async def test_a_slow_redis_costs_a_limited_request_one_limit_of_time(
+    start_valkey: Any, tmp_path: Path
+) -> None:
+    limit_s = 1.0
+    server: RedisServer = start_valkey(port=free_port())
+    file = key_file(tmp_path, a={"requests_per_minute": 1000})
+    loop = asyncio.get_running_loop()
+
+    async def seconds(router: RouterClient) -> float:
+        asked_at = loop.time()
+        answer = await router.post("/v1/completions", completion(), **bearer("a"))
+        assert answer.status == 200
+        return loop.time() - asked_at
+
+    async with (
+        Replica(server.url, "r") as replica,
+        Front(server.port) as front,
+        guarded(front.url, file, replica, placement_timeout=limit_s) as router,
+    ):
+        assert await seconds(router) < limit_s
+        front.delay_s = 0.9 * limit_s  # either question alone is answered in time
+        assert limit_s < await seconds(router) < 1.6 * limit_s
+        assert (await router.get("/healthz")).json["redis"] == "up"
+        front.delay_s = 1.2 * limit_s
+        assert limit_s < await seconds(router) < 1.6 * limit_s
+        assert await seconds(router) < limit_s / 2, "nobody else waits for it"
 
 
 async def test_an_open_router_asks_redis_for_no_limits_and_counts_no_tenants(

@@ -4,48 +4,54 @@ While Redis is away nobody's limits are checked: requests are served and counted
 """
 
 import asyncio
+from time import perf_counter
 
-from pando_fleet.client import FleetError
+from pando_fleet.client import FleetError, FleetUnavailable
 from pando_fleet.rate_limits import Limits, RateLimits, Taken
 from pando_router.api_keys.tenant import Tenant
 from pando_router.errors import ApiError
+from pando_router.fleet_view import FleetView
 from pando_router.http.headers import Headers
-from pando_router.live import Live
 from pando_router.tenant_metrics import TenantMetrics
 from pando_router.tenants.charge import Charge
 from pando_router.tenants.rate_headers import rate_headers
 
 
 class Limiter:
-    def __init__(self, rates: RateLimits, metrics: TenantMetrics, live: Live) -> None:
+    def __init__(self, rates: RateLimits, metrics: TenantMetrics, view: FleetView) -> None:
         self._rates = rates
         self._metrics = metrics
-        self._live = live
+        self._view = view
 
     async def admit(
-        self, tenant: Tenant, prompt_tokens: int, output_tokens: int, *, redis_up: bool
+        self, tenant: Tenant, prompt_tokens: int, output_tokens: int, limit_s: float
     ) -> Charge:
-        """Raises ApiError 429 where the tenant has not so many left."""
+        """Asks Redis for `limit_s` at most. Raises ApiError 429 where the tenant has not so many
+        left."""
         self._metrics.of(tenant.name).requests.inc()
         headers: Headers = []
-        reserved = None
+        reserved, asked_s = None, 0.0
         if limits := tenant.limits:
             tokens = prompt_tokens + output_tokens
-            taken = await self._take(tenant, tokens, redis_up=redis_up)
+            asked_at = perf_counter()
+            taken = await self._take(tenant, tokens, limit_s)
+            asked_s = perf_counter() - asked_at
             if taken is not None:
                 headers = rate_headers(limits, taken)
                 if taken.wait_ms:
                     raise self._refusal(tenant, taken, tokens, headers)
                 reserved = min(tokens, limits.tokens) if limits.tokens else None
-        return Charge(prompt_tokens, reserved, headers)
+        return Charge(prompt_tokens, reserved, headers, asked_s)
 
-    async def _take(self, tenant: Tenant, tokens: int, *, redis_up: bool) -> Taken | None:
-        if redis_up:
+    async def _take(self, tenant: Tenant, tokens: int, limit_s: float) -> Taken | None:
+        if self._view.redis_up:
             try:
-                async with asyncio.timeout(self._live.settings.placement_timeout):
+                async with asyncio.timeout(limit_s):
                     return await self._rates.take(tenant.name, tenant.limits, tokens)
-            except (FleetError, TimeoutError):
-                pass  # counted below; whether Redis is away is the fleet view's to say
+            except (FleetUnavailable, TimeoutError) as error:
+                self._view.redis_failed(error)
+            except FleetError:
+                pass  # Redis is there; counted below
         self._metrics.unchecked_limits.inc()
         return None
 
