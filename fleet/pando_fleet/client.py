@@ -17,7 +17,7 @@ from redis.asyncio.connection import (
     parse_url,
 )
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import ConstantBackoff
 
 from pando_fleet.connections import (
@@ -83,6 +83,10 @@ def fleet_errors() -> Iterator[None]:
         yield
     except exceptions.AskError as error:  # MOVED, too; a cluster's client follows both
         raise FleetUnavailable(f"Redis is not available: {NEEDS_CLUSTER_URL}") from error
+    except MasterNotFoundError as error:  # its message shows clients, and some versions passwords
+        what = str(error).partition(" : ")[0]
+        why = f"{what}: no Sentinel answers, or none knows one that is up"
+        raise FleetUnavailable(f"Redis is not available: {why}") from error
     except _UNAVAILABLE as error:
         raise FleetUnavailable(f"Redis is not available: {error}") from error
     except exceptions.RedisError as error:
