@@ -29,7 +29,7 @@ from pando_fleet.connections import (
     TlsMaster,
     UnixMaster,
 )
-from pando_fleet.refusals import NEEDS_CLUSTER_URL, PASSING, refusal_word
+from pando_fleet.refusals import NEEDS_CLUSTER_URL, PASSING, REFUSED_WRITE, refusal_word
 
 RedisClient = Redis | RedisCluster
 
@@ -45,8 +45,6 @@ MAX_CONNECTIONS_UNQUEUED = 512
 _UNAVAILABLE = (
     exceptions.ConnectionError,  # with wrong credentials, loading, and no master among Sentinels
     exceptions.TimeoutError,
-    exceptions.ReadOnlyError,
-    exceptions.OutOfMemoryError,
     exceptions.ClusterError,
     exceptions.RedisClusterException,
     exceptions.MasterDownError,
@@ -62,11 +60,30 @@ class FleetUnavailable(FleetError):  # noqa: N818  (a state of the world, not a 
     """Redis cannot be reached or cannot answer now; the call may be tried again later."""
 
 
+class FleetReadOnly(FleetUnavailable):
+    """Redis answers reads and refuses writes; the message says why, and what to do."""
+
+
+class FleetFull(FleetReadOnly):
+    """Its memory is full: it refuses what needs more, which no heartbeat and no lease does."""
+
+
 def refusal(message: str) -> FleetError:
     """The error for a refused command."""
-    if refusal_word(message) in PASSING or "max number of clients" in message:
+    word = refusal_word(message)
+    if (why := REFUSED_WRITE.get(word)) is not None:
+        error = FleetFull if word == "OOM" else FleetReadOnly
+        return error(f"Redis refuses writes: {why} ({message})")
+    if word in PASSING or "max number of clients" in message:
         return FleetUnavailable(f"Redis is not available: {message}")
     return FleetError(f"Redis refused a command: {message}")
+
+
+_TAKEN: dict[type[exceptions.RedisError], str] = {
+    exceptions.ReadOnlyError: "READONLY ",
+    exceptions.OutOfMemoryError: "OOM ",
+}
+"""What redis-py takes away of the messages of these."""
 
 
 @contextmanager
@@ -90,7 +107,7 @@ def fleet_errors() -> Iterator[None]:
     except _UNAVAILABLE as error:
         raise FleetUnavailable(f"Redis is not available: {error}") from error
     except exceptions.RedisError as error:
-        raise refusal(str(error)) from error
+        raise refusal(f"{_TAKEN.get(type(error), '')}{error}") from error
     finally:
         if task is not None and task.cancelling() > requests:
             raise asyncio.CancelledError

@@ -6,10 +6,17 @@ WRONG_SERVER = frozenset(("READONLY", "MASTERDOWN", "LOADING"))
 OTHER_NODE = frozenset(("MOVED", "ASK"))
 """Another node of a Redis Cluster holds the key."""
 
+REFUSED_WRITE = {
+    "READONLY": "it is a replica; use the address of the master",
+    "NOREPLICAS": "it has lost its replicas; bring them back, or lower min-replicas-to-write",
+    "MISCONF": "it cannot write to its disk; free space there, or see its log",
+    "OOM": "its memory is full; raise maxmemory, or give Pando a Redis of its own",
+}
+"""It answers reads, and refuses writes: why that is and what to do. More is in docs/redis.md."""
+
 # fmt: off
 PASSING = WRONG_SERVER | OTHER_NODE | frozenset((
-    "BUSY", "CLUSTERDOWN", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS", "OOM", "TRYAGAIN",
-    "WRONGPASS",
+    "BUSY", "CLUSTERDOWN", "NOAUTH", "NOPERM", "TRYAGAIN", "WRONGPASS",
 ))
 # fmt: on
 """These tell of the server's state and not of a mistake in the command."""

@@ -49,6 +49,12 @@ class Registry:
         """Removes a replica and its tree at once, unless a newer incarnation has taken its name."""
         await self._leave(leave_call(pool, replica, incarnation))
 
+    async def check_writes(self, pool: str) -> None:
+        """Asks for a write that changes nothing. Raises FleetFull and FleetReadOnly where Redis
+        refuses those that need memory, or all."""
+        with fleet_errors():
+            await self._redis.zadd(PoolKeys(pool).replicas, {"": 0}, xx=True)
+
     async def pools(self) -> list[str]:
         """Names of the pools heard of within the retention, sorted. Forgets the others."""
         call = calls.ListPools(pools=POOLS, now=time_arg(self._clock))

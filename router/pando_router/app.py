@@ -62,6 +62,7 @@ from pando_router.recent import Recent
 from pando_router.reception import Reception
 from pando_router.recording.recorder import Part, Recorder
 from pando_router.redis_memory import RedisMemory
+from pando_router.redis_state import RedisState
 from pando_router.relay import Relaying
 from pando_router.replica_metrics import ReplicaMetrics
 from pando_router.replica_row import ReplicaRow
@@ -117,16 +118,9 @@ async def running_router(
     live = Live(settings)
     redis = connect(settings.redis)
     metrics = Metrics()
-    view = FleetView(Registry(redis), ExpectedPools(redis), live)
     flights = Flights(live.derived(lambda now: now.retry_share))
     lifecycle = Lifecycle()
     background = Background()
-    homes = Homes(redis)
-    home_writer = HomeWriter(homes, view, metrics)
-    loads = Loads(flights.in_flight, view)
-    policies = Policies(live, loads, random.Random())
-    recent = Recent(settings.explain_last, policies)
-    wire = Wire(redis)
     upstream = Upstream(live.derived(replica_limits), sweep_s=sweep_s)
     forwarding = Forwarding(live)
     upstreams = Upstreams(
@@ -140,13 +134,17 @@ async def running_router(
         random.Random(),
         background.watch,
     )
+    view = FleetView(
+        Registry(redis), ExpectedPools(redis), live, flights.answered, upstreams.replicas
+    )
+    homes = Homes(redis)
+    home_writer = HomeWriter(homes, view, metrics)
+    loads = Loads(flights.in_flight)
+    policies = Policies(live, loads, random.Random())
+    recent = Recent(settings.explain_last, policies)
+    wire = Wire(redis)
     checks = HealthChecks(
-        upstream,
-        live,
-        random.Random(),
-        background.watch,
-        flights.unhealthy,
-        upstreams.is_probed,
+        upstream, live, random.Random(), background.watch, flights, upstreams.is_probed
     )
     placers = Placers(wire, live, LostLeaseWrites(metrics))
     dispatcher = Dispatcher(
@@ -179,7 +177,8 @@ async def running_router(
     dashboard = dashboard_routes(
         live, view, lifecycle, sampler.history, admission.lengths, replica_row, decisions
     )
-    metrics.follow(metrics.redis_up, lambda: view.redis_up)
+    metrics.follow(metrics.redis_up, lambda: view.redis.worst is not RedisState.AWAY)
+    metrics.follow(metrics.redis_writable, lambda: view.redis.worst is RedisState.UP)
     memory = RedisMemory(redis, view)
     metrics.follow(metrics.redis_memory.labels("used"), lambda: memory.used_bytes)
     metrics.follow(metrics.redis_memory.labels("max"), lambda: memory.max_bytes)

@@ -61,11 +61,10 @@ def create_control(
 
     @app.get("/healthz", responses={500: {"description": "restart this router"}})
     async def healthz() -> JSONResponse:
-        redis = "up" if view.redis_up else "away"
         if work := ended():
-            return JSONResponse({"status": f"{work} has ended", "redis": redis}, 500)
+            return JSONResponse({"status": f"{work} has ended", **view.redis.row}, 500)
         advice = {"redis_advice": list(redis_advice())} if redis_advice() else {}
-        return JSONResponse({"status": "ok", "redis": redis, **advice})
+        return JSONResponse({"status": "ok", **view.redis.row, **advice})
 
     @app.get("/readyz", responses={503: {"description": "send new requests elsewhere"}})
     async def readyz(exclude: Literal["", "fleet"] = "") -> JSONResponse:
@@ -73,7 +72,7 @@ def create_control(
         what a Kubernetes probe asks, or no router would be there to say what is missing."""
         if lifecycle.leaving:
             return JSONResponse({"status": "draining"}, 503)
-        if exclude and not view.is_known:
+        if exclude and not view.is_known and not view.fleet.ready:
             return JSONResponse({"status": "Redis has not answered yet"}, 503)
         if not exclude and not view.fleet.ready:
             return JSONResponse({"status": "no replica is ready"}, 503)
@@ -90,7 +89,7 @@ def create_control(
             for pool, members in view.fleet.pools.items()
         }
         return {
-            "redis": "up" if view.redis_up else "away",
+            **view.redis.row,
             "pools": pools,
             "queues": queue_lengths(),  # of this router
             "decisions": await decisions.rows(),  # of the operator, newest first
@@ -108,7 +107,7 @@ def create_control(
             tenant_of(request.scope),
         )
         try:
-            return await explain(dispatcher, policies, prompt, view.redis_up)
+            return await explain(dispatcher, policies, prompt, view.is_up)
         except FleetError as error:
             raise unavailable(str(error), "redis_away") from error
 

@@ -50,7 +50,7 @@ class Dispatcher:
         self._flights = flights
         self._placers = placers
         self._policies = policies
-        self._loads = Loads(flights.in_flight, view)
+        self._loads = Loads(flights.in_flight)
         self._full = full
         self._shadow = shadow
         self._metrics = metrics
@@ -172,9 +172,9 @@ class Dispatcher:
         members: tuple[Member, ...],
         picked: Member | None,
     ) -> Lease | Literal[Shortage.FULL] | None:
-        """FULL where each has all the requests that it may have; None where Redis is away, or knows
-        none of the replicas that this router trusts."""
-        if not self._view.redis_up:
+        """FULL where each has all the requests that it may have; None where Redis is away, refuses
+        writes or knows none of the replicas that this router trusts."""
+        if not self._view.is_up(target.pool):
             return None
         placer = self._placers.of(target.pool)
         sample = None
@@ -194,7 +194,7 @@ class Dispatcher:
             return None
         except (FleetUnavailable, TimeoutError) as error:
             if prompt.within_s is None:  # else it had less time than an answer may take
-                self._view.redis_failed(error)
+                self._view.redis.failed(target.pool, error)
             return None
         except FleetError as error:  # Redis is there: this request alone goes on without it
             self._metrics.placement_errors.inc()

@@ -16,6 +16,7 @@ from pando_router.exchange import Exchange, Listener
 from pando_router.fleet_view import FleetView, Target
 from pando_router.home_writer import HomeWriter
 from pando_router.live import Live
+from pando_router.redis_state import RedisState
 from pando_router.requests.request import Request
 
 _FIRST_BYTES = 4096
@@ -34,17 +35,20 @@ class Earlier(Listener):
         """The one replica that remembers what the request goes on from; `targets` where it goes on
         from nothing, where nobody is known, and where that replica takes no requests now: then the
         answer says that it is unknown."""
-        if request.earlier is None or not self._view.redis_up:
+        if request.earlier is None:
             return targets
         name = home_name(tenant, request.earlier)
-        try:
-            async with asyncio.timeout(self._live.settings.placement_timeout):
-                for target in targets:
+        for target in targets:
+            if self._view.redis.of(target.pool) is RedisState.AWAY:
+                continue
+            try:
+                async with asyncio.timeout(self._live.settings.placement_timeout):
                     home = await self._homes.find(target.pool, name)
-                    if home and (only := _only(target, home)):
-                        return (only,)
-        except (FleetError, TimeoutError) as error:
-            self._view.redis_failed(error)
+            except (FleetError, TimeoutError) as error:
+                self._view.redis.failed(target.pool, error)
+                continue
+            if home and (only := _only(target, home)):
+                return (only,)
         return targets
 
     def answered(self, exchange: Exchange, route: Route, head: Head) -> None:

@@ -1,6 +1,6 @@
 """Why a request would go where it would go, without placing it; and why a past one went there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,15 +58,16 @@ class PastExplanation:
 
 
 async def explain(
-    dispatcher: Dispatcher, policies: Policies, prompt: Prompt, redis_up: bool
+    dispatcher: Dispatcher, policies: Policies, prompt: Prompt, is_up: Callable[[str], bool]
 ) -> Explanation:
-    """Raises ApiError 503 where no replica is ready or Redis is away, FleetError."""
-    if not redis_up:
-        raise unavailable("Redis is away, and with it every candidate's terms", "redis_away")
+    """`is_up` says whether Redis serves a pool. Raises ApiError 503 where it does not, or where no
+    replica is ready, FleetError."""
     found = next(dispatcher.candidates(prompt, ()), None)
     if found is None:
         raise unavailable("no replica is ready", "no_ready_replica")
     target, members = found
+    if not is_up(target.pool):
+        raise unavailable("Redis is away, and with it every candidate's terms", "redis_away")
     ask = dispatcher.ask(target, prompt, members)
     candidates = await dispatcher.placer(target.pool).explain(ask)
     policy = policies.name(target.pool, prompt.steering.policy)

@@ -1,12 +1,15 @@
 """The fleet as this router last knew it: refreshed in the background, kept while Redis is away.
 
 Requests read `view.fleet`, an immutable snapshot, and never wait for it. `advance` makes the next
-snapshot from the last one and what the registry says; it is pure.
+snapshot from the last one and what was heard meanwhile; it is pure.
+
+A replica lives while it gives signs of life, of whatever kind: a heartbeat, an answer to one of
+this router's health checks, an answer to a request. A silence that all share says nothing of any of
+them: while Redis is away or refuses writes no time passes here, and the checks alone decide.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from operator import itemgetter
@@ -15,24 +18,26 @@ from time import monotonic
 
 from pando_fleet.client import FleetError
 from pando_fleet.expected import ExpectedPools
+from pando_fleet.keys import EXPECTED, POOLS
 from pando_fleet.layout.constants import FRESH_MS
 from pando_fleet.registry import Registry
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
-from pando_router.calm import Calm
 from pando_router.live import Live
+from pando_router.redis_state import RedisState, RedisStates
 
 REFRESH_S = 0.2
 READ_TIMEOUT_S = 2.0  # then Redis counts as away
+CHECK_WRITES_S = 1.0  # how often it is seen whether Redis takes them
 
-# A replica that the registry stopped vouching for is still trusted for so long, and a pool that
-# stopped being expected is still expected, counted in time with Redis present: one that comes back
-# empty or with old heartbeats means neither dead workers nor deleted pools.
+# A replica without a sign of life is still trusted for so long after it is called lost, and a pool
+# that stopped being expected is still expected: a Redis that comes back empty or with old
+# heartbeats means neither dead workers nor deleted pools.
 GRACE_S = 5.0
 
-LOOKS_READY_S = FRESH_MS / 1000 + GRACE_S
-"""A replica that has died is placed on for so long."""
+LOST_AFTER_S = FRESH_MS / 1000
 
-logger = logging.getLogger("pando.router")
+LOOKS_READY_S = LOST_AFTER_S + GRACE_S
+"""A replica that has died is placed on for so long."""
 
 
 class MemberState(StrEnum):
@@ -52,17 +57,28 @@ class Member:
     """One replica as last known."""
 
     beat: Heartbeat
-    age_ms: int  # when last read
-    fresh_at: float  # in seconds of Redis's presence, as Fleet.present_s
+    age_ms: int  # of that heartbeat
+    silent_s: float  # since its last sign of life, not counting time in which none could be heard
     withheld: str = ""  # the mark that keeps it from placement, as Replica.withheld
 
     @property
+    def beats(self) -> bool:
+        """Whether its heartbeats come."""
+        return self.age_ms <= FRESH_MS
+
+    @property
     def state(self) -> MemberState:
-        if self.age_ms > FRESH_MS:
+        if self.silent_s > LOST_AFTER_S:
             return MemberState.LOST
         if self.withheld and self.beat.state is ReplicaState.READY:
             return MemberState.WARMING if self.withheld == "warm" else MemberState.DRAINING
         return MemberState(self.beat.state.value)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether requests may go there."""
+        ready = self.beat.state is ReplicaState.READY and not self.withheld
+        return ready and self.silent_s <= LOOKS_READY_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +89,7 @@ class Target:
     model: str
     adapter: str  # empty: the model itself
     members: tuple[Member, ...]
-    trusted: tuple[Member, ...]  # ready when last heard of, and that was within the grace
+    trusted: tuple[Member, ...]  # of them
     foreign: tuple[str, ...]  # replicas of the pool that serve something else
     bytes_per_token: float  # prompt bytes a prompt token, mean over the replicas
     narrowed: tuple[str, ...] = ()  # by what the pool's other replicas of the model do not serve
@@ -109,18 +125,14 @@ class Target:
         )
 
 
-_NOTHING: Mapping[str, Sequence[str]] = {}
-
-
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """A snapshot: pools with their members, and by model where a request for it may go."""
 
-    present_s: float = 0.0  # how long Redis was there while this router looked
     pools: Mapping[str, tuple[Member, ...]] = field(default_factory=dict)
     models: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
     adapters: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
-    # Models by pools that exist without replicas, too, and when that was said, as `present_s`.
+    # Models by pools that exist without replicas, too, and how long ago that was said.
     expected: Mapping[str, tuple[Sequence[str], float]] = field(default_factory=dict)
     _serving: dict[tuple[str, str], tuple[Target, ...]] = field(default_factory=dict)  # as found
 
@@ -148,42 +160,66 @@ class Fleet:
 
 def advance(
     last: Fleet,
+    passed_s: float,
     heard: Mapping[str, Sequence[Replica]],
-    elapsed_s: float,
-    expected: Mapping[str, Sequence[str]] = _NOTHING,
+    expected: Mapping[str, Sequence[str]] | None = None,
+    *,
+    dark: Set[str] = frozenset(),
+    answered: Set[str] = frozenset(),
 ) -> Fleet:
-    """The snapshot after the registry said `heard`, `elapsed_s` after it spoke last.
+    """The snapshot `passed_s` after the last one.
 
-    `expected` are models by pools that exist without replicas, too.
+    Args:
+        heard: by pool the replicas that were heard of.
+        expected: models by pools that exist without replicas, too.
+        dark: pools of which not all could be heard, so that nobody's silence counts there; EXPECTED
+            where it was not said which pools are expected.
+        answered: incarnations that have answered this router meanwhile.
     """
-    now = last.present_s + elapsed_s
+    owners = {
+        replica.beat.url: replica.beat.incarnation
+        for replicas in heard.values()
+        for replica in replicas
+        if replica.age_ms <= FRESH_MS
+    }
+
+    def is_alive(beat: Heartbeat) -> bool:
+        """Whether it has answered; where it has died, another one may at its address."""
+        is_there = owners.get(beat.url, beat.incarnation) == beat.incarnation
+        return is_there and beat.incarnation in answered
+
     pools: dict[str, tuple[Member, ...]] = {}
     for pool in sorted(last.pools.keys() | heard.keys()):
+        unheard_s = 0.0 if pool in dark else passed_s
         before = {member.beat.replica: member for member in last.pools.get(pool, ())}
         members = []
         for replica in heard.get(pool, ()):
-            known = before.pop(replica.beat.replica, None)
-            if replica.age_ms <= FRESH_MS:
-                fresh_at = now
-            elif known is not None and known.beat.incarnation == replica.beat.incarnation:
-                fresh_at = known.fresh_at
-            else:
-                fresh_at = now - replica.age_ms / 1000
-            members.append(Member(replica.beat, replica.age_ms, fresh_at, replica.withheld))
-        # What the registry no longer lists: a worker that left was draining before.
-        members += [
-            Member(gone.beat, FRESH_MS + 1, gone.fresh_at, gone.withheld)
-            for gone in before.values()
-            if _trusted(gone, now)
-        ]
+            beat, silent_s = replica.beat, replica.age_ms / 1000
+            known = before.pop(beat.replica, None)
+            if is_alive(beat):
+                silent_s = 0.0
+            elif known is not None and known.beat.incarnation == beat.incarnation:
+                silent_s = min(silent_s, known.silent_s + unheard_s)
+            members.append(Member(beat, replica.age_ms, silent_s, replica.withheld))
+        for gone in before.values():
+            silent_s = 0.0 if is_alive(gone.beat) else gone.silent_s + unheard_s
+            age_ms = gone.age_ms + int(1000 * passed_s)
+            left = Member(gone.beat, age_ms, silent_s, gone.withheld)
+            if pool in dark or left.trusted:  # a worker that left was draining before
+                members.append(left)
         if members:
             pools[pool] = tuple(sorted(members, key=lambda member: member.beat.replica))
-    models = _by_name(pools, now, lambda beat: (beat.model,))
-    adapters = _by_name(pools, now, lambda beat: beat.adapters)
-    said = {pool: (names, now) for pool, names in expected.items()}
-    recently = {pool: one for pool, one in last.expected.items() if now - one[1] <= GRACE_S}
-    _expect(recently | said, models, adapters)
-    return Fleet(now, pools, models, adapters, recently | said)
+    models = _by_name(pools, lambda beat: (beat.model,))
+    adapters = _by_name(pools, lambda beat: beat.adapters)
+    unsaid_s = 0.0 if EXPECTED in dark else passed_s
+    still = {
+        pool: (names, silent_s + unsaid_s)
+        for pool, (names, silent_s) in last.expected.items()
+        if silent_s + unsaid_s <= GRACE_S
+    }
+    said = {pool: (names, 0.0) for pool, names in (expected or {}).items()}
+    _expect(still | said, models, adapters)
+    return Fleet(pools, models, adapters, still | said)
 
 
 def _expect(
@@ -206,14 +242,8 @@ def _expect(
             found[name] = marked
 
 
-def _trusted(member: Member, now: float) -> bool:
-    ready = member.beat.state is ReplicaState.READY and not member.withheld
-    return ready and now - member.fresh_at <= GRACE_S
-
-
 def _by_name(
     pools: Mapping[str, tuple[Member, ...]],
-    now: float,
     names: Callable[[Heartbeat], tuple[str, ...]],
 ) -> dict[str, tuple[Target, ...]]:
     """By each of the `names` that replicas serve under, who does: a target a pool and model."""
@@ -231,7 +261,7 @@ def _by_name(
                 model=model,
                 adapter="" if name == model else name,
                 members=tuple(serving),
-                trusted=tuple(member for member in serving if _trusted(member, now)),
+                trusted=tuple(member for member in serving if member.trusted),
                 foreign=tuple(m.beat.replica for m in members if m.beat.replica not in replicas),
                 bytes_per_token=fmean(member.beat.bytes_per_token for member in serving),
                 narrowed=() if by_all else (name,),
@@ -241,70 +271,153 @@ def _by_name(
 
 
 class FleetView:
-    """Keeps `fleet` up to date from `run`, and knows whether Redis answers."""
+    """Keeps `fleet` up to date from `run`; `redis` is how Redis serves each pool."""
 
-    def __init__(self, registry: Registry, expected: ExpectedPools, live: Live) -> None:
-        """Pools are expected by Redis, and by the settings with their model."""
+    def __init__(
+        self,
+        registry: Registry,
+        expected: ExpectedPools,
+        live: Live,
+        answered: set[str],
+        own: Callable[[], Mapping[str, Sequence[Replica]]] = dict,
+    ) -> None:
+        """Pools are expected by Redis, and by the settings with their model.
+
+        Args:
+            answered: incarnations that have answered this router since it was emptied here.
+            own: by pool the replicas that this router itself looks after.
+        """
         self._registry = registry
         self._expected = expected
         self._live = live
-        self._read_at = 0.0  # monotonic, of the last answer
-        self._reads = False  # the last look was answered
-        self._answer_s = 0.0  # how long that took, of one question
-        self._calm = Calm()
-        self._warned = False
+        self._answered = answered
+        self._own = own
+        self._asking: dict[str, asyncio.Task[None]] = {}  # by pool; POOLS: for all names
+        self._heard: dict[str, list[Replica]] = {}  # since the last snapshot
+        self._named: set[str] = set()  # pools, as Redis listed them last
+        self._said: dict[str, tuple[str, ...]] | None = None  # since the last snapshot
+        self._check_at: dict[str, float] = {}  # monotonic, by pool
+        self._advanced_at = 0.0  # monotonic, of the last snapshot
         self.fleet = Fleet()
-        self.redis_up = False  # until it answered once
+        self.redis = RedisStates()
+        self.is_known = False  # whether Redis has told the fleet at least once
 
     @property
-    def is_known(self) -> bool:
-        """Whether Redis has told the fleet at least once."""
-        return self._read_at > 0
+    def redis_up(self) -> bool:
+        """Whether Redis answers, at least for some pools."""
+        return self.redis.any_answers(self.fleet.pools or (POOLS,))
+
+    def is_up(self, pool: str) -> bool:
+        """Whether Redis answers for this pool, and takes its leases."""
+        return self.redis.of(pool) in (RedisState.UP, RedisState.FULL)
 
     async def run(self, refreshed: Callable[[set[str]], None]) -> None:
         """Refreshes until cancelled; tells `refreshed` the incarnations known each time."""
-        while True:
-            await asyncio.sleep(REFRESH_S)
-            await self.refresh()
-            members = (member for pool in self.fleet.pools.values() for member in pool)
-            refreshed({member.beat.incarnation for member in members})
+        try:
+            while True:
+                await asyncio.sleep(REFRESH_S)
+                await self.refresh()
+                members = (member for pool in self.fleet.pools.values() for member in pool)
+                refreshed({member.beat.incarnation for member in members})
+        finally:
+            asking = list(self._asking.values())
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
 
     async def refresh(self) -> None:
+        """Asks for all pools, and makes a snapshot of what was said in time; what is late is in a
+        later one. So a server that hangs delays its own pools alone."""
+        asked = self._pools()
+        await self._ask({POOLS} | asked)
+        if new := self._pools() - asked:
+            await self._ask(new)
+        self._advance()
+        self.redis.report()
+
+    def _pools(self) -> set[str]:
+        pools = self._named | self.fleet.pools.keys()
+        if self.redis.of(POOLS) is not RedisState.UP:  # one of these may have woken
+            pools |= self.fleet.expected.keys()
+        return pools
+
+    async def _ask(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._asking:
+                self._asking[name] = asyncio.create_task(self._ask_for(name))
+        patience_s = REFRESH_S if self._advanced_at else READ_TIMEOUT_S
+        done, _ = await asyncio.wait(self._asking.values(), timeout=patience_s)
+        self._asking = {name: task for name, task in self._asking.items() if task not in done}
+        for task in done:
+            task.result()
+
+    async def _ask_for(self, name: str) -> None:
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                heard, expected = await asyncio.gather(self._read(), self._expected.read())
+                await (self._read_names() if name == POOLS else self._read(name))
         except (FleetError, TimeoutError) as error:
-            self._reads = False
-            self.redis_failed(error)
-            return
+            self.redis.failed(name, error)
+
+    async def _read_names(self) -> None:
+        """Of pools, and of those that are expected. Two keys, which may lie on two servers."""
+        pools, expected = await asyncio.gather(
+            self._registry.pools(), self._expected.read(), return_exceptions=True
+        )
+        if isinstance(pools, list):
+            self._named, self.is_known = set(pools), True
+        if isinstance(expected, dict):
+            self._said = expected
+        for failure in (pools, expected):
+            if isinstance(failure, BaseException):
+                raise failure
+        self.redis.works(POOLS)
+
+    async def _read(self, pool: str) -> None:
+        asked_at, limit_s = monotonic(), self._live.settings.placement_timeout
+        self._heard[pool] = await self._registry.replicas(pool)
+        took_s, is_away = monotonic() - asked_at, self.redis.of(pool) is RedisState.AWAY
+        if is_away and took_s > limit_s:  # or else the next request would wait in vain
+            slow = f"an answer takes {took_s:.2f} s, but placement_timeout is {limit_s} s"
+            raise TimeoutError(slow)
+        if is_away or monotonic() >= self._check_at.get(pool, 0.0):
+            self._check_at[pool] = monotonic() + CHECK_WRITES_S
+            await self._registry.check_writes(pool)
+            self.redis.works(pool)
+
+    def _advance(self) -> None:
         now = monotonic()
-        elapsed_s = now - self._read_at if self._reads else 0.0
-        expected |= {pool: (model,) for pool, model in self._live.settings.expected_pools.items()}
-        self.fleet = advance(self.fleet, heard, elapsed_s, expected)
-        self._read_at, self._reads = now, True
-        if not self.redis_up:
-            self._comes_back()
+        # Where this router stood still, nobody's silence was heard.
+        passed_s = min(now - self._advanced_at, READ_TIMEOUT_S) if self._advanced_at else 0.0
+        heard, self._heard = self._heard, {}
+        said, self._said = self._said, None
+        own = self._own()
+        pools = self._pools() | own.keys()
+        dark = {
+            pool for pool in pools if pool not in heard or self.redis.of(pool) is not RedisState.UP
+        }
+        if said is None:
+            dark.add(EXPECTED)
+        by_settings = self._live.settings.expected_pools.items()
+        self.fleet = advance(
+            self.fleet,
+            passed_s,
+            {pool: _freshest(heard.get(pool, ()), own.get(pool, ())) for pool in pools},
+            (said or {}) | {pool: (model,) for pool, model in by_settings},
+            dark=dark,
+            answered=self._answered,
+        )
+        self._answered.clear()
+        self._advanced_at = now
+        known = self._pools()
+        self.redis.keep_only(known | {POOLS})
+        for gone in self._check_at.keys() - known:
+            del self._check_at[gone]
 
-    def _comes_back(self) -> None:
-        """Once it answers as fast as a placement has to be: else the next request waits in vain."""
-        limit_s = self._live.settings.placement_timeout
-        if self._answer_s > limit_s:
-            slow = f"an answer takes {self._answer_s:.2f} s, but placement_timeout is {limit_s} s"
-            self.redis_failed(TimeoutError(slow))
-        elif self._calm.answered(self._read_at):
-            logger.info("redis answers", extra={"pools": sorted(self.fleet.pools)})
-            self.redis_up, self._warned = True, False
 
-    def redis_failed(self, error: Exception) -> None:
-        """Redis did not answer, here or to a placement: it is left alone until it comes back."""
-        if not self._warned:
-            logger.warning("redis is away", extra={"error": str(error) or "no answer in time"})
-        self._calm.failed(monotonic())
-        self.redis_up, self._warned = False, True
-
-    async def _read(self) -> dict[str, list[Replica]]:
-        pools = await self._registry.pools()
-        asked_at = monotonic()
-        replicas = await asyncio.gather(*(self._registry.replicas(pool) for pool in pools))
-        self._answer_s = monotonic() - asked_at
-        return dict(zip(pools, replicas, strict=True))
+def _freshest(heard: Sequence[Replica], own: Sequence[Replica]) -> Sequence[Replica]:
+    """What was heard of replicas, and of those of them that are silent what this router found."""
+    if not own:
+        return heard
+    found = {replica.beat.replica: replica for replica in own}
+    beating = {r.beat.replica: r for r in heard if r.age_ms <= FRESH_MS}
+    return tuple(({r.beat.replica: r for r in heard} | found | beating).values())

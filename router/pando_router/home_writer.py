@@ -23,8 +23,8 @@ class HomeWriter:
         self._log = BoundedLog("a response's replica was not remembered")
 
     def remember(self, pool: str, names: list[str], incarnation: str) -> None:
-        if not self._view.redis_up:
-            self._failed("redis is away")
+        if not self._view.is_up(pool):
+            self._failed(f"redis is {self._view.redis.of(pool).value}")
         elif len(self._tasks) >= MAX_WRITES:
             self._failed(f"{MAX_WRITES} writes are under way")
         else:

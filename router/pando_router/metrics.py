@@ -169,7 +169,10 @@ class Metrics:
             "When the settings in effect were loaded, Unix time; the oldest of all processes",
             shared="livemin",
         )
-        self.redis_up = gauge("redis_up", "1 while Redis answers", shared="livemin")
+        self.redis_up = gauge("redis_up", "1 while Redis answers for all pools", shared="livemin")
+        self.redis_writable = gauge(
+            "redis_writable", "1 while Redis takes the writes of all pools", shared="livemin"
+        )
         self.redis_memory = gauge(
             "redis_memory_bytes",
             "Memory of all masters: used, max (0: no bound is known), and what the trees take once"

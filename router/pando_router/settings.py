@@ -172,7 +172,12 @@ class RouterSettings(BaseSettings):
     ] = 0.2
 
     health_interval: Annotated[
-        float, Field(ge=0, description="between two checks of a replica, in seconds; 0: none")
+        float,
+        Field(
+            ge=0,
+            description="between two checks of a replica, in seconds; 0: none while it sends"
+            " heartbeats. One that does not is checked every second",
+        ),
     ] = 5.0
     health_timeout: Annotated[
         float, Field(gt=0, description="for a replica to answer a check, in seconds")

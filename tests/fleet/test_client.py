@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 import trustme
 
-from pando_fleet.client import FleetError, FleetUnavailable, RedisClient, connect
-from pando_fleet.expected import ExpectedPools
+from pando_fleet.client import (
+    FleetError,
+    FleetFull,
+    FleetReadOnly,
+    FleetUnavailable,
+    RedisClient,
+    connect,
+)
 from pando_fleet.placement import Ask, Placer
 from pando_fleet.registry import Registry
 from pando_fleet.wire import Wire
@@ -158,19 +164,42 @@ async def test_a_redis_that_does_not_answer_is_given_up_after_about_a_second(
         await _serves_a_pool(client)
 
 
-async def test_a_redis_that_may_not_write_is_unavailable(start_valkey: StartValkey) -> None:
+async def test_a_heartbeat_is_written_though_memory_is_full(redis_url: str) -> None:
+    async with _client(redis_url) as client:
+        registry = Registry(client)
+        await client.config_set("maxmemory", 1)
+        try:
+            for number in range(3):
+                await registry.beat("p", replace(BEAT, replica="a", running=number))
+            with pytest.raises(FleetFull, match="raise maxmemory"):
+                await registry.check_writes("p")
+        finally:
+            await client.config_set("maxmemory", 0)
+        assert [r.beat.running for r in await registry.replicas("p")] == [2]
+
+
+async def test_a_redis_that_refuses_writes_says_why_and_what_to_do(
+    start_valkey: StartValkey,
+) -> None:
     server = start_valkey()
-    with server.admin() as admin:
-        admin.config_set("maxmemory", 1)
     async with _client(server.url) as client:
-        with pytest.raises(FleetUnavailable):
-            await ExpectedPools(client).put("p", ["m"])
-    with server.admin() as admin:
-        admin.config_set("maxmemory", 0)
-        admin.replicaof("127.0.0.1", str(free_port()))
-    async with _client(server.url) as client:
-        with pytest.raises(FleetUnavailable):
-            await Registry(client).beat("p", replace(BEAT, replica="a"))
+        registry, wire = Registry(client), Wire(client)
+        placer = Placer(wire, "p")
+        beat = replace(BEAT, replica="a")
+        await registry.beat("p", beat)
+        ask = Ask(keys=b"", prompt_tokens=400, output_tokens=1, lease="l", lease_ms=60_000)
+        with server.admin() as admin:
+            admin.config_set("min-replicas-to-write", 1)
+            for call in (registry.beat("p", beat), placer.place(ask), registry.check_writes("p")):
+                with pytest.raises(FleetReadOnly, match="NOREPLICAS"):
+                    await call
+            admin.config_set("min-replicas-to-write", 0)
+            admin.replicaof("127.0.0.1", str(free_port()))
+            for call in (registry.beat("p", beat), placer.place(ask), registry.check_writes("p")):
+                with pytest.raises(FleetReadOnly, match="address of the master"):
+                    await call
+        assert await registry.pools() == ["p"]
+        await wire.aclose()
 
 
 async def test_a_key_of_another_kind_is_an_error_but_not_an_outage(valkey_url: str) -> None:

@@ -13,8 +13,8 @@ from tests.fleet.front import Front
 from tests.fleet.pair import pair
 from tests.fleet.redis_server import RedisServer, free_port
 from tests.router.foreign_engines import Vllm
-from tests.router.upstreams_world import QUICK, beat_of, beats
-from tests.router.world import Replica, RouterClient, Stream, completion, serving, until
+from tests.router.upstreams_world import QUICK, beat_of, beats, states
+from tests.router.world import Replica, RouterClient, Stream, completion, serving, status, until
 
 Start = Callable[..., RedisServer]
 
@@ -28,11 +28,12 @@ async def redis_is(router: RouterClient, state: str) -> None:
     await until(said, f"redis being {state}")
 
 
-async def keep_asking(router: RouterClient, stop: asyncio.Event) -> list[int]:
+async def keep_asking(router: RouterClient, stop: asyncio.Event, every_s: float = 0.0) -> list[int]:
     statuses: list[int] = []
     while not stop.is_set():
         answer = await router.post("/v1/completions", completion(f"{len(statuses)}"))
         statuses.append(answer.status)
+        await asyncio.sleep(every_s)
     return statuses
 
 
@@ -201,6 +202,7 @@ async def test_flushed_registry_is_not_taken_for_a_dead_fleet(start_valkey: Star
     async with Replica(server.url, "a") as a, serving(server.url) as router:
         await router.ready("a")
         a.pause()
+        a.health = status(500)
         with server.admin() as admin:
             admin.flushall()
         await router.ready("a", state="lost")
@@ -241,6 +243,41 @@ async def test_a_router_is_ready_once_the_authority_of_redis_is_in_its_file(
             await router.post("/v1/completions", completion())
             sample = 'pando_router_placements_total{outcome="shared",policy="cache_aware"}'
             assert await router.metric(sample) == 1
+
+
+async def test_a_router_that_starts_without_redis_serves_the_upstreams_that_it_reaches(
+    start_valkey: Start,
+) -> None:
+    server = start_valkey(port=free_port())
+    server.stop()
+    async with Vllm() as a, Vllm() as b, Vllm() as dead:
+        urls = [a.url, b.url, dead.url]
+        await dead.stop()
+        async with serving(server.url, upstream=urls, **QUICK) as router:
+            await router.ready(a.name, b.name)
+            for path in ("/readyz", "/readyz?exclude=fleet"):
+                assert (await router.get(path)).status == 200
+            prompts = [completion(f"{number} " * 200) for number in range(12)]
+            answers = [await router.post("/v1/completions", prompt) for prompt in prompts]
+            assert {answer.status for answer in answers} == {200}
+            assert {answer.replica for answer in answers} == {a.name, b.name}
+            await redis_is(router, "away")
+            await b.stop()
+
+            async def is_left_out() -> bool:
+                return not (await states(router))[b.name][1]
+
+            await until(is_left_out, "the upstream that stopped being left out")
+            answers = [await router.post("/v1/completions", prompt) for prompt in prompts]
+            assert {(answer.status, answer.replica) for answer in answers} == {(200, a.name)}
+            server.start()
+            await redis_is(router, "up")
+
+            async def is_known() -> bool:
+                return a.name in await beats(server.url)
+
+            await until(is_known, "a heartbeat in Redis")
+            assert (await router.post("/v1/completions", completion())).status == 200
 
 
 async def test_draining_replica_gets_nothing_new(valkey_url: str) -> None:

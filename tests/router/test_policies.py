@@ -12,7 +12,7 @@ import pytest
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_router.core.in_flight import InFlight
 from pando_router.endpoints import ENDPOINTS
-from pando_router.fleet_view import Fleet, FleetView, Member, advance
+from pando_router.fleet_view import Fleet, Member, advance
 from pando_router.live import Live
 from pando_router.models import Models
 from pando_router.policies import Policies
@@ -26,18 +26,10 @@ from tests.router.world import Stream, chat, completion, serving, until
 NAMES = [f"r{i}" for i in range(8)]
 
 
-class Knowing(FleetView):
-    """A view of a fleet that a test made up; Redis answers or not as the test says."""
-
-    def __init__(self, fleet: Fleet, redis_up: bool = True) -> None:
-        self.fleet = fleet
-        self.redis_up = redis_up
-
-
 class Pool:
     """A pool of made-up replicas, with `running` requests each, and the policies over it."""
 
-    def __init__(self, running: dict[str, int], redis_up: bool = True) -> None:
+    def __init__(self, running: dict[str, int], age_ms: int = 0) -> None:
         beats = [
             Heartbeat(
                 replica=name,
@@ -49,10 +41,9 @@ class Pool:
             )
             for name, count in running.items()
         ]
-        self.fleet = advance(Fleet(), {"default": [Replica(beat, 0) for beat in beats]}, 0.0)
+        self.fleet = advance(Fleet(), 0.0, {"default": [Replica(beat, age_ms) for beat in beats]})
         self.in_flight = InFlight()
-        loads = Loads(self.in_flight, Knowing(self.fleet, redis_up))
-        self.policies = Policies(Live(RouterSettings()), loads, random.Random(1))
+        self.policies = Policies(Live(RouterSettings()), Loads(self.in_flight), random.Random(1))
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -92,8 +83,8 @@ def test_load_is_the_larger_of_heartbeat_and_own_requests(policy: PolicyName) ->
     assert pool.pick(policy, pool.prompt()) == "b"
 
 
-def test_own_requests_are_the_load_while_redis_is_away() -> None:
-    pool = Pool({"a": 0, "b": 50}, redis_up=False)  # 50: what an old heartbeat said
+def test_own_requests_are_the_load_while_no_heartbeats_come() -> None:
+    pool = Pool({"a": 0, "b": 50}, age_ms=60_000)
     pool.in_flight.started("i-a")
     assert pool.pick("least_loaded", pool.prompt()) == "b"
 

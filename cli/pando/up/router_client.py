@@ -22,7 +22,7 @@ class ReplicaRow(msgspec.Struct, frozen=True):
 
 
 class FleetAnswer(msgspec.Struct, frozen=True):
-    redis: str  # "up" or "away"
+    redis: str  # "up", "full", "read_only" or "away"
     pools: dict[str, list[ReplicaRow]]
 
     @property

@@ -3,6 +3,7 @@
 local KEPT = 0.9 -- of the old value, against one new sample
 
 local $names(Agree) = $arguments(Agree)
+redis.call('PEXPIRE', record, $UPSTREAM_KEPT_MS) -- first: memory_ops.lua says why
 if redis.call('HGET', record, 'identity') ~= identity then
   redis.call('DEL', record) -- another model has other rates
   redis.call('HSET', record, 'identity', identity)

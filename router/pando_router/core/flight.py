@@ -54,6 +54,7 @@ class Flight:
             self.failed()
             return
         self._flights.breaker.succeeded(self.route.incarnation)
+        self._flights.answered.add(self.route.incarnation)
         if status < 400 and self.route.lease is not None:
             self.route.lease.answered(complete=complete)
 
@@ -115,6 +116,7 @@ class Flights:
         self.in_flight = InFlight()
         self.budget = RetryBudget(retry_share, clock)
         self.unhealthy: set[str] = set()  # incarnations that fail their checks; checks keep it
+        self.answered: set[str] = set()  # incarnations, since it was emptied: they live
         self.leased: dict[Flight, None] = {}  # those whose leases must be renewed, oldest first
         self.on_release: list[Callable[[str], None]] = []  # called with the pool that has room
 

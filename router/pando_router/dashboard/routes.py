@@ -54,7 +54,7 @@ def dashboard_routes(
                 "process": os.getpid(),
                 "processes": live.settings.processes,
                 "policy": live.settings.policy,
-                "redis": "up" if view.redis_up else "away",
+                "redis": view.redis.worst.value,
                 "draining": lifecycle.draining,
                 "up_s": time() - started,
             },

@@ -3,6 +3,8 @@
 A heartbeat says that one thread of a worker lives; a check goes the way that requests go, so it
 finds a replica whose HTTP server hangs while its heartbeat goes on, before requests do. An answer
 below 500 within the timeout passes: a replica that does not know the path lives all the same.
+Where no heartbeats come, because the replica is dead or because Redis takes none, checks alone say
+that it lives: then each second, whatever the settings say.
 One task a replica, which ends when the fleet no longer has the replica.
 """
 
@@ -10,15 +12,19 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from operator import attrgetter
 
 from pando_fleet.replica import ReplicaState
+from pando_router.core.flight import Flights
 from pando_router.fleet_view import Fleet, Member
 from pando_router.health.verdict import Verdict
 from pando_router.http.upstream import ReplicaFailedError, ReplicaSilentError, Upstream
 from pando_router.live import Live
 
+SILENT_INTERVAL_S = 1.0  # between two checks of a replica whose heartbeats do not come
 JITTER = 0.1  # of the interval, either way: routers shall not ask together
 MAX_ANSWER_BYTES = 64 * 1024
 
@@ -32,8 +38,9 @@ _of_checks = attrgetter(
 
 @dataclass(slots=True)
 class _Watched:
-    verdict: Verdict
-    task: "asyncio.Task[None]"
+    member: Member  # as last known
+    fell_silent: asyncio.Event
+    task: "asyncio.Task[None] | None" = None
 
 
 class HealthChecks:
@@ -45,12 +52,12 @@ class HealthChecks:
         live: Live,
         rng: random.Random,
         watch: Callable[[str, "asyncio.Task[None]"], None],
-        unhealthy: set[str],
+        flights: Flights,
         is_probed: Callable[[str], bool],
     ) -> None:
         """`watch` is given each task with its name in words, to notice where it fails. Keeps in
-        `unhealthy` the incarnations to be left out, but for those that somebody else looks after:
-        `is_probed` says by URL which these are."""
+        `flights` who is unhealthy and who has answered, but for those that somebody else looks
+        after: `is_probed` says by URL which these are."""
         self._watch = watch
         self._upstream = upstream
         self._live = live
@@ -58,7 +65,7 @@ class HealthChecks:
         self._rng = rng
         self._is_probed = is_probed
         self._watched: dict[str, _Watched] = {}
-        self._unhealthy = unhealthy
+        self._flights = flights
 
     def watch(self, fleet: Fleet) -> None:
         """Begins with replicas that have become ready, and ends with those that are gone. Where the
@@ -66,12 +73,8 @@ class HealthChecks:
         settings, before = self._live.settings, self._settings
         self._settings = settings
         if _of_checks(settings) != _of_checks(before):
-            for incarnation, watched in self._watched.items():
-                watched.task.cancel()
-                self._unhealthy.discard(incarnation)
-            self._watched.clear()
-        if not settings.health_interval:
-            return
+            for incarnation in list(self._watched):
+                self._end(incarnation)
         ready = {
             member.beat.incarnation: member
             for members in fleet.pools.values()
@@ -79,36 +82,61 @@ class HealthChecks:
             if member.beat.state is ReplicaState.READY and not self._is_probed(member.beat.url)
         }
         for gone in self._watched.keys() - ready.keys():
-            self._watched.pop(gone).task.cancel()
-            self._unhealthy.discard(gone)
-        for incarnation in ready.keys() - self._watched.keys():
-            verdict = Verdict(settings.unhealthy_after, settings.healthy_after)
-            task = asyncio.create_task(self._run(ready[incarnation], verdict))
-            self._watch(f"checking {ready[incarnation].beat.replica}", task)
-            self._watched[incarnation] = _Watched(verdict, task)
+            self._end(gone)
+        for incarnation, member in ready.items():
+            watched = self._watched.get(incarnation)
+            if watched is None:
+                self._begin(member)
+                continue
+            if watched.member.beats and not member.beats:
+                watched.fell_silent.set()
+            watched.member = member
 
     async def close(self) -> None:
-        tasks = [watched.task for watched in self._watched.values()]
-        self._watched.clear()
-        for task in tasks:
-            task.cancel()
+        tasks = [watched.task for watched in self._watched.values() if watched.task]
+        for incarnation in list(self._watched):
+            self._end(incarnation)
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _run(self, member: Member, verdict: Verdict) -> None:
-        interval_s, beat = self._settings.health_interval, member.beat
-        await asyncio.sleep(self._rng.uniform(0, interval_s))
+    def _begin(self, member: Member) -> None:
+        watched = self._watched[member.beat.incarnation] = _Watched(member, asyncio.Event())
+        watched.task = asyncio.create_task(self._run(watched))
+        self._watch(f"checking {member.beat.replica}", watched.task)
+
+    def _end(self, incarnation: str) -> None:
+        task = self._watched.pop(incarnation).task
+        if task is not None:
+            task.cancel()
+        self._flights.unhealthy.discard(incarnation)
+
+    async def _run(self, watched: _Watched) -> None:
+        settings, beat = self._settings, watched.member.beat
+        verdict = Verdict(settings.unhealthy_after, settings.healthy_after)
+        await self._pause(watched, self._rng.uniform(0, 1))
         while True:
             failure = await self._check(beat.url)
+            if failure is None:
+                self._flights.answered.add(beat.incarnation)
             if verdict.count(passed=failure is None):
                 extra = {"replica": beat.replica, "url": beat.url, "failure": failure}
                 if verdict.healthy:
-                    self._unhealthy.discard(beat.incarnation)
+                    self._flights.unhealthy.discard(beat.incarnation)
                     logger.info("replica is healthy again", extra=extra)
                 else:
-                    self._unhealthy.add(beat.incarnation)
+                    self._flights.unhealthy.add(beat.incarnation)
                     logger.warning("replica is unhealthy", extra=extra)
-            await asyncio.sleep(interval_s * self._rng.uniform(1 - JITTER, 1 + JITTER))
+            await self._pause(watched, self._rng.uniform(1 - JITTER, 1 + JITTER))
+
+    async def _pause(self, watched: _Watched, share: float) -> None:
+        """A share of the time between two checks; no longer than until the replica falls silent."""
+        interval_s = self._settings.health_interval or inf  # inf: no check is wanted
+        if not watched.member.beats:
+            interval_s = min(interval_s, SILENT_INTERVAL_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if interval_s == inf else share * interval_s):
+                await watched.fell_silent.wait()
+        watched.fell_silent.clear()
 
     async def _check(self, url: str) -> str | None:
         """What was wrong, None where nothing was."""

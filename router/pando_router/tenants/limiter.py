@@ -16,12 +16,16 @@ from pando_router.tenant_metrics import TenantMetrics
 from pando_router.tenants.charge import Charge
 from pando_router.tenants.rate_headers import rate_headers
 
+LEFT_ALONE_S = 1.0
+"""A server that holds a tenant's limits and did not answer is not asked for so long."""
+
 
 class Limiter:
     def __init__(self, rates: RateLimits, metrics: TenantMetrics, view: FleetView) -> None:
         self._rates = rates
         self._metrics = metrics
         self._view = view
+        self._alone_until: dict[str, float] = {}  # by tenant whose server did not answer
 
     async def admit(
         self, tenant: Tenant, prompt_tokens: int, output_tokens: int, limit_s: float
@@ -44,12 +48,12 @@ class Limiter:
         return Charge(prompt_tokens, reserved, headers, asked_s)
 
     async def _take(self, tenant: Tenant, tokens: int, limit_s: float) -> Taken | None:
-        if self._view.redis_up:
+        if self._view.redis_up and perf_counter() >= self._alone_until.get(tenant.name, 0.0):
             try:
                 async with asyncio.timeout(limit_s):
                     return await self._rates.take(tenant.name, tenant.limits, tokens)
-            except (FleetUnavailable, TimeoutError) as error:
-                self._view.redis_failed(error)
+            except (FleetUnavailable, TimeoutError):
+                self._alone_until[tenant.name] = perf_counter() + LEFT_ALONE_S
             except FleetError:
                 pass  # Redis is there; counted below
         self._metrics.unchecked_limits.inc()

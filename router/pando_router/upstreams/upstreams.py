@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 
 from pando_fleet.registry import Registry
+from pando_fleet.replica import Replica
 from pando_fleet.upstreams import UpstreamRecords
 from pando_router.http.upstream import Upstream
 from pando_router.live import Live
@@ -80,6 +81,14 @@ class Upstreams:
         """Which engine answers there, by its own word; empty where none is known."""
         found = self._watched.get(url)
         return found[0].kind if found else ""
+
+    def replicas(self) -> dict[str, list[Replica]]:
+        """By pool those that are well, as this router itself found them."""
+        found: dict[str, list[Replica]] = {}
+        for watched, _ in self._watched.values():
+            if (replica := watched.replica) is not None:
+                found.setdefault(watched.spec.pool, []).append(replica)
+        return found
 
     async def close(self) -> None:
         """Ends without a last word: other routers, or this one in a moment, go on with them."""

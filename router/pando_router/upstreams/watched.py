@@ -13,7 +13,7 @@ from xxhash import xxh3_64_hexdigest
 
 from pando_fleet.client import FleetError
 from pando_fleet.registry import Registry
-from pando_fleet.replica import Heartbeat, ReplicaState
+from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_fleet.upstreams import Agreed, UpstreamRecords
 from pando_router.fleet_view import BYTES_PER_TOKEN
 from pando_router.health.verdict import Verdict
@@ -28,6 +28,8 @@ from pando_router.upstreams.probe import Outcome, Probe, Probed
 BEAT_S = 0.5
 CAPACITY_S = 5.0  # between two looks at what an engine tells beyond its health
 JITTER = 0.1  # of the interval, either way: routers shall not ask together
+
+_NOTHING_AGREED = Agreed("", 0.0, 0.0, 0.0)
 
 logger = logging.getLogger("pando.router")
 
@@ -65,12 +67,26 @@ class Watched:
         self._last: Outcome | None = None
         self._is_over = False  # what its cache held, since it was seen without a process
         self._untold: str | None = None  # the incarnation of whose end Redis has yet to hear
+        self._proposed = uuid4().hex  # its incarnation, until the routers have agreed on one
         self._agreed: Agreed | None = None
         self._sent: Heartbeat | None = None
+        self._answered_at = 0.0  # monotonic, of the last probe that found it ready or starting
 
     @property
     def kind(self) -> str:
         return self._engine.kind if self._engine else ""
+
+    @property
+    def incarnation(self) -> str:
+        return self._agreed.incarnation if self._agreed is not None else self._proposed
+
+    @property
+    def replica(self) -> Replica | None:
+        """As this router itself found it; None while it is not well."""
+        if self._state is None or self._engine is None:
+            return None
+        age_ms = int(1000 * (monotonic() - self._answered_at))
+        return Replica(self._heartbeat(self._engine, self._state), age_ms)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -84,8 +100,7 @@ class Watched:
             gone = replace(self._sent, state=ReplicaState.DRAINING)
             with suppress(FleetError):
                 await self._registry.beat(self.spec.pool, gone)
-        if self._agreed is not None:
-            self._unhealthy.discard(self._agreed.incarnation)
+        self._unhealthy.discard(self.incarnation)
 
     async def _probe_on(self) -> None:
         while True:
@@ -103,6 +118,8 @@ class Watched:
     async def _look(self, engine: Engine, headers: Headers) -> None:
         """Keeps what it serves, and from time to time what it has room for."""
         changed, self._engine = engine != self._engine, engine
+        if changed:
+            self._proposed = uuid4().hex
         if changed or monotonic() - self._told_at >= CAPACITY_S:
             self._told_at = monotonic()
             timeout_s = self._live.settings.health_timeout
@@ -119,12 +136,15 @@ class Watched:
             self._verdict.healthy = False  # by its own word, which needs no second one
         else:
             self._verdict.count(passed=False)
-        if not self._verdict.healthy and self._agreed is not None:
-            self._unhealthy.add(self._agreed.incarnation)
+        if outcome in (Outcome.READY, Outcome.STARTING):
+            self._answered_at = monotonic()
+        if not self._verdict.healthy:
+            self._unhealthy.add(self.incarnation)
         if outcome is Outcome.READY:
             self._is_over = False
         elif outcome in (Outcome.GONE, Outcome.STARTING) and not self._is_over:
             self._is_over = True
+            self._proposed = uuid4().hex
             self._untold = self._agreed.incarnation if self._agreed is not None else ""
         with suppress(FleetError):  # or else before the next heartbeat
             await self._tell_end()
@@ -133,8 +153,8 @@ class Watched:
             self._state = ReplicaState.READY if self._engine is not None else None
         else:
             self._state = ReplicaState.STARTING if outcome is Outcome.STARTING else None
-        if self._state is ReplicaState.READY and self._agreed is not None:
-            self._unhealthy.discard(self._agreed.incarnation)
+        if self._state is ReplicaState.READY:
+            self._unhealthy.discard(self.incarnation)
         if self._state is not before or outcome is not self._last:
             self._log(probed, self._state is ReplicaState.READY)
             self._last = outcome
@@ -160,36 +180,35 @@ class Watched:
             return
         try:
             await self._tell_end()
-            agreed = await self._agree(self._engine)
-            beat = self._heartbeat(self._engine, self._state, agreed.incarnation)
+            await self._agree(self._engine)
+            beat = self._heartbeat(self._engine, self._state)
             await self._registry.beat(self.spec.pool, beat)
         except FleetError:
             return  # that Redis is away, the fleet view says
         self._sent = beat
 
-    async def _agree(self, engine: Engine) -> Agreed:
+    async def _agree(self, engine: Engine) -> None:
         identity = "\0".join((self.spec.url, engine.model, *engine.adapters))
         agreed = await self._records.agree(
             self.spec.pool,
             self.spec.replica,
             xxh3_64_hexdigest(identity.encode()),
-            uuid4().hex,
+            self._proposed,
             prefill=self.learner.prefill.take(),
             decode=self.learner.decode.take(),
             bytes_per_token=self.learner.take_bytes_per_token(),
         )
-        if self._agreed is not None and self._agreed.incarnation != agreed.incarnation:
-            self._unhealthy.discard(self._agreed.incarnation)
-            logger.info("upstream is a new one", extra=self._names())
+        if self.incarnation != agreed.incarnation:
+            self._unhealthy.discard(self.incarnation)
+            if self._agreed is not None:
+                logger.info("upstream is a new one", extra=self._names())
         self._agreed = agreed
-        return agreed
 
-    def _heartbeat(self, engine: Engine, state: ReplicaState, incarnation: str) -> Heartbeat:
-        spec, told, agreed = self.spec, self._capacity, self._agreed
-        assert agreed is not None
+    def _heartbeat(self, engine: Engine, state: ReplicaState) -> Heartbeat:
+        spec, told, agreed = self.spec, self._capacity, self._agreed or _NOTHING_AGREED
         return Heartbeat(
             replica=spec.replica,
-            incarnation=incarnation,
+            incarnation=self.incarnation,
             url=spec.url,
             model=engine.model,
             state=state,

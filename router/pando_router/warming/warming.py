@@ -76,7 +76,7 @@ class Warming(Listener):
         try:
             while True:
                 await asyncio.sleep(POLL_S)
-                for pool in self._view.fleet.pools if self._view.redis_up else ():
+                for pool in filter(self._view.is_up, self._view.fleet.pools):
                     await self._look(pool)
         finally:
             for task in self._at_work.values():

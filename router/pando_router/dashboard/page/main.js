@@ -54,6 +54,12 @@ function take(data) {
   ({ points, last } = data);
 }
 
+const REDIS_TROUBLES = {
+  away: ["Redis is away: this router places by what it knows itself."],
+  read_only: ["Redis refuses writes: this router places by what it knows itself."],
+  full: ["Redis is full: prompts that are new are not remembered."],
+};
+
 function show(data) {
   const { router, pools, queues } = data;
   const rows = Object.values(pools).flat();
@@ -62,7 +68,7 @@ function show(data) {
     `Traffic as seen by ${views} (${router.host}, process ${router.process}), which is up for ${Math.round(router.up_s / 60)} min; replicas as ` +
     `the whole fleet. Policy ${router.policy}. Rates and shares are over ${data.window_s} s.`;
   const troubles = [];
-  if (router.redis !== "up") troubles.push("Redis is away: this router places by what it knows itself.");
+  troubles.push(...(REDIS_TROUBLES[router.redis] ?? []));
   if (router.draining) troubles.push("This router is shutting down.");
   notice(troubles.join(" "));
   const now = (field) => points[field].at(-1) ?? null;
