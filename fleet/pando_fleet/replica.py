@@ -13,6 +13,7 @@ Rate = Annotated[float, Meta(ge=0)]
 class ReplicaState(StrEnum):
     STARTING = "starting"
     READY = "ready"
+    STALLED = "stalled"  # its engine has said nothing for some seconds
     DRAINING = "draining"
 
 

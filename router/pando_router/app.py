@@ -38,6 +38,7 @@ from pando_router.endpoints.responses import STORED_PREFIX
 from pando_router.endpoints.tokenization import TOKENIZE
 from pando_router.exchange import Audience, Listener
 from pando_router.fleet_view import FleetView
+from pando_router.health.abandoning import Abandoning
 from pando_router.health.checks import HealthChecks
 from pando_router.home_writer import HomeWriter
 from pando_router.http.asgi import AsgiHandler
@@ -186,10 +187,13 @@ async def running_router(
     metrics.follow_pools(metrics.queue_requests, admission.lengths)
     metrics.follow(metrics.requests_in_flight, lambda: lifecycle.requests)
 
+    abandoning = Abandoning(upstream, metrics)
+
     def refreshed(incarnations: set[str]) -> None:
         flights.breaker.keep_only(incarnations)
         upstreams.watch()
         checks.watch(view.fleet)
+        abandoning.look(view.fleet)
 
     bodies = ByteBudget(live.derived(lambda now: now.max_bodies_bytes))
     metrics.follow(metrics.body_bytes, lambda: bodies.held)

@@ -43,12 +43,13 @@ LOOKS_READY_S = LOST_AFTER_S + GRACE_S
 class MemberState(StrEnum):
     STARTING = "starting"
     READY = "ready"
+    STALLED = "stalled"  # its engine has said nothing for some seconds
     WARMING = "warming"  # could serve, but is first given the hottest prefixes
     DRAINING = "draining"
     LOST = "lost"  # was heard of too long ago, or not at all by the Redis of today
 
 
-_COMING = frozenset((MemberState.STARTING, MemberState.WARMING))
+_COMING = frozenset((MemberState.STARTING, MemberState.WARMING, MemberState.STALLED))
 BYTES_PER_TOKEN = 4.0  # until a replica has measured
 
 

@@ -110,6 +110,11 @@ class Metrics:
         self.replica_failures = counter(
             "replica_failures_total", "Failures of replicas by moment", "pool", "when"
         )
+        self.abandoned = counter(
+            "abandoned_requests_total",
+            "Requests taken from replicas that are out: stalled, lost",
+            *("pool", "state"),
+        )
         self.migrations = counter(
             "migrations_total", "Streams whose replica was lost, by what became of them", "outcome"
         )

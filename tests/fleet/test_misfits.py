@@ -22,6 +22,7 @@ from pando_fleet.layout.constants import MarkKind
 from pando_fleet.marks import Marks
 from pando_fleet.queues import Queued, Queues
 from pando_fleet.rate_limits import Limits, RateLimits
+from pando_fleet.replica import ReplicaState
 from pando_fleet.upstreams import Sampled, UpstreamRecords
 from tests.fleet.world import BEAT, POOL, World
 
@@ -68,6 +69,17 @@ async def test_whatever_a_heartbeat_says_the_other_replicas_are_seen(
         for replica in found:  # what is read could have been sent
             await world.registry.beat("other", replica.beat)
         assert {"a", "b"} >= set(await world.terms()) >= {"a"}
+
+
+async def test_a_replica_in_a_state_of_a_later_release_is_skipped(world: World) -> None:
+    """So is one that is stalled, by a router of a release without that state."""
+    await world.beat("a", "b")
+    await world.beat("b", state=ReplicaState.STALLED)
+    assert set(await world.terms()) == {"a"}
+    later = beat_with(replica="b", state="molten")
+    await world.redis.hset(BEATS, "b", later)
+    with skipped("heartbeat", 1):
+        assert [one.beat.replica for one in await world.registry.replicas(POOL)] == ["a"]
 
 
 async def test_a_sender_is_counted_each_time_and_logged_once(

@@ -11,9 +11,14 @@ import trustme
 
 from pando_router.http.answer import MAX_UNREAD_BYTES
 from pando_router.http.pool import origin_of
-from pando_router.http.upstream import NoConnectionError, ReplicaFailedError, ReplicaSilentError
+from pando_router.http.upstream import (
+    NoConnectionError,
+    ReplicaFailedError,
+    ReplicaLostError,
+    ReplicaSilentError,
+)
 from tests.router.http_replicas import OK, Reader, Writer, post, says, whole
-from tests.router.http_world import PATIENCE_S, Worker, echo, listening, read_request
+from tests.router.http_world import PATIENCE_S, SWEEP_S, Worker, echo, listening, read_request
 from tests.router.http_world import upstream as upstream_
 from tests.router.world import until
 
@@ -105,6 +110,47 @@ async def test_abandoned_answer_closes_its_connection() -> None:
         answer.close()
         async with asyncio.timeout(PATIENCE_S):
             await ended.wait()
+
+
+async def test_of_a_replica_that_is_out_only_silent_requests_and_no_checks_are_taken() -> None:
+    """Whoever still sends is slow, and not gone."""
+    arrived, silence_s = 0, 10 * SWEEP_S
+
+    async def script(reader: Reader, writer: Writer) -> None:
+        nonlocal arrived
+        head, _ = await read_request(reader)
+        arrived += 1
+        if b"/talks" in head:
+            writer.write(OK + b"transfer-encoding: chunked\r\n\r\n")
+            while not writer.is_closing():
+                writer.write(b"1\r\nx\r\n")
+                await asyncio.sleep(SWEEP_S)
+        await reader.read()
+
+    async with Worker(script) as worker, upstream_() as client:
+        silent = asyncio.create_task(post(client, worker))
+        talking = await client.post(worker.url, b"/talks", [], b"")
+        check = asyncio.create_task(client.request(b"GET", worker.url, b"/", [], b""))
+        await until(lambda: arrived == 3, "all are at the replica")
+        assert client.abandon("http://127.0.0.1:1", "it is lost") == 0
+
+        taken: list[int] = []
+
+        def is_taken() -> bool:
+            taken.append(client.abandon(worker.url, "it is lost", silent_s=silence_s))
+            return bool(taken[-1])
+
+        await until(is_taken, "the silent one is taken")
+        assert (taken[0], taken[-1]) == (0, 1)
+        with pytest.raises(ReplicaLostError, match="it is lost"):
+            await silent
+        assert not check.done()
+        assert await talking.read()
+        assert client.abandon(worker.url, "its engine is stalled") == 1
+        with pytest.raises(ReplicaLostError, match="its engine is stalled"):
+            while True:
+                await talking.read()
+        check.cancel()
 
 
 async def test_cancelled_request_closes_its_connection() -> None:

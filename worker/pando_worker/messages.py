@@ -148,6 +148,12 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     page_size: int
 
 
+class Working(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The scheduler is about to wait for the model, and may say nothing for so long."""
+
+    seconds: float
+
+
 class Stats(msgspec.Struct, kw_only=True, tag=True):
     """The scheduler's state; sent when it changed, at most every 50 ms, and every 500 ms anyway.
 
@@ -191,4 +197,4 @@ class Stats(msgspec.Struct, kw_only=True, tag=True):
     host_loaded_tokens_total: int = 0  # copied back
 
 
-Event = Outputs | Embedded | Rejected | CacheFlushed | Ready | Stats
+Event = Outputs | Embedded | Rejected | CacheFlushed | Ready | Working | Stats

@@ -259,8 +259,12 @@ class WorkerSettings(BaseSettings):
     ] = None
     watchdog_seconds: Annotated[
         float,
-        Field(ge=1, description="silence of the scheduler after which the worker ends, in seconds"),
-    ] = 300.0
+        Field(
+            ge=1,
+            description="silence of the engine, beyond what its steps are expected to take, after"
+            " which the worker ends, in seconds",
+        ),
+    ] = 60.0
     compat_metrics: Annotated[
         bool, Field(description="export vLLM's names of the main gauges as well")
     ] = False

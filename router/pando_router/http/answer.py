@@ -20,6 +20,10 @@ class ReplicaFailedError(Exception):
         self.status = status
 
 
+class ReplicaLostError(ReplicaFailedError):
+    """The replica is known to be lost, though its connection stands."""
+
+
 class ReplicaSilentError(Exception):
     """The replica took the request and sent nothing for longer than it may."""
 

@@ -116,6 +116,10 @@ class Pool:
             connection.abort()
         self._idle.clear()
 
+    def abandon(self, why: str, silent_s: float) -> int:
+        """See `Upstream.abandon`."""
+        return sum([connection.abandon(why, silent_s) for connection in list(self._open)])
+
     def close(self) -> None:
         for connection in list(self._open):
             connection.abort()

@@ -7,7 +7,12 @@ from typing import Protocol, cast
 import httptools
 
 from pando_router.current import Current
-from pando_router.http.answer import Answer, ReplicaFailedError, ReplicaSilentError
+from pando_router.http.answer import (
+    Answer,
+    ReplicaFailedError,
+    ReplicaLostError,
+    ReplicaSilentError,
+)
 from pando_router.http.limits import ReplicaLimits
 from pando_router.http.sweeper import NEVER, Sweeper
 
@@ -53,6 +58,7 @@ class ReplicaConnection(asyncio.Protocol):
         "_answer",
         "_cut_at",
         "_head_bytes",
+        "_heard",
         "_keeps_alive",
         "_limits",
         "_loop",
@@ -62,6 +68,7 @@ class ReplicaConnection(asyncio.Protocol):
         "_transport",
         "_until_close",
         "deadline",
+        "is_check",
         "progress",
     )
     _transport: asyncio.Transport
@@ -72,12 +79,14 @@ class ReplicaConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._answer: Answer | None = None
         self.progress = _NOTHING
+        self.is_check = False  # what is under way asks how the replica is
         self._head_bytes = 0
         self._keeps_alive = False
         self._until_close = False  # the body ends with the connection
         self._reading = True
         self.deadline = NEVER
         self._cut_at = NEVER
+        self._heard = NEVER  # of the request under way, as `Sweeper.soon` was
         self._limits = pool.limits.now  # of the request under way
 
     @property
@@ -91,6 +100,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._until_close = False
         self._limits = limits = self._pool.limits.now
         soon = self._pool.sweeper.soon
+        self._heard = soon
         self._cut_at = soon + limits.request
         self.deadline = min(self._cut_at, soon + limits.first_byte)
         if len(body) < _JOIN_BELOW:
@@ -110,6 +120,16 @@ class ReplicaConnection(asyncio.Protocol):
         """Closes at once; a request under way ends at the replica."""
         self._answer = None
         self._transport.abort()
+
+    def abandon(self, why: str, silent_s: float) -> bool:
+        """Fails the request under way, if there is one of which nothing has come for so long;
+        returns whether. What a slow client leaves unread may come yet."""
+        if self._answer is None or self.is_check or not self._reading:
+            return False
+        if self._pool.sweeper.soon - self._heard < silent_s:
+            return False
+        self._fail(ReplicaLostError(why))
+        return True
 
     # -- asyncio.Protocol ----------------------------------------------------------------------
 
@@ -209,7 +229,8 @@ class ReplicaConnection(asyncio.Protocol):
     def _bytes_are_due(self) -> None:
         limits = self._limits
         within = limits.idle if self.progress is _BODY else limits.first_byte
-        self.deadline = min(self._cut_at, self._pool.sweeper.soon + within)
+        self._heard = soon = self._pool.sweeper.soon
+        self.deadline = min(self._cut_at, soon + within)
 
     def _done(self, answer: Answer) -> None:
         """The whole answer has come: the next request may have the connection."""

@@ -8,6 +8,7 @@ from pando_router.http.answer import (
     Answer,
     NoConnectionError,
     ReplicaFailedError,
+    ReplicaLostError,
     ReplicaSilentError,
 )
 from pando_router.http.headers import Headers, head
@@ -21,6 +22,7 @@ __all__ = [
     "NoConnectionError",
     "ReplicaFailedError",
     "ReplicaLimits",
+    "ReplicaLostError",
     "ReplicaSilentError",
     "Upstream",
 ]
@@ -58,6 +60,15 @@ class Upstream:
             pool.close()
         self._sweeper.stop()
         await asyncio.sleep(0)  # the transports say goodbye in the loop's next turn
+
+    def abandon(self, url: str, why: str, *, silent_s: float = 0.0) -> int:
+        """Fails the requests under way at a replica that is out though its connections stand.
+
+        Those of which nothing has come for `silent_s`, to within a turn of the sweeper, and that
+        are no checks. Returns how many.
+        """
+        pool = self._pools.get(url)
+        return 0 if pool is None else pool.abandon(why, silent_s)
 
     async def post(self, url: str, target: bytes, headers: Headers, body: bytes) -> Answer:
         """Sends the request and waits for the first byte of the answer's body.
@@ -108,8 +119,11 @@ class Upstream:
             if connection is None:
                 connection = await pool.connect(bounded=bounded)
             answer = connection.send(request_head, body or b"")
+            connection.is_check = not bounded
             try:
                 await answer.arrived()
+            except ReplicaLostError:
+                raise
             except ReplicaFailedError:
                 if not (is_reused and connection.progress is Progress.NOTHING):
                     raise

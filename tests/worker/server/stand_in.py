@@ -8,6 +8,7 @@ embedding is `vector` of its prompt, and has the trick whose `trick_token` is it
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -55,6 +56,7 @@ class Trick(IntEnum):
     SECOND_FAILS = 8000  # the choice with seed + 1 is rejected after its second token
     SHOWN = 9000  # rejected with the command as JSON for a message
     ANSWERS = 10000  # repeats a chat's last message, and ends with it
+    LOCKS = 11000  # stands still in a deadlock
 
 
 def trick_of(sampling: SamplingParams) -> Trick | None:
@@ -124,6 +126,12 @@ def _parent_lives() -> bool:
     """By the parent's sentinel: asking for its pid would miss a death before the first asking."""
     parent = multiprocessing.parent_process()
     return parent is not None and parent.is_alive()
+
+
+def _lock_for_ever() -> None:
+    lock = threading.Lock()
+    for _ in range(2):
+        lock.acquire()
 
 
 class _StandIn:
@@ -228,6 +236,8 @@ class _StandIn:
             running.due = time.monotonic() + 0.02
         if trick is Trick.DIES and running.sent == 2:
             os._exit(3)
+        if trick is Trick.LOCKS:
+            _lock_for_ever()
         if trick is Trick.FAILS and running.sent == 2:
             return self._reject(running, 500, "it failed while running")
         tokens: list[int] = []

@@ -11,7 +11,6 @@ import aiohttp
 import psutil
 import pytest
 
-from pando_worker.server.watchdog import silence
 from tests.worker.server.stand_in import BROKEN_LOAD, LONG_LOAD, Trick
 from tests.worker.server.worker_process import MODEL, WorkerProcess
 
@@ -98,35 +97,6 @@ async def test_death_of_the_scheduler_ends_requests_clearly_and_the_process() ->
             assert await error_of(answer) == (503, "engine_gone")
         assert await worker.exit_code() == 1
         worker.logged(r"scheduler process ended \(exit code 3\)")
-
-
-async def test_a_scheduler_that_is_stuck_ends_requests_clearly_and_the_process() -> None:
-    with WorkerProcess.start(watchdog_seconds=1) as worker:
-        async with (
-            aiohttp.ClientSession(worker.url) as http,
-            http.post("/generate", json=SLOW) as running,
-        ):
-            await running.content.readline()
-            worker.scheduler().suspend()
-            last = (await running.text()).strip().split("\n\n")[-1]
-            assert json.loads(last[6:])["error"]["code"] == "engine_gone"
-        assert await worker.exit_code() == 1
-        worker.logged("it is stuck")
-
-
-class Talking:
-    def __init__(self) -> None:
-        self.events_heard = 0
-
-
-async def test_a_scheduler_that_goes_on_talking_is_not_stuck() -> None:
-    scheduler = Talking()
-    watch = asyncio.ensure_future(silence(scheduler, 0.25))
-    for _ in range(30):
-        scheduler.events_heard += 1
-        await asyncio.wait([watch], timeout=0.01)
-    assert not watch.done()
-    await asyncio.wait_for(watch, 5)
 
 
 async def test_nothing_is_served_before_the_model_is_loaded_and_a_signal_ends_the_wait() -> None:

@@ -22,8 +22,9 @@ import zmq
 from pando_worker.batch import ModelRunner
 from pando_worker.cores import available_cores
 from pando_worker.engine.step_log import StepLog
+from pando_worker.engine.step_times import AnnouncingRunner
 from pando_worker.grammar.compiler import GrammarCompiler
-from pando_worker.messages import Command, Event, Ready, Stats
+from pando_worker.messages import Command, Event, Ready, Stats, Working
 from pando_worker.models.errors import ModelError
 from pando_worker.ranks.leader import LeadingRunner, followers
 from pando_worker.scheduler.assembly import make_scheduler
@@ -38,6 +39,7 @@ log = logging.getLogger("pando.worker.scheduler")
 STATS_MIN_S = 0.05  # between two Stats when something changed
 STATS_MAX_S = 0.5  # between two Stats anyway
 _MASK_THREADS = 8  # at most, and half the cores
+WRITE_PROFILE_S = 120.0  # a trace is some hundred MB of JSON
 POLL_MS = 100  # how long an idle scheduler waits before it looks after its parent
 
 
@@ -63,13 +65,14 @@ def run_scheduler(
         # The private directory of this worker's sockets.
         directory = Path(command_endpoint.removeprefix("ipc://")).parent
         with followers(settings, directory, configure_logging) as sockets:
-            scheduler = _load(settings, directory, sockets)
-            profile = _profile(settings.profile)
+            voice = _Voice(events)
+            scheduler = _load(settings, directory, sockets, voice)
+            profile = _profile(settings.profile, voice)
             # What is loaded by now stays. A collection that walks all of torch's and transformers'
             # objects stops every stream: for 133 ms, measured with bench/scheduler_loop.py.
             gc.collect()
             gc.freeze()
-            _Loop(scheduler, commands, events, settings.log_every_steps, profile).run()
+            _Loop(scheduler, commands, voice, settings.log_every_steps, profile).run()
     except ModelError as error:
         log.error("cannot serve this model: %s", error)
         sys.exit(1)
@@ -81,7 +84,10 @@ def run_scheduler(
 
 
 def _load(
-    settings: WorkerSettings, directory: Path, followers: list[zmq.Socket[bytes]]
+    settings: WorkerSettings,
+    directory: Path,
+    followers: list[zmq.Socket[bytes]],
+    voice: "_Voice",
 ) -> Scheduler:
     # Torch takes seconds to import; nothing before this point needs it.
     from pando_worker.ranks.group import join
@@ -92,6 +98,7 @@ def _load(
     runner: ModelRunner = LeadingRunner(model, followers) if followers else model
     if settings.overlap_schedule and settings.device == "cpu":
         runner = ThreadedRunner(runner)
+    runner = AnnouncingRunner(runner, lambda seconds: voice.say(Working(seconds=seconds)))
     # On the CPU the model needs the cores: there, a thread that fills masks waits for one.
     spare = 1
     if settings.device != "cpu":
@@ -101,12 +108,35 @@ def _load(
     return make_scheduler(settings, model.pools, runner, grammars)
 
 
-def _profile(directory: Path | None) -> "StepProfile | None":
+def _profile(directory: Path | None, voice: "_Voice") -> "StepProfile | None":
     if directory is None:
         return None
     from pando_worker.engine.profile import StepProfile  # imports torch
 
-    return StepProfile(directory)
+    return StepProfile(directory, lambda: voice.say(Working(seconds=WRITE_PROFILE_S)))
+
+
+class _Voice:
+    """What the scheduler says to the HTTP process."""
+
+    def __init__(self, events: zmq.Socket[bytes]) -> None:
+        self._events = events
+        self._encoder = msgspec.msgpack.Encoder()
+        parent = multiprocessing.parent_process()
+        assert parent is not None, "the scheduler is a child process of the HTTP process"
+        self._parent = parent
+
+    @property
+    def is_heard(self) -> bool:
+        return self._parent.is_alive()
+
+    def say(self, event: Event) -> None:
+        """Blocks while the HTTP process cannot take more, but not past its death."""
+        data = self._encoder.encode(event)
+        while not self._events.poll(POLL_MS, zmq.POLLOUT):
+            if not self.is_heard:
+                sys.exit(1)
+        self._events.send(data)
 
 
 class _Loop:
@@ -116,18 +146,14 @@ class _Loop:
         self,
         scheduler: Scheduler,
         commands: zmq.Socket[bytes],
-        events: zmq.Socket[bytes],
+        voice: _Voice,
         log_every_steps: int,
         profile: "StepProfile | None",
     ) -> None:
         self._scheduler = scheduler
         self._commands = commands
-        self._events = events
+        self._voice = voice
         self._decoder = msgspec.msgpack.Decoder(Command)
-        self._encoder = msgspec.msgpack.Encoder()
-        parent = multiprocessing.parent_process()
-        assert parent is not None, "the scheduler is a child process of the HTTP process"
-        self._parent = parent
         self._profile = profile
         self._log = StepLog(log_every_steps, scheduler.stats(), time.monotonic())
         self._stats: Stats | None = None
@@ -135,7 +161,7 @@ class _Loop:
 
     def run(self) -> None:
         kv = self._scheduler.kv
-        self._send(
+        self._voice.say(
             Ready(
                 capacity_tokens=kv.capacity_tokens,
                 max_running_requests=len(kv.rows.pages),
@@ -143,10 +169,10 @@ class _Loop:
                 page_size=kv.page_size,
             )
         )
-        while self._parent.is_alive():
+        while self._voice.is_heard:
             self._receive()
             for event in self._scheduler.step():
-                self._send(event)
+                self._voice.say(event)
             self._send_stats()
             if self._profile and not self._profile.done:
                 self._profile.update(self._scheduler.meter.counts.steps_total)
@@ -157,7 +183,7 @@ class _Loop:
         while self._commands.poll(timeout):
             command = self._decoder.decode(self._commands.recv())
             for event in self._scheduler.receive(command):
-                self._send(event)
+                self._voice.say(event)
             timeout = 0
 
     def _send_stats(self) -> None:
@@ -167,13 +193,5 @@ class _Loop:
         stats = self._scheduler.stats()
         self._log.update(stats, now)
         if stats != self._stats or now - self._stats_at >= STATS_MAX_S:
-            self._send(stats)
+            self._voice.say(stats)
             self._stats, self._stats_at = stats, now
-
-    def _send(self, event: Event) -> None:
-        """Blocks while the HTTP process cannot take more, but not past its death."""
-        data = self._encoder.encode(event)
-        while not self._events.poll(POLL_MS, zmq.POLLOUT):
-            if not self._parent.is_alive():
-                sys.exit(1)
-        self._events.send(data)

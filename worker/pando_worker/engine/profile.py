@@ -5,6 +5,7 @@ beside it. Profiling slows steps down, so it ends by itself.
 """
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -16,13 +17,22 @@ ROWS = 40  # of the table
 
 
 class StepProfile:
-    def __init__(self, directory: Path, *, skip: int = 20, steps: int = 50) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        before_write: Callable[[], None] = lambda: None,
+        *,
+        skip: int = 20,
+        steps: int = 50,
+    ) -> None:
         """
         Args:
+            before_write: called before the trace is written, which takes long
             skip: steps before, in which kernels are chosen and memory is touched for the first time
             steps: how many to profile
         """
         self._directory = directory
+        self._before_write = before_write
         self._first, self._last = skip, skip + steps
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
@@ -43,6 +53,7 @@ class StepProfile:
         elif self._started and not self.done and steps >= self._last:
             self.done = True
             self._profile.stop()
+            self._before_write()
             self._write()
 
     def _write(self) -> None:

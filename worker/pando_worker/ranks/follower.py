@@ -5,6 +5,7 @@ sends the same `ForwardBatch` to all, they meet in the model's collectives, and 
 0 sampled come back through one more.
 """
 
+import ctypes
 import logging
 import os
 import pickle
@@ -21,8 +22,11 @@ import zmq
 from pando_worker.batch import ForwardBatch
 from pando_worker.models.errors import ModelError
 from pando_worker.settings import WorkerSettings
+from pando_worker.stacks import answer_with_stacks
 
 log = logging.getLogger("pando.worker.ranks")
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def batch_endpoint(directory: Path, rank: int) -> str:
@@ -36,7 +40,8 @@ def run_follower(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     configure_logging()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _end_with_parent()
+    answer_with_stacks(directory, f"rank-{rank}")
     context = zmq.Context()
     batches = context.socket(zmq.PULL)
     try:
@@ -57,7 +62,14 @@ def run_follower(
 
 
 def _end_with_parent() -> None:
-    """A collective that waits for a rank that is gone may never return."""
+    """A collective that waits for a rank that is gone may never return. On Linux the kernel sees to
+    it, so that a rank that is stopped ends, too."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_exit_after_parent, daemon=True).start()
+
+
+def _exit_after_parent() -> None:
     parent = parent_process()
     assert parent is not None
     wait([parent.sentinel])

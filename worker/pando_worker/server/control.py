@@ -47,11 +47,13 @@ def routes(service: Service) -> APIRouter:
 
     @router.get("/readyz")
     async def readyz() -> dict[str, str]:
-        """Ready: the model is loaded and the worker does not drain."""
+        """Ready: the model is loaded, the engine speaks, and the worker does not drain."""
         if service.gate.draining:
             raise unavailable("this worker is shutting down", "draining")
         if not engine.alive or engine.ready is None:
             raise unavailable("the model is still loading", "model_loading")
+        if engine.is_stalled:
+            raise unavailable("the engine has said nothing for some seconds", "engine_stalled")
         return {"status": "ready"}
 
     @router.get("/metrics")
@@ -68,6 +70,7 @@ def routes(service: Service) -> APIRouter:
             "engine": engine.ready and msgspec.to_builtins(engine.ready),
             "stats": engine.stats and msgspec.to_builtins(engine.stats),
             "draining": service.gate.draining,
+            "stalled": engine.is_stalled,
         }
 
     @router.post("/flush_cache")

@@ -33,6 +33,7 @@ from pando_worker.messages import (
     Rejected,
     Stats,
     TokenLogprob,
+    Working,
 )
 from pando_worker.server.errors import ApiError, aborted, deadline_passed, too_slow, unavailable
 
@@ -185,8 +186,10 @@ class EngineClient:
         self.ready: Ready | None = None
         self.stats: Stats | None = None
         self.events_heard = 0
+        self.announced_s = 0.0  # for which it may be silent, as its last event said
+        self.is_stalled = False
         self.loaded = asyncio.Event()  # set with Ready
-        self.changed = asyncio.Event()  # set with Ready and each Stats; the heartbeat clears it
+        self.changed = asyncio.Event()  # set where a heartbeat is due, which clears it
 
     @property
     def alive(self) -> bool:
@@ -198,20 +201,36 @@ class EngineClient:
         while True:
             event = self._decoder.decode(await self._events.recv())
             self.events_heard += 1
+            self.announced_s = event.seconds if isinstance(event, Working) else 0.0
             self._dispatch(event)
+
+    def judge(self, silent_s: float, *, is_stalled: bool) -> None:
+        """The scheduler has been silent for so long; see `watchdog`."""
+        if is_stalled is self.is_stalled:
+            return
+        self.is_stalled = is_stalled
+        self.changed.set()
+        if is_stalled:
+            log.error(
+                "the engine has said nothing for %.1f s: this worker is stalled, and takes no"
+                " requests until it speaks again",
+                silent_s,
+            )
+        else:
+            log.warning("the engine speaks again: this worker takes requests")
 
     @contextmanager
     def call(self, orders: Sequence[Generate]) -> Iterator[Call]:
         """Runs the requests while the block does; what has not ended by then is aborted.
 
         Their rids need not be unique: they are what `abort` knows the requests by.
-        Raises ApiError while the model loads, and after the scheduler's end.
+        Raises ApiError while the model loads or the scheduler is stalled, and after its end.
         """
         call = Call(self._abort)
         try:
             for index, order in enumerate(orders):
                 rid = f"{order.rid}#{next(self._calls)}"
-                self._send(msgspec.structs.replace(order, rid=rid))
+                self._ask(msgspec.structs.replace(order, rid=rid))
                 request = self._requests[rid] = _Request(rid, order.rid, index, call)
                 call.started(request)
             yield call
@@ -224,7 +243,7 @@ class EngineClient:
         Raises ApiError as `call` does, when the scheduler rejects it, and after `abort`.
         """
         rid = f"{order.rid}#{next(self._calls)}"
-        self._send(msgspec.structs.replace(order, rid=rid))
+        self._ask(msgspec.structs.replace(order, rid=rid))
         done: asyncio.Future[Embedded | ApiError] = asyncio.get_running_loop().create_future()
         self._embeddings[rid] = _Embedding(order.rid, done)
         try:
@@ -252,7 +271,7 @@ class EngineClient:
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._flushes[call] = done
         try:
-            self._send(FlushCache(call=call))
+            self._ask(FlushCache(call=call))
             return await done
         finally:
             del self._flushes[call]
@@ -279,6 +298,11 @@ class EngineClient:
     def _abort(self, rid: str) -> None:
         with suppress(ApiError):  # a scheduler that is gone has nothing left to abort
             self._send(Abort(rid=rid))
+
+    def _ask(self, command: Command) -> None:
+        if self.is_stalled:
+            raise unavailable("the engine has said nothing for some seconds", "engine_stalled")
+        self._send(command)
 
     def _send(self, command: Command) -> None:
         if self._ended is not None:

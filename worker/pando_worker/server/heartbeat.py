@@ -91,6 +91,8 @@ class Heart:
         return beat if engine.stats is None else carrying(beat, engine.stats)
 
     def _state(self) -> ReplicaState:
+        if self._service.engine.is_stalled:  # also while it drains: its streams are to move
+            return ReplicaState.STALLED
         if self._service.gate.draining:
             return ReplicaState.DRAINING
         if self._service.engine.ready is None:

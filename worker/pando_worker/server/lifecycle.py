@@ -33,14 +33,16 @@ from pando_worker.server.scheduler_process import SchedulerProcess
 from pando_worker.server.service import ServedModel, Service
 from pando_worker.server.startup import Address, CannotStartError
 from pando_worker.server.tokenizer import Tokenizer
-from pando_worker.server.watchdog import silence
+from pando_worker.server.watchdog import cpu_s, watch
 from pando_worker.settings import WorkerSettings
+from pando_worker.stacks import stacks
 
 if TYPE_CHECKING:
     from pando_worker.server.heartbeat import Heart
 
 log = logging.getLogger("pando.worker")
 
+STACKS_S = 2.0  # for all of an engine's processes to write their stacks
 LAST_WORDS_S = 2  # for the last bytes to slow clients, once every request has ended
 
 
@@ -93,6 +95,7 @@ async def _serve(
             settings.otlp_endpoint, settings.trace_sample, "pando-worker", address.replica
         ),
     )
+    service.metrics.engine_stalled.set_function(lambda: engine.is_stalled)
     heart = _heart(settings, service, address)
     server = _Server(
         uvicorn.Config(
@@ -113,7 +116,7 @@ async def _serve(
         background = [tasks.create_task(engine.receive_events())]
         background.append(tasks.create_task(connections.watch()))
         background.append(tasks.create_task(_announce_ready(engine, address)))
-        background.append(tasks.create_task(_watch(engine, settings.watchdog_seconds, end)))
+        background.append(tasks.create_task(_watch(engine, settings, scheduler, end)))
         if heart:
             background.append(tasks.create_task(heart.run()))
         code = await end.reached()
@@ -130,13 +133,20 @@ async def _serve(
     return code
 
 
-async def _watch(engine: EngineClient, limit_s: float, end: "_End") -> None:
-    """Ends the worker where the scheduler falls silent. Loading has no limit."""
+async def _watch(
+    engine: EngineClient, settings: WorkerSettings, scheduler: SchedulerProcess, end: "_End"
+) -> None:
+    """Ends the worker where the engine falls silent. Loading has no limit."""
     await engine.loaded.wait()
-    await silence(engine, limit_s)
+    pid = scheduler.process.pid
+    # A host that waits for a GPU is busy, too, so there its CPU time tells nothing.
+    computed_s = partial(cpu_s, pid) if settings.device == "cpu" and pid else None
+    silent_s = await watch(engine, settings.watchdog_seconds, computed_s)
+    for found in await asyncio.to_thread(list, stacks(scheduler.directory, STACKS_S)):
+        log.error("stacks of %s (process %d): %s", found.process, found.pid, found.text)
     end.scheduler_is_stuck(
-        f"the scheduler process has said nothing for {limit_s:g} s: it is stuck, and this worker"
-        " ends so that it can be started again. If single steps can take that long here, raise"
+        f"the engine has said nothing for {silent_s:.0f} s: it is stuck, and this worker ends so"
+        " that it can be started again. If single steps can take that long here, raise"
         " watchdog_seconds or lower chunked_prefill_size"
     )
 

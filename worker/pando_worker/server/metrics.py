@@ -7,7 +7,7 @@ own, taken from its latest `Stats` when they are asked for.
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -64,6 +64,11 @@ class Metrics:
         )
         self.client_disconnects = counter(
             "client_disconnects_total", "Clients that went away before their answer was complete"
+        )
+        self.engine_stalled = Gauge(
+            "pando_worker_engine_stalled",
+            "1 while the engine has said nothing for some seconds",
+            registry=self.registry,
         )
 
     def observe_gaps(self, elapsed_s: float, tokens: int) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 
 from pando_worker.settings import WorkerSettings
+from pando_worker.stacks import answer_with_stacks
 
 SchedulerMain = Callable[[WorkerSettings, str, str, Callable[[], None]], None]
 """The work: (settings, command endpoint, event endpoint, configure_logging); picklable."""
@@ -19,6 +21,7 @@ class SchedulerProcess:
     process: SpawnProcess
     command_endpoint: str  # for the scheduler process to bind; for the HTTP process the other
     event_endpoint: str
+    directory: Path  # private to the worker's processes
 
 
 @contextmanager
@@ -30,17 +33,29 @@ def scheduler_process(
     with tempfile.TemporaryDirectory(prefix="pando-worker-") as directory:
         commands, events = f"ipc://{directory}/commands", f"ipc://{directory}/events"
         process = multiprocessing.get_context("spawn").Process(
-            target=main,
-            args=(settings, commands, events, configure_logging),
+            target=_run,
+            args=(main, Path(directory), settings, commands, events, configure_logging),
             name="pando-scheduler",
         )
         with _signals_ignored():
             process.start()
         try:
-            yield SchedulerProcess(process, commands, events)
+            yield SchedulerProcess(process, commands, events, Path(directory))
         finally:
             process.kill()
             process.join()
+
+
+def _run(
+    main: SchedulerMain,
+    directory: Path,
+    settings: WorkerSettings,
+    commands: str,
+    events: str,
+    configure_logging: Callable[[], None],
+) -> None:
+    answer_with_stacks(directory, "rank-0")
+    main(settings, commands, events, configure_logging)
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class ReplicaCard {
     if (!row.healthy) troubles.push("fails its checks");
     this.state.textContent = [row.state, ...troubles].join(", ");
     const fine = row.state === "ready" && !troubles.length;
-    this.state.className = `state ${fine ? "good" : row.state === "lost" || troubles.length ? "bad" : ""}`;
+    this.state.className = `state ${fine ? "good" : ["lost", "stalled"].includes(row.state) || troubles.length ? "bad" : ""}`;
     const size = row.capacity_tokens;
     const shares = [row.pinned_tokens, row.cached_tokens].map((n) => (size ? (100 * n) / size : 0));
     this.bars.forEach((bar, i) => {
