@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,16 +41,24 @@ class WorkerProcess:
         ready: bool = True,
         stand_in: bool = True,
         before: Callable[[], None] | None = None,
+        under: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         **settings: object,
     ) -> Iterator["WorkerProcess"]:
         """Started, and ready to generate unless told not to wait for that; with the stand-in for
-        the scheduler, or the real one. `before` runs in the process first; `env` is all of its
-        environment."""
+        the scheduler, or the real one. `before` runs in the process first; `under` is a command
+        that starts it; `env` is all of its environment."""
         options = {"model": str(MODEL), "port": 0, **settings}
         scheduler = ["stand-in"] if stand_in else []
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.worker.server.main", json.dumps(options), *scheduler],
+            [
+                *under,
+                sys.executable,
+                "-m",
+                "tests.worker.server.main",
+                json.dumps(options),
+                *scheduler,
+            ],
             stderr=subprocess.PIPE,
             text=True,
             preexec_fn=before,

@@ -61,14 +61,19 @@ def _library() -> Path:
     Raises:
         KernelsUnavailable
     """
+    try:
+        return _built_here()
+    except KernelsUnavailable:
+        if prebuilt := find_prebuilt():
+            return prebuilt
+        raise
+
+
+def _built_here() -> Path:
+    """Raises KernelsUnavailable."""
     compiler = find_compiler()
     if compiler is None:
-        prebuilt = find_prebuilt()
-        if prebuilt is None:
-            raise KernelsUnavailable(
-                "no C++ compiler (g++, c++ or $CXX), and none built beforehand"
-            )
-        return prebuilt
+        raise KernelsUnavailable("no C++ compiler (g++, c++ or $CXX), and none built beforehand")
     stat = Path(compiler).resolve().stat()
     made_by = f"{compiler} {stat.st_size} {stat.st_mtime_ns}"
     path = _cache_directory() / f"kernels-{fingerprint(made_by, _processor())}.so"
@@ -78,7 +83,14 @@ def _library() -> Path:
 
 
 def _cache_directory() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    """Raises KernelsUnavailable."""
+    try:
+        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError as error:
+        raise KernelsUnavailable(
+            f"user {os.getuid()} has no home directory to keep built kernels in; set HOME or"
+            " XDG_CACHE_HOME to a folder that it may write to"
+        ) from error
     return Path(root) / "pando"
 
 

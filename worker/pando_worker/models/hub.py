@@ -22,7 +22,10 @@ def resolve_model(name: str) -> Path:
     Raises:
         ModelNotFound: no such directory, and no such hub repository, or no way to get at it.
     """
-    path = Path(name).expanduser()
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError as error:
+        raise ModelNotFound(f"{name!r} is in a home directory, and this user has none") from error
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelNotFound(f"the directory {path} has no config.json: not a model directory")

@@ -2,13 +2,13 @@
 
 import multiprocessing
 import signal
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
+from pando_worker.server.socket_folder import socket_folder
 from pando_worker.settings import WorkerSettings
 from pando_worker.stacks import answer_with_stacks
 
@@ -28,9 +28,11 @@ class SchedulerProcess:
 def scheduler_process(
     main: SchedulerMain, settings: WorkerSettings, configure_logging: Callable[[], None]
 ) -> Iterator[SchedulerProcess]:
-    """Runs while the block does; killed at its end, as it has nothing to save."""
-    # The directory is private (0700), and so are the pipes in it.
-    with tempfile.TemporaryDirectory(prefix="pando-worker-") as directory:
+    """Runs while the block does; killed at its end, as it has nothing to save.
+
+    Raises CannotStartError where there can be no sockets.
+    """
+    with socket_folder() as directory:
         commands, events = f"ipc://{directory}/commands", f"ipc://{directory}/events"
         process = multiprocessing.get_context("spawn").Process(
             target=_run,
