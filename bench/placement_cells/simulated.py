@@ -8,14 +8,11 @@ from pathlib import Path
 from bench.placement_cells.cells import FILES, Cell
 from bench.placement_cells.loads import Demand, demand
 from bench.placement_cells.results import Measures, Play
-from pando.sim.faults import parse_fault
-from pando.sim.plan import Task, command_of, make_plan
+from pando.sim import work
+from pando.sim.plan import command_of, make_plan
 from pando_sim.cost import load
-from pando_sim.fleet.simulate import simulate
-from pando_sim.report import Digest, digest
-from pando_sim.rules import RULES
 from pando_sim.settings import SimSettings
-from pando_sim.traces import open_trace, shaped
+from pando_sim.traces import open_trace
 
 SMALL = Path("examples/traces/small.jsonl")
 
@@ -32,7 +29,7 @@ def run(cell: Cell, policy: str, share: float, traces: Path | None) -> Play:
     path = file_of(cell, traces)
     settings = _settings(cell, policy, share, path)
     (task,) = make_plan(settings).tasks
-    statistics = asyncio.run(_digest(task)).statistics
+    statistics = asyncio.run(work.run(task)).statistics
     assert statistics.goodput is not None and statistics.hit_rate is not None
     assert statistics.ttft is not None and statistics.gap is not None
     assert statistics.load_spread is not None
@@ -74,19 +71,3 @@ def _settings(cell: Cell, policy: str, share: float, path: Path) -> SimSettings:
 @cache
 def _demand(path: Path, take: int | None, cost_model: str) -> Demand:
     return demand(islice(open_trace(path), take), load(cost_model))
-
-
-async def _digest(task: Task) -> Digest:
-    run = await simulate(
-        task.spec,
-        shaped(task.trace, task.shape),
-        cost=load(task.spec.worker.cost_model),
-        rule=RULES[task.spec.placement](task.spec),
-        faults=[parse_fault(text) for text in task.faults],
-    )
-    return digest(
-        run,
-        slow_ttft_s=task.spec.slow_ttft_s,
-        slow_gap_s=task.spec.slow_gap_s,
-        gpus_per_replica=task.pool.spec.tensor_parallel_size,
-    )

@@ -15,7 +15,6 @@ from pando.sim.faults import parse_fault
 from pando.sim.plan import NO_SCALING, Task
 from pando_sim.cost import load
 from pando_sim.fleet.simulate import simulate
-from pando_sim.records import Run
 from pando_sim.report import Digest, digest, write_requests, write_samples
 from pando_sim.rules import RULES
 from pando_sim.scaling.scalers import SCALERS
@@ -48,8 +47,9 @@ def work(task: Task, told: "Connection[Told, None]", configure_logs: Callable[[]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     configure_logs()
+    gc.freeze()  # what is loaded by now stays: collections need not look at it
     try:
-        result = asyncio.run(_run(task, told))
+        result = asyncio.run(run(task, lambda ended, at_s: told.send(Progress(ended, at_s))))
     except BrokenPipeError:  # nobody is there any more to hear of it
         sys.exit(1)
     except Exception as error:
@@ -59,23 +59,10 @@ def work(task: Task, told: "Connection[Told, None]", configure_logs: Callable[[]
     told.send(result)
 
 
-async def _run(task: Task, told: "Connection[Told, None]") -> Digest:
-    run = await _simulate(task, lambda ended, at_s: told.send(Progress(ended, at_s)))
-    if task.csv is not None:
-        write_requests(task.csv / f"{task.name}.requests.csv", run)
-        write_samples(task.csv / f"{task.name}.samples.csv", run)
-    return digest(
-        run,
-        slow_ttft_s=task.spec.slow_ttft_s,
-        slow_gap_s=task.spec.slow_gap_s,
-        gpus_per_replica=task.pool.spec.tensor_parallel_size,
-    )
-
-
-async def _simulate(task: Task, progress: Callable[[int, float], None]) -> Run:
+async def run(task: Task, progress: Callable[[int, float], None] | None = None) -> Digest:
+    """`Progress` is told to `progress`, the CSV files that the task asks for are written."""
     spec = task.spec
-    gc.freeze()  # what is loaded by now stays: collections need not look at it
-    return await simulate(
+    ran = await simulate(
         spec,
         shaped(task.trace, task.shape),
         cost=load(spec.worker.cost_model),
@@ -83,4 +70,13 @@ async def _simulate(task: Task, progress: Callable[[int, float], None]) -> Run:
         scaler=SCALERS[spec.scaling](spec, task.pool) if spec.scaling != NO_SCALING else None,
         faults=[parse_fault(text) for text in task.faults],
         progress=progress,
+    )
+    if task.csv is not None:
+        write_requests(task.csv / f"{task.name}.requests.csv", ran)
+        write_samples(task.csv / f"{task.name}.samples.csv", ran)
+    return digest(
+        ran,
+        slow_ttft_s=spec.slow_ttft_s,
+        slow_gap_s=spec.slow_gap_s,
+        gpus_per_replica=task.pool.spec.tensor_parallel_size,
     )

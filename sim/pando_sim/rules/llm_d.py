@@ -38,11 +38,7 @@ PREFIX_WEIGHT = 3.0
 SCRAPE_EVERY_S = 0.05
 
 
-def rule(context: Context, page_size: int) -> Local:
-    return Local(Scorers(context, page_size).choose)
-
-
-class Scorers:
+class Scorers(Local):
     def __init__(self, context: Context, page_size: int) -> None:
         self._engines = Polled(context, SCRAPE_EVERY_S)
         self._page_size = page_size

@@ -1,13 +1,8 @@
 """`Local`: a rule that chooses by what its router knows, and leases nothing anywhere."""
 
-from collections.abc import Callable
-
 from pando_fleet.prefix import CHUNK_BYTES
 from pando_router.core.route import Lease, Route
 from pando_sim.fleet.interfaces import POOL, Member, Question
-
-Choose = Callable[[Question], tuple[Member, int]]
-"""One of those that are allowed, and how many of the prompt's chunks it is believed to hold."""
 
 
 def route_to(
@@ -28,11 +23,13 @@ def route_to(
 class Local:
     """Never short of a place: what is too much waits at the replicas."""
 
-    def __init__(self, choose: Choose) -> None:
-        self._choose = choose
+    def choose(self, question: Question) -> tuple[Member, int]:
+        """One of those that are allowed, and how many of the prompt's chunks it is believed to
+        hold."""
+        raise NotImplementedError
 
     async def place(self, question: Question) -> Route:
-        return route_to(question, *self._choose(question))
+        return route_to(question, *self.choose(question))
 
     def close(self) -> None:
         pass

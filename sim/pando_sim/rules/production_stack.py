@@ -21,11 +21,7 @@ from pando_sim.rules.sent import Replicas, Sent, split
 MAX_CHUNKS = 2**22
 
 
-def rule(context: Context) -> Local:
-    return Local(LongestPrefix(context).choose)
-
-
-class LongestPrefix:
+class LongestPrefix(Local):
     def __init__(self, context: Context) -> None:
         self._random = context.random
         self._trie = Sent()

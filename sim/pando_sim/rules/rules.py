@@ -23,9 +23,9 @@ def _peer(make: Callable[[Context, FleetSpec], Rule]) -> Made:
 
 RULES: Mapping[str, Made] = {
     **{policy: _own(policy) for policy in get_args(PolicyName)},
-    "smg": _peer(lambda context, spec: smg.rule(context)),
-    "llm_d": _peer(lambda context, spec: llm_d.rule(context, spec.worker.page_size)),
+    "smg": _peer(lambda context, spec: smg.CacheAware(context)),
+    "llm_d": _peer(lambda context, spec: llm_d.Scorers(context, spec.worker.page_size)),
     "dynamo": _peer(lambda context, spec: dynamo.KvRouter(context)),
-    "production_stack": _peer(lambda context, spec: production_stack.rule(context)),
-    "vllm": _peer(lambda context, spec: vllm.rule(context, spec.router.routers)),
+    "production_stack": _peer(lambda context, spec: production_stack.LongestPrefix(context)),
+    "vllm": _peer(lambda context, spec: vllm.LeastScore(context, spec.router.routers)),
 }

@@ -31,11 +31,7 @@ EVICT_EVERY_S = 60.0
 MAX_TREE_BYTES = 2**26  # of each worker
 
 
-def rule(context: Context) -> Local:
-    return Local(CacheAware(context).choose)
-
-
-class CacheAware:
+class CacheAware(Local):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._tree = Sent()

@@ -20,11 +20,7 @@ WAITING_WEIGHT = 4
 TOLD_EVERY_S = 0.1
 
 
-def rule(context: Context, routers: int) -> Local:
-    return Local(LeastScore(context, routers).choose)
-
-
-class LeastScore:
+class LeastScore(Local):
     def __init__(self, context: Context, routers: int) -> None:
         self._number, self._routers = context.number, routers
         self._engines = Polled(context, TOLD_EVERY_S)

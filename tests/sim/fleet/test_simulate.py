@@ -279,7 +279,9 @@ def test_nothing_of_a_request_that_has_ended_waits_for_the_garbage_collector() -
         gc.enable()
 
 
-@pytest.mark.parametrize("rule", [partial(llm_d.rule, page_size=16), partial(vllm.rule, routers=1)])
+@pytest.mark.parametrize(
+    "rule", [partial(llm_d.Scorers, page_size=16), partial(vllm.LeastScore, routers=1)]
+)
 def test_how_often_samples_are_taken_changes_nothing(rule: RuleFactory) -> None:
     """Nor for rules that look into replicas while these are in the middle of a step."""
     rng = random.Random(13)

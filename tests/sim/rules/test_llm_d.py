@@ -29,7 +29,7 @@ def test_only_what_is_pinned_is_used() -> None:
 )
 def test_the_weighted_sum_decides(pinned: int, waiting: int, to: str) -> None:
     known = fleet("a", "b")
-    rule = llm_d.rule(known, 16)
+    rule = llm_d.Scorers(known, 16)
     assert went(rule, known, 1, 2) == "a"
     known.time_s = 1.0
     known.beats["a"] = beat("a", pinned_tokens=pinned, waiting=waiting)
@@ -38,13 +38,13 @@ def test_the_weighted_sum_decides(pinned: int, waiting: int, to: str) -> None:
 
 def test_equals_take_turns() -> None:
     known = fleet("a", "b", "c")
-    rule = llm_d.rule(known, 16)
+    rule = llm_d.Scorers(known, 16)
     assert [went(rule, known, 10 + at) for at in range(4)] == ["a", "b", "c", "a"]
 
 
 def test_metrics_are_as_old_as_a_scrape() -> None:
     known = fleet("a", "b")
-    rule = llm_d.rule(known, 16)
+    rule = llm_d.Scorers(known, 16)
     assert went(rule, known, 1) == "a"
     known.beats["b"] = beat("b", waiting=3)
     known.time_s = 0.049
@@ -57,7 +57,7 @@ def test_metrics_are_as_old_as_a_scrape() -> None:
 def test_the_index_holds_as_many_blocks_as_the_engine() -> None:
     known = fleet("a", "b")
     known.beats["a"] = beat("a", capacity_tokens=64)
-    rule = llm_d.rule(known, 16)
+    rule = llm_d.Scorers(known, 16)
     assert ask(rule, known, 1, 2, 3).replica == "a"
     assert went(rule, known, 9) == "b"
     place = ask(rule, known, 1, 2, 3)  # 3 of 4
@@ -68,7 +68,7 @@ def test_the_index_holds_as_many_blocks_as_the_engine() -> None:
 
 def test_a_replica_that_is_gone_is_forgotten() -> None:
     known = fleet("a", "b")
-    rule = llm_d.rule(known, 16)
+    rule = llm_d.Scorers(known, 16)
     assert went(rule, known, 1, 2) == "a"
     del known.beats["a"]
     assert went(rule, known, 7) == "b"

@@ -107,7 +107,7 @@ def test_a_rule_of_its_own_does_not_see_who_joins_before_it_is_warm() -> None:
     def first_placed_s(manifest: WorkerPool) -> float:
         spec = replace(with_worker(start_s=START_S), replicas=1, scaling="pando", sample_s=1.0)
         scaler = SCALERS["pando"](spec, manifest)
-        found = run(HIGH, spec, rule=partial(vllm.rule, routers=1), scaler=scaler)
+        found = run(HIGH, spec, rule=partial(vllm.LeastScore, routers=1), scaler=scaler)
         assert found.steps[0].ready_s == joins_s()
         return firsts(found)["replica-1"].placed_s
 

@@ -2,13 +2,16 @@
 
 import numpy as np
 
+from pando_worker.batch import PageCopies
 from pando_worker.memory.page_allocator import Pages
 
 
 class CopyQueue:
-    """A page is the target of one copy at most; the last one asked for counts."""
+    """A page is the target of one copy at most; the last one asked for counts. Targets are pages of
+    the host (`to_host`) or of the device, and sources those of the other."""
 
-    def __init__(self, num_targets: int) -> None:
+    def __init__(self, num_targets: int, *, to_host: bool) -> None:
+        self._to_host = to_host
         self._source: Pages = np.full(num_targets, -1, dtype=np.int32)
         self._targets: list[Pages] = []
 
@@ -19,8 +22,8 @@ class CopyQueue:
     def cancel(self, targets: Pages) -> None:
         self._source[targets] = -1
 
-    def take(self) -> tuple[Pages, Pages] | None:
-        """Targets and sources; None if there are none."""
+    def take(self) -> PageCopies | None:
+        """None if there are none."""
         if not self._targets:
             return None
         targets = np.unique(np.concatenate(self._targets))
@@ -28,4 +31,7 @@ class CopyQueue:
         sources = self._source[targets]
         self._source[targets] = -1
         self._targets.clear()
-        return (targets, sources) if len(targets) else None
+        if not len(targets):
+            return None
+        host, device = (targets, sources) if self._to_host else (sources, targets)
+        return PageCopies(device=device, host=host)

@@ -70,8 +70,8 @@ class HostTier:
         # Whoever touches a path moves it to the end, deepest first: a node that is on the host
         # alone stands behind its descendants, so if it is the oldest, it is a leaf.
         self._lru: OrderedDict[TreeNode, None] = OrderedDict()
-        self._stores = CopyQueue(num_pages)
-        self._loads = CopyQueue(num_device_pages)
+        self._stores = CopyQueue(num_pages, to_host=True)
+        self._loads = CopyQueue(num_device_pages, to_host=False)
 
     @property
     def held_pages(self) -> int:
@@ -160,10 +160,7 @@ class HostTier:
         stores = self._stores.take()
         loads = self._loads.take()
         if stores:
-            self.stored_pages += len(stores[0])
+            self.stored_pages += len(stores.host)
         if loads:
-            self.loaded_pages += len(loads[0])
-        return (
-            PageCopies(host=stores[0], device=stores[1]) if stores else None,
-            PageCopies(device=loads[0], host=loads[1]) if loads else None,
-        )
+            self.loaded_pages += len(loads.host)
+        return stores, loads

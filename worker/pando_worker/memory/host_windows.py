@@ -23,8 +23,8 @@ class HostWindows:
     def __init__(self, num_window_pages: int, num_host_pages: int, device: WindowPages) -> None:
         self.kept = WindowPages(num_window_pages, num_host_pages)
         self._device = device
-        self._stores = CopyQueue(num_window_pages)
-        self._loads = CopyQueue(device.allocator.num_pages)
+        self._stores = CopyQueue(num_window_pages, to_host=True)
+        self._loads = CopyQueue(device.allocator.num_pages, to_host=False)
         self.kept.on_release = self._stores.cancel
         device.on_release = self._loads.cancel
 
@@ -56,8 +56,4 @@ class HostWindows:
         """Stores and loads for the batch that is about to be launched."""
         if self.kept.num_pinned:
             self.kept.unpin(np.flatnonzero(self.kept.pins).astype(np.int32))
-        stores, loads = self._stores.take(), self._loads.take()
-        return (
-            PageCopies(host=stores[0], device=stores[1]) if stores else None,
-            PageCopies(device=loads[0], host=loads[1]) if loads else None,
-        )
+        return self._stores.take(), self._loads.take()
