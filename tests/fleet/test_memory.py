@@ -7,16 +7,19 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pando_fleet.keys import POOLS, PoolKeys
 from pando_fleet.layout.constants import KEY_BYTES, RETENTION_MS
 from pando_fleet.marks import MarkKind, Marks
+from pando_fleet.prefix import chunk_keys
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer, free_port
 from tests.fleet.world import BEAT, POOL, World, path
 
 MIB = 1 << 20
 REPLICAS = ("a", "b", "c", "d")
-CHUNKS = 200  # of each prompt
+CHUNKS = 300  # of each prompt
 BEAT_EVERY = 20  # placements
 POLICIES = ("noeviction", "volatile-lru", "volatile-ttl", "allkeys-lru")
 KEYS = PoolKeys(POOL)
@@ -107,8 +110,8 @@ async def test_trees_make_room_before_redis_evicts_or_refuses_anything(
     server: RedisServer, policy: str
 ) -> None:
     async with small(server, policy) as (load, admin):
-        hits = await load.run(800)
-        assert load.made * CHUNKS * 84 > 6 * MIB  # bytes at least: more than trees may fill
+        hits = await load.run(900)
+        assert load.made * CHUNKS * 55 > 6.4 * MIB  # bytes at least: more than trees may fill
         assert admin.info("stats")["evicted_keys"] == 0
         assert admin.info("memory")["used_memory"] < 8 * MIB
         assert hits > 0.9
@@ -157,6 +160,36 @@ async def test_where_others_fill_redis_trees_end_and_requests_go_on(server: Redi
         await load.run(100)
         assert await load.world.registry.pools() == [POOL]
         assert not any(c.outstanding for c in (await load.world.terms()).values())
+
+
+_STEPS = st.lists(
+    st.tuples(
+        st.booleans(),  # a heartbeat of all, or else a prompt
+        st.text("xy", min_size=1, max_size=40),  # one letter a chunk
+        st.floats(0.7, 1.6),  # of what is used is maxmemory then
+        st.integers(0, 1_500),  # ms since the step before
+    ),
+    max_size=25,
+)
+
+
+@given(steps=_STEPS)
+@settings(max_examples=25)
+async def test_however_short_memory_is_trees_stay_prefix_closed(
+    server: RedisServer, steps: list[tuple[bool, str, float, int]]
+) -> None:
+    async with small(server, "noeviction") as (load, admin):
+        beaten_ms = 0
+        for is_beat, text, ratio, elapsed_ms in steps:
+            load.world.now_ms += elapsed_ms
+            admin.config_set("maxmemory", int(ratio * admin.info("memory")["used_memory"]))
+            if is_beat or load.world.now_ms - beaten_ms > 1_000:
+                await load.beat()
+                beaten_ms = load.world.now_ms
+            load.paths.append(chunk_keys(text.encode(), seed=0, chunk_bytes=1))
+            placement = await load.world.place(load.paths[-1])
+            await load.world.release(placement)
+            assert are_prefix_closed(admin, load.paths)
 
 
 async def test_only_what_may_be_lost_has_a_ttl(world: World) -> None:
