@@ -50,7 +50,10 @@ class Metrics:
             "cache_age_seconds", "Since the API server last vouched for what is known of it"
         )
         self.replicas = gauge(
-            "replicas", "Pods of a pool by state: ready, starting, draining", *_POOL, "state"
+            "replicas",
+            "Pods of a pool by state: ready, starting, stalled, draining",
+            *_POOL,
+            "state",
         )
         self.desired = gauge("desired_replicas", "Pods that are wanted", *_POOL)
         self.recommended = gauge(

@@ -195,11 +195,13 @@ class PoolLoop:
 
     def _pods(self, reading: Reading | None) -> list[PodView]:
         requests = reading.requests if reading else {}
+        stalled = reading.stalled if reading else frozenset()
         deployment = self._shared.world.deployment(self.key) or {}
         template = deployment.get("spec", {}).get("template")
         return [
-            pod_view(pod, requests.get(pod["metadata"]["name"]), template)
+            pod_view(pod, requests.get(name), template, stalled=name in stalled)
             for pod in self._shared.world.pods(self.key)
+            for name in (pod["metadata"]["name"],)
         ]
 
     async def _see(self, item: Object, pool: WorkerPool, memory: Memory, now: float) -> Look:
@@ -230,7 +232,12 @@ class PoolLoop:
             decision=decision,
             desired=desired,
             reason=reason,
-            degraded=degraded(deployment, self._shared.world.pods(self.key), now),
+            degraded=degraded(
+                deployment,
+                self._shared.world.pods(self.key),
+                [pod.name for pod in pods if pod.stalled],
+                now,
+            ),
             refusal=None,
             now=now,
         )

@@ -1,7 +1,7 @@
 """One look at a pool in Redis: marks, what runs on each replica, and the signals of a decision."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from pando_fleet.layout.constants import FRESH_MS
@@ -9,7 +9,7 @@ from pando_fleet.loads import Loads
 from pando_fleet.marks import Mark, Marks
 from pando_fleet.queues import Queued, Queues
 from pando_fleet.registry import Registry
-from pando_fleet.replica import Replica
+from pando_fleet.replica import Replica, ReplicaState
 from pando_fleet.worth import Worths
 from pando_operator.scaling import Signals
 
@@ -20,6 +20,7 @@ READ_S = 3.0  # then Redis counts as away
 class Reading:
     marks: Sequence[Mark]
     requests: dict[str, int]  # by replica: of those with a fresh heartbeat or a lease
+    stalled: Set[str]  # replicas that say so
     signals: Signals
 
 
@@ -27,16 +28,18 @@ def reading_of(
     marks: Sequence[Mark], replicas: Sequence[Replica], queued: Queued, leased: Mapping[str, int]
 ) -> Reading:
     """Of what Redis said, the marks before the rest: a request that is placed after them is not on
-    a replica that has a drain mark here."""
+    a replica that has a drain mark here. What a stalled replica had goes elsewhere: its leases tell
+    what is left there."""
+    fresh = [one.beat for one in replicas if one.age_ms <= FRESH_MS]
+    stalled = {beat.replica for beat in fresh if beat.state is ReplicaState.STALLED}
     requests = {
-        one.beat.replica: one.beat.running + one.beat.waiting
-        for one in replicas
-        if one.age_ms <= FRESH_MS
+        beat.replica: 0 if beat.replica in stalled else beat.running + beat.waiting
+        for beat in fresh
     }
     for replica, leases in leased.items():
         if leases:  # a replica that fell silent may run them all the same
             requests[replica] = max(leases, requests.get(replica, 0))
-    return Reading(marks, requests, Signals.of(replicas, queued))
+    return Reading(marks, requests, stalled, Signals.of(replicas, queued))
 
 
 class Reader:

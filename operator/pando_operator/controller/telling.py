@@ -64,6 +64,7 @@ class Teller:
             replicas=look.census.replicas,
             ready_replicas=look.census.ready,
             starting_replicas=look.census.starting,
+            stalled_replicas=look.census.stalled,
             draining_replicas=look.census.draining,
             selector=selector_text(look.pool.name),
             desired=look.desired,
@@ -155,7 +156,7 @@ class Teller:
 
     def measure(self, look: Look, started: Sequence[float], memory: Memory) -> None:
         metrics, labels = self._shared.metrics, self._labels
-        for state in ("ready", "starting", "draining"):
+        for state in ("ready", "starting", "stalled", "draining"):
             metrics.replicas.labels(*labels, state).set(getattr(look.census, state))
         metrics.desired.labels(*labels).set(look.desired)
         if look.mode is Mode.RECOMMEND:

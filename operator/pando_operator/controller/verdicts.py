@@ -72,11 +72,21 @@ def scaling_limited(mode: Mode, decision: Decision) -> Verdict:
     return Verdict(kind, True, limit[0].upper() + limit[1:], message)
 
 
-def degraded(deployment: Object | None, pods: Sequence[Object], now: float) -> Verdict:
-    """Of a pool that is valid: whether its Deployment gets what it asks for, and its pods run."""
+def degraded(
+    deployment: Object | None, pods: Sequence[Object], stalled: Sequence[str], now: float
+) -> Verdict:
+    """Of a pool that is valid: whether its Deployment gets what it asks for, and its pods run;
+    `stalled` are those of which the engine stands still."""
     told = _deployment_trouble(deployment, "ReplicaFailure", "True")
     if told is None and (found := pods_trouble(pods, now)) is not None:
         told = trouble(found.reason, found.message)
+    if told is None and stalled:
+        why = (
+            "its engine stands still, so it takes no requests; if that lasts, its watchdog ends it"
+        )
+        told = trouble(
+            "EngineStalled", f"pod {', pod '.join(stalled)}: {why}, with stacks in its log"
+        )
     told = told or _deployment_trouble(deployment, "Progressing", "False")
     return told or Verdict(ConditionType.DEGRADED, False, "AsExpected")
 

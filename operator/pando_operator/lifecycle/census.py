@@ -11,6 +11,7 @@ class Census:
     replicas: int  # pods that are there, without those that are being deleted
     ready: int  # of these, those that take requests
     starting: int  # of these, those that will
+    stalled: int  # of these, those whose engines stand still
     draining: int  # those that leave, with those that are being deleted
 
 
@@ -18,10 +19,12 @@ def census(pods: Sequence[PodView]) -> Census:
     alive = [pod for pod in pods if pod.is_alive]
     ready = sum(pod.is_serving for pod in alive)
     draining = sum(pod.draining_since is not None for pod in alive)
+    stalled = sum(pod.stalled and pod.draining_since is None for pod in alive)
     ending = sum(pod.deleting and not pod.finished for pod in pods)
     return Census(
         replicas=len(alive),
         ready=ready,
-        starting=len(alive) - ready - draining,
+        starting=len(alive) - ready - draining - stalled,
+        stalled=stalled,
         draining=draining + ending,
     )

@@ -42,7 +42,7 @@ def _too_many(alive: Sequence[PodView], target: int, replicas: int) -> int:
 def _rank(pod: PodView, world: World, worths: Mapping[str, float]) -> _Rank:
     is_draining = pod.draining_since is not None
     youngest = -pod.created
-    if not pod.containers_ready and not pod.requests:
+    if pod.is_useless:
         return 0, not is_draining, pod.standing, youngest
     if is_draining:
         return 2, pod.standing, worths.get(pod.name, 0.0), youngest

@@ -104,7 +104,8 @@ def _has_ended(pod: PodView, world: World) -> bool:
 
 
 def _has_heirs(pod: PodView, world: World) -> bool:
-    return world.scaling.drain.hand_off_tokens > 0 and world.others_serve(pod)
+    has_something = world.scaling.drain.hand_off_tokens > 0 and not pod.stalled
+    return has_something and world.others_serve(pod)
 
 
 def _renewed(pod: PodView, world: World) -> list[Action]:

@@ -72,7 +72,7 @@ def _lower(world: World, go: Sequence[PodView], target: int, replicas: int) -> l
     go in place of another.
     """
     ended = [pod for pod in go if may_go(pod, world)]
-    others = [pod for pod in world.alive if pod not in ended and not _is_useless(pod)]
+    others = [pod for pod in world.alive if pod not in ended and not pod.is_useless]
     safe_below = min((pod.standing for pod in others), default=Standing.READY + 1)
     gone = sum(pod.standing < safe_below for pod in ended)
     lowered = max(target, len(world.alive) - gone)
@@ -91,10 +91,6 @@ def _lower_by_one(
     if not ended or replicas <= target or len(world.alive) > replicas + SURGE:
         return []
     taken = Rollout(world.alive).next_taken() if replicas > 1 else world.alive
-    if all(pod in ended or _is_useless(pod) for pod in taken):
+    if all(pod in ended or pod.is_useless for pod in taken):
         return [SetReplicas(replicas - 1)]
     return []
-
-
-def _is_useless(pod: PodView) -> bool:
-    return not pod.containers_ready and not pod.requests

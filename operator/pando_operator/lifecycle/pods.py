@@ -56,6 +56,7 @@ class PodView:
     deletion_cost: int | None = None
     # Requests that run or wait there or are on their way, by Redis; None: nobody knows.
     requests: int | None = None
+    stalled: bool = False  # by its own word in Redis: it serves nobody, whatever its conditions say
 
     @property
     def is_alive(self) -> bool:
@@ -64,14 +65,24 @@ class PodView:
 
     @property
     def is_serving(self) -> bool:
-        return self.is_alive and self.containers_ready and self.gate and self.draining_since is None
+        is_open = self.is_alive and self.containers_ready and self.gate and not self.stalled
+        return is_open and self.draining_since is None
+
+    @property
+    def is_useless(self) -> bool:
+        """Whether it serves nobody, and nobody waits for what runs there."""
+        return self.stalled or (not self.containers_ready and not self.requests)
 
 
 def pod_view(
-    pod: Mapping[str, Any], requests: int | None, template: Mapping[str, Any] | None = None
+    pod: Mapping[str, Any],
+    requests: int | None,
+    template: Mapping[str, Any] | None = None,
+    *,
+    stalled: bool = False,
 ) -> PodView:
-    """A pod of the API server (as JSON has it), with its requests by Redis. `template` is its
-    Deployment's."""
+    """A pod of the API server (as JSON has it), with its requests and whether it is stalled by
+    Redis. `template` is its Deployment's."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
     conditions = {entry["type"]: entry for entry in status.get("conditions") or ()}
@@ -93,6 +104,7 @@ def pod_view(
         handed_off=HAND_OFF in annotations,
         deletion_cost=_integer(annotations.get(DELETION_COST)),
         requests=requests,
+        stalled=stalled,
     )
 
 

@@ -69,6 +69,7 @@ class WorkerPoolStatus(StatusPart):
     replicas: Annotated[int, Field(ge=0, description="pods that are there")] = 0
     ready_replicas: Annotated[int, Field(ge=0, description="pods that take requests")] = 0
     starting_replicas: Annotated[int, Field(ge=0, description="pods that will")] = 0
+    stalled_replicas: Annotated[int, Field(ge=0, description="pods whose engine stands still")] = 0
     draining_replicas: Annotated[int, Field(ge=0, description="pods that leave")] = 0
     selector: Annotated[str, Field(description="of the pool's pods, for the scale subresource")] = (
         ""

@@ -1,11 +1,22 @@
 """What runs on a replica, by its own word or, where it is silent, by what routers sent there."""
 
+from collections.abc import AsyncIterator
+
+import pytest
+
 from pando_fleet.loads import Loads
 from pando_fleet.marks import Marks
 from pando_fleet.queues import Queues
+from pando_fleet.replica import ReplicaState
 from pando_fleet.worth import Worths
 from pando_operator.controller.reading import Reader
 from tests.fleet.world import POOL, World
+
+
+@pytest.fixture
+async def world(valkey_url: str) -> AsyncIterator[World]:
+    async with World.open(valkey_url) as world:
+        yield world
 
 
 async def test_a_silent_replica_has_the_requests_that_routers_have_there(redis_url: str) -> None:
@@ -13,9 +24,22 @@ async def test_a_silent_replica_has_the_requests_that_routers_have_there(redis_u
         await follow(world)
 
 
-async def follow(world: World) -> None:
+async def test_a_stalled_replica_has_what_routers_have_not_taken_from_it(world: World) -> None:
+    reader = reader_of(world)
+    await world.beat("a", running=3)
+    await world.place(prompt_tokens=100, output_tokens=10, lease_ms=1_000)
+    await world.beat("a", running=3, waiting=5, state=ReplicaState.STALLED)
+    reading = await reader.read()
+    assert (reading.requests, reading.stalled) == ({"a": 1}, {"a"})
+    world.now_ms += 1_000
+    assert (await reader.read()).requests == {"a": 0}
+    world.now_ms += 10_000
+    assert not (await reader.read()).stalled, "it may be anything by now"
+
+
+def reader_of(world: World) -> Reader:
     redis, clock = world.redis, world.clock
-    reader = Reader(
+    return Reader(
         world.registry,
         Queues(redis, clock),
         Marks(redis, POOL, clock),
@@ -23,6 +47,10 @@ async def follow(world: World) -> None:
         Worths(redis, POOL, clock),
         POOL,
     )
+
+
+async def follow(world: World) -> None:
+    reader = reader_of(world)
     await world.beat("a", running=3)
     await world.place(prompt_tokens=100, output_tokens=10, lease_ms=60_000)
     assert (await reader.read()).requests == {"a": 3}

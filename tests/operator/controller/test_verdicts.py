@@ -4,7 +4,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pando_operator.controller.verdicts import conditions, ready, scaling_active, trouble
+from pando_operator.controller.verdicts import (
+    conditions,
+    degraded,
+    ready,
+    scaling_active,
+    trouble,
+)
 from pando_operator.lifecycle.census import Census
 from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.resource.scaling import Mode
@@ -12,7 +18,7 @@ from pando_operator.resource.status import MESSAGE_CHARS
 from pando_operator.scaling import Decision, decide
 from tests.operator.scaling.pool_model import NOW, pool
 
-NOBODY = Census(replicas=0, ready=0, starting=0, draining=0)
+NOBODY = Census(replicas=0, ready=0, starting=0, stalled=0, draining=0)
 
 
 def decision(ready: int) -> Decision:
@@ -45,6 +51,16 @@ def test_a_pool_that_starts_misses_no_signals(is_starting: bool) -> None:
     assert (verdict.holds, verdict.reason) == (
         (False, "NoReplicaReady") if is_starting else (False, "SignalsMissing")
     )
+
+
+def test_a_stalled_replica_is_named_where_nothing_worse_is_to_be_told() -> None:
+    verdict = degraded(None, (), ["a", "b"], NOW)
+    assert (verdict.holds, verdict.reason) == (True, "EngineStalled")
+    assert verdict.message.startswith("pod a, pod b: its engine stands still")
+    container = {"name": "worker", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    item = {"metadata": {"name": "c"}, "status": {"containerStatuses": [container]}}
+    assert degraded(None, (item,), ["a"], NOW).reason == "ImagePullBackOff"
+    assert degraded(None, (), [], NOW).holds is False
 
 
 def test_a_refusal_of_any_length_fits() -> None:

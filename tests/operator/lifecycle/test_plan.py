@@ -35,6 +35,19 @@ def test_a_replica_that_cannot_serve_leaves_before_one_that_does() -> None:
     assert leaves(actions([pod("a"), starting("new")], target=1)) == ["new"]
 
 
+def test_a_stalled_replica_leaves_first_and_hands_nothing_off() -> None:
+    """Whatever its cache is worth, also while Kubernetes still calls it ready; it waits only for
+    requests that routers have not taken from it yet."""
+    stalled = pod("stalled", stalled=True, requests=2)
+    worths = {"stalled": 9.0, "b": 1.0}
+    assert leaves(actions([pod("b"), stalled], target=1, worths=worths)) == ["stalled"]
+    assert leaves(actions([pod("b", draining_since=NOW - 1), stalled], target=1)) == ["stalled"]
+    leaving = replace(stalled, draining_since=NOW - 3)
+    assert actions([pod("b"), leaving], drain_marks("stalled"), target=1) == []
+    (closed,) = actions([pod("b"), replace(leaving, requests=0)], drain_marks("stalled"), target=1)
+    assert isinstance(closed, SetGate)
+
+
 def test_one_on_its_way_goes_on_though_another_is_worth_less_now() -> None:
     pods = [pod("a", draining_since=NOW - 1, handed_off=True, requests=2), pod("b")]
     assert actions(pods, drain_marks("a"), target=1, worths={"a": 5.0, "b": 0.0}) == []

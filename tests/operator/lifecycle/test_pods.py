@@ -7,8 +7,11 @@ from tests.operator.lifecycle.planned import drained, pod, starting
 
 
 def test_a_census_counts_each_pod_once() -> None:
-    pods = [pod("a"), starting("b"), drained("c"), pod("d", deleting=True)]
-    assert census(pods) == Census(replicas=3, ready=1, starting=1, draining=2)
+    pods = [
+        *(pod("a"), starting("b"), drained("c"), pod("d", deleting=True)),
+        *(pod("e", stalled=True), drained("f", stalled=True)),
+    ]
+    assert census(pods) == Census(replicas=5, ready=1, starting=1, stalled=1, draining=3)
 
 
 def test_a_pod_is_read_as_the_api_server_has_it() -> None:

@@ -12,6 +12,7 @@ from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.scaling import History, Signals, Snapshot, decide
 from tests.fleet.redis_server import VALKEY, RedisServer
 from tests.fleet.world import POOL, World
+from tests.operator.scaling.pool_model import AT_ONCE
 
 LOADED = {
     "capacity_tokens": 100_000,
@@ -59,6 +60,23 @@ async def test_room_of_replicas_that_take_no_requests_does_not_count(world: Worl
     await marks.set(MarkKind.DRAIN, "drains", lasts_ms=60_000)
     await marks.set(MarkKind.WARM, "warms", lasts_ms=60_000, budget_tokens=1_000)
     assert [one.beat.replica for one in (await _signals(world)).replicas] == ["ready"]
+
+
+async def test_a_stalled_replica_has_no_room_and_none_that_a_smaller_pool_could_count_on(
+    world: World,
+) -> None:
+    """Pressure, and the check that the rest stays under the target, are of the others alone."""
+    load = {"capacity_tokens": 100_000, "pinned_tokens": 40_000, "running": 4}
+    await world.beat("a", "b", **load)
+    await world.beat("small", capacity_tokens=10_000, state=ReplicaState.STALLED)
+    snapshot = Snapshot(
+        current=3, ready=2, signals=await _signals(world), start_s=None, history=History()
+    )
+    policy = ScalingPolicy(max_replicas=5, behavior=AT_ONCE)
+    decision = decide(snapshot, policy, world.now_ms / 1000)
+    assert decision.signals_ok
+    assert decision.pressure == 80_000 / 200_000
+    assert decision.desired == 2, "with the small one in place of another it would be 3"
 
 
 async def test_a_silent_replica_keeps_the_size_of_its_pool(world: World) -> None:
