@@ -5,7 +5,7 @@ import os
 import random
 import resource
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
@@ -98,13 +98,12 @@ class Router:
     metrics: Metrics
     background: Background
 
-    async def __call__(self, incoming: Incoming) -> None:
+    def __call__(self, incoming: Incoming) -> Awaitable[None]:
         if incoming.path in ENDPOINTS:
-            await self.proxy(incoming)
-        elif incoming.path.startswith(STORED_PREFIX):
-            await self.stored(incoming)
-        else:
-            await self.control(incoming)
+            return self.proxy(incoming)
+        if incoming.path.startswith(STORED_PREFIX):
+            return self.stored(incoming)
+        return self.control(incoming)
 
 
 @asynccontextmanager

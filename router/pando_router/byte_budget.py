@@ -16,7 +16,7 @@ class ByteBudget:
 
     def take(self, size: int) -> bool:
         """False where there is no room for so many, and nothing is taken."""
-        if size > self.room:
+        if size > self._limit.now - self.held:
             return False
         self.held += size
         return True

@@ -21,7 +21,7 @@ from pando_router.dispatch import Dispatcher
 from pando_router.errors import ApiError, unavailable
 from pando_router.exchange import Exchange, Order
 from pando_router.fleet_view import LOOKS_READY_S
-from pando_router.http.upstream import (
+from pando_router.http.answer import (
     Answer,
     NoConnectionError,
     ReplicaFailedError,
@@ -86,7 +86,7 @@ class Driver:
                         action, busy = await self._send(exchange, tries, order, flight.route)
                     case Relay():
                         assert busy is not None
-                        with exchange.incoming.until_gone():
+                        with exchange.incoming.until_gone:
                             action = await self._relay(exchange, tries, busy, order)
                     case Refuse():
                         raise _refusal(action, prompt)
@@ -107,14 +107,14 @@ class Driver:
         self, exchange: Exchange, tries: Tries, order: Order, shortage: Shortage
     ) -> Flight:
         trace = exchange.trace
-        with exchange.incoming.until_gone(), trace.part("queue") if trace else nullcontext():
+        with exchange.incoming.until_gone, trace.part("queue") if trace else nullcontext():
             return await self._admission.wait(exchange, tries, order, shortage)
 
     async def _send(
         self, exchange: Exchange, tries: Tries, order: Order, route: Route
     ) -> tuple[Action | None, Answer | None]:
         """What comes next, None where that was the end; and an answer of 429 that may be needed."""
-        with exchange.incoming.until_gone():
+        with exchange.incoming.until_gone:
             try:
                 answer = await self._sender(exchange, order, route)
             except NoConnectionError:

@@ -3,8 +3,9 @@
 from pando_router.core.events import CacheReport
 from pando_router.core.tries import Place, Tries
 from pando_router.exchange import Exchange, Order
-from pando_router.http.upstream import Answer, ReplicaFailedError, ReplicaSilentError
+from pando_router.http.answer import Answer, ReplicaFailedError, ReplicaSilentError
 from pando_router.migration.migrator import Migrator
+from pando_router.tail import Tail
 
 
 class Relaying:
@@ -58,7 +59,8 @@ class Relaying:
             if answer.complete:
                 incoming.end(chunk)
                 exchange.completed()
-                _report_late(exchange, tries)
+                if tail is not None:
+                    _report_late(exchange, tries, tail)
                 return
             await incoming.write(chunk)  # with nothing in it the head goes out at least
             chunk = await answer.read()
@@ -77,7 +79,8 @@ class Relaying:
         if (charge := exchange.charge) is not None and charge.headers:
             headers = [one for one in headers if not one[0].startswith(b"x-ratelimit-")]
             headers += charge.headers
-        exchange.begins(self._migrator.stream(order.plan, order.body, answer))
+        if order.plan is not None:
+            exchange.begins(self._migrator.stream(order.plan, order.body, answer))
         exchange.incoming.start(answer.status, headers)
 
 
@@ -89,10 +92,9 @@ def break_off(exchange: Exchange, why: str = "") -> None:
     exchange.incoming.end(exchange.endpoint.errors.stream_event(message, exchange.request_id))
 
 
-def _report_late(exchange: Exchange, tries: Tries) -> None:
+def _report_late(exchange: Exchange, tries: Tries, tail: Tail) -> None:
     """Engines that say nothing of their cache with the first byte may say it at the end."""
-    tail = exchange.tail
-    if tail is None or exchange.report is not None or exchange.lost or exchange.status >= 400:
+    if exchange.report is not None or exchange.lost or exchange.status >= 400:
         return
     usage = tail.usage()
     if usage is not None and usage.prompt is not None and usage.cached is not None:

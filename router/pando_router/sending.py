@@ -6,9 +6,11 @@ from math import inf
 from pando_fleet.http.time_limit import time_left
 from pando_router.core.route import Route
 from pando_router.exchange import Exchange, Order
-from pando_router.http.headers import forwarded
-from pando_router.http.upstream import Answer, Upstream
+from pando_router.http.answer import Answer
+from pando_router.http.headers import Headers
+from pando_router.http.upstream import Upstream
 from pando_router.migration.migrator import Migrator
+from pando_router.migration.stream import Stream
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.salting import Salting
 
@@ -22,22 +24,35 @@ class Sender:
         self._salting = salting
         self._migrator = migrator
 
-    async def __call__(self, exchange: Exchange, order: Order, route: Route) -> Answer:
+    def __call__(self, exchange: Exchange, order: Order, route: Route) -> Awaitable[Answer]:
         """The answer, with its first byte. Raises what `Upstream.post` raises, and RefusedError
         where the rest of a stream cannot be asked for."""
-        incoming, body = exchange.incoming, order.body
-        headers = forwarded(incoming.headers, exchange.request_id)
-        headers = self._forwarding(headers, exchange.tenant, route.url)
+        incoming = exchange.incoming
+        headers = self._forwarding(
+            incoming.headers,
+            exchange.request_id,
+            exchange.tenant,
+            route.url,
+            connection=incoming.connection_header,
+        )
         if exchange.limit_s != inf:
             headers.append(time_left(exchange.left_s))
-        self._migrator.asked(order.plan, headers)
+        if order.plan is not None:
+            self._migrator.asked(order.plan, headers)
         if exchange.trace is not None:
             headers = exchange.trace.asks(route, headers)
         if exchange.stream is not None:
+            return self._rest(exchange, exchange.stream, route, headers)
+        body = self._salting(order.body, incoming.path, exchange.tenant, route.url)
+        return self._upstream.post(route.url, incoming.target, headers, body)
 
-            def post(path: bytes, body: bytes) -> Awaitable[Answer]:
-                return self._upstream.post(route.url, path, headers, body)
+    async def _rest(
+        self, exchange: Exchange, stream: Stream, route: Route, headers: Headers
+    ) -> Answer:
+        def post(path: bytes, body: bytes) -> Awaitable[Answer]:
+            return self._upstream.post(route.url, path, headers, body)
 
-            body = await self._migrator.request(exchange.stream, post)
+        incoming = exchange.incoming
+        body = await self._migrator.request(stream, post)
         body = self._salting(body, incoming.path, exchange.tenant, route.url)
-        return await self._upstream.post(route.url, incoming.target, headers, body)
+        return await post(incoming.target, body)

@@ -16,9 +16,9 @@ from pando_router.earlier import home_name
 from pando_router.endpoints.responses import STORED_METHODS, STORED_PREFIX
 from pando_router.errors import ApiError, ClientDisconnectedError, error_answer, unavailable
 from pando_router.fleet_view import FleetView, Member
-from pando_router.http.headers import forwarded
+from pando_router.http.answer import Answer, ReplicaFailedError, ReplicaSilentError
 from pando_router.http.incoming import Incoming
-from pando_router.http.upstream import Answer, ReplicaFailedError, ReplicaSilentError, Upstream
+from pando_router.http.upstream import Upstream
 from pando_router.lifecycle import Lifecycle
 from pando_router.live import Live
 from pando_router.metrics import Metrics
@@ -69,9 +69,14 @@ class StoredResponses:
         tenant = self.tenants.of(incoming.headers)
         body = await incoming.body(self.live.settings.max_body_bytes, self.bodies)
         member = await self._home(home_name(tenant, _name_in(incoming)))
-        headers = forwarded(incoming.headers, request_id)
-        headers = self.forwarding(headers, tenant, member.beat.url)
-        with incoming.until_gone():
+        headers = self.forwarding(
+            incoming.headers,
+            request_id,
+            tenant,
+            member.beat.url,
+            connection=incoming.connection_header,
+        )
+        with incoming.until_gone:
             try:
                 answer = await self.upstream.request(
                     incoming.method.encode(), member.beat.url, incoming.target, headers, body

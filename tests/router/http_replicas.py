@@ -2,7 +2,8 @@
 
 import asyncio
 
-from pando_router.http.upstream import Answer, Upstream
+from pando_router.http.answer import Answer
+from pando_router.http.upstream import Upstream
 from tests.router.http_world import PATIENCE_S, Script, Worker, read_request
 
 OK = b"HTTP/1.1 200 OK\r\n"

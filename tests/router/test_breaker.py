@@ -80,10 +80,10 @@ def test_a_replica_that_is_well_again_is_forgotten() -> None:
     clock = Clock()
     breaker = Breaker(clock)
     breaker.failed("i")
-    assert breaker
+    assert breaker.records
     clock.now += WINDOW_S
     breaker.succeeded("i")
-    assert not breaker
+    assert not breaker.records
 
 
 def test_one_probe_is_let_through_after_the_pause() -> None:
@@ -126,4 +126,4 @@ def test_replicas_that_are_gone_are_forgotten() -> None:
     breaker.keep_only({"j"})
     assert breaker.state("i") is BreakerState.CLOSED
     breaker.keep_only(set())
-    assert not breaker
+    assert not breaker.records

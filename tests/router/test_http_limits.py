@@ -148,12 +148,12 @@ async def test_client_that_leaves_cancels_what_waits_for_it() -> None:
 
     async def handler(request: Incoming) -> None:
         try:
-            with request.until_gone():
+            with request.until_gone:
                 waiting.set()
                 await asyncio.Event().wait()
         except ClientDisconnectedError:
             left.append("until_gone")
-            with pytest.raises(ClientDisconnectedError), request.until_gone():
+            with pytest.raises(ClientDisconnectedError), request.until_gone:
                 pytest.fail("a block was entered for a client that has left")
             raise
 
@@ -198,7 +198,7 @@ async def test_cancellation_from_elsewhere_is_not_taken_for_a_client_that_left()
         assert task is not None
         tasks.append(task)
         try:
-            with request.until_gone():
+            with request.until_gone:
                 started.set()
                 await asyncio.Event().wait()
         except BaseException as error:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pando_router.http.upstream import ReplicaFailedError
+from pando_router.http.answer import ReplicaFailedError
 from tests.router.http_replicas import OK, Reader, Writer, post, says, whole
 from tests.router.http_world import Worker, read_request
 from tests.router.http_world import upstream as upstream_

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import trustme
 
-from pando_router.http.answer import MAX_UNREAD_BYTES
-from pando_router.http.pool import origin_of
-from pando_router.http.upstream import (
+from pando_router.http.answer import (
+    MAX_UNREAD_BYTES,
     NoConnectionError,
     ReplicaFailedError,
     ReplicaLostError,
     ReplicaSilentError,
 )
+from pando_router.http.pool import origin_of
 from tests.router.http_replicas import OK, Reader, Writer, post, says, whole
 from tests.router.http_world import PATIENCE_S, SWEEP_S, Worker, echo, listening, read_request
 from tests.router.http_world import upstream as upstream_

@@ -72,14 +72,10 @@ class Breaker:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._records: dict[str, _Record] = {}
-
-    def __bool__(self) -> bool:
-        """Whether any replica has failed lately."""
-        return bool(self._records)
+        self.records: dict[str, _Record] = {}  # of those that have failed lately
 
     def state(self, incarnation: str) -> BreakerState:
-        record = self._records.get(incarnation)
+        record = self.records.get(incarnation)
         if record is None or not record.opened:
             return BreakerState.CLOSED
         if self._clock() < record.open_until:
@@ -88,25 +84,25 @@ class Breaker:
 
     def trying(self, incarnation: str) -> None:
         """A request goes there: while it is the probe, no other shall follow it."""
-        if self._records and self.state(incarnation) is BreakerState.PROBING:
-            record = self._records[incarnation]
+        if self.records and self.state(incarnation) is BreakerState.PROBING:
+            record = self.records[incarnation]
             record.open_until = self._clock() + record.pause_s
             record.probing = True
 
     def succeeded(self, incarnation: str) -> None:
-        if not self._records or (record := self._records.get(incarnation)) is None:
+        if not self.records or (record := self.records.get(incarnation)) is None:
             return
         if record.opened:
             if record.probing:
-                del self._records[incarnation]
+                del self.records[incarnation]
             return  # else it was under way when the breaker opened, and says nothing new
         record.in_a_row = 0
         record.count(self._clock(), failures=0)
         if not record.failed_lately:
-            del self._records[incarnation]
+            del self.records[incarnation]
 
     def failed(self, incarnation: str) -> None:
-        record = self._records.setdefault(incarnation, _Record())
+        record = self.records.setdefault(incarnation, _Record())
         if record.opened and not record.probing:
             return  # as above
         now = self._clock()
@@ -119,5 +115,5 @@ class Breaker:
 
     def keep_only(self, incarnations: set[str]) -> None:
         """Forgets replicas that are no longer known."""
-        for gone in self._records.keys() - incarnations:
-            del self._records[gone]
+        for gone in self.records.keys() - incarnations:
+            del self.records[gone]

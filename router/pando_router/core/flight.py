@@ -50,7 +50,7 @@ class Flight:
 
     def answered(self, status: int, *, complete: bool) -> None:
         """The first byte of an answer that has this HTTP status; an error has computed nothing."""
-        if has_failed(status):
+        if status >= 400 and has_failed(status):
             self.failed()
             return
         self._flights.breaker.succeeded(self.route.incarnation)
@@ -134,7 +134,7 @@ class Flights:
         unless that would leave none."""
         if barred:
             members = [one for one in members if one.beat.incarnation not in barred]
-        if self.breaker or self.unhealthy:
+        if self.breaker.records or self.unhealthy:
             members = [one for one in members if not self.is_out(one.beat.incarnation)] or members
         return tuple(members)
 
@@ -144,7 +144,8 @@ class Flights:
 
     def is_open(self, incarnation: str) -> bool:
         """Whether the breaker leaves the replica out."""
-        return self.breaker.state(incarnation) is BreakerState.OPEN
+        breaker = self.breaker
+        return bool(breaker.records) and breaker.state(incarnation) is BreakerState.OPEN
 
     def renew(self, lease_ms: int) -> None:
         """Leases last so long from now: call this more often than they would end."""

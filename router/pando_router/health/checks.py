@@ -21,7 +21,8 @@ from pando_fleet.replica import ReplicaState
 from pando_router.core.flight import Flights
 from pando_router.fleet_view import Fleet, Member
 from pando_router.health.verdict import Verdict
-from pando_router.http.upstream import ReplicaFailedError, ReplicaSilentError, Upstream
+from pando_router.http.answer import ReplicaFailedError, ReplicaSilentError
+from pando_router.http.upstream import Upstream
 from pando_router.live import Live
 
 SILENT_INTERVAL_S = 1.0  # between two checks of a replica whose heartbeats do not come

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Protocol
 
-from pando_router.http.headers import Headers, returned
+from pando_router.http.headers import NOT_RETURNED, Headers, without
 
 MAX_UNREAD_BYTES = 256 * 1024  # above it the replica's connection is not read
 MAX_DIGITS = 15  # of a number in a header: a double, such as a metric, holds it exactly
@@ -49,12 +49,14 @@ class Answer:
     __slots__ = (
         "_connection",
         "_loop",
+        "_named",
         "_unread",
         "_unread_bytes",
         "_waiter",
         "complete_on_wire",
         "error",
         "first_chunk",
+        "is_event_stream",
         "raw_headers",
         "status",
     )
@@ -65,34 +67,25 @@ class Answer:
         self.first_chunk = b""
         self.complete_on_wire = False
         self.error: Exception | None = None
+        self.is_event_stream = False  # to whose body an event can be appended
+        self._named: dict[bytes, bytes] = {}  # of each name the first header, once it is open
         self._connection: Source | None = connection
         self._loop = loop
         self._unread: list[bytes] = []
         self._unread_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
 
-    @property
-    def is_event_stream(self) -> bool:
-        """Whether an event can be appended to the body."""
-        return (
-            self.header(b"content-type").startswith(b"text/event-stream")
-            and self.header(b"content-encoding", b"identity") == b"identity"
-        )
-
     def headers(self) -> Headers:
         """End-to-end headers, without those that the router adds itself."""
-        return returned(self.raw_headers)
+        return without(self.raw_headers, NOT_RETURNED, self.header(b"connection"))
 
     def header(self, name: bytes, missing: bytes = b"") -> bytes:
         """The first header of that name, which is in lower case."""
-        for header, value in self.raw_headers:
-            if header == name:
-                return value
-        return missing
+        return self._named.get(name, missing)
 
     def count(self, name: bytes) -> int | None:
         """A header that holds a number; None where it is missing or holds something else."""
-        value = self.header(name)
+        value = self._named.get(name, b"")
         return int(value) if value.isdigit() and len(value) <= MAX_DIGITS else None
 
     @property
@@ -133,8 +126,13 @@ class Answer:
                 self._waiter = None
 
     def open(self) -> None:
-        """Takes the first bytes, which have `arrived`."""
+        """Takes the first bytes, which have `arrived`, and with them the headers."""
         self.first_chunk = self._take()
+        self._named = named = dict(reversed(self.raw_headers))
+        self.is_event_stream = (
+            named.get(b"content-type", b"").startswith(b"text/event-stream")
+            and named.get(b"content-encoding", b"identity") == b"identity"
+        )
 
     def _take(self) -> bytes:
         unread = self._unread

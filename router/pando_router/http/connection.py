@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
         "gone",
         "loop",
         "task",
-        "watcher",
+        "until_gone",
         "write_paused",
     )
     _transport: asyncio.Transport
@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
         self._sweeper = server.sweeper
         self.loop = server.loop
         self.gone = False
-        self.watcher: UntilGone | None = None
+        self.until_gone = UntilGone(self)
         self.deadline = NEVER
         self._phase = _HEAD
         self._reader = RequestReader(self, server.limits)
@@ -292,8 +292,7 @@ class Connection(asyncio.Protocol):
             return
         self.gone = True
         self._reader.stop()
-        if self.watcher is not None:
-            self.watcher.interrupt()
+        self.until_gone.left()
         if self._current is not None:
             self._current.fail_body(ClientDisconnectedError())
         if self._writable is not None and not self._writable.done():

@@ -7,15 +7,17 @@ from pando_router.byte_budget import ByteBudget
 from pando_router.errors import ApiError, ClientDisconnectedError, unavailable
 from pando_router.http.headers import Headers, head, status_line
 from pando_router.http.target import split
-from pando_router.http.until_gone import UntilGone, Watched
+from pando_router.http.until_gone import UntilGone
 
 _BODILESS = frozenset((204, 304))
 
 
-class Channel(Watched, Protocol):
+class Channel(Protocol):
     """The connection that a request came on, and its answer goes to."""
 
     loop: asyncio.AbstractEventLoop
+    until_gone: UntilGone
+    gone: bool
     write_paused: bool
 
     @property
@@ -60,6 +62,7 @@ class Incoming:
         "_taken",
         "body_bytes",
         "body_complete",
+        "connection_header",
         "content_encoding",
         "ended",
         "headers",
@@ -70,6 +73,7 @@ class Incoming:
         "query",
         "started",
         "target",
+        "until_gone",
     )
 
     def __init__(
@@ -82,6 +86,7 @@ class Incoming:
         http_1_1: bool,
         keep_alive: bool,
         content_length: int | None,
+        connection_header: bytes,
         content_encoding: bytes | None,
         expects_continue: bool,
     ) -> None:
@@ -90,10 +95,13 @@ class Incoming:
         self.headers = headers
         self.http_1_1 = http_1_1
         self.keep_alive = keep_alive  # as the client wants it
+        self.connection_header = connection_header  # of several all, empty where there is none
         self.content_encoding = content_encoding
         self._content_length = content_length
         self._expects_continue = expects_continue
         self._connection = connection
+        # `with request.until_gone:` raises ClientDisconnectedError when the client leaves.
+        self.until_gone = connection.until_gone
         # Of the request's body.
         self.body_bytes = 0  # that have come
         self.body_complete = False
@@ -125,7 +133,8 @@ class Incoming:
         if self.content_encoding is not None and self.content_encoding.lower() != b"identity":
             raise ApiError(415, "compressed request bodies are not supported")
         self._budget = budget
-        if budget.room < (self._content_length or 0) or not self._take_what_came():
+        to_come = (self._content_length or 0) - self.body_bytes
+        if not self._take_what_came() or (to_come > 0 and to_come > budget.room):
             raise _no_room()
         if not self.body_complete:
             await self._rest_of_body(max_bytes)
@@ -147,7 +156,7 @@ class Incoming:
             self._connection.body_came()
 
     def _take_what_came(self) -> bool:
-        """Whether the budget had room for it."""
+        """Whether the budget had room for it, or nobody has asked for the body yet."""
         if self._budget is not None:
             if not self._budget.take(self.body_bytes - self._taken):
                 return False
@@ -176,7 +185,7 @@ class Incoming:
             self._chunks += chunk
         if self._bound is not None and self.body_bytes > self._bound:
             self.fail_body(_too_large(self._bound))
-        elif not self._take_what_came():
+        elif self._budget is not None and not self._take_what_came():
             self.fail_body(_no_room())
 
     def body_ended(self) -> None:
@@ -196,10 +205,6 @@ class Incoming:
     async def left(self) -> None:
         """Returns once the client has left."""
         await self._connection.left()
-
-    def until_gone(self) -> UntilGone:
-        """`with request.until_gone():` raises ClientDisconnectedError when the client leaves."""
-        return UntilGone(self._connection)
 
     @property
     def peer(self) -> tuple[str, int] | None:

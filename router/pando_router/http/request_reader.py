@@ -15,7 +15,7 @@ from pando_router.http.incoming import Channel, Incoming
 from pando_router.http.limits import MAX_AHEAD_REQUESTS, MAX_HEADERS, Limits
 
 _FRAMING = frozenset((b"content-length", b"transfer-encoding"))
-_SPECIAL = _FRAMING | {b"host", b"expect", b"content-encoding"}
+_SPECIAL = _FRAMING | {b"host", b"connection", b"expect", b"content-encoding"}
 # Bytes of a chunked body on the wire for each byte in it, beyond which it is no honest body.
 _MAX_CHUNK_OVERHEAD = 16
 
@@ -126,9 +126,16 @@ class RequestReader:
     def _incoming(self) -> Incoming:
         """The request whose head has just been read. Raises ApiError."""
         headers = self._headers
-        self._bound_head(headers)
+        max_header_bytes = self._limits.now.max_header_bytes
+        if len(headers) > MAX_HEADERS:
+            raise ApiError(431, f"the request has more than {MAX_HEADERS} headers")
+        if self.head_bytes > max_header_bytes:  # with what came of the body in the same read
+            size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in headers)
+            if size > max_header_bytes:
+                raise _head_too_long(max_header_bytes)
         length: int | None = None
         content_encoding: bytes | None = None
+        connection = b""
         codings = hosts = 0
         expects_continue = False
         for name, value in headers:
@@ -143,6 +150,8 @@ class RequestReader:
                         raise ApiError(501, "the only transfer coding understood is 'chunked'")
                 elif name == b"content-encoding":
                     content_encoding = value
+                elif name == b"connection":
+                    connection += b"," + value if connection else value
                 else:
                     expects_continue = value.lower() == b"100-continue"
         parser = self._parser
@@ -165,18 +174,10 @@ class RequestReader:
             http_1_1=http_1_1,
             keep_alive=parser.should_keep_alive(),
             content_length=length,
+            connection_header=connection,
             content_encoding=content_encoding,
             expects_continue=expects_continue and http_1_1,
         )
-
-    def _bound_head(self, headers: Headers) -> None:
-        if len(headers) > MAX_HEADERS:
-            raise ApiError(431, f"the request has more than {MAX_HEADERS} headers")
-        max_header_bytes = self._limits.now.max_header_bytes
-        if self.head_bytes > max_header_bytes:  # with what came of the body in the same read
-            size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in headers)
-            if size > max_header_bytes:
-                raise _head_too_long(max_header_bytes)
 
     def _go_on_without_upgrade(self, data: bytes, upgrade: httptools.HttpParserUpgrade) -> None:
         """Ignores the offer of another protocol, as a server may (RFC 9110, 7.8).
@@ -188,7 +189,7 @@ class RequestReader:
             self.arriving = incoming = self.requests[-1]
             incoming.body_complete = False
             framing = [header for header in incoming.headers if header[0] in _FRAMING]
-            data = head(b"POST / HTTP/1.1\r\n", framing) + data[upgrade.args[0] :]
+            data = head(b"POST / HTTP/1.1", framing) + data[upgrade.args[0] :]
             self._parser = httptools.HttpRequestParser(self)
             try:
                 self._parser.feed_data(data)

@@ -10,20 +10,21 @@ from pando_router.errors import ClientDisconnectedError
 class Watched(Protocol):
     gone: bool
     task: asyncio.Task[None] | None
-    watcher: "UntilGone | None"
 
 
 class UntilGone:
-    """`with UntilGone(connection):` raises ClientDisconnectedError out of the block.
+    """`with connection.until_gone:` raises ClientDisconnectedError out of the block.
 
-    For the task that serves the connection's request. Works as `asyncio.timeout` does, by
-    cancelling that task; a cancellation from elsewhere passes through as it is.
+    One for each connection, for the task that serves its request; blocks are not nested. Works as
+    `asyncio.timeout` does, by cancelling that task; a cancellation from elsewhere passes through as
+    it is.
     """
 
     __slots__ = ("_cancelling", "_connection", "_interrupted", "_task")
 
     def __init__(self, connection: Watched) -> None:
         self._connection = connection
+        self._task: asyncio.Task[None] | None = None  # within a block
 
     def __enter__(self) -> None:
         if self._connection.gone:
@@ -33,11 +34,12 @@ class UntilGone:
         self._task = task
         self._cancelling = task.cancelling()
         self._interrupted = False
-        self._connection.watcher = self
 
-    def interrupt(self) -> None:
-        self._interrupted = True
-        self._task.cancel()
+    def left(self) -> None:
+        """The client has left."""
+        if self._task is not None:
+            self._interrupted = True
+            self._task.cancel()
 
     def __exit__(
         self,
@@ -45,10 +47,11 @@ class UntilGone:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._connection.watcher = None
+        task, self._task = self._task, None
         if (
             self._interrupted
-            and self._task.uncancel() <= self._cancelling
+            and task is not None
+            and task.uncancel() <= self._cancelling
             and kind is not None
             and issubclass(kind, asyncio.CancelledError)
         ):

@@ -1,15 +1,14 @@
 """The way to replicas: requests go on as they came, answers are opened at their first byte."""
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Coroutine, Set
+from typing import Any
 
 from pando_router.current import Current
 from pando_router.http.answer import (
     Answer,
-    NoConnectionError,
     ReplicaFailedError,
     ReplicaLostError,
-    ReplicaSilentError,
 )
 from pando_router.http.headers import Headers, head
 from pando_router.http.limits import ReplicaLimits
@@ -17,15 +16,7 @@ from pando_router.http.pool import Pool, origin_of
 from pando_router.http.replica_connection import Progress
 from pando_router.http.sweeper import Sweeper
 
-__all__ = [
-    "Answer",
-    "NoConnectionError",
-    "ReplicaFailedError",
-    "ReplicaLimits",
-    "ReplicaLostError",
-    "ReplicaSilentError",
-    "Upstream",
-]
+Asking = Coroutine[Any, Any, Answer]
 
 SWEEP_S = 1.0
 
@@ -70,29 +61,25 @@ class Upstream:
         pool = self._pools.get(url)
         return 0 if pool is None else pool.abandon(why, silent_s)
 
-    async def post(self, url: str, target: bytes, headers: Headers, body: bytes) -> Answer:
+    def post(self, url: str, target: bytes, headers: Headers, body: bytes) -> Asking:
         """Sends the request and waits for the first byte of the answer's body.
 
         `target` is path and query, as they go out. Raises ReplicaFailedError where another replica
         may do better (502 and 503 among its answers), ReplicaSilentError where it has the request
         and may be at work on it, NoConnectionError where it was not asked.
         """
-        answer = await self._request(b"POST", url, target, headers, body, bounded=True)
-        if answer.status in _ELSEWHERE:
-            answer.close()
-            raise ReplicaFailedError(f"answered {answer.status}", answer.status)
-        return answer
+        return self._ask(b"POST", url, target, headers, body, is_a_try=True)
 
-    async def request(
+    def request(
         self, method: bytes, url: str, target: bytes, headers: Headers, body: bytes | None = None
-    ) -> Answer:
+    ) -> Asking:
         """As `post` with any method but HEAD and CONNECT, and any answer.
 
         It finds a connection always: checks have to get through when a replica is busiest.
         """
-        return await self._request(method, url, target, headers, body, bounded=False)
+        return self._ask(method, url, target, headers, body, is_a_try=False)
 
-    async def _request(
+    async def _ask(
         self,
         method: bytes,
         url: str,
@@ -100,26 +87,26 @@ class Upstream:
         headers: Headers,
         body: bytes | None,
         *,
-        bounded: bool,
+        is_a_try: bool,
     ) -> Answer:
         pool = self._pools.get(url) or self._pool(url)
         origin = pool.origin
-        first = b"%b %b%b HTTP/1.1\r\nhost: %b\r\n" % (
+        first = b"%b %b%b HTTP/1.1\r\nhost: %b" % (
             method,
             origin.path,
             target,
             origin.authority,
         )
         if body is not None:
-            first += b"content-length: %d\r\n" % len(body)
+            first += b"\r\ncontent-length: %d" % len(body)
         request_head = head(first, headers)
         connection = pool.take()
         is_reused = connection is not None
         while True:
             if connection is None:
-                connection = await pool.connect(bounded=bounded)
+                connection = await pool.connect(bounded=is_a_try)
             answer = connection.send(request_head, body or b"")
-            connection.is_check = not bounded
+            connection.is_check = not is_a_try
             try:
                 await answer.arrived()
             except ReplicaLostError:
@@ -136,6 +123,9 @@ class Upstream:
                 raise
             else:
                 answer.open()
+                if is_a_try and answer.status in _ELSEWHERE:
+                    answer.close()
+                    raise ReplicaFailedError(f"answered {answer.status}", answer.status)
                 return answer
 
     def _pool(self, url: str) -> Pool:

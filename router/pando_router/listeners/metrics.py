@@ -31,7 +31,7 @@ class RequestMetrics(Listener):
         self._metrics.retries_refused.labels(route.pool).inc()
 
     def answered(self, exchange: Exchange, route: Route, head: Head) -> None:
-        if has_failed(head.status):
+        if head.status >= 400 and has_failed(head.status):
             self._metrics.replica_failures.labels(route.pool, "status").inc()
         if exchange.ttfb_s is not None and not exchange.lost:
             kind = "stream" if head.is_stream else "whole"

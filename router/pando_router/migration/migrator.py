@@ -46,16 +46,15 @@ class Migrator:
         """Before a request is sent; None where its answer just passes through."""
         return plan(self._live.settings, form, request)
 
-    def asked(self, plan: Plan | None, headers: list[tuple[bytes, bytes]]) -> None:
+    def asked(self, plan: Plan, headers: list[tuple[bytes, bytes]]) -> None:
         """Has a request's answer tell what a migration needs."""
-        if plan is not None and not plan.refusal:
+        if not plan.refusal:
             headers.append(ASK_TOKENS)
 
-    def stream(self, plan: Plan | None, body: bytes, answer: Answer) -> Stream | None:
+    def stream(self, plan: Plan, body: bytes, answer: Answer) -> Stream | None:
         """For an answer that begins; None where it cannot be migrated."""
         if (
-            plan is None
-            or answer.status != 200
+            answer.status != 200
             or not answer.is_event_stream
             or answer.header(b"content-length")  # what goes on elsewhere has another length
         ):

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from pando_router.api_keys.tenant import Tenant
-from pando_router.http.headers import Headers
+from pando_router.http.headers import NOT_FORWARDED, Headers, without
 from pando_router.live import Live
 from pando_router.settings import RouterSettings
 
 SALT_HEADER = b"x-pando-cache-salt"
 
-_SALT = frozenset((SALT_HEADER,))
-_SALT_AND_KEYS = _SALT | {b"authorization", b"x-api-key"}
+_DROPPED = NOT_FORWARDED | {SALT_HEADER}
+_DROPPED_WITH_KEYS = _DROPPED | {b"authorization", b"x-api-key"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,21 @@ class Forwarding:
         keys = self._keys.now
         return keys.own.get(url, keys.usual)
 
-    def __call__(self, headers: Headers, tenant: Tenant, url: str) -> Headers:
+    def __call__(
+        self,
+        headers: Headers,
+        request_id: str,
+        tenant: Tenant,
+        url: str,
+        *,
+        connection: bytes = b"",
+    ) -> Headers:
+        """A client's headers as the replica at `url` gets them; `connection` is that header."""
         keys = self._keys.now
         added = keys.own.get(url, keys.usual)
-        dropped = _SALT_AND_KEYS if keys.ends_here or added else _SALT
-        kept = [header for header in headers if header[0] not in dropped]
+        dropped = _DROPPED_WITH_KEYS if keys.ends_here or added else _DROPPED
+        kept = without(headers, dropped, connection)
+        kept.append((b"x-request-id", request_id.encode()))
         kept += added
         if tenant.isolate:
             kept.append((SALT_HEADER, tenant.name.encode()))

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
-from pando_router.http.headers import Headers
-from pando_router.http.upstream import (
+from pando_router.http.answer import (
     Answer,
     NoConnectionError,
     ReplicaFailedError,
     ReplicaSilentError,
-    Upstream,
 )
+from pando_router.http.headers import Headers
+from pando_router.http.upstream import Upstream
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.salting import Salting
 from pando_router.warming.prefixes import HotPrefix
@@ -48,9 +48,8 @@ class Prefiller:
         """
         chunks = len(hot.keys) // KEY_BYTES
         source = hot.source
-        request_id = f"prefill-{uuid4().hex}".encode()
-        headers = [(b"content-type", b"application/json"), (b"x-request-id", request_id)]
-        headers = self.forwarding(headers, source.tenant, url)
+        json = [(b"content-type", b"application/json")]
+        headers = self.forwarding(json, f"prefill-{uuid4().hex}", source.tenant, url)
 
         def body(chunks: int) -> bytes:
             return self.salting(prefill(source, chunks), source.path, source.tenant, url)
