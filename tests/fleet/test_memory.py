@@ -14,6 +14,8 @@ from pando_fleet.keys import POOLS, PoolKeys
 from pando_fleet.layout.constants import KEY_BYTES, RETENTION_MS
 from pando_fleet.marks import MarkKind, Marks
 from pando_fleet.prefix import chunk_keys
+from pando_fleet.queues import Queues
+from pando_fleet.rate_limits import Limits, RateLimits
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer, free_port
 from tests.fleet.world import BEAT, POOL, World, path
 
@@ -98,6 +100,21 @@ def are_prefix_closed(admin: redis.Redis, paths: list[bytes]) -> bool:
     return True
 
 
+async def tell(world: World) -> None:
+    """What else has to get through: a pool wakes by its queue, and is drained by marks."""
+    await Queues(world.redis).tell(POOL, "router", 1, 0, 100)
+    assert (await Queues(world.redis).read(POOL)).requests == 1
+    marks = Marks(world.redis, POOL)
+    await marks.set(MarkKind.WARM, "new", lasts_ms=60_000, budget_tokens=10)
+    [mark] = await marks.all()
+    claimed = await marks.claim(mark, "router")
+    assert claimed is not None and await marks.report(claimed, tokens=1)
+    limits = Limits(requests=2, tokens=1_000)
+    taken = await RateLimits(world.wire).take("tenant", limits, 400)
+    await RateLimits(world.wire).settle("tenant", limits, 100)
+    assert (taken.requests.left, taken.tokens.left) == (1, 600)
+
+
 def fill(admin: redis.Redis, size: int) -> None:
     """As another application would, until Redis refuses it."""
     with pytest.raises(redis.OutOfMemoryError):
@@ -144,6 +161,7 @@ async def test_between_two_heartbeats_a_full_redis_takes_placements_and_keeps_it
         await load.world.release(placement)
         assert admin.info("memory")["used_memory"] < 1.05 * 8 * MIB
         assert admin.exists(POOLS, KEYS.replicas, KEYS.beats, KEYS.terms) == 4
+        await tell(load.world)
         assert are_prefix_closed(admin, load.paths)
         for _ in range(10):
             await load.beat()

@@ -13,6 +13,7 @@ local function full_at(buckets, field, now)
 end
 
 local function keep(buckets, field, time, now)
+  redis.call('HDEL', buckets, '') -- first, so that memory may be full: memory_ops.lua
   redis.call('HSET', buckets, field, string.format('%.4f', time))
   local ttl = math.ceil(time - now)
   if redis.call('PTTL', buckets) < ttl then

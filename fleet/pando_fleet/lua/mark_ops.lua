@@ -22,6 +22,7 @@ local function read_mark(marks, kind, replica)
 end
 
 local function write_mark(marks, mark)
+  redis.call('HDEL', marks, '') -- first, so that memory may be full: memory_ops.lua
   redis.call('HSET', marks, mark.kind .. ':' .. mark.replica, cjson.encode(mark))
 end
 

@@ -2,7 +2,8 @@
 --
 -- A Redis whose memory is full refuses what may need memory as a script's first write only: behind
 -- another write it refuses nothing, because a script cannot stop in the middle. So a script whose rows
--- must get through begins with a PERSIST of a key that has no TTL anyway.
+-- must get through begins with a PERSIST of a key that has no TTL anyway, or with an HDEL of a field that
+-- no hash has.
 
 local MOST_CUT = 4096 -- leaves a beat: two milliseconds, and more than any replica computes meanwhile
 

@@ -1,4 +1,5 @@
 local $names(TellQueue) = $arguments(TellQueue)
+redis.call('HDEL', queues, '') -- first, so that memory may be full: memory_ops.lua
 if requests > 0 then
   local told_ms, since_ms = now, now - waited_ms
   redis.call('HSET', queues, router, $pack(QUEUE))
