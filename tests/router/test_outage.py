@@ -103,6 +103,18 @@ async def test_requests_are_placed_at_the_new_master_that_has_the_name_now(
         await router.ready("a", "b")
 
 
+async def test_a_router_without_requests_leaves_the_old_master_too(start_server: Start) -> None:
+    async with (
+        pair(start_server) as servers,
+        Replica(servers.url, "a"),
+        serving(servers.url) as router,
+    ):
+        await router.ready("a")
+        servers.switch(old_follows=free_port())  # it has nothing new to read
+        async with Replica(servers.url, "b"):
+            await router.ready("a", "b")
+
+
 async def test_a_lease_whose_end_redis_never_saw_is_counted(start_valkey: Start) -> None:
     server = start_valkey(port=free_port())
     async with Replica(server.url, "a") as a, serving(server.url) as router:
