@@ -255,6 +255,19 @@ async def test_silent_pools_are_not_listed_by_a_redis_that_takes_no_writes(
         assert len(await world.registry.replicas("other")) == 1
 
 
+async def test_the_tree_of_a_replica_that_has_restarted_makes_room_at_once(world: World) -> None:
+    await world.beat("a", "b")
+    for name in ("a", "b"):
+        await world.tree.touch(name, "1", path("x", 3), 100)
+    await world.beat("a", "b")
+    await world.beat("a", incarnation="2")
+    assert not await world.redis.exists(KEYS.tree("a", "1"))
+    assert await world.tree.size("b", "1") == 3
+    await world.redis.hset(KEYS.beats, "b", "not JSON")
+    await world.beat("b")
+    assert await world.tree.size("b", "1") == 3
+
+
 async def test_a_ledger_holds_nothing_that_its_tree_has_lost(world: World) -> None:
     for number in range(4):
         world.now_ms += 2_000
