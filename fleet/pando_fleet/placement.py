@@ -7,7 +7,7 @@ as one. What no answer waits for is queued and written in batches (`settling.py`
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -128,7 +128,7 @@ class Placer:
         self._timeout_s = timeout_s
         self._patience: Patience | None = None
 
-    async def place(self, ask: Ask) -> Placement:
+    def place(self, ask: Ask) -> Awaitable[Placement]:
         """Chooses the cheapest replica and leases it; the touch of the path there follows.
 
         Asks of one turn of the event loop go in one call. Raises NoReplica, PoolFull,
@@ -143,7 +143,7 @@ class Placer:
             Patience(ask.within_s).bound(answer)
         elif self._timeout_s is not None:
             self._bound(answer, self._timeout_s())
-        return await answer
+        return answer
 
     async def explain(self, ask: Ask) -> list[Candidate]:
         """Every candidate's terms, without placing: cheapest first, then the full ones."""

@@ -55,9 +55,6 @@ def chunk_keys(data: bytes, seed: int, chunk_bytes: int = CHUNK_BYTES) -> bytes:
     """
     chunks = min(len(data) // chunk_bytes, MAX_CHUNKS)
     key = seed.to_bytes(KEY_BYTES, "big")
-    keys: list[bytes] = []
-    digest, append = xxh3_64_digest, keys.append
-    for start in range(0, chunks * chunk_bytes, chunk_bytes):
-        key = digest(key + data[start : start + chunk_bytes])
-        append(key)
-    return b"".join(keys)
+    digest = xxh3_64_digest
+    starts = range(0, chunks * chunk_bytes, chunk_bytes)
+    return b"".join([key := digest(key + data[at : at + chunk_bytes]) for at in starts])

@@ -73,7 +73,7 @@ class Dispatcher:
                 return self._flights.open(found, prompt.request.prompt_bytes)
             shortage = found
         if shortage is Shortage.NONE:
-            self._count(self._policies.name("", prompt.steering.policy), "none")
+            self._metrics.placements[self._policies.name("", prompt.steering.policy), "none"].inc()
             if not barred and any(target.is_coming for target in prompt.targets):
                 return Shortage.ASLEEP
         return shortage
@@ -83,7 +83,7 @@ class Dispatcher:
     ) -> Route | Shortage:
         picked = self._policies.of(target.pool, policy).pick(prompt, members)
         if not prompt.request.computes:
-            self._count(policy, "local")
+            self._metrics.placements[policy, "local"].inc()
             return route_alone(target.pool, members, picked, prompt.affinity, self._loads)
         while True:
             lease = await self._lease(target, prompt, policy, members, picked)
@@ -97,7 +97,7 @@ class Dispatcher:
                 # Its one probe has left while this placement was under way.
                 others = tuple(m for m in members if not self._flights.is_out(m.beat.incarnation))
             if others is members or not others:
-                self._count(policy, "shared")
+                self._metrics.placements[policy, "shared"].inc()
                 return _leased(target.pool, lease)
             lease.close()
             members, picked = others, None
@@ -115,7 +115,7 @@ class Dispatcher:
         roomy = with_room(members, lambda member: in_flight[member.beat.incarnation], most)
         if not roomy:
             return Shortage.FULL
-        self._count(policy, "fallback")
+        self._metrics.placements[policy, "fallback"].inc()
         kept = picked if picked in roomy else None
         return route_alone(target.pool, roomy, kept, prompt.affinity, self._loads)
 
@@ -127,7 +127,8 @@ class Dispatcher:
         Where several pools serve a model, each prompt start has its own order of them, so that its
         cache entries stay together.
         """
-        for target in _by_affinity(prompt):
+        targets = prompt.targets
+        for target in targets if len(targets) == 1 else _by_affinity(prompt):
             if members := self._flights.usable(target.trusted, barred):
                 yield target, members
 
@@ -225,9 +226,6 @@ class Dispatcher:
                 raise
             return await Lease.take(placer, self.ask(target, prompt, rest, every=every))
 
-    def _count(self, policy: PolicyName, outcome: str) -> None:
-        self._metrics.placements[policy, outcome].inc()
-
 
 def _leased(pool: str, lease: Lease) -> Route:
     chosen = lease.placement.chosen
@@ -244,7 +242,5 @@ def _leased(pool: str, lease: Lease) -> Route:
 
 
 def _by_affinity(prompt: Prompt) -> tuple[Target, ...]:
-    if len(prompt.targets) == 1:
-        return prompt.targets
     by_pool = {target.pool: target for target in prompt.targets}
     return tuple(by_pool[pool] for pool in rendezvous.rank(prompt.affinity, list(by_pool)))

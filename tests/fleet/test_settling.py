@@ -96,7 +96,7 @@ async def test_operations_of_a_lease_keep_their_order_over_many_calls(
 
 async def test_a_caller_that_gave_up_while_it_was_placed_leaves_no_lease(world: World) -> None:
     await world.beat("a")
-    waiting = asyncio.create_task(world.placer.place(world.ask()))
+    waiting = asyncio.ensure_future(world.placer.place(world.ask()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)  # sent
     waiting.cancel()

@@ -9,7 +9,7 @@ from pando_router.endpoints.endpoint import CACHE_SALT, MODEL, Endpoint, Replay
 from pando_router.endpoints.openai_events import OpenAIEvents
 from pando_router.migration.errors import RefusedError
 from pando_router.migration.form import Body, Form
-from pando_router.requests.fields import canonical, count, deterministic, priority, text, wanted
+from pando_router.requests.fields import canonical, count, wanted
 from pando_router.requests.hints import Hints
 from pando_router.requests.request import Request
 from pando_router.requests.tools import NO_TOOLS, read_tools
@@ -27,18 +27,13 @@ class ChatBody(Hints, gc=False, kw_only=True):
 
 
 def _read(fields: ChatBody) -> Request:
-    tools = read_tools(fields.tools) or read_tools(fields.functions)
-    return Request(
-        model=fields.model,
+    tools = read_tools(fields.tools, fields.functions)
+    return fields.generates(
+        fields.model,
         prefix=canonical("messages", chat_bytes, fields.messages, tools),
-        max_tokens=count(fields.max_completion_tokens) or count(fields.max_tokens),
-        stream=fields.stream is True,
+        max_tokens=count(fields.max_completion_tokens, fields.max_tokens),
         n=count(fields.n) or 1,
-        deterministic=deterministic(fields.temperature, fields.seed),
         scored=wanted(fields.logprobs),
-        priority=priority(fields.priority),
-        user=text(fields.user) or text(fields.prompt_cache_key),
-        cache_salt=text(fields.cache_salt) or "",
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from pando_router.endpoints.endpoint import CACHE_SALT, MODEL, Endpoint, Replay
 from pando_router.endpoints.openai_events import OpenAIEvents
 from pando_router.migration.form import Form
-from pando_router.requests.fields import count, deterministic, priority, text, wanted
+from pando_router.requests.fields import count, wanted
 from pando_router.requests.hints import Hints
 from pando_router.requests.plain import prompted
 from pando_router.requests.request import Request
@@ -21,16 +21,11 @@ class CompletionBody(Hints, gc=False, kw_only=True):
 
 
 def _read(fields: CompletionBody) -> Request:
-    request = Request(
-        model=fields.model,
+    request = fields.generates(
+        fields.model,
         max_tokens=count(fields.max_tokens),
-        stream=fields.stream is True,
         n=max(count(fields.n) or 1, count(fields.best_of) or 1),
-        deterministic=deterministic(fields.temperature, fields.seed),
         scored=wanted(fields.logprobs),
-        priority=priority(fields.priority),
-        user=text(fields.user) or text(fields.prompt_cache_key),
-        cache_salt=text(fields.cache_salt) or "",
     )
     return prompted(request, fields.prompt, "prompt")
 

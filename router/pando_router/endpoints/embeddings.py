@@ -5,12 +5,10 @@ vLLM takes conversations for both, too.
 
 from typing import Any
 
-import msgspec
-
 from pando_fleet.prefix import chat_bytes
 from pando_router.endpoints.endpoint import MODEL, Endpoint
 from pando_router.errors import bad_request
-from pando_router.requests.fields import canonical, priority, text
+from pando_router.requests.fields import canonical
 from pando_router.requests.hints import Asker
 from pando_router.requests.plain import prompted
 from pando_router.requests.request import Request
@@ -35,19 +33,12 @@ def _classify(fields: InputsBody) -> Request:
 
 
 def _read(fields: InputsBody, names: tuple[str, ...]) -> Request:
-    request = Request(
-        model=fields.model,
-        max_tokens=0,  # nothing is generated
-        priority=priority(fields.priority),
-        user=text(fields.user),
-        cache_salt=text(fields.cache_salt) or "",
-    )
     for name in names:
         if (value := getattr(fields, name)) is not None:
-            return prompted(request, value, name)
+            return prompted(fields.computes(fields.model), value, name)
     if fields.messages is not None:
         prefix = canonical("messages", chat_bytes, fields.messages)
-        return msgspec.structs.replace(request, prefix=prefix)
+        return fields.computes(fields.model, prefix=prefix)
     raise bad_request(f"give {' or '.join(repr(name) for name in names)}", names[0])
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from pando_fleet.prefix import pair_bytes
 from pando_router.endpoints.endpoint import MODEL, Endpoint
 from pando_router.errors import bad_request
-from pando_router.requests.fields import priority, text
 from pando_router.requests.hints import Asker
 from pando_router.requests.request import Request
 
@@ -53,15 +52,7 @@ def _paired(fields: RerankBody | ScoreBody, first: Any, second: Any, param: str)
     if len(firsts) == 1:
         firsts *= len(seconds)
     pairs = [pair_bytes(one, other) for one, other in zip(firsts, seconds, strict=False)]
-    return Request(
-        model=fields.model,
-        prefix=pairs[0],
-        extra_bytes=sum(map(len, pairs[1:])),
-        max_tokens=0,  # nothing is generated
-        priority=priority(fields.priority),
-        user=text(fields.user),
-        cache_salt=text(fields.cache_salt) or "",
-    )
+    return fields.computes(fields.model, prefix=pairs[0], extra_bytes=sum(map(len, pairs[1:])))
 
 
 def _texts(value: Any) -> list[Any]:

@@ -7,7 +7,7 @@ import msgspec
 
 from pando_fleet.prefix import responses_bytes
 from pando_router.endpoints.endpoint import CACHE_SALT, MODEL, Endpoint, Replay
-from pando_router.requests.fields import canonical, count, deterministic, priority, text
+from pando_router.requests.fields import canonical, count, text
 from pando_router.requests.hints import Hints
 from pando_router.requests.request import Request
 from pando_router.requests.tools import NO_TOOLS, read_tools
@@ -25,22 +25,13 @@ class ResponsesBody(Hints, gc=False, kw_only=True):
 
 def _read(fields: ResponsesBody) -> Request:
     earlier = text(fields.previous_response_id) or _conversation(fields.conversation)
-    return Request(
-        model=fields.model,
+    tools = read_tools(fields.tools)
+    return fields.generates(
+        fields.model,
         prefix=canonical(
-            "input",
-            responses_bytes,
-            fields.input,
-            fields.instructions,
-            read_tools(fields.tools),
-            earlier,
+            "input", responses_bytes, fields.input, fields.instructions, tools, earlier
         ),
         max_tokens=count(fields.max_output_tokens),
-        stream=fields.stream is True,
-        deterministic=deterministic(fields.temperature, fields.seed),
-        priority=priority(fields.priority),
-        user=text(fields.user) or text(fields.prompt_cache_key),
-        cache_salt=text(fields.cache_salt) or "",
         earlier=earlier,
     )
 

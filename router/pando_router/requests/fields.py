@@ -9,9 +9,12 @@ from pando_router.errors import bad_request
 MAX_NUMBER = 2**31 - 1  # of counts and priorities: what is beyond is a mistake
 
 
-def count(value: Any) -> int | None:
-    """A number of tokens or choices as far as it is one."""
-    return value if type(value) is int and 0 < value <= MAX_NUMBER else None
+def count(*values: Any) -> int | None:
+    """The first that is a number of tokens or choices."""
+    for value in values:
+        if type(value) is int and 0 < value <= MAX_NUMBER:
+            return value
+    return None
 
 
 def priority(value: Any) -> int | None:
@@ -23,8 +26,12 @@ def wanted(value: Any) -> bool:
     return value is not None and value is not False
 
 
-def text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+def text(*values: Any) -> str | None:
+    """The first that is one, and says something."""
+    for value in values:
+        if type(value) is str and value:
+            return value
+    return None
 
 
 def deterministic(temperature: Any, seed: Any) -> bool:

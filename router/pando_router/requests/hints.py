@@ -1,8 +1,11 @@
-"""Fields that endpoints have in common, and that the router reads."""
+"""Fields that endpoints have in common, and what the router keeps of them."""
 
 from typing import Any
 
 import msgspec
+
+from pando_router.requests.fields import deterministic, priority, text
+from pando_router.requests.request import Request
 
 
 class Asker(msgspec.Struct, gc=False, kw_only=True):
@@ -12,6 +15,18 @@ class Asker(msgspec.Struct, gc=False, kw_only=True):
     user: Any = None
     cache_salt: Any = None
 
+    def computes(self, model: str | None, *, prefix: bytes = b"", extra_bytes: int = 0) -> Request:
+        """A request of which nothing is generated."""
+        return Request(
+            model=model,
+            prefix=prefix,
+            extra_bytes=extra_bytes,
+            max_tokens=0,
+            priority=priority(self.priority),
+            user=text(self.user),
+            cache_salt=text(self.cache_salt) or "",
+        )
+
 
 class Hints(Asker, gc=False, kw_only=True):
     """Of a chat, completion or response, OpenAI's: the same, and how it is answered."""
@@ -20,3 +35,27 @@ class Hints(Asker, gc=False, kw_only=True):
     temperature: Any = None
     seed: Any = None
     prompt_cache_key: Any = None
+
+    def generates(
+        self,
+        model: str,
+        *,
+        prefix: bytes = b"",
+        max_tokens: int | None,
+        n: int = 1,
+        scored: bool = False,
+        earlier: str | None = None,
+    ) -> Request:
+        return Request(
+            model=model,
+            prefix=prefix,
+            max_tokens=max_tokens,
+            stream=self.stream is True,
+            n=n,
+            deterministic=deterministic(self.temperature, self.seed),
+            scored=scored,
+            priority=priority(self.priority),
+            user=text(self.user, self.prompt_cache_key),
+            cache_salt=text(self.cache_salt) or "",
+            earlier=earlier,
+        )

@@ -15,12 +15,18 @@ NO_TOOLS = msgspec.Raw()
 _decode = msgspec.json.decode
 
 
-def read_tools(raw: msgspec.Raw) -> bytes:
-    """Canonical bytes of a body's tools. Raises ApiError 400 that names them."""
-    if not raw:
-        return b""
-    spelled = bytes(raw)
-    return _remembered(spelled) if len(spelled) <= _REMEMBERED_BYTES else _canonical(spelled)
+def read_tools(*raws: msgspec.Raw) -> bytes:
+    """Canonical bytes of a body's tools, in the first field that names some.
+
+    Raises ApiError 400 that names them.
+    """
+    for raw in raws:
+        if raw:
+            spelled = bytes(raw)
+            is_short = len(spelled) <= _REMEMBERED_BYTES
+            if tools := _remembered(spelled) if is_short else _canonical(spelled):
+                return tools
+    return b""
 
 
 def _canonical(spelled: bytes) -> bytes:
