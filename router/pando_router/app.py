@@ -185,7 +185,7 @@ async def running_router(
     metrics.follow_pools(metrics.queue_requests, admission.lengths)
     metrics.follow(metrics.requests_in_flight, lambda: lifecycle.requests)
 
-    abandoning = Abandoning(upstream, metrics)
+    abandoning = Abandoning(upstream, flights, metrics)
 
     def refreshed(incarnations: set[str]) -> None:
         flights.breaker.keep_only(incarnations)

@@ -109,6 +109,7 @@ class Flights:
         self.budget = RetryBudget(retry_share, clock)
         self.unhealthy: set[str] = set()  # incarnations that fail their checks; checks keep it
         self.answered: set[str] = set()  # incarnations, since it was emptied: they live
+        self.unanswering: set[str] = set()  # incarnations whose last check got no good answer
         self.on_release: list[Callable[[str], None]] = []  # called with the pool that has room
 
     def open(self, route: Route, prompt_bytes: int) -> Flight:
