@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo test test-unit test-long test-gpu test-cluster images lint bench bench-sim
+.PHONY: help install up demo test test-unit test-long test-mutations test-gpu test-cluster images lint bench bench-sim
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -32,6 +32,9 @@ test-unit: .venv/installed ## the tests that start no fleet
 
 test-long: .venv/installed ## the tests that take longer than 20 s each
 	.venv/bin/pytest -m "long and not cluster" $(ARGS)
+
+test-mutations: .venv/installed ## breaks the core modules on purpose: their tests must notice (ARGS="--each 5 --seed x")
+	.venv/bin/python -m tests.mutation $(ARGS)
 
 test-gpu: .venv/installed ## the tests that need an NVIDIA GPU (TORCH=torch, pip install -e '.[cuda]')
 	.venv/bin/pytest tests/gpu $(ARGS)

@@ -186,8 +186,7 @@ class Metrics:
             shared="livemin",
         )
         self.lease_write_failures = counter(
-            "lease_write_failures_total",
-            "Lease updates that did not reach Redis; repaired once it answers",
+            "lease_write_failures_total", "Lease updates that Redis never saw; leases expire"
         )
         self.home_write_failures = counter(
             "home_write_failures_total",

@@ -1,7 +1,7 @@
 local $names(ReadLoads) = $arguments(ReadLoads)
 local book = open_book(leases, parts, loads)
 end_expired_leases(book, now)
-mend_book(book, routers, now)
+read_all_loads(book)
 close_book(book)
 local found = {}
 for owner, load in pairs(book.rows) do

@@ -156,7 +156,6 @@ class Warming(Listener):
             self._prefiller,
             tree,
             self._placers.of(pool),
-            self._placers.router,
         )
 
     def _target(self, pool: str, name: str) -> Target | None:
