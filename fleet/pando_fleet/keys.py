@@ -67,6 +67,9 @@ class PoolKeys:
     def queues(self) -> str:
         return self._name("queues")
 
+    def rival(self, replica: str) -> str:
+        return self._name(f"rival:{replica}")
+
     def upstream(self, replica: str) -> str:
         return self._name(f"upstream:{replica}")
 

@@ -24,6 +24,16 @@ _HEARTBEAT = msgspec.json.Decoder(Heartbeat)  # overlooks fields that a newer wo
 _terms_of = attrgetter(*Terms._fields[:-1])
 
 
+class NameTakenError(FleetError):
+    """Another one lives under this name, at `url`; `heard` tells one of its heartbeats from the
+    next."""
+
+    def __init__(self, replica: str, url: str, heard: str) -> None:
+        super().__init__(f"{replica!r} is the name of another living replica, at {url}")
+        self.url = url
+        self.heard = heard
+
+
 class Registry:
     """Heartbeats in and out. Every method raises FleetUnavailable where Redis is away."""
 
@@ -36,14 +46,20 @@ class Registry:
         self._leave = Script(redis, calls.Leave)
         self._replicas = Script(redis, calls.Replicas)
 
-    async def beat(self, pool: str, heartbeat: Heartbeat) -> None:
-        """Records the heartbeat under `pool` with Redis's time.
+    async def beat(self, pool: str, heartbeat: Heartbeat) -> str | None:
+        """Records the heartbeat under `pool` with Redis's time. Returns the URL of another one that
+        lately wanted this name and did not get it.
 
-        Raises FleetError where the heartbeat has no usable name, incarnation or numbers.
+        Raises NameTakenError where another one lives under this name, at another URL, FleetError
+        where the heartbeat has no usable name, incarnation or numbers.
         """
         call, terms = beat_call(pool, heartbeat, self._clock)
-        await self._beat(call, *terms)
+        answer: list[bytes] | None = await self._beat(call, *terms)
+        told, *others = [part.decode(errors="replace") for part in answer or (b"",)]
+        if told == "taken":
+            raise NameTakenError(heartbeat.replica, *others)
         await self._announce(calls.Announce(pools=POOLS, now=time_arg(self._clock), pool=pool))
+        return others[0] if others else None
 
     async def leave(self, pool: str, replica: str, incarnation: str) -> None:
         """Removes a replica and its tree at once, unless a newer incarnation has taken its name."""
@@ -112,6 +128,7 @@ def beat_call(pool: str, heartbeat: Heartbeat, clock: Clock | None) -> tuple[cal
         terms=keys.terms,
         tree=keys.tree(heartbeat.replica, heartbeat.incarnation),
         marks=keys.marks,
+        rival=keys.rival(heartbeat.replica),
         now=time_arg(clock),
         replica=heartbeat.replica,
         heartbeat=encoded,

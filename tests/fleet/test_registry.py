@@ -1,11 +1,13 @@
 """Heartbeats as others see them: whole, aged by Redis's clock, kept a while, gone on leave."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pando_fleet.client import FleetError
-from pando_fleet.registry import Registry
+from pando_fleet.layout.constants import FRESH_MS
+from pando_fleet.registry import NameTakenError, Registry
 from pando_fleet.replica import Heartbeat, ReplicaState
 from tests.fleet.world import BEAT, POOL, World
 
@@ -133,3 +135,54 @@ async def test_a_pool_name_that_would_break_the_hash_tag_is_refused(
 ) -> None:
     with pytest.raises(FleetError, match="pool"):
         await world.registry.replicas(pool)
+
+
+async def test_a_living_replicas_name_is_refused_to_another_and_it_is_told_who_wanted_it(
+    world: World,
+) -> None:
+    first = replace(FULL, state=ReplicaState.READY)
+    second = replace(first, incarnation="beef", url="http://10.0.0.8:8000")
+    assert await world.registry.beat(POOL, first) is None
+    heard = set()
+    for _ in range(2):
+        with pytest.raises(NameTakenError, match=r"'pod-0' is the name of .*10\.0\.0\.7") as taken:
+            await world.registry.beat(POOL, second)
+        assert taken.value.url == first.url
+        heard.add(taken.value.heard)
+        world.now_ms += 100
+    assert len(heard) == 1, "the first one has said nothing since"
+    [replica] = await world.registry.replicas(POOL)
+    assert replica.beat == first
+    assert await world.registry.beat(POOL, first) == second.url
+    assert await world.registry.beat(POOL, first) is None, "it is told once"
+    with pytest.raises(NameTakenError) as taken:
+        await world.registry.beat(POOL, second)
+    assert taken.value.heard not in heard
+
+
+@pytest.mark.parametrize(
+    ("held", "takes", "waits_ms"),
+    [
+        ({}, {"incarnation": "beef"}, 0),
+        ({"state": ReplicaState.DRAINING}, {"incarnation": "beef", "url": "http://b"}, 0),
+        ({}, {"incarnation": "beef", "url": "http://b"}, FRESH_MS + 1),
+        ({}, {"url": "http://b"}, 0),
+    ],
+    ids=["at the same place", "from one that drains", "from one that is silent", "by itself"],
+)
+async def test_a_name_is_taken_over(
+    world: World, held: dict[str, Any], takes: dict[str, Any], waits_ms: int
+) -> None:
+    ready = replace(FULL, state=ReplicaState.READY)
+    await world.registry.beat(POOL, replace(ready, **held))
+    world.now_ms += waits_ms
+    await world.registry.beat(POOL, replace(ready, **takes))
+    [replica] = await world.registry.replicas(POOL)
+    assert replica.beat == replace(ready, **takes)
+
+
+async def test_a_name_is_free_as_soon_as_its_owner_has_left(world: World) -> None:
+    ready = replace(FULL, state=ReplicaState.READY)
+    await world.registry.beat(POOL, ready)
+    await world.registry.leave(POOL, ready.replica, ready.incarnation)
+    await world.registry.beat(POOL, replace(ready, incarnation="beef", url="http://b"))

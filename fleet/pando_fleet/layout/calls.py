@@ -19,13 +19,18 @@ Call = TypeVar("Call", bound=msgspec.Struct)
 
 
 class Beat(msgspec.Struct, frozen=True, gc=False):
-    """Records a heartbeat. `Terms` follow, of which beat.lua fills in `oldest_touch_ms`."""
+    """Records a heartbeat. `Terms` follow, of which beat.lua fills in `oldest_touch_ms`.
+
+    Answers nil; or "taken", the URL of the one that lives under this name and when it was heard,
+    and then nothing is recorded; or "wanted" and the URL of another one that was told so.
+    """
 
     replicas: Key
     beats: Key
     terms: Key
     tree: Key
     marks: Key
+    rival: Key
     now: Now
     replica: str
     heartbeat: bytes

@@ -3,25 +3,23 @@
 local $names(Beat) = $arguments(Beat)
 local behind = $length(Beat) + 1
 local $names(Terms) = $arguments(Terms, behind)
-
--- The tree of the incarnation before, which nobody reads any more, would keep room from living ones.
-local function forget_predecessor()
-  local row = redis.call('HGET', beats, replica)
-  if not row or string.find(row, '"incarnation":"' .. incarnation .. '"', 1, true) then
-    return
+local other = other_incarnation(beats, replica, incarnation)
+if other then
+  local heard = tonumber(redis.call('ZSCORE', replicas, replica) or 0)
+  -- Who drains leaves its name to whoever wants it, and at one URL there is one only.
+  if heard >= now - $FRESH_MS and other.url ~= url and other.state ~= 'draining' then
+    redis.call('HSET', rival, 'url', url)
+    redis.call('PEXPIRE', rival, $FRESH_MS)
+    return { 'taken', tostring(other.url), tostring(heard) }
   end
-  local is_json, beat = pcall(cjson.decode, row)
-  local before = is_json and type(beat) == 'table' and beat.incarnation
-  if type(before) == 'string' and before ~= incarnation then
-    local owner = incarnation .. ':' .. replica
-    redis.call('UNLINK', string.sub(tree, 1, #tree - #owner) .. before .. ':' .. replica)
-  end
+  -- Its tree, which nobody reads any more, would keep room from living ones.
+  local owner = incarnation .. ':' .. replica
+  local prefix = string.sub(tree, 1, #tree - #owner)
+  redis.call('UNLINK', prefix .. other.incarnation .. ':' .. replica)
 end
-
 for _, key in ipairs({ replicas, beats, terms }) do
   redis.call('PERSIST', key) -- a worker of the release before gives it a TTL; see also memory_ops.lua
 end
-forget_predecessor()
 make_room(tree)
 redis.call('ZADD', replicas, now, replica)
 redis.call('HSET', beats, replica, heartbeat)
@@ -33,3 +31,8 @@ else
 end
 forget_silent(replicas, beats, terms, now)
 redis.call('PEXPIRE', tree, $TREE_TTL_MS)
+local wanted_by = redis.call('HGET', rival, 'url')
+if wanted_by then
+  redis.call('DEL', rival)
+  return { 'wanted', wanted_by }
+end

@@ -11,3 +11,17 @@ local function forget_silent(replicas, beats, terms, now)
     redis.call('HDEL', terms, unpack(lost))
   end
 end
+
+-- The last heartbeat under this name, if it was another incarnation's.
+local function other_incarnation(beats, name, incarnation)
+  local beat = redis.call('HGET', beats, name)
+  if not beat or string.find(beat, '"incarnation":"' .. incarnation .. '"', 1, true) then
+    return nil -- nearly always, and without decoding
+  end
+  local is_json, other = pcall(cjson.decode, beat)
+  local before = is_json and type(other) == 'table' and other.incarnation
+  if type(before) == 'string' and before ~= incarnation then
+    return other
+  end
+  return nil
+end

@@ -12,9 +12,10 @@ from uuid import uuid4
 from xxhash import xxh3_64_hexdigest
 
 from pando_fleet.client import FleetError
-from pando_fleet.registry import Registry
+from pando_fleet.registry import NameTakenError, Registry
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_fleet.upstreams import Agreed, UpstreamRecords
+from pando_router.bounded_log import BoundedLog
 from pando_router.fleet_view import BYTES_PER_TOKEN
 from pando_router.health.verdict import Verdict
 from pando_router.http.headers import Headers
@@ -32,6 +33,7 @@ JITTER = 0.1  # of the interval, either way: routers shall not ask together
 _NOTHING_AGREED = Agreed("", 0.0, 0.0, 0.0)
 
 logger = logging.getLogger("pando.router")
+_name_taken = BoundedLog("an upstream has the name of another replica")
 
 
 class Watched:
@@ -183,6 +185,9 @@ class Watched:
             await self._agree(self._engine)
             beat = self._heartbeat(self._engine, self._state)
             await self._registry.beat(self.spec.pool, beat)
+        except NameTakenError as error:
+            _name_taken(self.spec.replica, **self._names(), error=str(error))
+            return
         except FleetError:
             return  # that Redis is away, the fleet view says
         self._sent = beat

@@ -40,6 +40,10 @@ class Fleet:
 
         await until(shown)
 
+    async def urls(self) -> dict[str, str]:
+        replicas = await self._registry.replicas(self._pool)
+        return {replica.beat.replica: replica.beat.url for replica in replicas}
+
     async def read(self) -> None:
         replicas = await self._registry.replicas(self._pool)
         self.beat = replicas[0].beat if replicas else None
@@ -90,6 +94,46 @@ async def test_a_loading_worker_shows_as_starting(valkey_url: str) -> None:
     async with fleet_at(valkey_url, pool=LONG_LOAD) as fleet:
         with WorkerProcess.start(ready=False, redis=valkey_url, pool=LONG_LOAD):
             await fleet.shows(lambda beat: beat.state is ReplicaState.STARTING)
+
+
+async def test_two_living_workers_of_one_name_get_two_names_and_both_say_so(
+    valkey_url: str,
+) -> None:
+    async with fleet_at(valkey_url) as fleet:
+        with WorkerProcess.start(redis=valkey_url, pool="p", replica="one") as first:
+            await fleet.shows(lambda beat: beat.state is ReplicaState.READY)
+            with WorkerProcess.start(redis=valkey_url, pool="p", replica="one") as second:
+                found = await asyncio.to_thread(
+                    second.logged,
+                    r"'one' is the name of another .* at (\S+), so this one is '(\S+)'",
+                )
+                assert found[1] == first.url
+                told = await asyncio.to_thread(
+                    first.logged, r"another worker, at (\S+), has this one's name, 'one'"
+                )
+                assert told[1] == second.url
+
+                async def both() -> bool:
+                    return await fleet.urls() == {"one": first.url, found[2]: second.url}
+
+                await until(both)
+                second.signal(signal.SIGTERM)
+                assert await second.exit_code() == 0
+            assert await fleet.urls() == {"one": first.url}
+
+
+async def test_a_worker_takes_the_name_of_one_that_crashed(valkey_url: str) -> None:
+    async with fleet_at(valkey_url) as fleet:
+        with WorkerProcess.start(redis=valkey_url, pool="p", replica="one") as crashed:
+            await fleet.shows(lambda beat: beat.state is ReplicaState.READY)
+            crashed.process.kill()
+            await crashed.exit_code()
+        with WorkerProcess.start(redis=valkey_url, pool="p", replica="one") as next_one:
+
+            async def taken_over() -> bool:
+                return await fleet.urls() == {"one": next_one.url}
+
+            await until(taken_over)
 
 
 async def test_redis_away_disturbs_nothing_and_is_said_once(
