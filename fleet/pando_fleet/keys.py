@@ -49,6 +49,10 @@ class PoolKeys:
         return self._name("leases"), self._name("parts"), self._name("loads")
 
     @property
+    def routers(self) -> str:
+        return self._name("routers")
+
+    @property
     def homes(self) -> tuple[str, str]:
         """When each remembered name was last used, and whose it is."""
         return self._name("home-ages"), self._name("homes")

@@ -11,7 +11,7 @@ from pando_fleet.prefix import KEY_BYTES
 
 
 class Lease:
-    """`take` one, then `answered` at the first byte, `renew` while it goes on, `close` at the end.
+    """`take` one, then `answered` at the first byte, `close` at the end. Its placer renews it.
 
     Calls return at once and are in Redis a few milliseconds later, see `Placer`.
     """
@@ -50,10 +50,6 @@ class Lease:
         """The replica held only so many chunks of the path: what lies behind them is cut."""
         if chunks * KEY_BYTES < len(self._keys):
             self._placer.cut(self.placement, self._keys, chunks)
-
-    def renew(self, lease_ms: int) -> None:
-        """The lease, if it has not ended, lasts so long from now."""
-        self._placer.renew(self.placement, lease_ms)
 
     def close(self) -> None:
         """Ends the lease; the second call does nothing."""

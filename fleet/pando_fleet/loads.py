@@ -25,7 +25,7 @@ class Loads:
         """Requests by replica, of all its incarnations; leases whose time is over are ended."""
         leases, parts, loads = self._keys.leases
         row: list[bytes | int] = await self._read(
-            ReadLoads(leases=leases, parts=parts, loads=loads, now=time_arg(self._clock))
+            ReadLoads(self._keys.routers, leases, parts, loads, now=time_arg(self._clock))
         )
         found: Counter[str] = Counter()
         for owner, requests in zip(row[::2], row[1::2], strict=True):

@@ -7,8 +7,10 @@ as one. What no answer waits for is queued and written in batches (`settling.py`
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from itertools import takewhile
+from math import inf
 from typing import Any
 
 import msgspec
@@ -19,7 +21,7 @@ from pando_fleet.client import FleetError
 from pando_fleet.keys import PoolKeys
 from pando_fleet.layout.calls import Cut, Place, Prefilled, Prompt, Release, Renew, Touch
 from pando_fleet.layout.constants import FULL, KEY_BYTES, Mode
-from pando_fleet.layout.rows import CANDIDATE, HELD, Candidate
+from pando_fleet.layout.rows import CANDIDATE, HELD, PART, Candidate, Part
 from pando_fleet.patience import Patience
 from pando_fleet.scripts import Clock, time_arg
 from pando_fleet.settling import EVERY_S, Failed, Settling
@@ -86,15 +88,29 @@ class Placement(msgspec.Struct):
     only: str | None = None  # as asked
     candidates: tuple[Candidate, ...] = ()  # all, as `explain` gives them, where `Ask.every`
     ledger: str = ""  # the tenant's, where its share of the tree is bounded
+    work: float = 0.0  # that the lease reserves until the first byte, as in `Part`
+    room: float = 0.0
+    is_waiting: bool = True  # for its first byte
+    renewed_s: float = -inf  # or placed, by the clock of who renews
+
+    @property
+    def owner(self) -> str:
+        return f"{self.chosen.incarnation}:{self.chosen.replica}"
+
+    @property
+    def part(self) -> Part:
+        if self.is_waiting:
+            return Part(self.work, self.room, 1.0, self.owner)
+        return Part(0.0, 0.0, 0.0, self.owner)
 
 
 class Placer:
-    """Places requests of one pool.
+    """Places requests of one pool, and holds its placements until they are released.
 
     `prefilled`, `renew`, `release` and `cut` return at once; what they say is in Redis a few
     milliseconds later, in the order of the calls. Where it cannot be written `failed` is told, and
-    the lease ends by itself. With `every_s=None` nothing is written before `write` or `flush`, so
-    that a simulation knows when.
+    the placer is `in_doubt`; `keeping.Keeper` then makes Redis agree with it. With `every_s=None`
+    nothing is written before `write` or `flush`, so that a simulation knows when.
     """
 
     def __init__(
@@ -123,7 +139,12 @@ class Placer:
         )
         self._clock = clock
         self._decide = WireScript(wire, Place)
-        self._settling = Settling(wire, keys, clock, failed, every_s)
+        self._failed = failed
+        self._settling = Settling(wire, keys, clock, self._write_failed, every_s)
+        self._open: dict[str, Placement] = {}  # by lease; those first that were renewed longest ago
+        self._now_s = -inf  # when leases were renewed last
+        self.in_doubt = False  # whether Redis may have other leases of this router than it knows
+        self.turns = 0  # of the event loop, in which somebody asked
         self._asked: list[tuple[Ask, asyncio.Future[Placement]]] = []
         self._timeout_s = timeout_s
         self._patience: Patience | None = None
@@ -153,19 +174,42 @@ class Placer:
 
     def prefilled(self, placement: Placement) -> None:
         """The first byte is here: the prefill part of the lease is released. Idempotent."""
+        placement.is_waiting = False
         self._settling.put(Prefilled(placement.lease))
 
-    def renew(self, placement: Placement, lease_ms: int) -> None:
-        """The request goes on: its lease, if it has not ended, lasts so long from now."""
-        self._settling.put(Renew(placement.lease, lasts_ms=lease_ms))
+    def renew(self, now_s: float, lease_ms: int, *, every: bool = False) -> None:
+        """Leases last so long from now: those that have used up a third of it, or all.
+
+        Call this often; `now_s` is of any clock that never goes back. What Redis lost of a lease is
+        there again.
+        """
+        self._now_s = now_s
+        due_s = now_s if every else now_s - lease_ms / 3000
+        for placement in list(takewhile(lambda one: one.renewed_s <= due_s, self._open.values())):
+            self._open[placement.lease] = self._open.pop(placement.lease)
+            placement.renewed_s = now_s
+            self._settling.put(Renew(placement.lease, lease_ms, PART.pack_row(placement.part)))
 
     def release(self, placement: Placement) -> None:
         """The request ended, failed or was cancelled: the rest of the lease goes. Idempotent."""
+        self._open.pop(placement.lease, None)
         self._settling.put(Release(placement.lease))
+
+    @property
+    def open(self) -> int:
+        """Placements that are not released."""
+        return len(self._open)
+
+    def release_unknown(self, leases: Iterable[str]) -> int:
+        """Releases those of this router's `leases` in Redis that are no placement of it."""
+        unknown = [lease for lease in leases if lease not in self._open]
+        for lease in unknown:
+            self._settling.put(Release(lease))
+        return len(unknown)
 
     def cut(self, placement: Placement, keys: bytes, depth: int) -> None:
         """The chosen replica holds only `depth` chunks of the path: the rest leaves its set."""
-        cut = Cut(_owner(placement.chosen), path=keys, depth=depth, tenant=placement.ledger)
+        cut = Cut(placement.owner, path=keys, depth=depth, tenant=placement.ledger)
         self._settling.put(cut, weight=len(keys))
 
     def write(self) -> None:
@@ -177,7 +221,12 @@ class Placer:
         await self._settling.flush()
 
     async def settle(self, timeout_s: float) -> None:
-        """As `flush`, before Redis is disconnected; what is not written in time has failed."""
+        """As `flush`, before Redis is disconnected; what is not written in time has failed.
+
+        Placements that nobody released are.
+        """
+        for placement in list(self._open.values()):
+            self.release(placement)
         await self._settling.settle(timeout_s)
 
     def _bound(self, answer: "asyncio.Future[Placement]", limit_s: float) -> None:
@@ -190,6 +239,7 @@ class Placer:
     def _send_asks(self) -> None:
         asked = [item for item in self._asked if not item[1].done()]  # some were cancelled
         self._asked = []
+        self.turns += 1
         if self._every_s is not None:
             self._settling.hurry()
         for first in range(0, len(asked), MAX_ASKS):
@@ -211,6 +261,7 @@ class Placer:
 
     def _answered(self, batch: list[tuple[Ask, asyncio.Future[Placement]]], reply: Any) -> None:
         if isinstance(reply, FleetError):
+            self.in_doubt = True  # it may have placed, or may do so later
             for _, answer in batch:
                 if not answer.done():
                     answer.set_exception(type(reply)(*reply.args))  # each its own traceback
@@ -233,8 +284,15 @@ class Placer:
         if answer.done():  # cancelled or late: nobody else will release it
             self.release(placement)
             return
+        placement.renewed_s = self._now_s
+        self._open[placement.lease] = placement
         self._touch(ask, placement)
         answer.set_result(placement)
+
+    def _write_failed(self, reason: str, count: int) -> None:
+        self.in_doubt = True
+        if self._failed is not None:
+            self._failed(reason, count)
 
     def _none(self, found: object) -> NoReplica:
         if found is None:
@@ -247,7 +305,7 @@ class Placer:
         if ask.tenant_share < 1:
             placement.ledger = xxh3_64_hexdigest(ask.tenant.encode())
             share = max(1, int(ask.tenant_share * capacity))
-        owner, held = _owner(chosen), chosen.matched_chunks
+        owner, held = placement.owner, chosen.matched_chunks
         for start in range(0, len(ask.keys) // KEY_BYTES, TOUCH_CHUNKS):
             path = ask.keys[: KEY_BYTES * (start + TOUCH_CHUNKS)]
             guess = max(start, min(held, len(path) // KEY_BYTES))
@@ -260,10 +318,6 @@ class Placer:
                 share=share,
             )
             self._settling.put(touch, weight=len(path))
-
-
-def _owner(chosen: Candidate) -> str:
-    return f"{chosen.incarnation}:{chosen.replica}"
 
 
 def _prompt(ask: Ask) -> Prompt:
@@ -290,4 +344,13 @@ def _sorted(packed: list[bytes]) -> list[Candidate]:
 def _placement(ask: Ask, packed: bytes) -> Placement:
     held, rest = HELD.unpack(packed)
     chosen, _ = CANDIDATE.unpack(rest)
-    return Placement(ask.lease, chosen, held.most_chunks, held.holder, held.holder_full, ask.only)
+    return Placement(
+        ask.lease,
+        chosen,
+        held.most_chunks,
+        held.holder,
+        held.holder_full,
+        ask.only,
+        work=held.work,
+        room=held.room,
+    )

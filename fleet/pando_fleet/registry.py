@@ -16,6 +16,7 @@ from pando_fleet.client import FleetError, FleetUnavailable, RedisClient, fleet_
 from pando_fleet.keys import POOLS, PoolKeys, pool_name
 from pando_fleet.layout import calls
 from pando_fleet.layout.rows import Terms
+from pando_fleet.loads import Loads
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_fleet.scripts import Clock, Script, time_arg
 
@@ -84,6 +85,11 @@ class Registry:
         with suppress(FleetUnavailable):  # it may refuse writes and be read all the same
             for pool in silent:
                 await self.replicas(pool)  # which forgets those that are silent
+                if await Loads(self._redis, pool, self._clock).read():
+                    return  # its last leases have not ended yet
+                keys = PoolKeys(pool)
+                with fleet_errors():
+                    await self._redis.delete(keys.routers, keys.queues)
             with fleet_errors():
                 await self._redis.zremrangebyscore(POOLS, "-inf", oldest_ms)
 

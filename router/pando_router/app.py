@@ -1,14 +1,13 @@
 """The router as one handler of requests: the data path first, everything else to FastAPI."""
 
-import asyncio
 import os
 import random
 import resource
+import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from time import monotonic
 
 from pando_fleet.client import connect
 from pando_fleet.decisions import PastDecisions
@@ -46,13 +45,13 @@ from pando_router.http.incoming import Incoming
 from pando_router.http.limits import Limits, ReplicaLimits
 from pando_router.http.server import Handler, Server
 from pando_router.http.upstream import SWEEP_S, Upstream
-from pando_router.leases import LostLeaseWrites
 from pando_router.lifecycle import Lifecycle
 from pando_router.listeners.access_log import AccessLog, RequestLog
 from pando_router.listeners.charging import Charging
 from pando_router.listeners.metrics import RequestMetrics
 from pando_router.listeners.traced import Traced
 from pando_router.live import Live
+from pando_router.lost_lease_writes import LostLeaseWrites
 from pando_router.metrics import Metrics
 from pando_router.migration.migrator import Migrator
 from pando_router.placers import Placers
@@ -82,7 +81,6 @@ from pando_router.upstreams.upstreams import Upstreams
 from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.warming import Warming
 
-LOOK_AT_LEASES_S = 1.0
 SETTLE_S = 1.0  # for writes to Redis still under way at the end
 
 
@@ -146,7 +144,8 @@ async def running_router(
     checks = HealthChecks(
         upstream, live, random.Random(), background.watch, flights, upstreams.is_probed
     )
-    placers = Placers(wire, live, LostLeaseWrites(metrics))
+    name = secrets.token_hex(6)  # of this process among the routers of all pools
+    placers = Placers(wire, live, name, LostLeaseWrites(metrics))
     dispatcher = Dispatcher(
         live,
         view,
@@ -186,7 +185,7 @@ async def running_router(
     metrics.follow_pools(metrics.queue_requests, admission.lengths)
     metrics.follow(metrics.requests_in_flight, lambda: lifecycle.requests)
 
-    abandoning = Abandoning(upstream, metrics)
+    abandoning = Abandoning(upstream, flights, metrics)
 
     def refreshed(incarnations: set[str]) -> None:
         flights.breaker.keep_only(incarnations)
@@ -258,8 +257,8 @@ async def running_router(
     background.start("the watch of Redis's memory", memory.run())
     background.start("warming", warming.run())
     background.start("the dashboard's sampling", sampler.run())
-    background.start("the renewal of leases", renew_leases(flights, live))
-    background.start("the queue reports", QueueReports(Queues(redis), admission).run())
+    background.start("the renewal of leases", placers.keep_leases())
+    background.start("the queue reports", QueueReports(Queues(redis), admission, name).run())
     if recorder is not None:
         background.start("the recording", recorder.run())
     try:
@@ -288,20 +287,6 @@ async def running_router(
         await wire.aclose()
         await redis.aclose()
         metrics.fold()
-
-
-async def renew_leases(flights: Flights, live: Live) -> None:
-    """Keeps the leases of requests that take longer than `lease_seconds`.
-
-    Looks more often than leases need it: they may have become shorter meanwhile.
-    """
-    renewed_at = monotonic()
-    while True:
-        await asyncio.sleep(LOOK_AT_LEASES_S)
-        lease_s = live.settings.lease_seconds
-        if monotonic() - renewed_at >= lease_s / 3:
-            renewed_at = monotonic()
-            flights.renew(int(lease_s * 1000))
 
 
 def shadow_of(

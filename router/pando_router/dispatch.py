@@ -1,7 +1,6 @@
 """Where a request goes: policy, shared placement and breaker brought together, Redis or not."""
 
 import logging
-import uuid
 from collections.abc import Callable, Collection, Iterator, Set
 from itertools import count
 from time import perf_counter
@@ -54,7 +53,6 @@ class Dispatcher:
         self._full = full
         self._shadow = shadow
         self._metrics = metrics
-        self._lease_prefix = uuid.uuid4().hex
         self._lease_numbers = count()
         self._log_refused = BoundedLog("a placement was refused", logging.ERROR)
 
@@ -154,7 +152,7 @@ class Dispatcher:
             keys=prompt.keys,
             prompt_tokens=request.prompt_tokens(target.bytes_per_token),
             output_tokens=request.output_tokens(settings.expected_output_tokens),
-            lease=f"{self._lease_prefix}-{next(self._lease_numbers)}",
+            lease=f"{self._placers.router}-{next(self._lease_numbers)}",
             lease_ms=int(settings.lease_seconds * 1000),
             exclude=(*target.foreign, *barred),
             only=only,

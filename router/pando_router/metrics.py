@@ -186,7 +186,8 @@ class Metrics:
             shared="livemin",
         )
         self.lease_write_failures = counter(
-            "lease_write_failures_total", "Lease updates that Redis never saw; leases expire"
+            "lease_write_failures_total",
+            "Lease updates that did not reach Redis; repaired once it answers",
         )
         self.home_write_failures = counter(
             "home_write_failures_total",

@@ -204,8 +204,8 @@ class RouterSettings(BaseSettings):
         float,
         Field(
             ge=5,
-            description="after which a dead router's leases are forgotten; a living one renews its"
-            " own, in seconds",
+            description="after which a lease ends that its router does not renew, in seconds; those"
+            " of a dead router end within 5 s where another one lives",
         ),
     ] = 30.0
     expected_output_tokens: Annotated[

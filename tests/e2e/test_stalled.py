@@ -1,5 +1,5 @@
-"""A worker whose engine, or one of its ranks, stands still under streams: the streams go on at the
-other one, as they would have, and the worker is back as soon as it works again."""
+"""A worker whose engine, one of its ranks or its HTTP process stands still under streams: they go
+on at the other one, as they would have, and the worker is back as soon as it works again."""
 
 import json
 import urllib.error
@@ -43,6 +43,7 @@ class Case:
 CASES = {
     "engine": Case(engine_of),
     "rank": Case(rank_of, ranks=2),
+    "server": Case(lambda worker: worker, state="lost"),
 }
 
 

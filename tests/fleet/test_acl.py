@@ -11,6 +11,7 @@ from pando_fleet.client import RedisClient, connect
 from pando_fleet.decisions import PastDecisions
 from pando_fleet.expected import ExpectedPools
 from pando_fleet.homes import Homes
+from pando_fleet.keeping import Keeper
 from pando_fleet.loads import Loads
 from pando_fleet.marks import MarkKind, Marks
 from pando_fleet.memory import read_memory
@@ -72,7 +73,8 @@ async def whole_fleet(url: str) -> None:
     placement = await world.place(path("x", 5), tenant="t", tenant_share=0.01)
     await world.prefilled(placement)
     world.placer.cut(placement, path("x", 5), 2)
-    await world.renew(placement, 60_000)
+    await world.renew(60_000)
+    await Keeper(world.wire, world.placer, POOL, "r1", world.clock).look(1.0, 60_000)
     await world.terms()
     await world.release(placement)
     marks = Marks(redis, POOL)

@@ -215,6 +215,8 @@ async def test_only_what_may_be_lost_has_a_ttl(world: World) -> None:
     await world.place(path("x", 3), tenant="t", tenant_share=0.5)
     await Marks(world.redis, POOL).set(MarkKind.DRAIN, "a", lasts_ms=60_000)
     kept = [POOLS, KEYS.replicas, KEYS.beats, KEYS.terms]
+    for key in KEYS.leases:
+        assert await world.redis.pttl(key) == -1, key
     for key in kept:  # as a worker of the release before leaves it
         assert await world.redis.pttl(key) == -1, key
         await world.redis.pexpire(key, RETENTION_MS)

@@ -52,7 +52,7 @@ async def test_what_dead_routers_said_leaves_redis(world: World) -> None:
     await queues.tell(POOL, "alive", 1, 0, 100)
     key = f"pando:{{{POOL}}}:queues"
     assert await world.redis.hkeys(key) == [b"alive"]
-    assert 0 < await world.redis.pttl(key) <= SILENCE_MS
+    assert await world.redis.pttl(key) == -1  # what has a TTL may be evicted
 
 
 async def test_a_queue_without_a_router_or_with_negative_numbers_is_refused(world: World) -> None:

@@ -88,8 +88,9 @@ class World:
         self.placer.prefilled(placement)
         await self.placer.flush()
 
-    async def renew(self, placement: Placement, lease_ms: int) -> None:
-        self.placer.renew(placement, lease_ms)
+    async def renew(self, lease_ms: int) -> None:
+        """All that were not released."""
+        self.placer.renew(self.now_ms / 1000, lease_ms, every=True)
         await self.placer.flush()
 
     async def release(self, placement: Placement) -> None:

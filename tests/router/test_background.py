@@ -25,7 +25,7 @@ async def nobody_foresaw(*args: object) -> None:
         ("pando_router.fleet_view.FleetView.run", "the fleet view"),
         ("pando_router.warming.warming.Warming.run", "warming"),
         ("pando_router.dashboard.sampler.Sampler.run", "the dashboard's sampling"),
-        ("pando_router.app.renew_leases", "the renewal of leases"),
+        ("pando_router.placers.Placers.keep_leases", "the renewal of leases"),
         ("pando_router.admission.reports.QueueReports.run", "the queue reports"),
         ("pando_router.tenants.tenants.Tenants.watch", "the watch of the API keys"),
     ],

@@ -138,8 +138,11 @@ class Prefilled(msgspec.Struct, frozen=True, gc=False):
 
 
 class Renew(msgspec.Struct, frozen=True, gc=False):
+    """The whole lease as its router knows it, so that what Redis lost of it is there again."""
+
     lease: str
     lasts_ms: int  # from now
+    part: bytes  # a PART
 
 
 class Release(msgspec.Struct, frozen=True, gc=False):
@@ -152,9 +155,39 @@ OPERATIONS: dict[type[Operation], str] = {
 }
 
 
+class BeatRouter(msgspec.Struct, frozen=True, gc=False):
+    """Records that a router lives, and mends sums of leases that do not agree with their parts.
+
+    Answers 1 where Redis did not know this router any more, so that its leases may be gone, else 0;
+    then routers that are dead.
+    """
+
+    routers: Key
+    leases: Key
+    parts: Key
+    loads: Key
+    now: Now
+    router: str
+
+
+class Reap(msgspec.Struct, frozen=True, gc=False):
+    """Ends some leases of a dead router. Answers the next cursor, "0" at the end, and how many it
+    ended; nil where the router lives after all, or has been reaped."""
+
+    routers: Key
+    leases: Key
+    parts: Key
+    loads: Key
+    queues: Key
+    now: Now
+    router: str
+    cursor: str  # of ZSCAN; "0" to begin
+
+
 class ReadLoads(msgspec.Struct, frozen=True, gc=False):
     """Answers owner, requests leased to it, and so on."""
 
+    routers: Key
     leases: Key
     parts: Key
     loads: Key
@@ -321,6 +354,8 @@ SCRIPTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Replicas: ("clock", "mark_ops", "replica_ops", "terms", "replicas"),
     Place: ("clock", "tree_ops", "lease_ops", "terms", "fleet_ops", "place"),
     Settle: ("clock", "tree_ops", "memory_ops", "lease_ops", "settle"),
+    BeatRouter: ("clock", "lease_ops", "router_beat"),
+    Reap: ("clock", "lease_ops", "router_reap"),
     ReadLoads: ("clock", "lease_ops", "loads_read"),
     TouchTree: ("clock", "tree_ops", "tree_touch"),
     MatchTree: ("tree_ops", "tree_match"),

@@ -30,6 +30,15 @@ RETENTION_MS = 60_000
 SILENCE_MS = 5_000
 """After which a router's word about its queue counts no more."""
 
+ROUTER_SILENCE_MS = 3_000
+"""A router that missed six beats counts as dead, and its leases end."""
+
+SHARED_SILENCE_MS = 1_500
+"""Where no router at all was heard for so long, Redis was the reason: this time counts for none."""
+
+MENDED_MS = 15_000
+"""A lease whose end Redis lost lasts so long, unless its router renews it."""
+
 CLAIM_MS = 30_000
 """A claim of a mark ends so long after its router's last word."""
 

@@ -47,6 +47,13 @@ class Packed(Generic[Kind]):
         *texts, rest = packed[self._numbers.size :].split(b"\0", self._texts)
         return self.kind(*numbers, *map(bytes.decode, texts)), rest
 
+    def pack_row(self, value: Kind) -> bytes:
+        """The row as a script writes it, to the bit. For kinds with their version at the end."""
+        values = [getattr(value, name) for name in self.fields]
+        numbers = len(values) - self._texts
+        texts = b"".join(text.encode() + b"\0" for text in values[numbers:])
+        return self._numbers.pack(*values[:numbers]) + texts + bytes((self.version,))
+
     def unpack_row(self, row: bytes) -> Kind:
         """Raises ValueError where the row is cut or of a version that is not known here."""
         value, rest = self.unpack(row)

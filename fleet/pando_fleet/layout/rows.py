@@ -71,8 +71,11 @@ class MarkRow(NamedTuple):
 
 
 class Held(NamedTuple):
-    """The front of a placement's answer: who holds the most of the prompt."""
+    """The front of a placement's answer: what its lease reserves, and who holds the most of the
+    prompt."""
 
+    work: float  # as in `Part`
+    room: float
     most_chunks: int
     holder_full: bool
     holder: str

@@ -4,8 +4,10 @@
 --
 -- Both are packed: reading 64 loads is twice as fast as text. A script opens the book, changes loads
 -- in memory, and closes the book at its end, which writes each changed load once.
+--
+-- The three keys have no TTL, or Redis might evict them like trees: they go with the last lease. What
+-- Redis lost all the same comes back by renewals, which are whole, and by `mend_book`.
 
-local LEASE_GRACE_MS = 60000 -- keys outlive their last lease by this
 local EXPIRE_BATCH = 64 -- leases ended at one call, so that no call is slow
 
 $reader(PART)
@@ -72,20 +74,38 @@ local function close_book(book)
   end
 end
 
+-- Adds what a part reserves to its owner's load, or takes it out where `sign` is -1.
+local function count_part(book, part, sign)
+  local $names(PART) = unpack_part(part)
+  add_load(book, owner, sign * work, sign * room, sign * waiting, sign)
+end
+
 -- Takes what the lease reserves out of its owner's load; whether it reserved anything.
 local function end_part(book, lease)
   local part = redis.call('HGET', book.parts, lease)
   if part then
-    local $names(PART) = unpack_part(part)
-    add_load(book, owner, -work, -room, -waiting, -1)
+    count_part(book, part, -1)
   end
   return part
 end
 
 local function end_lease(book, lease)
+  redis.call('ZREM', book.leases, lease)
   if end_part(book, lease) then
-    redis.call('ZREM', book.leases, lease)
     redis.call('HDEL', book.parts, lease)
+  end
+end
+
+-- Writes the whole lease, as its router knows it; mostly all but its end is there.
+local function renew_lease(book, lease, ends_ms, part)
+  redis.call('ZADD', book.leases, ends_ms, lease)
+  local known = redis.call('HGET', book.parts, lease)
+  if known ~= part then
+    if known then
+      count_part(book, known, -1)
+    end
+    count_part(book, part, 1)
+    redis.call('HSET', book.parts, lease, part)
   end
 end
 
@@ -107,12 +127,6 @@ local function end_expired_leases(book, now)
     for _, lease in ipairs(expired) do
       end_lease(book, lease)
     end
-    redis.call('ZREM', book.leases, unpack(expired)) -- also those whose parts were evicted
-    first = redis.call('ZRANGE', book.leases, 0, 0)
-  end
-  if not first[1] then
-    redis.call('DEL', book.parts, book.loads) -- nothing leased, nothing owed
-    book.rows, book.changed, book.complete = {}, {}, true
   end
 end
 
@@ -127,11 +141,36 @@ local function add_lease(book, lease, owner, work, room, now, lasts_ms)
   return replaced
 end
 
--- Called when the book is closed, with the longest time that a new lease lasts.
-local function keep_book(book, lasts_ms)
-  if redis.call('PTTL', book.leases) < lasts_ms + LEASE_GRACE_MS / 2 then
-    for _, key in ipairs({ book.leases, book.parts, book.loads }) do
-      redis.call('PEXPIRE', key, lasts_ms + LEASE_GRACE_MS)
+-- Makes leases, parts and loads agree where Redis lost one of them, which their counts tell. A part
+-- without an end gets one, as its lease may go on; a lease without a part goes. Then the routers are
+-- forgotten: each renews all of its leases when it finds itself unknown.
+--
+-- One call does all of it, because sums cannot be made anew while others change them.
+local function mend_book(book, routers, now)
+  read_all_loads(book)
+  local requests, count = 0, redis.call('ZCARD', book.leases)
+  for _, load in pairs(book.rows) do
+    requests = requests + load.requests
+  end
+  if count == requests and count == redis.call('HLEN', book.parts) then
+    return
+  end
+  redis.call('DEL', book.loads, routers)
+  book.rows, book.changed = {}, {}
+  local lost = {}
+  for _, lease in ipairs(redis.call('ZRANGE', book.leases, 0, -1)) do
+    lost[lease] = true
+  end
+  local parts = redis.call('HGETALL', book.parts)
+  for i = 1, #parts, 2 do
+    local lease = parts[i]
+    count_part(book, parts[i + 1], 1)
+    if not lost[lease] then
+      redis.call('ZADD', book.leases, now + $MENDED_MS, lease)
     end
+    lost[lease] = nil
+  end
+  for lease in pairs(lost) do
+    redis.call('ZREM', book.leases, lease)
   end
 end

@@ -1,7 +1,7 @@
 local $names(ReadLoads) = $arguments(ReadLoads)
 local book = open_book(leases, parts, loads)
 end_expired_leases(book, now)
-read_all_loads(book)
+mend_book(book, routers, now)
 close_book(book)
 local found = {}
 for owner, load in pairs(book.rows) do

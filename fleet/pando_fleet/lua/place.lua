@@ -209,7 +209,7 @@ local function packed_candidate(ask, candidate)
   return $pack(CANDIDATE)
 end
 
-local function packed_held(most)
+local function packed_held(most, work, room)
   local most_chunks, holder_full, holder = most.chunks, most.full, most.replica.name
   return $pack(HELD)
 end
@@ -236,7 +236,7 @@ local function read_ask(i)
   }, first + excluded
 end
 
-local answers, longest_ms, i = {}, 0, $length(Place) + 1
+local answers, i = {}, $length(Place) + 1
 while i <= #ARGV do
   local ask
   ask, i = read_ask(i)
@@ -244,26 +244,23 @@ while i <= #ARGV do
   if explain then
     answers = all_packed(ask, found)
   elseif best then
-    local answer = packed_held(most) .. packed_candidate(ask, best)
+    local _, uncached, work = cost_of(best.replica, ask, best.chunks)
+    local room = uncached + ask.output
+    local answer = packed_held(most, work, room) .. packed_candidate(ask, best)
     if ask.every then
       answer = { answer, unpack(all_packed(ask, found)) }
     end
     answers[#answers + 1] = answer
-    local _, uncached, work = cost_of(best.replica, ask, best.chunks)
     local owner = owner_of(best.replica.incarnation, best.replica.name)
-    if add_lease(book, ask.lease, owner, work, uncached + ask.output, now, ask.lease_ms) then
+    if add_lease(book, ask.lease, owner, work, room, now, ask.lease_ms) then
       weigh_all()
     else
       weigh(best.replica)
       weigh_pool()
     end
-    longest_ms = max(longest_ms, ask.lease_ms)
   else
     answers[#answers + 1] = full and $FULL or false
   end
 end
 close_book(book)
-if longest_ms > 0 then
-  keep_book(book, longest_ms)
-end
 return answers

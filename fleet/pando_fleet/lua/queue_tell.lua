@@ -13,4 +13,4 @@ for i = 1, #rows, 2 do
     redis.call('HDEL', queues, rows[i])
   end
 end
-redis.call('PEXPIRE', queues, $SILENCE_MS)
+redis.call('PERSIST', queues) -- a router of the release before gives it a TTL

@@ -1,7 +1,7 @@
 local $names(Settle) = $arguments(Settle)
 local is_full = is_memory_full(leases)
 local book = open_book(leases, parts, loads)
-local renewed_ms, unknown = 0, nil
+local unknown = nil
 
 local function ledger_of(tenant, owner)
   return tenant ~= '' and ledger_prefix .. tenant .. ':' .. owner or nil
@@ -33,8 +33,7 @@ while i <= #ARGV and not unknown do
     i = i + $length(Prefilled)
   elseif operation == $operation(Renew) then
     local $names(Renew) = $arguments(Renew, i)
-    redis.call('ZADD', book.leases, 'XX', now + lasts_ms, lease)
-    renewed_ms = math.max(renewed_ms, lasts_ms)
+    renew_lease(book, lease, now + lasts_ms, part)
     i = i + $length(Renew)
   elseif operation == $operation(Release) then
     local $names(Release) = $arguments(Release, i)
@@ -45,8 +44,5 @@ while i <= #ARGV and not unknown do
   end
 end
 close_book(book)
-if renewed_ms > 0 then
-  keep_book(book, renewed_ms)
-end
 -- What came before it is written, nothing behind it: nobody can tell where it ends.
 return unknown and redis.error_reply('unknown operation: ' .. unknown)

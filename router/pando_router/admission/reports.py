@@ -6,7 +6,6 @@ nothing is sent.
 
 import asyncio
 import logging
-import uuid
 
 from pando_fleet.client import FleetError
 from pando_fleet.queues import Queues
@@ -19,10 +18,11 @@ logger = logging.getLogger("pando.router")
 
 
 class QueueReports:
-    def __init__(self, queues: Queues, admission: Admission) -> None:
+    def __init__(self, queues: Queues, admission: Admission, router: str) -> None:
+        """`router` is this one's name."""
         self._queues = queues
         self._admission = admission
-        self._router = uuid.uuid4().hex
+        self._router = router
         self._told: set[str] = set()  # pools that Redis has a length above 0 of
 
     async def run(self) -> None:

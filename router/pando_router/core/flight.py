@@ -45,8 +45,6 @@ class Flight:
         self._is_open = True
         flights.in_flight.started(route.incarnation)
         flights.breaker.trying(route.incarnation)
-        if route.lease is not None:
-            flights.leased[self] = None
 
     def answered(self, status: int, *, complete: bool) -> None:
         """The first byte of an answer that has this HTTP status; an error has computed nothing."""
@@ -78,11 +76,6 @@ class Flight:
         route.lease.correct(delivered)
         return True
 
-    def renew(self, lease_ms: int) -> None:
-        """The lease lasts so long from now."""
-        if self.route.lease is not None:
-            self.route.lease.renew(lease_ms)
-
     def close(self) -> None:
         """The stay is over, by whatever end; the second call does nothing."""
         if not self._is_open:
@@ -91,7 +84,6 @@ class Flight:
         flights, route = self._flights, self.route
         flights.in_flight.ended(route.incarnation)
         if route.lease is not None:
-            del flights.leased[self]
             route.lease.close()
         flights.released(route.pool)
 
@@ -117,7 +109,7 @@ class Flights:
         self.budget = RetryBudget(retry_share, clock)
         self.unhealthy: set[str] = set()  # incarnations that fail their checks; checks keep it
         self.answered: set[str] = set()  # incarnations, since it was emptied: they live
-        self.leased: dict[Flight, None] = {}  # those whose leases must be renewed, oldest first
+        self.unanswering: set[str] = set()  # incarnations whose last check got no good answer
         self.on_release: list[Callable[[str], None]] = []  # called with the pool that has room
 
     def open(self, route: Route, prompt_bytes: int) -> Flight:
@@ -146,11 +138,6 @@ class Flights:
         """Whether the breaker leaves the replica out."""
         breaker = self.breaker
         return bool(breaker.records) and breaker.state(incarnation) is BreakerState.OPEN
-
-    def renew(self, lease_ms: int) -> None:
-        """Leases last so long from now: call this more often than they would end."""
-        for flight in self.leased:
-            flight.renew(lease_ms)
 
     def released(self, pool: str) -> None:
         for listener in self.on_release:

@@ -29,6 +29,8 @@ SILENT_INTERVAL_S = 1.0  # between two checks of a replica whose heartbeats do n
 JITTER = 0.1  # of the interval, either way: routers shall not ask together
 MAX_ANSWER_BYTES = 64 * 1024
 
+_CHECKED = (ReplicaState.READY, ReplicaState.DRAINING)
+
 logger = logging.getLogger("pando.router")
 
 
@@ -69,22 +71,22 @@ class HealthChecks:
         self._flights = flights
 
     def watch(self, fleet: Fleet) -> None:
-        """Begins with replicas that have become ready, and ends with those that are gone. Where the
-        settings have changed, all replicas are new."""
+        """Begins with replicas that have become ready, and ends with those that are gone: one that
+        drains has requests. Where the settings have changed, all replicas are new."""
         settings, before = self._live.settings, self._settings
         self._settings = settings
         if _of_checks(settings) != _of_checks(before):
             for incarnation in list(self._watched):
                 self._end(incarnation)
-        ready = {
+        checked = {
             member.beat.incarnation: member
             for members in fleet.pools.values()
             for member in members
-            if member.beat.state is ReplicaState.READY and not self._is_probed(member.beat.url)
+            if member.beat.state in _CHECKED and not self._is_probed(member.beat.url)
         }
-        for gone in self._watched.keys() - ready.keys():
+        for gone in self._watched.keys() - checked.keys():
             self._end(gone)
-        for incarnation, member in ready.items():
+        for incarnation, member in checked.items():
             watched = self._watched.get(incarnation)
             if watched is None:
                 self._begin(member)
@@ -110,6 +112,7 @@ class HealthChecks:
         if task is not None:
             task.cancel()
         self._flights.unhealthy.discard(incarnation)
+        self._flights.unanswering.discard(incarnation)
 
     async def _run(self, watched: _Watched) -> None:
         settings, beat = self._settings, watched.member.beat
@@ -119,6 +122,9 @@ class HealthChecks:
             failure = await self._check(beat.url)
             if failure is None:
                 self._flights.answered.add(beat.incarnation)
+                self._flights.unanswering.discard(beat.incarnation)
+            else:
+                self._flights.unanswering.add(beat.incarnation)
             if verdict.count(passed=failure is None):
                 extra = {"replica": beat.replica, "url": beat.url, "failure": failure}
                 if verdict.healthy:

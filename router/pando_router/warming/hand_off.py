@@ -24,11 +24,12 @@ async def hand_off(
     prefill: Prefill,
     tree: PrefixTree,
     placer: Placer,
+    router: str,
 ) -> AsyncGenerator[int, None]:
     """Yields the tokens that each prefill took; end it when enough are spent.
 
-    `beat` is the leaving replica's; `target_of` finds who serves a model or adapter. Raises
-    PrefillError, FleetError.
+    `beat` is the leaving replica's; `target_of` finds who serves a model or adapter; `router` is
+    the name of this one. Raises PrefillError, FleetError.
     """
     failures = 0
     for hot in plan(hottest, EVERYTHING, beat.bytes_per_token):
@@ -37,7 +38,7 @@ async def hand_off(
         if target is None or not held:
             continue
         hot = replace(hot, keys=hot.keys[: held * KEY_BYTES])
-        ask = _ask(hot, target, beat)
+        ask = _ask(hot, target, beat, router)
         survivors = await placer.explain(ask)
         elsewhere = max((survivor.matched_chunks for survivor in survivors), default=0)
         if elsewhere < held:
@@ -50,13 +51,13 @@ async def hand_off(
                     raise
 
 
-def _ask(hot: HotPrefix, target: Target, leaving: Heartbeat) -> Ask:
+def _ask(hot: HotPrefix, target: Target, leaving: Heartbeat, router: str) -> Ask:
     chunks = len(hot.keys) // KEY_BYTES
     return Ask(
         keys=hot.keys,
         prompt_tokens=max(1, int(chunks * CHUNK_BYTES / target.bytes_per_token)),
         output_tokens=1,
-        lease=f"hand-off-{leaving.incarnation}-{hot.keys[-KEY_BYTES:].hex()}",
+        lease=f"{router}-hand-off-{leaving.incarnation}-{hot.keys[-KEY_BYTES:].hex()}",
         lease_ms=int(2 * TIMEOUT_S * 1000),
         exclude=(leaving.replica, *target.foreign),
     )

@@ -156,6 +156,7 @@ class Warming(Listener):
             self._prefiller,
             tree,
             self._placers.of(pool),
+            self._placers.router,
         )
 
     def _target(self, pool: str, name: str) -> Target | None:

@@ -30,7 +30,7 @@ class Question:
 
 class Rule(Protocol):
     """The placement of one router. It may keep state of its own, and learns what a router learns:
-    the lease of a route hears of the first byte, of the request going on, and of its end.
+    the lease of a route hears of the first byte and of its end.
 
     The calls come in the order of virtual time. None but `place` waits for anything.
     """

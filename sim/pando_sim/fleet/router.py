@@ -113,9 +113,6 @@ class Router:
             self._will_pump = True
             self._timeline.after(pause_s, self._pump)
 
-    def renew(self) -> None:
-        self._flights.renew(round(1000 * self._spec.lease_s))
-
     # What the core says
 
     async def _go(self, job: Job, action: Action) -> None:

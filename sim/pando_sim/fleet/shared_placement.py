@@ -43,6 +43,7 @@ class SharedPlacement:
         self._lease_ms = round(1000 * spec.lease_s)
         self._wrote_s = -EVERY_S
         self._is_due = False
+        self._renew()
 
     async def place(self, question: Question) -> Route | Shortage:
         picked = self._pick(question)
@@ -74,6 +75,13 @@ class SharedPlacement:
 
     def close(self) -> None:
         self._placer.write()
+
+    def _renew(self) -> None:
+        """Redis's heartbeats and repairs (`pando_fleet.keeping`) are not simulated."""
+        self._placer.renew(self._context.monotonic_s(), self._lease_ms)
+        if self._placer.open:
+            self.write_soon()
+        self._context.after(self._lease_ms / 3000, self._renew)
 
     def write_soon(self) -> None:
         """What was queued for Redis until now is written when a router would write it."""
@@ -128,10 +136,6 @@ class _Written:
 
     def correct(self, chunks: int) -> None:
         self.lease.correct(chunks)
-        self.rule.write_soon()
-
-    def renew(self, lease_ms: int) -> None:
-        self.lease.renew(lease_ms)
         self.rule.write_soon()
 
     def close(self) -> None:

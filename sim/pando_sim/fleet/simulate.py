@@ -160,7 +160,6 @@ class Simulation:
             self._fleet.start(f"replica-{number}", 0.0)
         self._every(spec.worker.beat_s, self._beat, first_s=0.0, looks=True)
         self._every(spec.sample_s, partial(self._sample, progress), first_s=0.0, looks=True)
-        self._every(spec.router.lease_s / 3, self._renew)
         self._every(TELL_MS / 1000, self._tell_queues)
         if self._scaler is not None:
             self._every(self._scaler.every_s, self._scale)
@@ -240,10 +239,6 @@ class Simulation:
             self._checks.pool(replica)
         if progress is not None:
             progress(self._ends, now_s)
-
-    def _renew(self) -> None:
-        for router in self._routers:
-            router.renew()
 
     def _tell_queues(self) -> None:
         """As the routers do, so that the operator sees what waits in them."""

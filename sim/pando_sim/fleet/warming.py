@@ -147,7 +147,9 @@ class Warming:
             return warm_join.warm_join(hottest, beat, left, prefill, tree)
         hottest = self._hot.hottest(pool, hand_off.LEAST_REQUESTS)
         target = Target(pool, MODEL, "", (), (), (), beat.bytes_per_token)
-        return hand_off.hand_off(hottest, beat, lambda _: target, prefill, tree, self._placer)
+        return hand_off.hand_off(
+            hottest, beat, lambda _: target, prefill, tree, self._placer, self._name
+        )
 
     async def _prefill(
         self, errand: Errand, redis: RedisClient, url: str, hot: HotPrefix, bytes_per_token: float

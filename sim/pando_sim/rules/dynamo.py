@@ -60,9 +60,6 @@ class Active:
     def correct(self, chunks: int) -> None:
         """The engines' events have said it already."""
 
-    def renew(self, lease_ms: int) -> None:
-        """Nothing expires."""
-
     def close(self) -> None:
         self.answered(complete=True)
         load = self.rule.loads[self.incarnation]

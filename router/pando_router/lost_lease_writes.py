@@ -1,15 +1,15 @@
-"""What is said of lease updates that Redis never saw."""
+"""Reports lease updates that did not reach Redis."""
 
 from pando_router.bounded_log import BoundedLog
 from pando_router.metrics import Metrics
 
 
 class LostLeaseWrites:
-    """Told by the placers; the leases end by themselves."""
+    """Called by the placers, whose keepers repair the leases once Redis answers."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._count = metrics.lease_write_failures
-        self._log = BoundedLog("leases were left to expire")
+        self._log = BoundedLog("lease updates did not reach Redis")
 
     def __call__(self, reason: str, count: int) -> None:
         self._count.inc(count)
