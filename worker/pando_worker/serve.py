@@ -5,6 +5,7 @@ fleet, exit code 0. A second signal does not wait. The scheduler process ignores
 terminal's Ctrl-C reaches it too) because it has to work while this one drains; it ends with it.
 """
 
+import faulthandler
 import logging
 import signal
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from pando_worker.models.hub import resolve_model
 from pando_worker.server.scheduler_process import SchedulerMain, scheduler_process
 from pando_worker.server.startup import CannotStartError, bind
 from pando_worker.settings import WorkerSettings
+from pando_worker.stacks import ASK
 
 log = logging.getLogger("pando.worker")
 
@@ -41,6 +43,7 @@ def run(
 
     `configure_logging` is for the scheduler process, whose work is `scheduler_main`.
     """
+    faulthandler.register(ASK)  # to stderr
     signal.signal(signal.SIGTERM, _interrupt)  # until there is a server that can drain
     try:
         return _run(settings, configure_logging, scheduler_main)

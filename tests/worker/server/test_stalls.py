@@ -12,6 +12,7 @@ import pytest
 
 from pando_fleet.replica import ReplicaState
 from pando_worker.server.watchdog import STALL_S, cpu_s, watch
+from pando_worker.stacks import ASK
 from tests.worker.server.stand_in import Trick
 from tests.worker.server.test_heartbeat import fleet_at
 from tests.worker.server.test_lifecycle import SLOW, error_of
@@ -100,6 +101,15 @@ async def test_the_end_of_a_deadlocked_engine_shows_the_stacks_of_its_threads() 
                 assert await error_of(answer) == (503, "engine_gone")
         assert await worker.exit_code() == 1
         assert "in _lock_for_ever\n" in worker.log, worker.log
+
+
+@pytest.mark.e2e
+async def test_the_http_process_shows_its_stacks_when_asked() -> None:
+    with WorkerProcess.start() as worker:
+        worker.signal(ASK)
+        await asyncio.to_thread(worker.logged, r"lifecycle\.py\", line \d+ in serve")
+        async with aiohttp.ClientSession(worker.url) as http, http.get("/readyz") as answer:
+            assert answer.status == 200
 
 
 @pytest.mark.e2e
