@@ -10,6 +10,9 @@ from pando_fleet import misfits
 from pando_fleet.client import FleetError
 
 POOLS = "pando:pools"
+POOLS_COPIES = (POOLS, "pando:pools:1", "pando:pools:2")
+"""In a cluster names of pools are kept in each of these, whose slots lie far apart: 8553, 1140 and
+13335. So pools are found while a master is down."""
 EXPECTED = "pando:expected"
 DECISIONS = "pando:decisions"
 

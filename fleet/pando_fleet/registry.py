@@ -5,20 +5,38 @@ operator read `pools` and `replicas`. Placement reads the packed terms that a be
 JSON.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from math import inf
 from operator import attrgetter
+from time import monotonic
+from typing import Any, TypeVar
 
 import msgspec
+from redis.asyncio.cluster import RedisCluster
 
 from pando_fleet import misfits
-from pando_fleet.client import FleetError, FleetUnavailable, RedisClient, fleet_errors
-from pando_fleet.keys import POOLS, PoolKeys, pool_name
+from pando_fleet.client import (
+    TIMEOUT_S,
+    FleetError,
+    FleetUnavailable,
+    RedisClient,
+    fleet_errors,
+)
+from pando_fleet.keys import POOLS, POOLS_COPIES, PoolKeys, pool_name
 from pando_fleet.layout import calls
 from pando_fleet.layout.rows import Terms
 from pando_fleet.loads import Loads
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_fleet.scripts import Clock, Script, time_arg
+
+ANNOUNCE_MS = 2_000
+"""Between two writings of a pool's name."""
+
+FORGET_S = 0.2
+"""For what silent pools left behind: who asks for pools is not to wait for a server that hangs."""
+
+Result = TypeVar("Result")
 
 _encode_json = msgspec.json.Encoder().encode
 _HEARTBEAT = msgspec.json.Decoder(Heartbeat)  # overlooks fields that a newer worker added
@@ -41,6 +59,8 @@ class Registry:
     def __init__(self, redis: RedisClient, clock: Clock | None = None) -> None:
         self._redis = redis
         self._clock = clock
+        self._copies = POOLS_COPIES if isinstance(redis, RedisCluster) else (POOLS,)
+        self._announce_at: dict[str, float] = {}  # ms, by pool
         self._beat = Script(redis, calls.Beat)
         self._announce = Script(redis, calls.Announce)
         self._pools = Script(redis, calls.ListPools)
@@ -48,8 +68,8 @@ class Registry:
         self._replicas = Script(redis, calls.Replicas)
 
     async def beat(self, pool: str, heartbeat: Heartbeat) -> str | None:
-        """Records the heartbeat under `pool` with Redis's time. Returns the URL of another one that
-        lately wanted this name and did not get it.
+        """Records the heartbeat under `pool` with Redis's time, and now and then the pool's name.
+        Returns the URL of another one that lately wanted this replica's name and did not get it.
 
         Raises NameTakenError where another one lives under this name, at another URL, FleetError
         where the heartbeat has no usable name, incarnation or numbers.
@@ -59,7 +79,14 @@ class Registry:
         told, *others = [part.decode(errors="replace") for part in answer or (b"",)]
         if told == "taken":
             raise NameTakenError(heartbeat.replica, *others)
-        await self._announce(calls.Announce(pools=POOLS, now=time_arg(self._clock), pool=pool))
+        now_ms = 1000 * monotonic() if self._clock is None else self._clock()
+        if now_ms >= self._announce_at.get(pool, -inf):
+            self._announce_at[pool] = now_ms + ANNOUNCE_MS
+            announces = [
+                self._announce(calls.Announce(copy, time_arg(self._clock), pool))
+                for copy in self._copies
+            ]
+            await _any_of(announces)
         return others[0] if others else None
 
     async def leave(self, pool: str, replica: str, incarnation: str) -> None:
@@ -74,24 +101,30 @@ class Registry:
 
     async def pools(self) -> list[str]:
         """Names of the pools heard of within the retention, sorted. Forgets the others."""
-        call = calls.ListPools(pools=POOLS, now=time_arg(self._clock))
-        oldest_ms, heard, silent = await self._pools(call)
+        now = time_arg(self._clock)
+        lists = await _any_of([self._pools(calls.ListPools(copy, now)) for copy in self._copies])
+        heard = {name for _, names, _ in lists for name in _names(names)}
+        silent = {name for _, _, names in lists for name in _names(names)}
         if silent:
-            await self._forget(_names(silent), oldest_ms)
-        return sorted(_names(heard))
+            await self._forget(silent - heard, min(oldest_ms for oldest_ms, _, _ in lists))
+        return sorted(heard)
 
     async def _forget(self, silent: Iterable[str], oldest_ms: int) -> None:
         """Takes out of Redis what these pools left behind, and then their names."""
-        with suppress(FleetUnavailable):  # it may refuse writes and be read all the same
-            for pool in silent:
-                await self.replicas(pool)  # which forgets those that are silent
-                if await Loads(self._redis, pool, self._clock).read():
-                    return  # its last leases have not ended yet
-                keys = PoolKeys(pool)
-                with fleet_errors():
-                    await self._redis.delete(keys.routers, keys.queues)
-            with fleet_errors():
-                await self._redis.zremrangebyscore(POOLS, "-inf", oldest_ms)
+        try:
+            async with asyncio.timeout(FORGET_S):
+                for pool in silent:
+                    await self.replicas(pool)  # which forgets those that are silent
+                    if await Loads(self._redis, pool, self._clock).read():
+                        return  # its last leases have not ended yet
+                    keys = PoolKeys(pool)
+                    with fleet_errors():
+                        await self._redis.delete(keys.routers, keys.queues)
+                for copy in self._copies:
+                    with fleet_errors():
+                        await self._redis.zremrangebyscore(copy, "-inf", oldest_ms)
+        except (FleetUnavailable, TimeoutError):
+            return  # it may refuse writes and be read all the same; the next time, then
 
     async def replicas(self, pool: str) -> list[Replica]:
         """Replicas of `pool` heard of within the retention, sorted by name; one round trip."""
@@ -114,6 +147,27 @@ class Registry:
             if beat is not None:
                 found.append(Replica(beat, age_ms, withheld.decode()))
         return sorted(found, key=lambda replica: replica.beat.replica)
+
+
+async def _any_of(calls: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Results of those that succeed, one at least; the error of the first one where none does.
+
+    Of several each has TIMEOUT_S: in a cluster a server that hangs would take redis-py longer.
+    """
+
+    async def in_time(call: Coroutine[Any, Any, Result]) -> Result:
+        try:
+            async with asyncio.timeout(TIMEOUT_S if len(calls) > 1 else None):
+                return await call
+        except TimeoutError:
+            raise FleetUnavailable("Redis is not available: no answer in time") from None
+
+    ended = await asyncio.gather(*map(in_time, calls), return_exceptions=True)
+    results = [one for one in ended if not isinstance(one, BaseException)]
+    for one in ended:
+        if isinstance(one, BaseException) and not (results and isinstance(one, FleetError)):
+            raise one
+    return results
 
 
 def _names(pools: Iterable[bytes]) -> Iterator[str]:

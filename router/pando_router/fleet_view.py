@@ -293,7 +293,7 @@ class FleetView:
         self._live = live
         self._answered = answered
         self._own = own
-        self._asking: dict[str, asyncio.Task[None]] = {}  # by pool; POOLS: for all names
+        self._asking: dict[str, asyncio.Task[None]] = {}  # by pool, POOLS and EXPECTED
         self._heard: dict[str, list[Replica]] = {}  # since the last snapshot
         self._named: set[str] = set()  # pools, as Redis listed them last
         self._said: dict[str, tuple[str, ...]] | None = None  # since the last snapshot
@@ -330,7 +330,7 @@ class FleetView:
         """Asks for all pools, and makes a snapshot of what was said in time; what is late is in a
         later one. So a server that hangs delays its own pools alone."""
         asked = self._pools()
-        await self._ask({POOLS} | asked)
+        await self._ask({POOLS, EXPECTED} | asked)
         if new := self._pools() - asked:
             await self._ask(new)
         self._advance()
@@ -355,23 +355,22 @@ class FleetView:
     async def _ask_for(self, name: str) -> None:
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
-                await (self._read_names() if name == POOLS else self._read(name))
+                if name == POOLS:
+                    await self._read_names()
+                elif name == EXPECTED:
+                    await self._read_expected()
+                else:
+                    await self._read(name)
         except (FleetError, TimeoutError) as error:
             self.redis.failed(name, error)
 
     async def _read_names(self) -> None:
-        """Of pools, and of those that are expected. Two keys, which may lie on two servers."""
-        pools, expected = await asyncio.gather(
-            self._registry.pools(), self._expected.read(), return_exceptions=True
-        )
-        if isinstance(pools, list):
-            self._named, self.is_known = set(pools), True
-        if isinstance(expected, dict):
-            self._said = expected
-        for failure in (pools, expected):
-            if isinstance(failure, BaseException):
-                raise failure
+        self._named, self.is_known = set(await self._registry.pools()), True
         self.redis.works(POOLS)
+
+    async def _read_expected(self) -> None:
+        self._said = await self._expected.read()
+        self.redis.works(EXPECTED)
 
     async def _read(self, pool: str) -> None:
         asked_at, limit_s = monotonic(), self._live.settings.placement_timeout
@@ -410,7 +409,7 @@ class FleetView:
         self._answered.clear()
         self._advanced_at = now
         known = self._pools()
-        self.redis.keep_only(known | {POOLS})
+        self.redis.keep_only(known | {POOLS, EXPECTED})
         for gone in self._check_at.keys() - known:
             del self._check_at[gone]
 

@@ -16,6 +16,7 @@ from pando_fleet.marks import MarkKind, Marks
 from pando_fleet.prefix import chunk_keys
 from pando_fleet.queues import Queues
 from pando_fleet.rate_limits import Limits, RateLimits
+from pando_fleet.registry import ANNOUNCE_MS
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer, free_port
 from tests.fleet.world import BEAT, POOL, World, path
 
@@ -220,6 +221,7 @@ async def test_only_what_may_be_lost_has_a_ttl(world: World) -> None:
     for key in kept:  # as a worker of the release before leaves it
         assert await world.redis.pttl(key) == -1, key
         await world.redis.pexpire(key, RETENTION_MS)
+    world.now_ms += ANNOUNCE_MS
     await world.beat("a", "b")
     for key in kept:
         assert await world.redis.pttl(key) == -1, key

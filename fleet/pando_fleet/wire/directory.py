@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from redis.asyncio import Redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.sentinel import SentinelConnectionPool
+from redis.exceptions import SlotNotCoveredError
 
 from pando_fleet.client import FleetUnavailable, RedisClient, fleet_errors
 from pando_fleet.connections import CertifiedConnection, Route
@@ -101,8 +102,10 @@ class _Cluster:
     def lookup(self, key: str) -> Address | None:
         if not self._ready:
             return None
-        with fleet_errors():
+        try:
             node = self._redis.nodes_manager.get_node_from_slot(self._redis.keyslot(key))
+        except SlotNotCoveredError:
+            return None
         return self._addresses.get((node.host, int(node.port)))
 
     async def refresh(self) -> None:

@@ -7,6 +7,7 @@ asked twice. ASK, a slot that moves just now, counts as away.
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
 from typing import Any
 
 from pando_fleet.client import FleetError, FleetUnavailable, RedisClient, refusal
@@ -29,10 +30,12 @@ class Wire:
     def __init__(self, redis: RedisClient) -> None:
         self._directory = directory_of(redis)
         self._connections: dict[Address, Connection] = {}
-        self._waiting: deque[Call] = deque()  # for a connection
-        self._connecting: asyncio.Task[None] | None = None
+        # Calls that wait for a connection to their server; at None those whose server is not known.
+        # Each server has its own, so that one that is down delays no call to another.
+        self._waiting: dict[Address | None, deque[Call]] = {}
+        self._connecting: dict[Address | None, asyncio.Task[None]] = {}
+        self._stale: set[Address] = set()  # whose these are now must be asked again
         self._under_way = 0  # calls without an answer, waiting ones included
-        self._stale = False  # who is where must be asked again
         self._closed = False
 
     async def call(self, key: str, *args: str | bytes | int | float) -> Any:
@@ -62,61 +65,68 @@ class Wire:
     async def aclose(self) -> None:
         """Closes all connections; calls under way fail."""
         self._closed = True
-        if self._connecting is not None:
-            self._connecting.cancel()
-            await asyncio.wait([self._connecting])
-        self._fail_waiting(FleetUnavailable("the connection to Redis is closed"))
+        connecting = tuple(self._connecting.values())
+        for task in connecting:
+            task.cancel()
+        if connecting:
+            await asyncio.wait(connecting)
         for connection in tuple(self._connections.values()):
             connection.close()
             await connection.closed
 
     def _send(self, call: Call) -> None:
-        connection = None if self._waiting or self._stale else self._open_connection(call.key)
-        if connection is None:
-            self._waiting.append(call)
-            if self._connecting is None:
-                self._connecting = asyncio.create_task(self._connect())
+        address = self._directory.lookup(call.key)
+        if address in self._stale:
+            address = None
+        connection = self._connections.get(address) if address is not None else None
+        if connection is None or not connection.is_open or address in self._waiting:
+            self._wait(address, call)
         elif connection.is_full:
             error = FleetUnavailable("Redis does not take what was sent to it")
             asyncio.get_running_loop().call_soon(self._finish, call, error)
         else:
             _send_on(connection, call)
 
-    def _open_connection(self, key: str) -> Connection | None:
-        address = self._directory.lookup(key)
-        connection = self._connections.get(address) if address is not None else None
-        return connection if connection is not None and connection.is_open else None
+    def _wait(self, address: Address | None, call: Call) -> None:
+        self._waiting.setdefault(address, deque()).append(call)
+        if address not in self._connecting:
+            work = self._find() if address is None else self._connect(address)
+            self._connecting[address] = asyncio.create_task(self._until_served(address, work))
 
-    async def _connect(self) -> None:
-        """Gives waiting calls a connection, in their order, until none waits."""
+    async def _until_served(self, address: Address | None, work: Coroutine[Any, Any, None]) -> None:
+        """Does what calls wait for; those that wait all the same fail."""
+        error: FleetError = FleetUnavailable("Redis is not available: connecting was given up")
         try:
-            while self._waiting:
-                try:
-                    await self._connect_one(self._waiting[0].key)
-                except FleetError as error:
-                    self._fail_waiting(error)
+            await work
+        except FleetError as failure:
+            error = failure
         finally:
-            self._connecting = None
-            self._fail_waiting(FleetUnavailable("Redis is not available: connecting was given up"))
+            del self._connecting[address]
+            for call in self._waiting.pop(address, ()):
+                self._finish(call, error)
 
-    async def _connect_one(self, key: str) -> None:
-        address = None if self._stale else self._directory.lookup(key)
-        if address is None:
+    async def _find(self) -> None:
+        """Asks who is where."""
+        while None in self._waiting:
+            asked_for = set(self._stale)
             await self._directory.refresh()
-            self._stale = False
-            address = self._directory.lookup(key)
-            if address is None:
-                raise FleetUnavailable("Redis is not available: no server holds the pool's keys")
-        connection = self._connections.get(address)
-        if connection is None or not connection.is_open:
-            try:
-                connection = await open_connection(address, self._replied, self._lost)
-            except FleetUnavailable:
-                self._stale = True
-                raise
-            self._connections[address] = connection
-        while self._waiting and self._directory.lookup(self._waiting[0].key) is address:
-            _send_on(connection, self._waiting.popleft())
+            self._stale -= asked_for
+            for call in self._waiting.pop(None):
+                if self._directory.lookup(call.key) is None:
+                    missing = "Redis is not available: no server holds the pool's keys"
+                    self._finish(call, FleetUnavailable(missing))
+                else:
+                    self._send(call)
+
+    async def _connect(self, address: Address) -> None:
+        try:
+            connection = await open_connection(address, self._replied, self._lost)
+        except FleetUnavailable:
+            self._stale.add(address)
+            raise
+        self._connections[address] = connection
+        for call in self._waiting.pop(address):
+            _send_on(connection, call)
 
     def _replied(self, connection: Connection, call: Call, reply: Reply) -> None:
         if not isinstance(reply, Refused):
@@ -135,7 +145,7 @@ class Wire:
         if word in WRONG_SERVER:
             connection.close()  # its name may lead to the new master
         if word in WRONG_SERVER or word == "MOVED":
-            self._stale = True
+            self._doubt(connection)
             if call.key and not call.repeated:
                 call.repeated = True
                 self._send(call)
@@ -143,10 +153,10 @@ class Wire:
         self._finish(call, refusal(reply.message))
 
     def _lost(self, connection: Connection, calls: list[Call], late: bool) -> None:
+        self._doubt(connection)
         for address, known in tuple(self._connections.items()):
             if known is connection:
                 del self._connections[address]
-                self._stale = True
         for call in calls:
             if not call.key:  # sent here, by nobody's wish
                 call.answer(FleetUnavailable("Redis is not available: it closed the connection"))
@@ -158,10 +168,9 @@ class Wire:
                 call.repeated = True
                 self._send(call)
 
-    def _fail_waiting(self, error: FleetError) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for call in waiting:
-            self._finish(call, error)
+    def _doubt(self, connection: Connection) -> None:
+        """Who its server is now must be asked again."""
+        self._stale |= {a for a, known in self._connections.items() if known is connection}
 
     def _finish(self, call: Call, reply: Reply) -> None:
         if call.key:
