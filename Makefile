@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo test test-unit test-long test-mutations test-gpu test-cluster images lint bench bench-sim
+.PHONY: help install up demo test test-unit test-long test-mutations test-gpu test-cluster images generate lint bench bench-sim
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -49,11 +49,15 @@ images: ## the images of router, operator and worker (BUILD="podman build .")
 test-cluster: .venv/installed ## the tests that need KUBECONFIG and images there (PANDO_TEST_WORKER_IMAGE=... and so on)
 	.venv/bin/pytest tests/cluster $(ARGS)
 
-lint: .venv/installed ## ruff, import-linter and mypy
+generate: .venv/installed ## write anew what is made from code: pages, the CRD, the chart's schema (tools/generate)
+	.venv/bin/python -m tools.generate
+
+lint: .venv/installed ## ruff, import-linter, mypy, and that nothing generated is stale
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/lint-imports --no-logo --no-cache
-	.venv/bin/mypy fleet router worker operator sim cli tests bench
+	.venv/bin/mypy fleet router worker operator sim cli tests bench tools
+	.venv/bin/python -m tools.generate --check
 
 bench: .venv/installed ## the benchmarks that need neither a GPU nor a server; each prints its result
 	@set -e; for name in placement radix_cache grammar cpu_engine mixed_batches scheduler_loop; do \

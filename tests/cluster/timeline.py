@@ -1,5 +1,5 @@
 """What a pool and its clients look like over a run, sampled each second into a JSON file that
-`docs/plot_scaling.py` draws."""
+`tools/plot_scaling.py` draws."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Values: strict lint, a schema that refuses what does not exist, and a table that is current."""
+"""Values: strict lint, and a schema that refuses what does not exist."""
 
 import json
 import re
@@ -9,17 +9,6 @@ import helm_python
 import pytest
 from helm_python import HelmValuesError, lint
 
-from docs.generate_values import (
-    DASHBOARD,
-    DASHBOARD_SOURCE,
-    OPERATOR_FIXED,
-    ROUTER_FIXED,
-    SCHEMA,
-    TABLE,
-    reader,
-    render_schema,
-    render_table,
-)
 from pando_operator.settings import OperatorSettings
 from pando_router.setting_types import needing_restart
 from pando_router.settings import RouterSettings
@@ -33,6 +22,7 @@ from tests.helm.chart import (
     values_of,
 )
 from tests.helm.kubernetes_schemas import errors
+from tools.generate.values import OPERATOR_FIXED, ROUTER_FIXED, SCHEMA, reader
 
 INFORMATION = 1
 
@@ -161,13 +151,6 @@ def test_notes_show_a_request_that_names_a_model_and_a_key_where_one_is_asked_fo
     assert '"model": "pando-tiny"' in notes and "authorization: Bearer $API_KEY" in notes
     bare = render_files(values_of("bare-values.yaml"))["pando/templates/NOTES.txt"]
     assert "There is no pool yet" in bare and "workerpool/" not in bare
-
-
-def test_the_table_and_the_schema_are_what_values_yaml_says() -> None:
-    again = "python docs/generate_values.py writes it anew"
-    assert TABLE.read_text(encoding="utf-8") == render_table(), again
-    assert SCHEMA.read_text(encoding="utf-8") == render_schema(), again
-    assert DASHBOARD.read_bytes() == DASHBOARD_SOURCE.read_bytes(), again
 
 
 def test_every_value_is_used_by_a_template() -> None:

@@ -7,16 +7,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from docs.generate_metrics import (
-    PAGE,
-    Described,
-    operator_metrics,
-    render,
-    router_metrics,
-    worker_metrics,
-)
 from tests.router.tenants_world import ADMIN, key_file
 from tests.router.world import Replica, RouterClient, cached, chat, completion, serving, status
+from tools.generate.metrics import PAGE, Described, operator_metrics, router_metrics, worker_metrics
 
 GRAFANA = Path(__file__).parents[2] / "docs" / "grafana" / "pando.json"
 OWN = {"quantile", "le"}  # of histograms
@@ -34,12 +27,6 @@ def documented(name: str, by_name: dict[str, Described]) -> Described | None:
     base = re.sub(r"_(bucket|sum|count)$", "", name)
     found = by_name.get(base)
     return found if found and found.kind == "histogram" else None
-
-
-def test_the_metrics_page_is_what_the_registries_say() -> None:
-    assert PAGE.read_text(encoding="utf-8") == render(), (
-        "python docs/generate_metrics.py writes it anew"
-    )
 
 
 async def test_everything_that_a_busy_router_exports_is_documented(

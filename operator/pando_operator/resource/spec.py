@@ -2,7 +2,7 @@
 
 Parts that Kubernetes defines are objects as they are on the wire; `Typed` names their type, whose
 schema is in `pod_schema.json`. `engine` is in `engine_schema.json`. Both files are written by
-docs/generate_crd.py, from the Kubernetes client's models and from the worker's settings.
+tools/generate/crd.py, from the Kubernetes client's models and from the worker's settings.
 """
 
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,9 +1,6 @@
-"""Writes metrics.md from the metrics of router, worker and operator: docs/generate_metrics.py.
+"""docs/metrics.md, from the metrics of router, worker and operator."""
 
-tests/router/test_metrics.py fails when the page is not what this would write.
-"""
-
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -13,18 +10,19 @@ from prometheus_client import CollectorRegistry
 
 from pando_operator.metrics import Metrics as OperatorMetrics
 from pando_router.core.flight import Flights
+from pando_router.current import Current
 from pando_router.fleet_view import Fleet, FleetView
 from pando_router.metrics import Metrics as RouterMetrics
 from pando_router.replica_metrics import ReplicaMetrics
 from pando_worker.messages import Stats
 from pando_worker.server.metrics import Metrics as WorkerMetrics
 
-PAGE = Path(__file__).with_name("metrics.md")
+PAGE = Path(__file__).parents[2] / "docs/metrics.md"
 
 INTRODUCTION = """\
 # Metrics
 
-<!-- Written by generate_metrics.py from the metrics themselves; do not edit by hand. -->
+<!-- Written by `make generate` from the metrics themselves; do not edit by hand. -->
 
 Router, worker and operator answer `/metrics` in Prometheus's text format. Names and labels are kept
 from version to version; units are in the names. A histogram `x` has the series `x_bucket` (label
@@ -54,7 +52,7 @@ def router_metrics() -> list[Described]:
     class Nowhere:
         fleet = Fleet()
 
-    metrics.add(ReplicaMetrics(cast(FleetView, Nowhere()), Flights(lambda: 0.0)))
+    metrics.add(ReplicaMetrics(cast(FleetView, Nowhere()), Flights(Current(0.0))))
     return _described(metrics.registry)
 
 
@@ -84,19 +82,17 @@ def _described(registry: CollectorRegistry) -> list[Described]:
     return sorted(found.values(), key=lambda one: one.name)
 
 
-def render() -> str:
-    """The whole page."""
-    return "\n".join(
-        [
-            INTRODUCTION,
-            *_section("Router", router_metrics()),
-            *_section("Worker", worker_metrics()),
-            "With `--compat-metrics` a worker also has vLLM's `vllm:num_requests_running`,",
-            "`vllm:num_requests_waiting` and `vllm:kv_cache_usage_perc`, labelled `model_name`.",
-            "",
-            *_section("Operator", operator_metrics()),
-        ]
-    )
+def files() -> Iterator[tuple[Path, str]]:
+    lines = [
+        INTRODUCTION,
+        *_section("Router", router_metrics()),
+        *_section("Worker", worker_metrics()),
+        "With `--compat-metrics` a worker also has vLLM's `vllm:num_requests_running`,",
+        "`vllm:num_requests_waiting` and `vllm:kv_cache_usage_perc`, labelled `model_name`.",
+        "",
+        *_section("Operator", operator_metrics()),
+    ]
+    yield PAGE, "\n".join(lines)
 
 
 def _section(title: str, metrics: Iterable[Described]) -> list[str]:
@@ -113,7 +109,3 @@ def _section(title: str, metrics: Iterable[Described]) -> list[str]:
         *rows,
         "",
     ]
-
-
-if __name__ == "__main__":
-    PAGE.write_text(render(), encoding="utf-8")

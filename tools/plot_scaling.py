@@ -1,4 +1,4 @@
-"""Draws a run of tests/cluster/test_scaling.py: `python docs/plot_scaling.py RUN.json PICTURE.svg`.
+"""Draws a run of tests/cluster/test_scaling.py: python -m tools.plot_scaling RUN.json PICTURE.svg.
 
 Three panels over the same time: clients and replicas, the pool's pressure with its target, and each
 stream's time to its first event. The run's JSON is what tests/cluster/timeline.py writes.

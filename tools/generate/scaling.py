@@ -1,9 +1,8 @@
-"""Fills the examples of scaling.md with what `decide` says: python docs/generate_scaling.py.
+"""The examples of docs/scaling.md, as `decide` answers them, and its table of fields.
 
 An example stands between `<!-- example: NAME -->` and `<!-- end -->`: its YAML is the page's own,
 and the block behind that is written here. So is the table of all fields between `<!-- fields -->`
-and `<!-- end -->`. tests/operator/scaling/test_docs.py fails when the page
-is not what this would write.
+and `<!-- end -->`.
 """
 
 import json
@@ -31,7 +30,7 @@ from pando_operator.scaling import (
     decide,
 )
 
-PAGE = Path(__file__).with_name("scaling.md")
+PAGE = Path(__file__).parents[2] / "docs/scaling.md"
 FIELDS = re.compile(r"(<!-- fields -->\n\n).*?(<!-- end -->)", re.S)
 EXAMPLE = re.compile(r"(<!-- example: (\w+) -->\n\n```yaml\n(.*?)```\n\n).*?(<!-- end -->)", re.S)
 
@@ -165,12 +164,12 @@ EXAMPLES: dict[str, Callable[[ScalingPolicy], tuple[Pool, int]]] = {
 EVERY_S = {"budget": 300}
 
 
-def filled(page: str) -> str:
-    """The page with the blocks of all its examples, and the table of fields, written anew."""
+def files() -> Iterator[tuple[Path, str]]:
+    page = PAGE.read_text(encoding="utf-8")
     page = EXAMPLE.sub(lambda found: found[1] + _table(found[2], found[3]) + found[4], page)
     rows = "\n".join(_fields(Scaling, ""))
     table = f"| field of `scaling` | default | what it is |\n|---|---|---|\n{rows}\n\n"
-    return FIELDS.sub(lambda found: found[1] + table + found[2], page)
+    yield PAGE, FIELDS.sub(lambda found: found[1] + table + found[2], page)
 
 
 def _fields(model: type[BaseModel], above: str) -> Iterator[str]:
@@ -219,7 +218,3 @@ def _table(name: str, text: str) -> str:
 
 def _time(seconds: int) -> str:
     return f"{seconds} s" if seconds < 3600 else f"{seconds / 3600:.1f} h"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text("utf-8")), "utf-8")

@@ -1,4 +1,4 @@
-"""Takes images/dashboard.png: python -m docs.take_dashboard_picture [seconds].
+"""Takes docs/images/dashboard.png: python -m tools.take_dashboard_picture [seconds].
 
 Starts `pando up` with two workers on a free port, holds conversations with it for so long (150 s by
 default), and photographs the dashboard in the Chromium of this machine while they go on.
@@ -16,7 +16,7 @@ from tests.e2e.conftest import MODEL
 from tests.e2e.up_process import UpProcess
 from tests.router.browser import chromium
 
-PICTURE = Path(__file__).parent / "images" / "dashboard.png"
+PICTURE = Path(__file__).parents[1] / "docs/images" / "dashboard.png"
 USERS = 6
 SUBJECTS = ("files", "dates", "threads", "sockets", "regular expressions", "numbers")
 

@@ -1,12 +1,11 @@
-"""Writes the WorkerPool's CRD and the schemas it is made of: python docs/generate_crd.py.
+"""The WorkerPool's CRD and the schemas it is made of.
 
 `spec.engine` comes from the worker's settings and parts of `spec.template` from the models of the
-Kubernetes client; the operator reads both from package data, so it needs neither. A test fails
-when a file is not what this would write.
+Kubernetes client; the operator reads both from package data, so it needs neither.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from pando_operator.resource.crd import crd
 from pando_operator.resource.structural import convert
 from pando_worker.settings import WorkerSettings
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RESOURCE = ROOT / "operator/pando_operator/resource"
 CRD = ROOT / "helm/pando/files/workerpool-crd.yaml"
 
@@ -141,14 +140,12 @@ def _plain(schema: Schema, name: str = "") -> Schema:
     return found
 
 
-def render() -> dict[Path, str]:
-    """What each file has to be."""
-    return {
-        RESOURCE / "engine_schema.json": _json(engine_schema()),
-        RESOURCE / "pod_schema.json": _json(pod_schema()),
-        CRD: "# Written by docs/generate_crd.py; do not edit by hand.\n"
-        + yaml.dump(crd(), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True),
-    }
+def files() -> Iterator[tuple[Path, str]]:
+    yield RESOURCE / "engine_schema.json", _json(engine_schema())
+    yield RESOURCE / "pod_schema.json", _json(pod_schema())
+    # Made of the two above, which are written by now.
+    text = yaml.dump(crd(), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
+    yield CRD, f"# Written by `make generate`; do not edit by hand.\n{text}"
 
 
 def _json(value: Mapping[str, Any]) -> str:
@@ -158,15 +155,3 @@ def _json(value: Mapping[str, Any]) -> str:
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
-
-
-def write() -> None:
-    for name in ("engine_schema.json", "pod_schema.json"):  # the CRD is made of these
-        path = RESOURCE / name
-        path.write_text(_json(engine_schema() if "engine" in name else pod_schema()))
-    CRD.parent.mkdir(parents=True, exist_ok=True)
-    CRD.write_text(render()[CRD], encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write()

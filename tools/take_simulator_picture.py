@@ -1,4 +1,4 @@
-"""Takes images/simulator.png: python -m docs.take_simulator_picture pando-sim/report.html.
+"""Takes docs/images/simulator.png: python -m tools.take_simulator_picture pando-sim/report.html.
 
 With the Chromium of this machine, of the report's beginning.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.router.browser import chromium
 
-PICTURE = Path(__file__).parent / "images" / "simulator.png"
+PICTURE = Path(__file__).parents[1] / "docs/images" / "simulator.png"
 WIDTH, HEIGHT = 1280, 1500
 
 

@@ -1,8 +1,6 @@
-"""Writes configuration.md from the settings classes: python docs/generate_configuration.py.
+"""docs/configuration.md, from the settings classes."""
 
-tests/cli/test_docs.py fails when the page is not what this would write.
-"""
-
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import fill
 
@@ -18,7 +16,7 @@ from pando_router.settings import RouterSettings
 from pando_sim.settings import SimSettings
 from pando_worker.settings import WorkerSettings
 
-PAGE = Path(__file__).with_name("configuration.md")
+PAGE = Path(__file__).parents[2] / "docs/configuration.md"
 
 _FAILURES = "pando_router_settings_reload_failures_total"
 
@@ -36,7 +34,7 @@ def _fixed() -> str:
 INTRODUCTION = f"""\
 # Configuration
 
-<!-- Written by generate_configuration.py from the settings classes; do not edit by hand. -->
+<!-- Written by `make generate` from the settings classes; do not edit by hand. -->
 
 Every setting has one name and is taken from the first of:
 
@@ -74,9 +72,8 @@ SECTIONS: tuple[tuple[str, str, type[BaseSettings]], ...] = (
 )
 
 
-def render() -> str:
-    """The whole page."""
-    return "\n".join([INTRODUCTION, *(_section(*section) for section in SECTIONS)])
+def files() -> Iterator[tuple[Path, str]]:
+    yield PAGE, "\n".join([INTRODUCTION, *(_section(*section) for section in SECTIONS)])
 
 
 def _section(title: str, flag_prefix: str, settings_class: type[BaseSettings]) -> str:
@@ -98,7 +95,3 @@ def _type(text: str) -> str:
         if "[" in text
         else text.lower()
     )
-
-
-if __name__ == "__main__":
-    PAGE.write_text(render(), encoding="utf-8")

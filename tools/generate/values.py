@@ -1,13 +1,12 @@
-"""Writes the chart's table of values and its schema: python docs/generate_values.py.
+"""The chart's table of values, its schema, and its copy of the dashboard.
 
 In helm/pando/values.yaml a line "# -- text" (and the comment lines after it) says what a value is,
 and "# @schema …" narrows the type that its default shows: JSON that is merged into it, or the
 name of one of the definitions below. Settings of router and operator and the spec of a WorkerPool
-come from where they are defined. A test fails when a file is not what this would write.
+come from where they are defined.
 """
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from pando_operator.resource.pool import NAME
 from pando_operator.settings import OperatorSettings
 from pando_router.settings import RouterSettings
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm/pando"
 VALUES = CHART / "values.yaml"
 TABLE = CHART / "README.md"
@@ -53,7 +52,7 @@ Schema = dict[str, Any]
 INTRODUCTION = """\
 # Chart `pando`
 
-<!-- Written by docs/generate_values.py from values.yaml; do not edit by hand. -->
+<!-- Written by `make generate` from values.yaml; do not edit by hand. -->
 
 Router, operator, Redis and worker pools in one release: [docs/install.md](../../docs/install.md)
 leads through installing, upgrading and removing it. `values.schema.json` refuses values that do not
@@ -274,13 +273,19 @@ def reader() -> Reader:
     return Reader(VALUES.read_text(encoding="utf-8"))
 
 
-def render_schema() -> str:
+def files() -> Iterator[tuple[Path, str]]:
+    yield TABLE, _render_table()
+    yield SCHEMA, _render_schema()
+    yield DASHBOARD, DASHBOARD_SOURCE.read_text(encoding="utf-8")
+
+
+def _render_schema() -> str:
     schema: Schema = {"$schema": "http://json-schema.org/draft-07/schema#"} | reader().schema
     schema["definitions"] = definitions()
     return json.dumps(schema, indent=1) + "\n"
 
 
-def render_table() -> str:
+def _render_table() -> str:
     rows = "\n".join(_rows(reader().rows))
     return f"{INTRODUCTION}\n| value | default | what it is |\n|---|---|---|\n{rows}\n"
 
@@ -290,9 +295,3 @@ def _rows(values: list[Value]) -> Iterator[str]:
         default = json.dumps(value.default)
         shown = f"`{default}`" if len(default) <= 60 else "see values.yaml"
         yield f"| `{'.'.join(value.path)}` | {shown} | {value.text} |"
-
-
-if __name__ == "__main__":
-    TABLE.write_text(render_table(), encoding="utf-8")
-    SCHEMA.write_text(render_schema(), encoding="utf-8")
-    shutil.copyfile(DASHBOARD_SOURCE, DASHBOARD)
