@@ -1,5 +1,5 @@
 local $names(TellQueue) = $arguments(TellQueue)
-redis.call('HDEL', queues, '') -- first, so that memory may be full: memory_ops.lua
+redis.call('PERSIST', queues) -- a router of the release before gives it a TTL; see also memory_ops.lua
 if requests > 0 then
   local told_ms, since_ms = now, now - waited_ms
   redis.call('HSET', queues, router, $pack(QUEUE))
@@ -13,4 +13,3 @@ for i = 1, #rows, 2 do
     redis.call('HDEL', queues, rows[i])
   end
 end
-redis.call('PERSIST', queues) -- a router of the release before gives it a TTL
