@@ -68,7 +68,7 @@ class Dispatcher:
             policy = self._policies.name(target.pool, prompt.steering.policy)
             found = await self._place_in(target, members, policy, prompt)
             if isinstance(found, Route):
-                return self._flights.open(found, prompt.request.prompt_bytes)
+                return Flight(self._flights, found, prompt.request.prompt_bytes)
             shortage = found
         if shortage is Shortage.NONE:
             self._metrics.placements[self._policies.name("", prompt.steering.policy), "none"].inc()

@@ -13,7 +13,7 @@ from pando_router.exchange import Exchange, Order
 from pando_router.fleet_view import FleetView
 from pando_router.lifecycle import Lifecycle
 from pando_router.live import Live
-from pando_router.migration.migrator import Migrator
+from pando_router.migration.plan import plan
 from pando_router.models import Models
 from pando_router.rename import with_model
 from pando_router.route import resolve
@@ -36,7 +36,6 @@ class Reception:
         tenants: Tenants,
         limiter: Limiter,
         earlier: Earlier,
-        migrator: Migrator,
     ) -> None:
         """`bodies` is for those of all requests."""
         self._live = live
@@ -47,7 +46,6 @@ class Reception:
         self._tenants = tenants
         self._limiter = limiter
         self._earlier = earlier
-        self._migrator = migrator
 
     def body(self, exchange: Exchange) -> Awaitable[bytes]:
         """Reads the headers; the body may be on its way.
@@ -70,13 +68,14 @@ class Reception:
     def read(self, exchange: Exchange, body: bytes) -> Order:
         """What it asks for. Raises ApiError 400, 403, 404, 503."""
         incoming, endpoint, tenant = exchange.incoming, exchange.endpoint, exchange.tenant
+        settings = self._live.settings
         steering = self._steer.now(incoming.headers, admin=tenant.admin)
-        models = Models(self._view.fleet, self._live.settings.aliases, tenant)
+        models = Models(self._view.fleet, settings.aliases, tenant)
         request = endpoint.parse(body)
         prompt = resolve(request, models, incoming.path, steering, tenant)
         if prompt.rename is not None:
             body = with_model(body, prompt.rename)
-        return Order(prompt, body, self._migrator.plan(endpoint.migration, request))
+        return Order(prompt, body, plan(settings, endpoint.migration, request))
 
     async def at_home(self, exchange: Exchange, order: Order) -> Order:
         """Placed only where what it goes on from is known, if that can be found."""

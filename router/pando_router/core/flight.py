@@ -34,11 +34,17 @@ def has_failed(status: int) -> bool:
 
 
 class Flight:
-    """Made by `Flights.open`; `answered` or `failed` in between, `close` in any case."""
+    """Begins where a replica is found; `answered` or `failed` in between, `close` in any case."""
 
     __slots__ = ("_flights", "_is_open", "_prompt_bytes", "route")
 
     def __init__(self, flights: "Flights", route: Route, prompt_bytes: int) -> None:
+        """A try begins at `route`.
+
+        Args:
+            prompt_bytes: the size of the canonical prompt, by which a replica's report of its cache
+                is compared with the tree; 0 where tokens come from elsewhere too, as from images.
+        """
         self.route = route
         self._flights = flights
         self._prompt_bytes = prompt_bytes
@@ -99,7 +105,7 @@ MemberT = TypeVar("MemberT", bound=Member)
 
 
 class Flights:
-    """`open` one where a replica is found; `usable` says which replicas may be tried."""
+    """`usable` says which replicas may be tried."""
 
     def __init__(self, retry_share: Current[float], clock: Clock = monotonic) -> None:
         """`clock` gives seconds and never goes back."""
@@ -111,15 +117,6 @@ class Flights:
         self.answered: set[str] = set()  # incarnations, since it was emptied: they live
         self.unanswering: set[str] = set()  # incarnations whose last check got no good answer
         self.on_release: list[Callable[[str], None]] = []  # called with the pool that has room
-
-    def open(self, route: Route, prompt_bytes: int) -> Flight:
-        """A try begins at `route`.
-
-        Args:
-            prompt_bytes: the size of the canonical prompt, by which a replica's report of its cache
-                is compared with the tree; 0 where tokens come from elsewhere too, as from images.
-        """
-        return Flight(self, route, prompt_bytes)
 
     def usable(self, members: Sequence[MemberT], barred: Collection[str]) -> tuple[MemberT, ...]:
         """Those outside `barred` (incarnations), without those that breakers or checks leave out,

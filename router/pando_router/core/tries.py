@@ -127,12 +127,17 @@ class Tries:
 
     def placed(self, found: Flight | Shortage) -> Send | Wait | Relay | Refuse:
         self._expect(_PLACING, _WAITING)
-        if isinstance(found, Flight):
-            return self._send(found)
-        # A busy replica's answer is in hand: better than a place in the queue.
-        if found is Shortage.NONE or self._busy is not None:
-            return self._give_up()
-        return self._wait(found)
+        if isinstance(found, Shortage):
+            # A busy replica's answer in hand is better than a place in the queue.
+            gives_up = found is Shortage.NONE or self._busy is not None
+            return self._give_up() if gives_up else self._wait(found)
+        self.state, self.flight, self._busy = _SENT, found, None
+        if self._reason:
+            self._flights.budget.retry()
+            self._observer.retried(found.route, self._reason)
+            self._reason = ""
+        self._observer.placed(found.route)
+        return Send(found)
 
     def waits_until(self, timeout_s: float) -> float:
         """By the clock of `flights`; one that comes again has what is left of its first wait."""
@@ -223,15 +228,6 @@ class Tries:
     def _wait(self, shortage: Shortage) -> Wait:
         self.state = _WAITING
         return Wait(shortage)
-
-    def _send(self, flight: Flight) -> Send:
-        self.state, self.flight, self._busy = _SENT, flight, None
-        if self._reason:
-            self._flights.budget.retry()
-            self._observer.retried(flight.route, self._reason)
-            self._reason = ""
-        self._observer.placed(flight.route)
-        return Send(flight)
 
     def _relay(self, head: Head) -> Relay:
         self.state = _ANSWERED

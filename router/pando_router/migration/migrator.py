@@ -12,11 +12,9 @@ from pando_router.http.answer import Answer
 from pando_router.live import Live
 from pando_router.metrics import Metrics
 from pando_router.migration.errors import MigrationError, RefusedError
-from pando_router.migration.form import Form
-from pando_router.migration.plan import Plan, plan
+from pando_router.migration.plan import Plan
 from pando_router.migration.recording import Recording
 from pando_router.migration.stream import ASK_TOKENS, NeedsCountError, Stream
-from pando_router.requests.request import Request
 
 Post = Callable[[bytes, bytes], Awaitable[Answer]]
 """Sends a body to a path of the replica that is to go on."""
@@ -41,10 +39,6 @@ class Migrator:
             live.derived(lambda now: now.migrate_memory_bytes)
         )  # of all streams
         self._metrics = metrics
-
-    def plan(self, form: Form | None, request: Request) -> Plan | None:
-        """Before a request is sent; None where its answer just passes through."""
-        return plan(self._live.settings, form, request)
 
     def asked(self, plan: Plan, headers: list[tuple[bytes, bytes]]) -> None:
         """Has a request's answer tell what a migration needs."""

@@ -145,7 +145,7 @@ class Router:
         )
         if isinstance(found, Shortage):
             return found
-        return self._flights.open(found, prompt.num_bytes)
+        return Flight(self._flights, found, prompt.num_bytes)
 
     def _output(self, job: Job) -> int:
         return min(job.request.output_tokens, self._spec.expected_output_tokens)

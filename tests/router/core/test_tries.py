@@ -92,7 +92,7 @@ class World:
         lease = Lease(held)
         self.leases.append(lease)
         route = Route("pool", replica, f"{replica}.1", "", lease, matched_chunks=held)
-        return self.flights.open(route, CHUNKS * 256)
+        return Flight(self.flights, route, CHUNKS * 256)
 
 
 class AnyOrder(RuleBasedStateMachine):
