@@ -78,12 +78,12 @@ class Driver:
                             found = await self._place_traced(exchange.trace, first, barred)
                         first = prompt
                         action = tries.placed(found)
-                    case Wait(shortage):
-                        action = tries.placed(await self._wait(exchange, tries, order, shortage))
                     case Send(flight):
                         if busy is not None:
                             busy.close()
                         action, busy = await self._send(exchange, tries, order, flight.route)
+                    case Wait(shortage):
+                        action = tries.placed(await self._wait(exchange, tries, order, shortage))
                     case Relay():
                         assert busy is not None
                         with exchange.incoming.until_gone:

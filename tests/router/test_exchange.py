@@ -54,7 +54,7 @@ def test_a_listener_hears_the_events_that_it_overrides() -> None:
     ends, tries = Ends(), Tries()
     audience = Audience(ends, tries)
     heard = {event: listeners for event, listeners in vars(audience).items() if listeners}
-    assert heard == {"ended": (ends,), "placed": (tries,), "failed": (tries,)}
+    assert heard == {"ended": (ends.ended,), "placed": (tries.placed,), "failed": (tries.failed,)}
 
 
 def test_an_audience_has_every_event_of_a_listener() -> None:
@@ -64,4 +64,4 @@ def test_an_audience_has_every_event_of_a_listener() -> None:
 
 def test_an_exchange_is_itself_and_no_other() -> None:
     """Listeners keep what they note of it by the exchange."""
-    assert not Exchange.__struct_config__.eq
+    assert Exchange.__hash__ is object.__hash__
