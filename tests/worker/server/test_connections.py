@@ -141,7 +141,7 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_its_request_ends() -> 
 
 async def test_what_a_client_that_reads_nothing_keeps_waiting_is_bounded() -> None:
     with (
-        WorkerProcess.start(max_unread_bytes=50_000) as worker,
+        WorkerProcess.start(max_unread_bytes=10_000) as worker,
         connected(worker, receive_bytes=2048) as behind,
     ):
         post(behind, stream(Trick.SLOW))

@@ -104,6 +104,7 @@ class _Reply:
         self._crowded = crowded
         self.status: int | None = None
         self.complete = False
+        self.client_left: asyncio.Future[Message] | None = None  # done: who sends is cancelled
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -115,6 +116,9 @@ class _Reply:
         else:
             self.complete = not message.get("more_body", False)
         await self._send(message)
+        if not self.complete and self.client_left is not None and self.client_left.done():
+            # Or all that waited to be sent would be made ready for nobody, before the cancellation.
+            await asyncio.get_running_loop().create_future()
 
 
 class _Body:
@@ -170,7 +174,7 @@ async def _until_disconnect(app: Awaitable[None], receive: Receive, reply: _Repl
     the server also sends after a complete answer).
     """
     task = asyncio.ensure_future(app)
-    watcher = asyncio.ensure_future(receive())
+    watcher = reply.client_left = asyncio.ensure_future(receive())
 
     def cancel(_: object) -> None:
         if not reply.complete:

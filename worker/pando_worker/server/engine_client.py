@@ -32,65 +32,60 @@ from pando_worker.messages import (
     Ready,
     Rejected,
     Stats,
-    TokenLogprob,
     Working,
 )
 from pando_worker.server.errors import ApiError, aborted, deadline_passed, too_slow, unavailable
 
 log = logging.getLogger("pando.worker")
 
-# Of Python's objects, as sys.getsizeof says.
-_TOKEN_BYTES, _SCORE_BYTES, _LIKELY_BYTES = 40, 208, 72
-
 
 @dataclass(slots=True, eq=False)
 class _Request:
     """A request that the scheduler knows, with the part of its output that nobody took yet: a slow
-    reader gets fewer, larger outputs."""
+    reader gets fewer, larger outputs.
+
+    What comes behind an output that still waits is kept as it came, in bytes: 20 log-probabilities
+    are 1.7 KB a token as objects, and memory full of small objects is not given back.
+    """
 
     rid: str
     name: str
     index: int
     call: "Call"
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprob] = field(default_factory=list)
-    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
-    cached_tokens: int = 0
-    queue_s: float | None = None
     finish: FinishReason | None = None
-    unread_bytes: int = 0  # but for the prompt's log-probabilities, of which there are no more
+    unread_bytes: int = 0  # of those behind the first
+    _first: Output | None = None
+    _behind: list[bytes] = field(default_factory=list)
 
     def add(self, output: Output) -> None:
-        self.unread_bytes += _memory(output)
-        self.token_ids += output.token_ids
-        self.logprobs += output.logprobs
-        self.prompt_logprobs += output.prompt_logprobs
-        self.cached_tokens = output.cached_tokens
-        self.queue_s = output.queue_s if self.queue_s is None else self.queue_s
         self.finish = output.finish
+        if self._first is None:
+            self._first = output
+        else:
+            encoded = _encode(output)
+            self._behind.append(encoded)
+            self.unread_bytes += len(encoded)
 
     def take(self) -> Output:
-        output = Output(
-            rid=self.rid,
-            token_ids=self.token_ids,
-            cached_tokens=self.cached_tokens,
-            finish=self.finish,
-            queue_s=self.queue_s,
-            logprobs=self.logprobs,
-            prompt_logprobs=self.prompt_logprobs,
-        )
-        self.token_ids, self.logprobs, self.prompt_logprobs = [], [], []
-        self.queue_s, self.unread_bytes = None, 0
-        return output
+        assert self._first is not None, "it has news"
+        output, behind = self._first, self._behind
+        self._first, self._behind, self.unread_bytes = None, [], 0
+        return _joined([output, *map(_decode, behind)]) if behind else output
 
 
-def _memory(output: Output) -> int:
-    """About how many bytes the output's tokens and their log-probabilities take."""
-    size = _TOKEN_BYTES * len(output.token_ids)
-    if output.logprobs:
-        likely = len(output.logprobs[0].top_ids)
-        size += (_SCORE_BYTES + _LIKELY_BYTES * likely) * len(output.logprobs)
-    return size
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Output).decode
+
+
+def _joined(outputs: Sequence[Output]) -> Output:
+    first, last = outputs[0], outputs[-1]
+    return msgspec.structs.replace(
+        last,
+        token_ids=[token for output in outputs for token in output.token_ids],
+        queue_s=first.queue_s,
+        logprobs=[score for output in outputs for score in output.logprobs],
+        prompt_logprobs=[score for output in outputs for score in output.prompt_logprobs],
+    )
 
 
 @dataclass(frozen=True, slots=True)
