@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer
 
@@ -14,6 +14,13 @@ settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")
+# The first failure is enough to notice a mutant, and each run tries the same examples.
+settings.register_profile(
+    "mutants",
+    parent=settings.get_profile("any machine"),
+    phases=(Phase.explicit, Phase.generate),
+    derandomize=True,
+)
 
 _OPTIONS = ("--save", "", "--appendonly", "no")
 

@@ -41,21 +41,11 @@ TARGETS = (
     Target("operator/pando_operator/scaling/course.py", _SCALING),
     Target("operator/pando_operator/scaling/behavior.py", _SCALING),
     Target("operator/pando_operator/lifecycle/plan.py", ("tests/operator/lifecycle",)),
+    Target("router/pando_router/core/fair_queue.py", ("tests/router/test_admission_order.py",)),
+    Target("router/pando_router/core/line.py", ("tests/router/test_admission_queue.py",)),
+    Target("router/pando_router/core/flight.py", ("tests/router/core/test_flight.py",)),
     Target(
-        "router/pando_router/core/fair_queue.py",
-        ("tests/router/test_admission_order.py", "tests/router/test_admission_queue.py"),
-    ),
-    Target(
-        "router/pando_router/admission/pool_queue.py",
-        (
-            "tests/router/test_admission_order.py",
-            "tests/router/test_admission_queue.py",
-            "tests/router/test_admission.py",
-        ),
-    ),
-    Target(
-        "router/pando_router/core/flight.py",
-        ("tests/router/core", "tests/router/test_resilience.py", "tests/router/test_proxy.py"),
+        "router/pando_router/admission/pool_queue.py", ("tests/router/test_admission_queue.py",)
     ),
     Target(
         "router/pando_router/http/request_reader.py",

@@ -221,8 +221,21 @@ def test_a_full_queue_takes_from_the_tenant_that_fills_it() -> None:
     assert queue.gives_way(entry("polite", rank=-1)) is None
     assert queue.gives_way(entry("flood", rank=1)) is flood[1]
     queue.add(entry("polite"))
+    assert queue.gives_way(entry("polite")) is flood[1]
     queue.add(entry("polite"))
     assert queue.gives_way(entry("polite")) is None  # it would have as many as the flood
+
+
+def test_a_full_queue_counts_requests_by_the_weight_of_their_tenant() -> None:
+    queue: FairQueue[None] = FairQueue()
+    for tenant, weight in (("heavy", 4.0), ("light", 1.0)):
+        for _ in range(2):
+            queue.add(entry(tenant, weight=weight))
+    lights = queue.gives_way(entry("other"))
+    assert lights is not None
+    assert lights.tenant == "light", "2 requests for a weight of 1, against 2 for 4"
+    assert queue.gives_way(entry("third", weight=3.0)) is lights
+    assert queue.gives_way(entry("least", weight=0.5)) is None, "1 request for a half is 2 for 1"
 
 
 def test_state_is_bounded_by_what_waits() -> None:

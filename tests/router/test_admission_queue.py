@@ -10,7 +10,7 @@ import pytest
 from pando_router.admission.pool_queue import PoolQueue, Waiting
 from pando_router.core import line
 from pando_router.core.fair_queue import Entry
-from pando_router.core.line import LeaveReason, Limits
+from pando_router.core.line import LeaveReason, Limits, Line, is_for_us
 from pando_router.core.route import Shortage
 from pando_router.current import Current
 from pando_router.errors import ApiError, unavailable
@@ -265,3 +265,29 @@ async def test_nobody_waits_for_replicas_that_will_not_come() -> None:
         with pytest.raises(ApiError) as caught:
             await task
         assert (caught.value.status, caught.value.code) == (503, "no_ready_replica")
+
+
+def test_a_line_holds_the_tokens_and_bytes_of_those_who_wait_whichever_way_they_leave() -> None:
+    waiting: Line[None] = Line("p", Current(Limits(10, 100)), lambda: 0.0)
+    placed, left, refused = entries = [
+        Entry(what=None, tenant="t", cost=cost, body_bytes=30) for cost in (1.0, 2.0, 4.0)
+    ]
+    assert waiting.tokens == 0
+    for entry in entries:
+        waiting.enter(entry, Shortage.FULL)
+    assert waiting.tokens == 7
+    waiting.take(placed)
+    assert waiting.tokens == 6
+    waiting.leave(left)
+    assert waiting.tokens == 4
+    assert waiting.none_for(refused, Shortage.NONE) is not None
+    assert waiting.tokens == 0
+    assert waiting.enter(Entry(what=None, tenant="t", body_bytes=100), Shortage.FULL) is None
+
+
+def test_a_place_given_back_is_for_one_who_waits_here_as_often_as_the_next_one_does() -> None:
+    rng = random.Random(1)
+    assert all(is_for_us(rng, here, 0) for here in range(1, 9) for _ in range(20))
+    for here, elsewhere in ((1, 3), (3, 1)):
+        ours = sum(is_for_us(rng, here, elsewhere) for _ in range(4_000)) / 4_000
+        assert ours == pytest.approx(here / (here + elsewhere), abs=0.03)

@@ -28,6 +28,16 @@ async def test_headers_above_the_bound_get_431() -> None:
                 assert await client.closed()
 
 
+async def test_a_head_that_comes_with_its_body_has_the_same_bound() -> None:
+    known = len(b"/") + len(b"host: x\r\n") + len(b"content-length: 4000\r\n") + len(b"pad: \r\n")
+    async with listening(echo, max_header_bytes=2000) as port:
+        for over, status in ((0, 200), (1, 431)):
+            async with Raw(port) as client:
+                pad = b"pad: " + b"y" * (2000 - known + over)
+                client.send(post(pad, b"content-length: 4000", body=b"x" * 4000))
+                assert (await client.answer()).status == status
+
+
 async def test_large_body_behind_small_headers_is_no_large_header() -> None:
     async with listening(echo, max_header_bytes=2000) as port, Raw(port) as client:
         body = b"x" * 100_000

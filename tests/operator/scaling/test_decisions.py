@@ -205,6 +205,11 @@ def test_an_outage_of_the_signals_begins_the_stabilization_anew() -> None:
     assert (after.desired, after.limited_by) == (3, Limit.STABILIZATION)
 
 
+def test_the_rest_may_be_exactly_at_the_target() -> None:
+    decision = decide(pool(0.35, 0.35), changed(POLICY, behavior=AT_ONCE), NOW)
+    assert (decision.desired, decision.limited_by) == (1, None)
+
+
 def test_a_peak_of_the_stable_window_keeps_the_replicas_that_it_needed() -> None:
     policy = changed(POLICY, behavior=AT_ONCE)
     peak = decide(pool(0.6, 0.6, 0.6), policy, NOW)

@@ -17,7 +17,7 @@ from pando_operator.scaling import (
     to_status,
     with_start,
 )
-from tests.operator.scaling.pool_model import CAPACITY, NOW, FluidPool, changed, pool
+from tests.operator.scaling.pool_model import CAPACITY, NOW, FluidPool, changed, pool, settled
 
 POLICY = ScalingPolicy(max_replicas=30, panic=Panic(), budget=Budget(replica_hours=900.0))
 
@@ -99,3 +99,12 @@ def test_a_start_begins_with_the_decision_before_the_pod() -> None:
     assert decided_at(history, NOW + 160) == NOW + 100
     assert decided_at(history, NOW - 50) == NOW - 50, "created for another reason"
     assert decided_at(history, NOW + 5_000) == NOW + 5_000
+
+
+@pytest.mark.parametrize(("start_s", "kept_s"), [(None, 60.0), (20.0, 60.0), (600.0, 660.0)])
+def test_samples_reach_back_over_the_window_and_a_whole_start(
+    start_s: float | None, kept_s: float
+) -> None:
+    policy = changed(POLICY, window_seconds=60)
+    samples = settled(pool(0.5, start_s=start_s), policy, seconds=1_500).history.samples
+    assert samples[-1].at_s - samples[0].at_s == kept_s

@@ -1,6 +1,7 @@
 """Panic mode: a short window for growth, and no shrinking until the surge is over."""
 
-from pando_operator.resource.policy import Behavior, Panic, ScaleUp, ScalingPolicy
+from pando_fleet.queues import Queued
+from pando_operator.resource.policy import Behavior, Panic, ScaleUp, ScalingPolicy, Target
 from pando_operator.scaling import By, Decision, History, decide
 from tests.operator.scaling.pool_model import AT_ONCE, CAPACITY, NOW, changed, pool
 
@@ -47,3 +48,21 @@ def test_growth_in_panic_waits_for_no_stabilization_window() -> None:
 
 def test_demand_that_the_ready_replicas_can_carry_is_no_panic() -> None:
     assert _run(POLICY, *[1.9] * 10).by is By.PRESSURE
+
+
+def test_panic_keeps_the_most_that_anything_wanted_meanwhile() -> None:
+    policy = changed(
+        POLICY,
+        panic=Panic(window_seconds=6, threshold=1.2),
+        target=Target(queue_wait_seconds=1.0),
+    )
+    demand = [0.9] * 6
+    wait = Queued(requests=1, waited_ms=4_000, tokens=0)
+    first = decide(pool(*demand, queued=wait), policy, NOW)
+    assert {one.by: one.replicas for one in first.proposals} == {
+        By.PANIC: 8,
+        By.PRESSURE: 8,
+        By.QUEUE_WAIT: 12,
+    }
+    second = decide(pool(*demand, history=first.history), policy, NOW + 2)
+    assert (second.by, second.wanted) == (By.PANIC, 12)

@@ -146,3 +146,18 @@ def test_copying_pays_where_it_takes_less_time_than_computing() -> None:
 def test_host_memory_without_a_radix_cache_is_refused() -> None:
     with pytest.raises(ValueError, match="radix_cache is off"):
         WorkerSettings(model="m", host_memory_gib=1, radix_cache=False)
+
+
+def test_a_full_host_forgets_the_end_of_the_oldest_prefix_and_no_more_than_it_must() -> None:
+    allocator = PageAllocator(16)
+    cache = RadixCache(
+        allocator, page_size=1, host=HostTier(8, num_device_pages=16), block_tokens=1
+    )
+    old, new = (np.arange(n, n + 8, dtype=np.int32) for n in (0, 100))
+    cache.insert(old, allocator.alloc(8))
+    cache.evict(8)
+    cache.insert(new[:2], allocator.alloc(2))
+    cache.evict(2)
+    assert (cache.prefix_len(old), cache.prefix_len(new)) == (6, 2)
+    cache.count_use(old, cache.match_prefix(old))
+    assert cache.hot_evicted_tokens == 2, "what was forgotten is asked for again"

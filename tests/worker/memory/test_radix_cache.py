@@ -14,9 +14,10 @@ from hypothesis.stateful import (
     rule,
 )
 
+from pando_worker.memory.eviction import FirstStored
 from pando_worker.memory.namespace import namespace
 from pando_worker.memory.page_allocator import PageAllocator
-from pando_worker.memory.radix_cache import RadixCache
+from pando_worker.memory.radix_cache import RadixCache, TreeNode
 from tests.worker.memory.cache_model import CheckedCache
 
 WHAT = ["admit", "unlock", "begin", "batch", "evict", "other"]
@@ -196,3 +197,17 @@ def test_a_large_pool_loses_some_pages_at_once_from_the_end_of_the_first_leaf(po
     assert cache.evict(500) == 500
     assert (cache.prefix_len(first), cache.prefix_len(second)) == (0, 511)
     assert (allocator.num_free, cache.evicted_pages) == (513, 513)
+
+
+def test_what_fifo_keeps_for_locked_pages_is_bounded_however_often_they_are_used() -> None:
+    order = FirstStored()
+    root = TreeNode(None, tokens(), 0, b"")
+    nodes = [TreeNode(root, tokens(1), 1, b"") for _ in range(8)]
+    for node in nodes:
+        order.add(node)
+    for _ in range(40):
+        for node in nodes:
+            order.discard(node)
+            order.add(node)
+            assert len(order._heap) <= 2 * len(order._nodes) + 64
+    assert {order.pop() for _ in nodes} == set(nodes)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pando_worker.batch import ForwardBatch, Int32, Int64, PageCopies, StepResult
+from pando_worker.batch import ForwardBatch, Int32, Int64, Logprobs, PageCopies, StepResult
 from pando_worker.messages import Pooling
 
 VOCAB = 97
@@ -59,7 +59,8 @@ def expected_embedding(prompt: Sequence[int], pooling: Pooling) -> list[float]:
 
 
 class HashRunner:
-    """Answers with -1, not finite, for a row that runs a token of `broken`.
+    """Answers with -1, not finite, for a row that runs a token of `broken`. The log-probability of
+    a prompt's token is the token, negative.
 
     Where a mask forbids the token, the next one that it allows follows.
     """
@@ -119,7 +120,13 @@ class HashRunner:
                 ],
                 dtype=np.float32,
             )
-        return HashStep(self, [(int(batch.req_rows[row]), produced[row]) for row in rows], pooled)
+        scores = None
+        if batch.scores:
+            targets = batch.scores.targets
+            none = np.empty((len(targets), 0), dtype=np.float32)
+            scores = Logprobs(-targets.astype(np.float32), none.astype(np.int32), none)
+        last = [(int(batch.req_rows[row]), produced[row]) for row in rows]
+        return HashStep(self, last, pooled, scores)
 
     def _see_window(self, batch: ForwardBatch, row: int, index: int, token: int, state: int) -> int:
         """Store token `index` of the batch for the window, and mix in what it sees."""
@@ -181,8 +188,10 @@ class HashStep:
         runner: HashRunner,
         produced: list[tuple[int, int]],
         pooled: NDArray[np.float32] | None,
+        scores: Logprobs | None,
     ) -> None:
         self._runner = runner
+        self._scores = scores
         self._pooled = pooled
         self._produced = produced  # request row and what follows its hash
         self._tokens: list[int] | None = None
@@ -198,7 +207,8 @@ class HashStep:
 
     def result(self) -> StepResult:
         assert self._tokens is not None, "sample comes first"
-        return StepResult(tokens=np.array(self._tokens, dtype=np.int64), pooled=self._pooled)
+        tokens = np.array(self._tokens, dtype=np.int64)
+        return StepResult(tokens=tokens, scores=self._scores, pooled=self._pooled)
 
 
 def next_allowed(token: int, allowed: Callable[[int], bool]) -> int:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pando_worker.messages import LogprobsWanted
 from pando_worker.scheduler.new_token_ratio import DECAY_STEPS, FLOOR, NewTokenRatio
 from tests.worker.scheduler.hash_model import expected_tokens
 from tests.worker.scheduler.world import World
@@ -103,3 +104,14 @@ def test_a_retracted_prompt_in_the_middle_of_its_chunks_starts_over_and_finishes
     assert world.scheduler.stats().retracted_requests_total > 0
     assert world.tokens["stream"] == expected_tokens([1] * 6, 38)
     assert world.tokens["chunks"] == expected_tokens(range(34), 4)
+
+
+def test_log_probabilities_of_a_prompt_that_was_retracted_are_told_once() -> None:
+    world = World(pages=12, page_size=4, chunked_prefill_size=8, new_token_ratio=0.01, watermark=0)
+    world.send("stream", [1] * 6, max_new_tokens=38)
+    for _ in range(4):
+        world.step()
+    world.send("chunks", range(34), max_new_tokens=4, logprobs=LogprobsWanted(prompt_start=1))
+    world.run()
+    assert world.scheduler.stats().retracted_requests_total > 0
+    assert [-one.logprob for one in world.prompt_logprobs["chunks"]] == [*range(1, 34)]

@@ -85,6 +85,16 @@ def test_one_prefill_step_stays_within_the_token_budget() -> None:
     assert max(len(batch.input_ids) for batch in world.batches) == 32
 
 
+def test_a_prompt_that_the_step_has_no_tokens_left_for_waits_and_holds_no_pages() -> None:
+    world = World(pages=64, page_size=4, chunked_prefill_size=16)
+    for rid in "abc":
+        world.send(rid, [ord(rid)] * 16)
+    world.step()
+    assert [req.rid for req in world.scheduler.planner.waiting] == ["b", "c"]
+    assert world.kv.allocator.num_free == 60
+    world.run()
+
+
 def test_a_stop_token_ends_the_request_and_is_its_last_token() -> None:
     produced = expected_tokens(range(5), 10)
     stop = next(t for i, t in enumerate(produced) if i >= 3 and t not in produced[:i])
