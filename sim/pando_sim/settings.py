@@ -136,6 +136,13 @@ class SimSettings(BaseSettings):
         Field(description="what happens at a time, such as die:replica-1@600; again for more"),
     ] = ()
 
+    strict: Annotated[
+        bool,
+        Field(
+            description="refuse a trace with a line that cannot be played; else such lines are left"
+            " out, counted and reported at the end"
+        ),
+    ] = False
     take: Annotated[int | None, Field(ge=1, description="only so many requests of the trace")] = (
         None
     )

@@ -50,6 +50,16 @@ def test_every_path_named_in_the_features_page_exists() -> None:
     assert not [path for path in paths if not (ROOT / path).exists()]
 
 
+def test_what_the_readme_misses_in_the_simulator_its_page_misses_too() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
+    said = re.search(r"simulator\.md\) has (no .+?),", readme)
+    assert said is not None
+    missing = page[page.index("## What it does not do") :]
+    for what in said[1].split(" and "):
+        assert what in missing
+
+
 def test_every_link_between_pages_leads_somewhere() -> None:
     broken = [
         f"{page.name}: {link}"

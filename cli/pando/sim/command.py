@@ -1,8 +1,9 @@
 """The command itself, with `compare` and `calibrate` in front of a trace's name."""
 
 import importlib.metadata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -133,7 +134,19 @@ def _write(settings: SimSettings, plan: "Plan", digests: "list[Digest]") -> None
     if not console.is_terminal:
         console = Console(width=LEAST_WIDTH)
     console.print(comparison_table(about, digests))
-    console.print(f"The report is {page}", soft_wrap=True, highlight=False, markup=False)
+    for line in _endings(plan, page):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _endings(plan: "Plan", page: Path) -> Iterator[str]:
+    """What stands below the table."""
+    unplayed = plan.trace.unplayed
+    if unplayed.lines:
+        yield f"Lines of the trace that were not played: {unplayed.lines.total():,}"
+        for reason, count in unplayed.lines.most_common():
+            yield f"  {count:,}: {reason}"
+        yield f"  the first one is {unplayed.first}"
+    yield f"The report is {page}"
 
 
 def _about(settings: SimSettings, plan: "Plan") -> "About":
@@ -154,6 +167,7 @@ def _about(settings: SimSettings, plan: "Plan") -> "About":
         trace=", ".join(settings.trace),
         trace_summary=f"{plan.trace.paths[0].name.partition('.')[0]}:"
         f" {plan.extent.requests:,} requests in {span(plan.extent.last_s)}",
+        unplayed=dict(plan.trace.unplayed.lines.most_common()),
         pool=str(settings.pool) if settings.pool else "no manifest",
         pool_summary=f"{size}, {plan.cost.file.model}, {plan.cost.file.machine}",
         cost_model=f"{plan.cost.name}: {plan.cost.source}",

@@ -145,6 +145,7 @@ def _trace(settings: SimSettings) -> Trace:
         closed_loop=settings.closed_loop,
         answer_tokens_per_s=settings.answer_tokens_per_second,
         model=settings.trace_model,
+        strict=settings.strict,
     )
     if settings.tokenizer is not None:
         reading = replace(reading, tokenize=TextTokenizer(settings.tokenizer))
@@ -172,7 +173,9 @@ def _extent(trace: Trace, shape: Shape) -> Extent:
     if not requests:
         model = trace.reading.model
         whose = f" of --trace-model {model!r}" if model is not None else ""
-        raise TraceError(trace.paths[0], None, f"holds no request{whose}")
+        first = trace.unplayed.first
+        why = f"; none of its lines can be played, the first one is {first}" if first else ""
+        raise TraceError(trace.paths[0], None, f"holds no request{whose}{why}")
     return Extent(requests, last_s)
 
 

@@ -8,6 +8,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     pando_version: str
     trace: str  # its file's name
     trace_summary: str  # such as "conversation, 12,031 requests in 59 min"
+    unplayed: dict[str, int] = {}  # lines of the trace that could not be played, by reason
     pool: str  # the manifest's file, or what took its place
     pool_summary: str  # such as "llama: 8 replicas of 2 GPUs"
     cost_model: str  # name and source

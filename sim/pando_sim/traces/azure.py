@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pando_sim.traces.errors import TraceError
+from pando_sim.traces.errors import LineError
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import UniquePrompt
-from pando_sim.traces.rows import Reading, Row
+from pando_sim.traces.rows import Reading, Row, playable
+from pando_sim.traces.unplayed import Unplayed
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
@@ -25,32 +26,38 @@ def columns(first: bytes) -> tuple[int, int, int] | None:
     return at, prompt, output
 
 
-def rows(path: Path, reading: Reading, base: int) -> Iterator[Row]:
+def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterator[Row]:
     every = lines(path)
     places = columns(next(every).text)
     assert places is not None  # or it would not have been recognised
-    for line in every:
+
+    def row(line: Line) -> Row:
         at_s, prompt, output = _read(path, line, places)
-        yield Row(
+        return Row(
             line=line.number,
             at_s=at_s,
             prompt=UniquePrompt(base + line.number, max(1, prompt)),
             output_tokens=output,
         )
 
+    return playable(every, row, unplayed)
+
 
 def _read(path: Path, line: Line, places: tuple[int, int, int]) -> tuple[float, int, int]:
     cells = line.text.decode("utf-8", "replace").split(",")
     if len(cells) <= max(places):
-        raise TraceError(path, line.number, f"has {len(cells)} columns, {', '.join(COLUMNS)} first")
+        what = f"has {len(cells)} columns, {', '.join(COLUMNS)} first"
+        raise LineError(path, line.number, what, "it has too few columns")
     at, prompt, output = (cells[place].strip() for place in places)
     try:
         when = datetime.fromisoformat(at)
     except ValueError:
-        raise TraceError(path, line.number, f"TIMESTAMP is {at!r}, which is no time") from None
+        what = f"TIMESTAMP is {at!r}, which is no time"
+        raise LineError(path, line.number, what, "TIMESTAMP is no time") from None
     for name, cell in zip(COLUMNS[1:], (prompt, output), strict=True):
         if not cell.isascii() or not cell.isdigit():
-            raise TraceError(path, line.number, f"{name} is {cell!r}, a whole number is expected")
+            what = f"{name} is {cell!r}, a whole number is expected"
+            raise LineError(path, line.number, what, f"{name} is no whole number")
     # A time without a zone is not this machine's: without changes of the clock.
     moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     return moment.timestamp(), int(prompt), int(output)

@@ -1,19 +1,21 @@
-"""Lines of JSON as structs; what is wrong with one says its line."""
+"""Lines of JSON as structs."""
 
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from pando_sim.traces.errors import TraceError
+from pando_sim.traces.errors import LineError
 from pando_sim.traces.lines import Line
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 def decode(path: Path, line: Line, decoder: msgspec.json.Decoder[Struct]) -> Struct:
-    """Raises TraceError."""
+    """Raises LineError."""
     try:
         return decoder.decode(line.text)
+    except msgspec.ValidationError as error:
+        raise LineError(path, line.number, str(error)) from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise TraceError(path, line.number, str(error)) from error
+        raise LineError(path, line.number, str(error), "it is no JSON") from error

@@ -15,11 +15,12 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from pando_sim.traces.errors import TraceError
+from pando_sim.traces.errors import LineError
 from pando_sim.traces.json_lines import decode
-from pando_sim.traces.lines import lines
+from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import BlockPrompt, TracePrompt, UniquePrompt
-from pando_sim.traces.rows import Reading, Row
+from pando_sim.traces.rows import Reading, Row, playable
+from pando_sim.traces.unplayed import Unplayed
 
 BLOCK_TOKENS = 512
 
@@ -37,10 +38,10 @@ class _Line(msgspec.Struct, gc=False):
 _decoder = msgspec.json.Decoder(_Line)
 
 
-def rows(path: Path, reading: Reading, base: int) -> Iterator[Row]:
-    for line in lines(path):
+def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterator[Row]:
+    def row(line: Line) -> Row:
         found = decode(path, line, _decoder)
-        yield Row(
+        return Row(
             line=line.number,
             at_s=found.timestamp / 1000,
             prompt=_prompt(path, line.number, found, base),
@@ -48,21 +49,24 @@ def rows(path: Path, reading: Reading, base: int) -> Iterator[Row]:
             session="" if found.session_id is None else str(found.session_id),
         )
 
+    return playable(lines(path), row, unplayed)
+
 
 def _prompt(path: Path, number: int, line: _Line, base: int) -> TracePrompt:
     tokens = max(1, line.input_length)
-    if line.hash_ids is None:
+    if line.hash_ids is None or not line.input_length:
         return UniquePrompt(base + number, tokens)
     blocks = -(-tokens // BLOCK_TOKENS)
     if len(line.hash_ids) != blocks:
-        raise TraceError(
+        raise LineError(
             path,
             number,
             f"has {len(line.hash_ids)} hash_ids for {tokens:,} tokens; blocks of {BLOCK_TOKENS}"
             f" tokens would be {blocks}",
+            "it has more or fewer hash_ids than blocks",
         )
     try:
         ids = np.array(line.hash_ids, dtype=np.uint64)
     except OverflowError:
-        raise TraceError(path, number, "has a hash_id above 2**64 - 1") from None
+        raise LineError(path, number, "has a hash_id above 2**64 - 1") from None
     return BlockPrompt(ids, tokens, BLOCK_TOKENS)

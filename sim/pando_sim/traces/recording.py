@@ -19,11 +19,12 @@ import numpy as np
 
 from pando_fleet.prefix import CHUNK_BYTES
 from pando_router.recording.form import HIDDEN_BYTES, VERSION, Header, Outcome, Record
-from pando_sim.traces.errors import TraceError
+from pando_sim.traces.errors import LineError, TraceError
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
 from pando_sim.traces.prompts import TOKEN_BYTES, Ids, KeyedPrompt
 from pando_sim.traces.rows import Reading, Row
+from pando_sim.traces.unplayed import Unplayed
 
 MARK = b"pando_recording"
 BEGINNING = 1000  # records whose prompts tell how many bytes a token has
@@ -34,8 +35,8 @@ _record = msgspec.json.Decoder(Record)
 _Found = tuple[int, Record]  # the line's number
 
 
-def rows(path: Path, reading: Reading, base: int) -> Iterator[Row]:
-    for line, record in _by_arrival(_records(path)):
+def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterator[Row]:
+    for line, record in _by_arrival(_records(path, unplayed)):
         if reading.model is not None and record.model != reading.model:
             continue
         answered = record.outcome in (Outcome.FINISHED, Outcome.LEFT)
@@ -49,9 +50,9 @@ def rows(path: Path, reading: Reading, base: int) -> Iterator[Row]:
         )
 
 
-def bytes_per_token(path: Path, model: str | None) -> float:
+def bytes_per_token(path: Path, model: str | None, unplayed: Unplayed) -> float:
     """The mean of the recording's beginning, of one model where there is one."""
-    beginning = islice(_records(path), BEGINNING)
+    beginning = islice(_records(path, unplayed), BEGINNING)
     records = [record for _, record in beginning if model in (None, record.model)]
     tokens = sum(record.prompt_tokens for record in records)
     size = sum(record.prompt_bytes for record in records)
@@ -62,7 +63,7 @@ def _prompt(record: Record, bytes_per_token: float, number: int) -> KeyedPrompt:
     return KeyedPrompt(_keys(record), record.prompt_bytes, bytes_per_token, number)
 
 
-def _records(path: Path) -> Iterator[_Found]:
+def _records(path: Path, unplayed: Unplayed) -> Iterator[_Found]:
     """Of requests that cost something. Files of one recording may stand behind each other."""
     for line in lines(path):
         if MARK in line.text:
@@ -70,10 +71,11 @@ def _records(path: Path) -> Iterator[_Found]:
             continue
         try:
             record = decode(path, line, _record)
-        except TraceError:
-            if line.is_whole:
-                raise
-            return  # the router is writing it, or was killed as it did
+        except LineError as error:
+            if not line.is_whole:
+                return  # the router is writing it, or was killed as it did
+            unplayed.add(error)
+            continue
         if record.outcome is not Outcome.INVALID:
             yield line.number, record
 

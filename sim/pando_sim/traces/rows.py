@@ -7,14 +7,16 @@ estimated: it was written at `answer_tokens_per_s`.
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from pando_sim.request import Request
-from pando_sim.traces.errors import TraceError
+from pando_sim.traces.errors import LineError, TraceError
+from pando_sim.traces.lines import Line
 from pando_sim.traces.prompts import TOKEN_BYTES, Tokenize, TracePrompt, view_tokens
+from pando_sim.traces.unplayed import Unplayed
 
 MAX_SESSIONS = 100_000
 """Remembered at once; of more, those that were silent for longest begin anew."""
@@ -29,6 +31,7 @@ class Reading:
     tokenize: Tokenize = view_tokens  # of traces with text
     model: str | None = None  # only requests for it; traces that name models
     bytes_per_token: float = float(TOKEN_BYTES)  # of recordings, whose files say it
+    strict: bool = True  # a line that cannot be played ends the reading; else it is counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,23 @@ class Row:
     output_tokens: int
     session: str = ""
     end_s: float | None = None  # of the answer, where the trace says it
+
+
+def playable(
+    lines: Iterable[Line], read: Callable[[Line], Row | None], unplayed: Unplayed
+) -> Iterator[Row]:
+    """The rows that `read` makes of the lines; None is for a line that was not asked for.
+
+    Lines for which it raises LineError go to `unplayed`.
+    """
+    for line in lines:
+        try:
+            row = read(line)
+        except LineError as error:
+            unplayed.add(error)
+        else:
+            if row is not None:
+                yield row
 
 
 class _Turn(NamedTuple):

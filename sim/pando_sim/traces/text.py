@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_fleet.canonical import PrefixError, chat_bytes, completion_bytes, tools_bytes
-from pando_sim.traces.errors import TraceError
+from pando_sim.traces.errors import LineError
 from pando_sim.traces.json_lines import decode
 from pando_sim.traces.lines import Line, lines
-from pando_sim.traces.prompts import TextPrompt
-from pando_sim.traces.rows import Reading, Row
+from pando_sim.traces.prompts import TextPrompt, TracePrompt, UniquePrompt
+from pando_sim.traces.rows import Reading, Row, playable
+from pando_sim.traces.unplayed import Unplayed
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -61,22 +62,24 @@ class _Line(_Body, gc=False, kw_only=True):
 _decoder = msgspec.json.Decoder(_Line)
 
 
-def rows(path: Path, reading: Reading, base: int) -> Iterator[Row]:
-    for line in lines(path):
+def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterator[Row]:
+    def row(line: Line) -> Row | None:
         found = decode(path, line, _decoder)
         body = found.body or found
         if reading.model is not None and body.model != reading.model:
-            continue
+            return None
         at_s = _seconds(path, line, found.timestamp)
         session = "" if found.session_id is None else str(found.session_id)
-        yield Row(
+        return Row(
             line=line.number,
             at_s=at_s,
-            prompt=_prompt(path, line, body, reading),
+            prompt=_prompt(path, line, body, reading, base),
             output_tokens=_output_tokens(path, line, found, reading),
             session=session,
             end_s=None if found.duration_s is None else at_s + found.duration_s,
         )
+
+    return playable(lines(path), row, unplayed)
 
 
 def _seconds(path: Path, line: Line, timestamp: float | str) -> float:
@@ -85,7 +88,7 @@ def _seconds(path: Path, line: Line, timestamp: float | str) -> float:
             when = datetime.fromisoformat(timestamp)
         except ValueError:
             why = f"timestamp is {timestamp!r}, which is no ISO 8601 time"
-            raise TraceError(path, line.number, why) from None
+            raise LineError(path, line.number, why, "timestamp is no ISO 8601 time") from None
         return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
     # Of the years 1973 to 5138 in each of the smaller units.
     for above, units in ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3)):
@@ -94,7 +97,11 @@ def _seconds(path: Path, line: Line, timestamp: float | str) -> float:
     return timestamp
 
 
-def _prompt(path: Path, line: Line, body: _Body, reading: Reading) -> TextPrompt:
+def _prompt(path: Path, line: Line, body: _Body, reading: Reading, base: int) -> TracePrompt:
+    """An empty one is one token, which it shares with nobody."""
+    given = next((one for one in (body.messages, body.prompt, body.input) if one is not None), None)
+    if given in ("", []):
+        return UniquePrompt(base + line.number, 1)
     try:
         if body.messages is not None:
             tools = tools_bytes(body.tools) or tools_bytes(body.functions)
@@ -108,9 +115,8 @@ def _prompt(path: Path, line: Line, body: _Body, reading: Reading) -> TextPrompt
         else:
             raise PrefixError("has neither messages nor a prompt nor a text as input")
     except (PrefixError, UnicodeError) as error:
-        raise TraceError(path, line.number, str(error)) from error
-    if not data or body.prompt == []:
-        raise TraceError(path, line.number, "its prompt is empty")
+        what, reason = str(error), "its prompt is nothing that a router takes"
+        raise LineError(path, line.number, what, reason) from error
     return TextPrompt(data, reading.tokenize)
 
 
@@ -137,7 +143,7 @@ def _output_tokens(path: Path, line: Line, found: _Line, reading: Reading) -> in
             return count
     if found.output is not None:
         return len(reading.tokenize(found.output.encode()))
-    raise TraceError(
+    raise LineError(
         path,
         line.number,
         "does not say how long its answer was: output_tokens, output_length, response.usage or the"

@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from operator import attrgetter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pando_sim.traces import azure, mooncake, recording, text
 from pando_sim.traces.errors import TraceError
 from pando_sim.traces.lines import lines
 from pando_sim.traces.rows import Reading, Row, in_order, requests
+from pando_sim.traces.unplayed import Unplayed
 
 FILE_NUMBERS = 1 << 40
 """More than a file has lines: prompts that share with nobody have numbers of their own."""
@@ -22,7 +24,7 @@ FILE_NUMBERS = 1 << 40
 class Format:
     name: str
     what: str  # for people
-    rows: Callable[[Path, Reading, int], Iterator[Row]]
+    rows: Callable[[Path, Reading, int, Unplayed], Iterator[Row]]
     names_models: bool = False
 
 
@@ -53,12 +55,13 @@ class Trace:
     paths: tuple[Path, ...]
     format: Format
     reading: Reading
+    unplayed: Unplayed
 
     def __iter__(self) -> Iterator[Request]:
         """Raises TraceError when it comes to what is wrong."""
         every = [
-            in_order(path, self.format.rows(path, self.reading, number * FILE_NUMBERS))
-            for number, path in enumerate(self.paths)
+            in_order(path, self.format.rows(path, self.reading, first, self.unplayed))
+            for first, path in zip(count(step=FILE_NUMBERS), self.paths, strict=False)
         ]
         rows = every[0] if len(every) == 1 else heapq.merge(*every, key=attrgetter("at_s"))
         return requests(rows, self.reading)
@@ -76,12 +79,13 @@ def open_trace(paths: Path | Sequence[Path], reading: Reading | None = None) -> 
         if (other := _format_of(path)) is not first:
             raise TraceError(path, None, f"is of format {other.name}, {every[0]} of {first.name}")
     reading = reading or Reading()
+    unplayed = Unplayed(reading.strict)
     if reading.model is not None and not first.names_models:
         raise TraceError(every[0], None, f"its format, {first.name}, names no models")
     if first is RECORDING:  # one number for all, or their prompts would share no tokens
-        ratio = recording.bytes_per_token(every[0], reading.model)
+        ratio = recording.bytes_per_token(every[0], reading.model, unplayed)
         reading = replace(reading, bytes_per_token=ratio)
-    return Trace(every, first, reading)
+    return Trace(every, first, reading, unplayed)
 
 
 def _format_of(path: Path) -> Format:

@@ -109,13 +109,29 @@ def test_however_it_ends_no_process_is_left(
     assert not alive
 
 
+@pytest.mark.timeout(240)
+def test_lines_that_cannot_be_played_are_left_out_and_reported_at_the_end(tmp_path: Path) -> None:
+    trace = tmp_path / "agent.jsonl"
+    call = {"timestamp": 1, "input": "", "output": "yes", "session_id": "a"}
+    lines = [json.dumps(call), "[]", json.dumps(call | {"input": "do"})]
+    trace.write_text("\n".join(lines))
+    process = start(tmp_path / "out", str(trace))
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert "agent: 2 requests in" in out
+    assert "Lines of the trace that were not played: 1\n  1: " in out
+    assert f"the first one is {trace}:2: " in out
+    results = msgspec.json.decode((tmp_path / "out/results.json").read_bytes(), type=Results)
+    assert list(results.about.unplayed.values()) == [1]
+
+
 def test_a_missing_or_unknown_trace_is_refused(capsys: Capture, tmp_path: Path) -> None:
     assert "none.jsonl: cannot be read" in refused(capsys, str(tmp_path / "none.jsonl"))
     assert "is of no known format" in refused(capsys, POOL)
     assert "TRACE is required" in refused(capsys)
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1]}\n{')
-    assert "broken.jsonl:2" in refused(capsys, str(broken))
+    assert "broken.jsonl:2" in refused(capsys, str(broken), "--strict")
     empty = tmp_path / "empty.csv"
     empty.write_text(AZURE)
     assert "empty.csv: holds no request" in refused(capsys, str(empty))

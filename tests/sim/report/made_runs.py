@@ -11,6 +11,7 @@ ABOUT = About(
     pando_version="0.1.0",
     trace="small.jsonl",
     trace_summary="small: 4,000 requests in 33 min",
+    unplayed={"it is no JSON": 1200},
     pool="pool.yaml",
     pool_summary="llama: 4 replicas of 2 GPUs",
     cost_model="made up for tests",

@@ -1,6 +1,7 @@
 """Traces of every format, told apart by what they hold, and what is said of wrong ones."""
 
 import json
+import pickle
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,21 @@ def test_compressed_traces_are_known_by_their_content(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("empty", [{"input": ""}, {"prompt": ""}, {"prompt": []}, {"messages": []}])
+def test_an_empty_prompt_is_one_token_that_nobody_shares(
+    tmp_path: Path, empty: dict[str, Any]
+) -> None:
+    row = {"timestamp": 0, "output_tokens": 4} | empty
+    one, other = read(json_lines(tmp_path / "trace", [row, row]))
+    assert one.prompt.num_tokens == len(one.prompt.tokens()) == 1
+    assert equal_start(one.prompt.tokens(), other.prompt.tokens()) == 0
+
+
+def test_an_empty_prompt_of_mooncakes_is_one_token(tmp_path: Path) -> None:
+    (request,) = read(json_lines(tmp_path / "trace", [mooncake(0, 0, [])]))
+    assert request.prompt.num_tokens == 1
+
+
 GOOD = json.dumps(mooncake(1000, 5, [1]))
 BAD = [
     ("", None, "holds no requests"),
@@ -191,6 +207,47 @@ def test_what_is_wrong_is_said_with_its_line(
     place = f"{path}:{line}: " if line is not None else f"{path}: "
     assert str(raised.value).startswith(place)
     assert message in str(raised.value)
+
+
+def test_lines_that_cannot_be_played_are_counted_once_by_their_reason(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    wrong = ["{", "no", json.dumps(mooncake(1000, 600, [1])), json.dumps(mooncake(1000, 9, [1, 2]))]
+    path.write_text("\n".join([GOOD, *wrong, GOOD]))
+    trace = open_trace(path, Reading(strict=False))
+    for _ in range(2):
+        assert [request.number for request in trace] == [0, 1]
+    assert trace.unplayed.lines == {
+        "it is no JSON": 2,
+        "it has more or fewer hash_ids than blocks": 2,
+    }
+    assert trace.unplayed.first.startswith(f"{path}:2: ")
+    again = pickle.loads(pickle.dumps(trace))  # as it goes to the processes of the runs
+    assert [request.number for request in again] == [0, 1]
+
+
+CALL = '{"input": "a", "timestamp": 0, "output": ""}'
+LATER = CALL.replace("0", '"later"')
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (f"{AZURE}later,1,8\n", "TIMESTAMP is no time"),
+        (f"{AZURE}2023-11-16 18:17:05,many,8\n", "ContextTokens is no whole number"),
+        (f"{CALL}\n{LATER}\n{CALL}", "timestamp is no ISO 8601 time"),
+        (f"{CALL}\n{CALL}\n{CALL.replace('input', 'messages')}", "nothing that a router takes"),
+    ],
+)
+def test_every_format_goes_on_behind_a_line_that_cannot_be_played(
+    tmp_path: Path, content: str, reason: str
+) -> None:
+    path = tmp_path / "trace"
+    path.write_text(content)
+    trace = open_trace(path, Reading(strict=False))
+    assert len(list(trace)) == 2
+    ((found, count),) = trace.unplayed.lines.items()
+    assert reason in found
+    assert count == 1
 
 
 def test_a_file_that_is_not_there_or_cut_off_is_said_to_be(tmp_path: Path) -> None:
