@@ -29,6 +29,7 @@ from pando_fleet.layout.rows import Terms
 from pando_fleet.loads import Loads
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_fleet.scripts import Clock, Script, time_arg
+from pando_fleet.wire import Wire, WireScript
 
 ANNOUNCE_MS = 2_000
 """Between two writings of a pool's name."""
@@ -56,16 +57,21 @@ class NameTakenError(FleetError):
 class Registry:
     """Heartbeats in and out. Every method raises FleetUnavailable where Redis is away."""
 
-    def __init__(self, redis: RedisClient, clock: Clock | None = None) -> None:
+    def __init__(
+        self, redis: RedisClient, clock: Clock | None = None, wire: Wire | None = None
+    ) -> None:
+        """`wire`, where there is one, is what is read over: in a cluster redis-py lets calls to a
+        server wait for another one that is down."""
         self._redis = redis
+        self._wire = wire
         self._clock = clock
         self._copies = POOLS_COPIES if isinstance(redis, RedisCluster) else (POOLS,)
         self._announce_at: dict[str, float] = {}  # ms, by pool
         self._beat = Script(redis, calls.Beat)
         self._announce = Script(redis, calls.Announce)
-        self._pools = Script(redis, calls.ListPools)
+        self._pools = WireScript(wire, calls.ListPools) if wire else Script(redis, calls.ListPools)
         self._leave = Script(redis, calls.Leave)
-        self._replicas = Script(redis, calls.Replicas)
+        self._replicas = WireScript(wire, calls.Replicas) if wire else Script(redis, calls.Replicas)
 
     async def beat(self, pool: str, heartbeat: Heartbeat) -> str | None:
         """Records the heartbeat under `pool` with Redis's time, and now and then the pool's name.
@@ -96,8 +102,12 @@ class Registry:
     async def check_writes(self, pool: str) -> None:
         """Asks for a write that changes nothing. Raises FleetFull and FleetReadOnly where Redis
         refuses those that need memory, or all."""
+        key = PoolKeys(pool).replicas
+        if self._wire is not None:
+            await self._wire.call(key, "ZADD", key, "XX", 0, "")
+            return
         with fleet_errors():
-            await self._redis.zadd(PoolKeys(pool).replicas, {"": 0}, xx=True)
+            await self._redis.zadd(key, {"": 0}, xx=True)
 
     async def pools(self) -> list[str]:
         """Names of the pools heard of within the retention, sorted. Forgets the others."""

@@ -115,6 +115,7 @@ async def running_router(
     """
     live = Live(settings)
     redis = connect(settings.redis)
+    wire = Wire(redis)
     metrics = Metrics()
     flights = Flights(live.derived(lambda now: now.retry_share))
     lifecycle = Lifecycle()
@@ -133,14 +134,13 @@ async def running_router(
         background.watch,
     )
     view = FleetView(
-        Registry(redis), ExpectedPools(redis), live, flights.answered, upstreams.replicas
+        Registry(redis, wire=wire), ExpectedPools(redis), live, flights.answered, upstreams.replicas
     )
     homes = Homes(redis)
     home_writer = HomeWriter(homes, view, metrics)
     loads = Loads(flights.in_flight)
     policies = Policies(live, loads, random.Random())
     recent = Recent(settings.explain_last, policies)
-    wire = Wire(redis)
     checks = HealthChecks(
         upstream, live, random.Random(), background.watch, flights, upstreams.is_probed
     )

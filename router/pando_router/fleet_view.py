@@ -9,7 +9,7 @@ them: while Redis is away or refuses writes no time passes here, and the checks 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from operator import itemgetter
@@ -24,6 +24,7 @@ from pando_fleet.registry import Registry
 from pando_fleet.replica import Heartbeat, Replica, ReplicaState
 from pando_router.live import Live
 from pando_router.redis_state import RedisState, RedisStates
+from pando_router.rounds import Rounds
 
 REFRESH_S = 0.2
 READ_TIMEOUT_S = 2.0  # then Redis counts as away
@@ -293,7 +294,7 @@ class FleetView:
         self._live = live
         self._answered = answered
         self._own = own
-        self._asking: dict[str, asyncio.Task[None]] = {}  # by pool, POOLS and EXPECTED
+        self._asking = Rounds(self._ask)  # by pool, POOLS and EXPECTED
         self._heard: dict[str, list[Replica]] = {}  # since the last snapshot
         self._named: set[str] = set()  # pools, as Redis listed them last
         self._said: dict[str, tuple[str, ...]] | None = None  # since the last snapshot
@@ -321,18 +322,16 @@ class FleetView:
                 members = (member for pool in self.fleet.pools.values() for member in pool)
                 refreshed({member.beat.incarnation for member in members})
         finally:
-            asking = list(self._asking.values())
-            for task in asking:
-                task.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
+            await self._asking.close()
 
     async def refresh(self) -> None:
         """Asks for all pools, and makes a snapshot of what was said in time; what is late is in a
         later one. So a server that hangs delays its own pools alone."""
         asked = self._pools()
-        await self._ask({POOLS, EXPECTED} | asked)
+        patience_s = REFRESH_S if self._advanced_at else READ_TIMEOUT_S
+        await self._asking.begin({POOLS, EXPECTED} | asked, patience_s)
         if new := self._pools() - asked:
-            await self._ask(new)
+            await self._asking.begin(new, patience_s)
         self._advance()
         self.redis.report()
 
@@ -342,17 +341,7 @@ class FleetView:
             pools |= self.fleet.expected.keys()
         return pools
 
-    async def _ask(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name not in self._asking:
-                self._asking[name] = asyncio.create_task(self._ask_for(name))
-        patience_s = REFRESH_S if self._advanced_at else READ_TIMEOUT_S
-        done, _ = await asyncio.wait(self._asking.values(), timeout=patience_s)
-        self._asking = {name: task for name, task in self._asking.items() if task not in done}
-        for task in done:
-            task.result()
-
-    async def _ask_for(self, name: str) -> None:
+    async def _ask(self, name: str) -> None:
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 if name == POOLS:

@@ -13,6 +13,7 @@ from pando_fleet.placement import Placer
 from pando_fleet.settling import Failed
 from pando_fleet.wire import Wire
 from pando_router.live import Live
+from pando_router.rounds import Rounds
 
 SETTLED_S = 0.1
 
@@ -50,9 +51,13 @@ class Placers:
 
     async def keep_leases(self) -> None:
         """Keeps this router's leases, and ends those of dead routers, until cancelled."""
-        while True:
-            await asyncio.sleep(BEAT_S)
-            await asyncio.gather(*(self._look(pool) for pool in self._pools))
+        looks = Rounds(self._look)  # a server that hangs makes no other pool's routers look dead
+        try:
+            while True:
+                await asyncio.sleep(BEAT_S)
+                await looks.begin(self._pools, patience_s=0.0)
+        finally:
+            await looks.close()
 
     async def settle(self, timeout_s: float) -> None:
         """Writes what is queued for Redis, before it is disconnected."""

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pando_fleet.keys import EXPECTED, POOLS
+from pando_fleet.keys import EXPECTED, POOLS, PoolKeys
+from pando_fleet.layout.constants import FRESH_MS
 from tests.fleet.cluster import Cluster, cluster
 from tests.fleet.redis_server import RedisServer
 from tests.router.world import Replica, RouterClient, serving, until
@@ -23,6 +24,20 @@ async def states(router: RouterClient) -> dict[str, str]:
     health = (await router.get("/healthz")).json
     found: dict[str, str] = health.get("redis_by_pool", {})
     return found
+
+
+def has_heartbeat(found: Cluster, pool: str) -> bool:
+    """Whether a router has sent one to this pool."""
+    with found.of_pool(pool).admin() as admin:
+        return bool(admin.exists(PoolKeys(pool).routers))
+
+
+def silence_s(found: Cluster, pool: str) -> float:
+    """How long ago the router sent a heartbeat to this pool."""
+    with found.of_pool(pool).admin() as admin:
+        seconds, micros = admin.time()
+        ((_, at_ms),) = admin.zrange(PoolKeys(pool).routers, 0, -1, withscores=True)
+    return float(seconds + micros / 1e6 - at_ms / 1000)
 
 
 def goes_down(found: Cluster, pool: str) -> Callable[[], None]:
@@ -56,6 +71,8 @@ async def test_trouble_of_one_shard_is_trouble_of_its_pools_alone(
         replicas: list[Any] = [Replica(found.url, f"of-{n}", model=n, pool=n) for n in names]
         async with replicas[0], replicas[1], replicas[2], serving(found.url) as router:
             await router.ready(*(f"of-{name}" for name in names))
+            assert [await ask(router, name) for name in names] == [200] * 3
+            await until(lambda: all(has_heartbeat(found, name) for name in names), "heartbeats")
             mend = fail(found, hurt)
 
             async def is_away() -> bool:
@@ -71,6 +88,7 @@ async def test_trouble_of_one_shard_is_trouble_of_its_pools_alone(
                     assert await ask(router, name) == 200
                     asked += 1
                 assert not (await states(router)).keys() & set(well)
+                assert max(silence_s(found, name) for name in well) < FRESH_MS / 2000
                 await asyncio.sleep(0.05)
             assert await router.metric(PLACED % "shared") == placed + asked
             assert await router.metric(PLACED % "fallback") == alone
