@@ -260,8 +260,8 @@ async def test_the_replica_is_told_whose_name_space_it_is_and_a_client_cannot_sa
                 await router.post("/v1/completions", completion(), **bearer(key), **headers)
         told = [received.headers.get("x-pando-cache-salt") for received in replica.received]
         assert told == ["a", "a", "a", None, None, None]
-    async with Replica(valkey_url, "r") as replica, serving(valkey_url) as router:
-        await router.ready("r")
+    async with Replica(valkey_url, "s") as replica, serving(valkey_url) as router:
+        await router.ready("s")
         await router.post("/v1/completions", completion(), **{"x-pando-cache-salt": "a"})
         assert "x-pando-cache-salt" not in replica.received[0].headers
 
