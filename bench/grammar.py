@@ -7,6 +7,7 @@ masks of 64 requests at once, that are at different places, one after the other 
 All times are CPU times, so that a busy machine does not count.
 """
 
+import argparse
 import json
 import statistics
 import sysconfig
@@ -101,6 +102,9 @@ def cases() -> Iterator[Case]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         shipped = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
         for title, tokenizer, directory in (

@@ -5,6 +5,7 @@ kept and given to a processor that drops it, metrics with and without looking la
 reading of the dashboard.
 """
 
+import argparse
 import logging
 import random
 import sys
@@ -44,6 +45,9 @@ class Line:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     configure(LogSettings(format="json"))
     metrics = Metrics()
     report = sys.stdout

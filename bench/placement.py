@@ -8,13 +8,14 @@ the second half of each was never seen, and all of it is written. Beside the tim
 stands that of a PING at the same rate: what the machine and asyncio take for any answer of Redis.
 """
 
+import argparse
 import asyncio
 import itertools
 import multiprocessing
 import random
 import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 
 import uvloop
@@ -28,6 +29,8 @@ from pando_fleet.registry import Registry
 from pando_fleet.replica import Heartbeat, ReplicaState
 from pando_fleet.tree import PrefixTree
 from pando_fleet.wire import Wire
+
+RAW = argparse.RawDescriptionHelpFormatter
 
 POOL = "bench"
 PROMPTS = 32
@@ -207,13 +210,21 @@ async def redis_cpu_s(redis: Redis) -> float:
     return float(used["used_cpu_user"] + used["used_cpu_sys"])
 
 
-async def main() -> None:
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=RAW)
+    parser.add_argument(
+        "--trees", nargs="+", choices=TREES, default=TREES, help="only these (default: all)"
+    )
+    return parser.parse_args()
+
+
+async def main(kinds: Sequence[str]) -> None:
     print(
         f"{'trees':<9} {'replicas':>8} {'chunks':>6} {'Redis, µs':>10} {'a second a core':>15}"
         f" {'4 routers, µs':>13} {'rate':>8} {'p50, ms':>8} {'p99, ms':>8}"
         f" {'PING p50':>9} {'p99, ms':>8}"
     )
-    for trees, (replicas, chunks) in itertools.product(TREES, ((8, 128), (64, 128), (64, 1600))):
+    for trees, (replicas, chunks) in itertools.product(kinds, ((8, 128), (64, 128), (64, 1600))):
         prompts = Prompts(chunks, fresh=trees == "fresh")
         with ValkeyServer() as server:
             async with pool(server.connection_url, trees, replicas, prompts) as redis:
@@ -230,4 +241,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    uvloop.run(main(arguments().trees))

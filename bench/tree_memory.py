@@ -4,8 +4,8 @@ Run: python -m bench.tree_memory [PATH-OF-A-SERVER ...]. Without a path it measu
 the Redis that the tests run on. Prompts of 8 chunks are touched as placements do.
 """
 
+import argparse
 import asyncio
-import sys
 import tempfile
 from pathlib import Path
 
@@ -71,4 +71,8 @@ async def main(binaries: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main([Path(each) for each in sys.argv[1:]] or [VALKEY, REDIS]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("server", nargs="*", type=Path, help="path of a server's binary")
+    asyncio.run(main(parser.parse_args().server or [VALKEY, REDIS]))

@@ -11,11 +11,11 @@ milliseconds later as in production, while virtual time runs on many times as fa
 this is a harder race than that of real routers, and a busy machine makes it no easier.
 """
 
+import argparse
 import asyncio
 import gzip
 import itertools
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -106,4 +106,10 @@ async def main(path: str, most: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 10**9))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("trace", help="TRACE.jsonl.gz")
+    parser.add_argument("requests", nargs="?", type=int, default=10**9, help="only the first ones")
+    given = parser.parse_args()
+    asyncio.run(main(given.trace, given.requests))

@@ -9,13 +9,13 @@ tree does not know, so it promises too much. `cut` removes the prompt's path beh
 delivered when the first byte comes; `keep` leaves it, as by then the replica has computed it all.
 """
 
+import argparse
 import asyncio
 import gzip
 import heapq
 import itertools
 import json
 import struct
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -192,6 +192,8 @@ async def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(f"usage: {sys.argv[0]} TRACE.jsonl.gz")
-    asyncio.run(main(sys.argv[1]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("trace", help="TRACE.jsonl.gz")
+    asyncio.run(main(parser.parse_args().trace))
