@@ -100,7 +100,7 @@ def _how(code: int | None) -> str:
 def _end(running: Sequence[_Job]) -> None:
     """Asks all to end, and kills who does not, each with its group."""
     for job in running:
-        job.process.terminate()  # and not its Valkey, which it would miss while it ends
+        job.process.terminate()
     deadline = time.monotonic() + END_S
     for job in running:
         job.process.join(max(0.0, deadline - time.monotonic()))

@@ -40,9 +40,9 @@ Told = Progress | Digest | Failed
 
 
 def work(task: Task, told: "Connection[Told, None]", configure_logs: Callable[[], None]) -> None:
-    """Entry of the process. It leads a group of its own, with the run's Valkey in it: a terminal's
-    Ctrl-C does not reach it, and its parent ends it with all that it has by SIGTERM. It ends by
-    itself when its parent is gone."""
+    """Entry of the process. It leads a group of its own, which a terminal's Ctrl-C does not reach;
+    its parent ends it by SIGTERM, and it ends by itself when its parent is gone. A guard ends the
+    run's Valkey, however the process ends."""
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

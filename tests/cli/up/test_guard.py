@@ -10,7 +10,7 @@ from tests.waiting import is_running, until
 SUPERVISOR = """
 import asyncio, sys
 from pathlib import Path
-from pando.up.guard import Guard
+from pando_fleet.guard import Guard
 from pando.up.part import Part
 from pando.up.process import Command
 

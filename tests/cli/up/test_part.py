@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pando.up.guard import Guard
 from pando.up.part import Part, PartError
 from pando.up.process import LONGEST_LINE, Command
+from pando_fleet.guard import Guard
 from tests.waiting import is_running, until, until_async
 
 WRITE_PID = "import os, sys; open(sys.argv[1], 'a').write(f'{os.getpid()}\\n');"

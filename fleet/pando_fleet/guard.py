@@ -1,10 +1,10 @@
-"""Ends the fleet's processes when `pando up` dies without ending them itself, even by SIGKILL.
+"""Ends the processes that another one has started when that one dies, even by SIGKILL.
 
-A process of its own, started before all others by `start_guard`. It reads from a pipe whose other
-end only `pando up` holds: "+PID" for each process group that starts, "-PID" for each that ended. At
-the pipe's end, which comes however `pando up` ends, it kills the groups that are left, scheduler
-processes included, and removes the fleet's private directory. Runs as a plain script on the
-standard library alone, so that it costs little.
+`pando up` and simulations have one each: a process of its own, started before all others. It reads
+from a pipe whose other end only its owner holds: "+PID" for each process group that starts, "-PID"
+for each that ended. At the pipe's end, which comes however the owner ends, it kills the groups that
+are left and removes the owner's private directory. Runs as a plain script on the standard library
+alone, so that it costs little.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 class Guard:
-    """The side of the guard that `pando up` holds. `close` returns when all is cleaned up."""
+    """The owner's side of the guard. `close` returns when all is cleaned up."""
 
     def __init__(self, private_directory: Path) -> None:
         self._process = subprocess.Popen(
