@@ -20,15 +20,18 @@ class Target:
 
 _SCHEDULER = ("tests/worker/scheduler",)
 _MEMORY = ("tests/worker/memory", "tests/worker/scheduler/test_scheduler_states.py")
-_SCALING = ("tests/operator/scaling",)
-_PLACEMENT = tuple(
-    f"tests/fleet/test_{name}.py"
-    for name in ("placement", "placement_terms", "placement_choice", "leases", "settling")
+_SCALING = tuple(
+    f"tests/operator/scaling/test_{name}.py"
+    for name in ("decisions", "behavior", "panic", "memory", "schedule", "properties")
 )
-_LEASES = tuple(
-    f"tests/fleet/test_{name}.py"
-    for name in ("leases", "lease_undo", "loads", "settling", "placement")
-)
+
+
+def _fleet(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/fleet/test_{name}.py" for name in names)
+
+
+_PLACEMENT = _fleet("placement", "placement_terms", "placement_costs", "placement_choice")
+_LEASES = _fleet("leases", "lease_undo", "loads", "keeping")
 _LUA = "fleet/pando_fleet/lua"
 
 TARGETS = (
@@ -51,23 +54,26 @@ TARGETS = (
         "router/pando_router/http/request_reader.py",
         ("tests/router/test_http_server.py", "tests/router/test_http_limits.py"),
     ),
-    Target("fleet/pando_fleet/prefix.py", ("tests/fleet/test_prefix.py",)),
-    Target("fleet/pando_fleet/placement.py", (*_PLACEMENT, "tests/fleet/test_tenant_share.py")),
-    Target(
-        "fleet/pando_fleet/settling.py",
-        ("tests/fleet/test_settling.py", "tests/fleet/test_tenant_share.py"),
-    ),
+    Target("fleet/pando_fleet/prefix.py", _fleet("prefix")),
+    Target("fleet/pando_fleet/placement.py", (*_PLACEMENT, *_fleet("leases", "keeping"))),
+    Target("fleet/pando_fleet/settling.py", _fleet("settling", "leases", "tenant_share")),
     Target(f"{_LUA}/place.lua", _PLACEMENT),
     Target(f"{_LUA}/fleet_ops.lua", _PLACEMENT),
-    Target(f"{_LUA}/lease_ops.lua", _LEASES),
-    Target(f"{_LUA}/settle.lua", _LEASES),
-    Target(
-        f"{_LUA}/tree_ops.lua",
-        ("tests/fleet/test_prefix_tree.py", "tests/fleet/test_tenant_share.py"),
-    ),
-    Target(f"{_LUA}/tree_worth.lua", ("tests/fleet/test_worth.py",)),
-    Target(f"{_LUA}/beat.lua", ("tests/fleet/test_registry.py", "tests/fleet/test_marks.py")),
-    Target(f"{_LUA}/mark_ops.lua", ("tests/fleet/test_marks.py",)),
-    Target(f"{_LUA}/limit_take.lua", ("tests/fleet/test_rate_limits.py",)),
-    Target(f"{_LUA}/upstream_agree.lua", ("tests/fleet/test_upstreams.py",)),
+    Target(f"{_LUA}/lease_ops.lua", (*_LEASES, *_fleet("placement_choice"))),
+    Target(f"{_LUA}/settle.lua", (*_fleet("settling", "tenant_share"), *_LEASES)),
+    Target(f"{_LUA}/tree_ops.lua", _fleet("prefix_tree", "tenant_share")),
+    Target(f"{_LUA}/tree_worth.lua", _fleet("worth")),
+    Target(f"{_LUA}/beat.lua", _fleet("registry", "marks", "memory")),
+    Target(f"{_LUA}/replica_ops.lua", _fleet("registry", "memory")),
+    Target(f"{_LUA}/memory_ops.lua", _fleet("memory")),
+    Target(f"{_LUA}/router_beat.lua", _fleet("keeping")),
+    Target(f"{_LUA}/router_reap.lua", _fleet("keeping")),
+    Target(f"{_LUA}/mark_ops.lua", _fleet("marks", "misfits", "memory")),
+    Target(f"{_LUA}/mark_set.lua", _fleet("marks")),
+    Target(f"{_LUA}/mark_report.lua", _fleet("marks")),
+    Target(f"{_LUA}/queue_tell.lua", _fleet("queues")),
+    Target(f"{_LUA}/remember_home.lua", _fleet("homes")),
+    Target(f"{_LUA}/limit_ops.lua", _fleet("rate_limits", "memory")),
+    Target(f"{_LUA}/limit_take.lua", _fleet("rate_limits")),
+    Target(f"{_LUA}/upstream_agree.lua", _fleet("upstreams")),
 )
