@@ -308,3 +308,20 @@ async def test_the_last_leases_of_a_pool_that_nobody_serves_leave_redis(world: W
     world.now_ms += LEASE_MS
     assert await world.registry.pools() == []
     assert await world.redis.keys() == []
+
+
+async def test_a_renewal_puts_right_what_a_lost_write_left_of_a_lease(world: World) -> None:
+    await world.beat("a")
+    router = Router(world, "r1")
+    first = await router.place(prompt_tokens=100)
+    await router.place(prompt_tokens=100)
+    before = await world.redis.hget(PARTS, "r1-1"), await world.redis.hget(LOADS, "1:a")
+    router.placer.prefilled(first)
+    await router.placer.flush()
+    for key, name, row in zip((PARTS, LOADS), ("r1-1", "1:a"), before, strict=True):
+        assert row is not None
+        await world.redis.hset(key, name, row)
+    assert await truth(world) == (2, 2, 200)
+    router.placer.renew(world.now_ms / 1000, LEASE_MS, every=True)
+    await router.placer.flush()
+    assert await truth(world) == (2, 1, 100)

@@ -282,3 +282,9 @@ def test_an_ask_that_makes_no_sense_is_refused(fields: dict[str, object]) -> Non
     sane = {"keys": b"", "prompt_tokens": 1, "output_tokens": 0, "lease": "l", "lease_ms": 1}
     with pytest.raises(FleetError):
         Ask(**{**sane, **fields})  # type: ignore[arg-type]
+
+
+async def test_a_replica_that_does_not_tell_its_room_has_a_tree_all_the_same(world: World) -> None:
+    await world.beat("engine", capacity_tokens=0)
+    await world.place(LONG, 6_400)
+    assert (await world.terms(LONG, 6_400))["engine"].matched_chunks == 100

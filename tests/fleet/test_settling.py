@@ -179,3 +179,34 @@ async def test_a_bound_holds_within_one_call_that_places_many(world: World) -> N
     )
     assert sum(isinstance(result, PoolFull) for result in done) == 4
     assert {t.outstanding for t in (await world.terms()).values()} == {3}
+
+
+async def test_who_asks_waits_for_its_own_time_or_for_everybodys_and_leaves_no_lease(
+    start_valkey: StartValkey, world: World
+) -> None:
+    server, limit_s = start_valkey(), 0.1
+    redis = connect(server.url)
+    wire = Wire(redis)
+    placer = Placer(wire, POOL, timeout_s=lambda: limit_s)
+    loop = asyncio.get_running_loop()
+
+    async def waited(within_s: float | None = None) -> float:
+        began = loop.time()
+        with pytest.raises(TimeoutError):
+            await placer.place(world.ask(within_s=within_s))
+        return loop.time() - began
+
+    await Registry(redis).beat(POOL, BEAT_A)
+    await placer.place(world.ask())
+    server.freeze()
+    assert await waited() >= 0.1
+    assert await waited(within_s=0.2) >= 0.2
+    limit_s = 0.3
+    assert await waited() >= 0.3
+    server.thaw()
+    await placer.place(world.ask())
+    await placer.flush()
+    (terms,) = await placer.explain(world.ask())
+    assert terms.outstanding == 2
+    await wire.aclose()
+    await redis.aclose()

@@ -103,3 +103,21 @@ async def test_a_sample_of_a_large_tree_keeps_the_order_and_is_close(world: Worl
         assert found[name] == pytest.approx(exact[name], rel=0.2)
     for one, other in combinations(shares, 2):
         assert (found[one] < found[other]) == (exact[one] < exact[other])
+
+
+async def test_of_a_large_tree_the_newest_count_and_of_others_the_middle_of_each_stratum(
+    world: World,
+) -> None:
+    """128 strata of 3 chunks, whose middle one another replica has, too."""
+    newest, size = 4, 4 + 3 * 128
+    for rank in reversed(range(size)):
+        await world.tree.touch("a", "1", path(f"{rank} ", 1), 1_000)
+        if rank >= newest and (rank - newest) % 3 == 1:
+            await world.tree.touch("b", "1", path(f"{rank} ", 1), 1_000)
+        world.now_ms += 1_000
+    await world.beat("a", "b")
+    counted = {2 * newest: newest, size: newest + 2 * 128}
+    for most, chunks in counted.items():
+        worths = Worths(world.redis, POOL, world.clock, half_life_s=1e9, most_members=most)
+        found = await worths.read(await world.registry.replicas(POOL))
+        assert found["a"] == pytest.approx(TOKENS * chunks, rel=1e-4)

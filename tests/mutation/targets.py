@@ -55,7 +55,10 @@ TARGETS = (
         ("tests/router/test_http_server.py", "tests/router/test_http_limits.py"),
     ),
     Target("fleet/pando_fleet/prefix.py", _fleet("prefix")),
-    Target("fleet/pando_fleet/placement.py", (*_PLACEMENT, *_fleet("leases", "keeping"))),
+    Target(
+        "fleet/pando_fleet/placement.py",
+        (*_PLACEMENT, *_fleet("settling", "tenant_share", "leases", "keeping")),
+    ),
     Target("fleet/pando_fleet/settling.py", _fleet("settling", "leases", "tenant_share")),
     Target(f"{_LUA}/place.lua", _PLACEMENT),
     Target(f"{_LUA}/fleet_ops.lua", _PLACEMENT),
