@@ -4,8 +4,10 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def names_in(test_file: Path) -> set[str]:
@@ -58,6 +60,31 @@ def test_what_the_readme_misses_in_the_simulator_its_page_misses_too() -> None:
     missing = page[page.index("## What it does not do") :]
     for what in said[1].split(" and "):
         assert what in missing
+
+
+def test_every_word_of_the_glossary_is_there_once_with_a_file_that_exists() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| .+ \| `(.+?)` \|$", text, re.M)
+    words = [word for word, _ in rows]
+    assert len(rows) >= 40
+    assert len(set(words)) == len(words)
+    assert not [path for _, path in rows if not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_section_leads_to_one(page: Path) -> None:
+    missing = [
+        f"{target or page.name}#{section}"
+        for target, section in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text("utf-8"))
+        if section not in sections(page.parent / target if target else page)
+    ]
+    assert not missing
+
+
+def sections(page: Path) -> set[str]:
+    """The names by which the headings of a page are linked to."""
+    heads = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
