@@ -1,1 +1,9 @@
-"""What clients see alike of routers and workers: the form of errors, and requests' ids."""
+"""What clients see alike of routers and workers.
+
+    errors.py      one exception, in the form of OpenAI's errors
+    request_id.py  the client's request id, or a new one
+    time_limit.py  how long a request may take, by its headers
+    open_files.py  how many files, and so connections, a process may have open
+
+Imports nothing else of this package.
+"""
