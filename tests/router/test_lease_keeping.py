@@ -92,7 +92,7 @@ async def test_streams_that_go_on_are_leased_again_a_moment_after_redis_lost_key
                     answer.close()
                 async with streams(router, 2):
                     await becomes(admin, STREAMS - 4 + 2, within_s=5)
-                    assert waiting(admin) == 0, "first bytes are out"
+                    await until(lambda: waiting(admin) == 0, "first bytes being out")
             await becomes(admin, 0, within_s=5)
 
 
