@@ -138,31 +138,33 @@ async def test_newcomers_do_not_overtake_those_who_wait(
         await queued(one, 0)
 
 
+@pytest.mark.parametrize(
+    ("allowed", "expected"), [(False, ["body", "none", "header"]), (True, ["header", "body"])]
+)
 async def test_higher_priority_goes_first_by_body_and_where_allowed_by_header(
-    valkey_url: str,
+    valkey_url: str, allowed: bool, expected: list[str]
 ) -> None:
-    for allowed, expected in ((False, ["body", "none", "header"]), (True, ["header", "body"])):
-        async with (
-            Replica(valkey_url, "a") as a,
-            serving(valkey_url, max_replica_requests=1, allow_priority_header=allowed) as router,
+    async with (
+        Replica(valkey_url, "a") as a,
+        serving(valkey_url, max_replica_requests=1, allow_priority_header=allowed) as router,
+    ):
+        await router.ready("a")
+        a.answer = gate = Gate()
+        tasks = [ask(router, "first")]
+        await until(lambda: len(a.received) == 1, "the first at the replica")
+        for number, (name, body, headers) in enumerate(
+            (
+                ("none", {}, {}),
+                ("header", {}, {"x-priority": "9"}),
+                ("body", {"priority": 5}, {}),
+            ),
+            1,
         ):
-            await router.ready("a")
-            a.answer = gate = Gate()
-            tasks = [ask(router, "first")]
-            await until(lambda: len(a.received) == 1, "the first at the replica")
-            for number, (name, body, headers) in enumerate(
-                (
-                    ("none", {}, {}),
-                    ("header", {}, {"x-priority": "9"}),
-                    ("body", {"priority": 5}, {}),
-                ),
-                1,
-            ):
-                tasks.append(ask(router, name, body, **headers))
-                await queued(router, number)
-            gate.let("first", "none", "header", "body")
-            await asyncio.gather(*tasks)
-            assert gate.order[1 : 1 + len(expected)] == expected
+            tasks.append(ask(router, name, body, **headers))
+            await queued(router, number)
+        gate.let("first", "none", "header", "body")
+        await asyncio.gather(*tasks)
+        assert gate.order[1 : 1 + len(expected)] == expected
 
 
 async def test_a_wait_that_is_too_long_ends_with_the_time_to_come_back(valkey_url: str) -> None:

@@ -72,7 +72,7 @@ async def test_a_replica_that_came_back_anew_starts_healthy(valkey_url: str) -> 
             await router.ready("a")
             a.health = status(500)
             await becomes(router, "a", healthy=False)
-        async with Replica(valkey_url, "a"):
+        async with Replica(valkey_url, "a", port=a.port):
             await becomes(router, "a", healthy=True)
 
 

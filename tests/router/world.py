@@ -55,7 +55,14 @@ class Replica:
     """A worker's place in the fleet, without an engine: `answer` says what each request gets."""
 
     def __init__(
-        self, redis_url: str, name: str, *, model: str = "m", pool: str = "default", **beat: Any
+        self,
+        redis_url: str,
+        name: str,
+        *,
+        model: str = "m",
+        pool: str = "default",
+        port: int = 0,  # 0: any
+        **beat: Any,
     ) -> None:
         self.name = name
         self.pool = pool
@@ -68,18 +75,18 @@ class Replica:
         self._model = model
         self._extra = beat
         self.state = ReplicaState.READY
+        self.port = port
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=1 << 30)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.0)
         await self._runner.setup()
-        self._port = 0
         await self.listen()
         self.heart = Heartbeat(
             replica=self.name,
             incarnation=f"i{next(_incarnations)}",
-            url=f"http://127.0.0.1:{self._port}",
+            url=f"http://127.0.0.1:{self.port}",
             model=self._model,
             state=self.state,
             **self._extra,
@@ -102,9 +109,9 @@ class Replica:
         await self._redis.aclose()
 
     async def listen(self) -> None:
-        self._site = web.TCPSite(self._runner, "127.0.0.1", self._port)
+        self._site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await self._site.start()
-        self._port = self._runner.addresses[0][1]
+        self.port = self._runner.addresses[0][1]
 
     async def refuse(self) -> None:
         """As a killed process: nobody listens, while the last heartbeat still looks fresh."""
