@@ -21,17 +21,46 @@ class Relaying:
 
         Raises MigrationError where none can.
         """
-        route = exchange.route
-        assert route is not None
-        if exchange.stream is None:
-            self._begin(exchange, answer, order)
-        else:
-            self._migrator.goes_on(exchange.stream, answer, exchange.request_id, route.replica)
+        self._begin(exchange, answer, order)
+        incoming, stream, tail = exchange.incoming, exchange.stream, exchange.tail
+        chunk = answer.first_chunk
+        # In one coroutine: each event of a stream goes through all that wait for one another.
         try:
-            await self._pass_on(exchange, tries, answer)
-            return None
+            while True:
+                is_last = answer.complete
+                if stream is not None:
+                    chunk = stream.pass_on(chunk)
+                    if stream.failed:
+                        is_last = False
+                    elif is_last:
+                        chunk += stream.end()
+                if tail is not None:
+                    tail.add(chunk)
+                if is_last:
+                    incoming.end(chunk)
+                    break
+                # With nothing in it the head goes out at least.
+                if not incoming.write(chunk):
+                    await incoming.writable()
+                if stream is not None and stream.failed:
+                    raise ReplicaFailedError("it can serve no more")
+                chunk = await answer.read()
         except (ReplicaFailedError, ReplicaSilentError) as error:
-            tries.lost(str(error), stalled=isinstance(error, ReplicaSilentError))
+            return self._lost(exchange, tries, answer, error)
+        exchange.completed()
+        if tail is not None:
+            _report_late(exchange, tries, tail)
+        return None
+
+    def _lost(
+        self,
+        exchange: Exchange,
+        tries: Tries,
+        answer: Answer,
+        error: ReplicaFailedError | ReplicaSilentError,
+    ) -> Place | None:
+        """The answer has broken off: who goes on, or how it ends."""
+        tries.lost(str(error), stalled=isinstance(error, ReplicaSilentError))
         if (stream := exchange.stream) is not None:
             if self._migrator.lost(stream, exchange.request_id):
                 return tries.goes_on()
@@ -42,33 +71,13 @@ class Relaying:
         # cannot take a part for the whole.
         return None
 
-    async def _pass_on(self, exchange: Exchange, tries: Tries, answer: Answer) -> None:
-        """Raises ReplicaFailedError, ReplicaSilentError where the answer ends before its end."""
-        incoming, stream, tail = exchange.incoming, exchange.stream, exchange.tail
-        chunk = answer.first_chunk
-        while True:
-            if stream is not None:
-                chunk = stream.pass_on(chunk)
-                if answer.complete and not stream.failed:
-                    chunk += stream.end()
-            if tail is not None:
-                tail.add(chunk)
-            if stream is not None and stream.failed:
-                await incoming.write(chunk)
-                raise ReplicaFailedError("it can serve no more")
-            if answer.complete:
-                incoming.end(chunk)
-                exchange.completed()
-                if tail is not None:
-                    _report_late(exchange, tries, tail)
-                return
-            await incoming.write(chunk)  # with nothing in it the head goes out at least
-            chunk = await answer.read()
-
     def _begin(self, exchange: Exchange, answer: Answer, order: Order) -> None:
-        """The answer's head to the client."""
+        """The answer's head to the client, unless it is the rest of a stream that has begun."""
         route = exchange.route
         assert route is not None
+        if exchange.stream is not None:
+            self._migrator.goes_on(exchange.stream, answer, exchange.request_id, route.replica)
+            return
         request_id = exchange.request_id.encode()
         headers = exchange.endpoint.errors.named(answer.headers(), request_id)
         headers += (

@@ -126,7 +126,8 @@ async def _relay(incoming: Incoming, answer: Answer, member: Member, request_id:
     chunk = answer.first_chunk
     try:
         while not answer.complete:
-            await incoming.write(chunk)
+            if not incoming.write(chunk):
+                await incoming.writable()
             chunk = await answer.read()
     except (ReplicaFailedError, ReplicaSilentError) as error:
         raise _lost(member, error) from error

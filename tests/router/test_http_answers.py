@@ -40,8 +40,8 @@ async def test_answer_without_a_length_ends_with_the_connection_in_http_1_0() ->
 
 async def _three_pieces(request: Incoming) -> None:
     request.start(200, [])
-    await request.write(b"one")
-    await request.write(b"two")
+    request.write(b"one")
+    request.write(b"two")
     request.end(b"three")
 
 
@@ -77,7 +77,7 @@ async def test_handler_that_fails_says_so_or_cuts_what_it_began() -> None:
     async def fails(request: Incoming) -> None:
         if request.path == "/begun":
             request.start(200, [])
-            await request.write(b"part")
+            request.write(b"part")
         raise ZeroDivisionError
 
     async with listening(fails) as port, Raw(port) as client:

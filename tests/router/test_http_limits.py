@@ -101,7 +101,8 @@ async def test_client_that_does_not_read_stops_the_handler_and_is_cut() -> None:
         request.start(200, [])
         try:
             while True:
-                await request.write(b"x" * 65536)
+                if not request.write(b"x" * 65536):
+                    await request.writable()
                 written += 65536
         except ClientDisconnectedError:
             ended.set()

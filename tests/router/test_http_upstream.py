@@ -181,7 +181,7 @@ async def test_idle_connections_are_closed_in_time_and_by_the_replica() -> None:
     async with Worker(script) as worker, upstream_() as client:
         await whole(await post(client, worker))
         for connection in list(client._pools[worker.url]._idle):
-            connection.deadline = 0.0  # as KEEP_ALIVE_S later
+            connection.idle_until = 0.0  # as KEEP_ALIVE_S later
         await until(lambda: open_ == 0, "the idle connection closed")
         await whole(await post(client, worker))
         assert worker.connections == 2

@@ -51,7 +51,6 @@ class Answer:
         "_loop",
         "_named",
         "_unread",
-        "_unread_bytes",
         "_waiter",
         "complete_on_wire",
         "error",
@@ -59,6 +58,7 @@ class Answer:
         "is_event_stream",
         "raw_headers",
         "status",
+        "unread_bytes",
     )
 
     def __init__(self, connection: Source, loop: asyncio.AbstractEventLoop) -> None:
@@ -72,8 +72,8 @@ class Answer:
         self._connection: Source | None = connection
         self._loop = loop
         self._unread: list[bytes] = []
-        self._unread_bytes = 0
-        self._waiter: asyncio.Future[None] | None = None
+        self.unread_bytes = 0
+        self._waiter: asyncio.Future[None] | None = None  # of a `read` that waits
 
     def headers(self) -> Headers:
         """End-to-end headers, without those that the router adds itself."""
@@ -94,10 +94,22 @@ class Answer:
         return self.complete_on_wire and not self._unread
 
     async def read(self) -> bytes:
-        """The next bytes as they arrive, empty at the end. Raises ReplicaFailedError."""
-        if not self._unread and not self.complete_on_wire:
-            await self.arrived()
-        return self._take()
+        """The next bytes as they arrive, empty at the end. Raises the error that ends it instead,
+        such as ReplicaFailedError."""
+        unread = self._unread
+        while not unread:
+            if self.complete_on_wire:
+                return b""
+            if self.error is not None:
+                raise self.error
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        chunk = unread[0] if len(unread) == 1 else b"".join(unread)
+        unread.clear()
+        if self.unread_bytes > MAX_UNREAD_BYTES and self._connection is not None:
+            self._connection.read_on()
+        self.unread_bytes = 0
+        return chunk
 
     async def whole(self, most: int) -> bytes:
         """The whole body; of one longer than `most` bytes a beginning that is longer than that.
@@ -114,36 +126,14 @@ class Answer:
         finally:
             self.close()
 
-    async def arrived(self) -> None:
-        """Waits for bytes of the body, or its end. Raises the error that ends it instead."""
-        while not (self._unread or self.complete_on_wire):
-            if self.error is not None:
-                raise self.error
-            self._waiter = self._loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-
-    def open(self) -> None:
-        """Takes the first bytes, which have `arrived`, and with them the headers."""
-        self.first_chunk = self._take()
+    async def open(self) -> None:
+        """Reads the first bytes of the body, or its end, and with them the headers."""
+        self.first_chunk = await self.read()
         self._named = named = dict(reversed(self.raw_headers))
         self.is_event_stream = (
             named.get(b"content-type", b"").startswith(b"text/event-stream")
             and named.get(b"content-encoding", b"identity") == b"identity"
         )
-
-    def _take(self) -> bytes:
-        unread = self._unread
-        if not unread:
-            return b""
-        chunk = unread[0] if len(unread) == 1 else b"".join(unread)
-        unread.clear()
-        if self._unread_bytes > MAX_UNREAD_BYTES and self._connection is not None:
-            self._connection.read_on()
-        self._unread_bytes = 0
-        return chunk
 
     def close(self) -> None:
         """Ends the request: a replica that is not done sees its connection close."""
@@ -155,21 +145,18 @@ class Answer:
 
     def feed(self, chunk: bytes) -> None:
         self._unread.append(chunk)
-        self._unread_bytes += len(chunk)
+        self.unread_bytes += len(chunk)
+        self._wake()
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether enough is unread."""
-        return self._unread_bytes > MAX_UNREAD_BYTES
-
-    def ended(self) -> None:
-        """The connection has nothing more for this answer, and may have another soon."""
+    def ended(self, error: Exception | None = None) -> None:
+        """The body is complete, or ends with an error. The connection has nothing more for this
+        answer, and may have another soon."""
         self._connection = None
+        self.error = error
+        self.complete_on_wire = error is None
+        self._wake()
 
-    def wake(self) -> None:
-        """Tells who waits that something has come."""
-        waiter = self._waiter
-        if waiter is None or waiter.done():
-            return
-        if self._unread or self.complete_on_wire or self.error is not None:
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():  # else who waited was cancelled
             waiter.set_result(None)

@@ -77,7 +77,8 @@ class _Send:
     async def _body(self, chunk: bytes, *, more: bool) -> None:
         if more:
             try:
-                await self._incoming.write(chunk)
+                if not self._incoming.write(chunk):
+                    await self._incoming.writable()
             except ClientDisconnectedError as error:
                 raise OSError("the client has left") from error
         elif not self._incoming.ended:

@@ -45,7 +45,8 @@ class Incoming:
     """A request whose head has come; the body is on its way until `body` returns.
 
     `path` is decoded, `target` is path and query as the client wrote them, header names are in
-    lower case. The answer is either one `send`, or `start`, any number of `write`, and `end`.
+    lower case. The answer is either one `send`, or `start`, any number of `write`, each of which
+    may ask to wait until it is `writable`, and `end`.
     """
 
     __slots__ = (
@@ -256,8 +257,9 @@ class Incoming:
             framing.append((b"connection", b"keep-alive"))
         self._head = head(status_line(status), headers + framing if framing else headers)
 
-    async def write(self, chunk: bytes) -> None:
-        """Bytes of the body; waits while the client reads slower than they come.
+    def write(self, chunk: bytes) -> bool:
+        """Bytes of the body. False where the client reads slower than they come: the next ones
+        have to wait until it is `writable`.
 
         Raises ClientDisconnectedError once the client has left.
         """
@@ -267,8 +269,11 @@ class Incoming:
         if data := self._framed(chunk):
             self.started = True
             connection.write(data)
-            if connection.write_paused:
-                await connection.writable()
+        return not connection.write_paused
+
+    async def writable(self) -> None:
+        """Returns once the client has read enough. Raises ClientDisconnectedError."""
+        await self._connection.writable()
 
     def end(self, chunk: bytes = b"") -> None:
         """The end of the body, with its last bytes.

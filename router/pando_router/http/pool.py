@@ -80,7 +80,7 @@ class Pool:
 
     def put(self, connection: ReplicaConnection) -> None:
         """Takes back a connection whose answer is done."""
-        connection.deadline = self.sweeper.soon + KEEP_ALIVE_S
+        connection.idle_until = self.sweeper.soon + KEEP_ALIVE_S
         self._idle[connection] = None
         self._full.discard(self._url)
 

@@ -8,6 +8,7 @@ import httptools
 
 from pando_router.current import Current
 from pando_router.http.answer import (
+    MAX_UNREAD_BYTES,
     Answer,
     ReplicaFailedError,
     ReplicaLostError,
@@ -67,7 +68,7 @@ class ReplicaConnection(asyncio.Protocol):
         "_reading",
         "_transport",
         "_until_close",
-        "deadline",
+        "idle_until",
         "is_check",
         "progress",
     )
@@ -84,7 +85,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._keeps_alive = False
         self._until_close = False  # the body ends with the connection
         self._reading = True
-        self.deadline = NEVER
+        self.idle_until = NEVER
         self._cut_at = NEVER
         self._heard = NEVER  # of the request under way, as `Sweeper.soon` was
         self._limits = pool.limits.now  # of the request under way
@@ -99,10 +100,8 @@ class ReplicaConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._until_close = False
         self._limits = limits = self._pool.limits.now
-        soon = self._pool.sweeper.soon
-        self._heard = soon
+        self._heard = soon = self._pool.sweeper.soon
         self._cut_at = soon + limits.request
-        self.deadline = min(self._cut_at, soon + limits.first_byte)
         if len(body) < _JOIN_BELOW:
             self._transport.write(request_head + body)
         else:
@@ -114,7 +113,7 @@ class ReplicaConnection(asyncio.Protocol):
         if not self._reading and not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()
-            self._bytes_are_due()
+            self._heard = self._pool.sweeper.soon
 
     def abort(self) -> None:
         """Closes at once; a request under way ends at the replica."""
@@ -142,6 +141,7 @@ class ReplicaConnection(asyncio.Protocol):
         if answer is None:  # nobody has asked
             self._transport.abort()
             return
+        self._heard = self._pool.sweeper.soon
         if self.progress is _NOTHING:
             self.progress = _HEAD
         try:
@@ -154,26 +154,22 @@ class ReplicaConnection(asyncio.Protocol):
             return  # it has failed
         if self.progress is _DONE:
             self._done(answer)
-        else:
-            self._bound(answer, len(data))
-        answer.wake()
+        elif self.progress is _HEAD:
+            self._bound_head(answer, len(data))
+        elif answer.unread_bytes > MAX_UNREAD_BYTES:
+            self._stop_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._pool.closed(self)
         answer = self._answer
         if answer is None:
             return
-        if self._until_close and error is None:
-            answer.complete_on_wire = True
-        elif self.progress is _NOTHING:
-            answer.error = ReplicaFailedError(f"closed the connection{_because(error)}")
-        else:
-            answer.error = ReplicaFailedError(
-                f"closed the connection within its answer{_because(error)}"
-            )
         self._answer = None
-        answer.ended()
-        answer.wake()
+        if self._until_close and error is None:
+            answer.ended()
+        else:
+            within = "" if self.progress is _NOTHING else " within its answer"
+            answer.ended(ReplicaFailedError(f"closed the connection{within}{_because(error)}"))
 
     # -- httptools' callbacks ------------------------------------------------------------------
 
@@ -212,29 +208,18 @@ class ReplicaConnection(asyncio.Protocol):
 
     # -- what follows from them ----------------------------------------------------------------
 
-    def _bound(self, answer: Answer, size: int) -> None:
-        if self.progress is _HEAD:
-            self._head_bytes += size
-            if self._head_bytes > MAX_HEAD_BYTES or len(answer.raw_headers) > MAX_HEADERS:
-                self._fail(ReplicaFailedError("answered with a head that does not end"))
-                return
-        if answer.is_behind:
-            if self._reading and not self._transport.is_closing():
-                self._reading = False
-                self._transport.pause_reading()
-            self.deadline = self._cut_at  # a replica is not silent while nobody listens
-        else:
-            self._bytes_are_due()
+    def _bound_head(self, answer: Answer, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES or len(answer.raw_headers) > MAX_HEADERS:
+            self._fail(ReplicaFailedError("answered with a head that does not end"))
 
-    def _bytes_are_due(self) -> None:
-        limits = self._limits
-        within = limits.idle if self.progress is _BODY else limits.first_byte
-        self._heard = soon = self._pool.sweeper.soon
-        self.deadline = min(self._cut_at, soon + within)
+    def _stop_reading(self) -> None:
+        if self._reading and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
 
     def _done(self, answer: Answer) -> None:
         """The whole answer has come: the next request may have the connection."""
-        answer.complete_on_wire = True
         answer.ended()
         self._answer = None
         # An answer that came before its request was all sent leaves the rest of it in the way.
@@ -248,9 +233,18 @@ class ReplicaConnection(asyncio.Protocol):
         self.progress = _DONE
         self._transport.abort()
         if answer is not None:
-            answer.error = error
-            answer.ended()
-            answer.wake()
+            answer.ended(error)
+
+    @property
+    def deadline(self) -> float:
+        """See `Limited`. Worked out when the sweeper asks, not with each event of a stream."""
+        if self._answer is None:
+            return self.idle_until
+        if not self._reading:
+            return self._cut_at  # a replica is not silent while nobody listens
+        limits = self._limits
+        within = limits.idle if self.progress is _BODY else limits.first_byte
+        return min(self._cut_at, self._heard + within)
 
     def expire(self) -> None:
         limits = self._limits

@@ -10,7 +10,9 @@ NEVER = float("inf")
 
 
 class Limited(Protocol):
-    deadline: float  # on the sweeper's clock; NEVER where nothing is waited for
+    @property
+    def deadline(self) -> float:
+        """On the sweeper's clock; NEVER where nothing is waited for."""
 
     def expire(self) -> None:
         """The deadline has passed. Sets a new one, or leaves the sweeper."""

@@ -108,7 +108,7 @@ class Upstream:
             answer = connection.send(request_head, body or b"")
             connection.is_check = not is_a_try
             try:
-                await answer.arrived()
+                await answer.open()
             except ReplicaLostError:
                 raise
             except ReplicaFailedError:
@@ -122,7 +122,6 @@ class Upstream:
                 answer.close()
                 raise
             else:
-                answer.open()
                 if is_a_try and answer.status in _ELSEWHERE:
                     answer.close()
                     raise ReplicaFailedError(f"answered {answer.status}", answer.status)
