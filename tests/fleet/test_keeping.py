@@ -8,7 +8,12 @@ import pytest
 
 from pando_fleet.keeping import BEAT_S, IDLE_S, SWEEPS, Keeper, Seen
 from pando_fleet.keys import PoolKeys
-from pando_fleet.layout.constants import MENDED_MS, RETENTION_MS, ROUTER_SILENCE_MS
+from pando_fleet.layout.constants import (
+    MENDED_MS,
+    RETENTION_MS,
+    ROUTER_SILENCE_MS,
+    SHARED_SILENCE_MS,
+)
 from pando_fleet.layout.rows import PART
 from pando_fleet.loads import Loads
 from pando_fleet.placement import Placement, Placer
@@ -186,12 +191,14 @@ async def test_a_dead_routers_places_are_free_within_five_seconds(world: World) 
     for _ in range(300):  # more than one call looks at
         await dead.place()
     await alive.place()
+    await Queues(world.redis, world.clock).tell(POOL, "r1", 1, 0, 10)
     await pass_time(world, 1_000, dead, alive)
     await pass_time(world, ROUTER_SILENCE_MS, alive)
     assert (await truth(world))[0] == 301
     await pass_time(world, BEAT_MS, alive)
     assert (await truth(world))[0] == 1
     assert await world.redis.zrange(KEYS.routers, 0, -1) == [b"r2"]
+    assert not await world.redis.exists(KEYS.queues), "nobody waits there any more"
 
 
 async def test_a_router_that_was_only_stopped_has_its_leases_again_with_its_next_beat(
@@ -325,3 +332,21 @@ async def test_a_renewal_puts_right_what_a_lost_write_left_of_a_lease(world: Wor
     router.placer.renew(world.now_ms / 1000, LEASE_MS, every=True)
     await router.placer.flush()
     assert await truth(world) == (2, 1, 100)
+
+
+@pytest.mark.parametrize(
+    ("silence_ms", "shared_ms"),
+    [(SHARED_SILENCE_MS, 0), (SHARED_SILENCE_MS + 1, SHARED_SILENCE_MS + 1), (-1, -1)],
+)
+async def test_a_silence_of_all_beyond_its_bound_and_a_clock_set_back_move_every_beat(
+    world: World, silence_ms: int, shared_ms: int
+) -> None:
+    await world.beat("a")
+    silent, alive = Router(world, "r1"), Router(world, "r2")
+    for router in (silent, alive):
+        await router.place()
+        await router.look()
+    heard_ms = world.now_ms
+    world.now_ms += silence_ms
+    await alive.look()
+    assert await world.redis.zscore(KEYS.routers, "r1") == heard_ms + shared_ms

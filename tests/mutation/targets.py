@@ -18,7 +18,14 @@ class Target:
         return mutants_of(self.file, source)
 
 
-_SCHEDULER = ("tests/worker/scheduler",)
+_SCHEDULER = tuple(
+    f"tests/worker/scheduler/test_{name}.py"
+    for name in ("scheduler", "pressure", "batching", "policy", "windows", "scheduler_states")
+)
+_KV = (
+    *_SCHEDULER,
+    *(f"tests/worker/scheduler/test_{name}.py" for name in ("endings", "host_windows", "stride")),
+)
 _MEMORY = ("tests/worker/memory", "tests/worker/scheduler/test_scheduler_states.py")
 _SCALING = tuple(
     f"tests/operator/scaling/test_{name}.py"
@@ -39,7 +46,7 @@ TARGETS = (
     Target("worker/pando_worker/memory/eviction.py", _MEMORY),
     Target("worker/pando_worker/scheduler/admission.py", _SCHEDULER),
     Target("worker/pando_worker/scheduler/planner.py", _SCHEDULER),
-    Target("worker/pando_worker/scheduler/kv_manager.py", _SCHEDULER),
+    Target("worker/pando_worker/scheduler/kv_manager.py", _KV),
     Target("operator/pando_operator/scaling/decide.py", _SCALING),
     Target("operator/pando_operator/scaling/course.py", _SCALING),
     Target("operator/pando_operator/scaling/behavior.py", _SCALING),
@@ -68,7 +75,7 @@ TARGETS = (
     Target(f"{_LUA}/tree_worth.lua", _fleet("worth")),
     Target(f"{_LUA}/beat.lua", _fleet("registry", "marks", "memory")),
     Target(f"{_LUA}/replica_ops.lua", _fleet("registry", "memory")),
-    Target(f"{_LUA}/memory_ops.lua", _fleet("memory")),
+    Target(f"{_LUA}/memory_ops.lua", _fleet("memory", "placement_costs")),
     Target(f"{_LUA}/router_beat.lua", _fleet("keeping")),
     Target(f"{_LUA}/router_reap.lua", _fleet("keeping")),
     Target(f"{_LUA}/mark_ops.lua", _fleet("marks", "misfits", "memory")),
