@@ -117,6 +117,9 @@ async def test_a_name_that_no_pool_can_have_hides_no_other(world: World) -> None
         b"[]",
         b"\xff",
         b"{}",
+        b"null",
+        b"5",
+        b'"drain"',
         b'{"ends_ms": null}',
         b'{"ends_ms": 9e12, "claim_ends_ms": 0, "tokens": "1", "prefixes": 0}',
         b'{"kind": "drain", "replica": "b", "state": "melted", "ends_ms": 9e12, "claim_ends_ms": 0,'
