@@ -267,17 +267,19 @@ async def test_nobody_waits_for_replicas_that_will_not_come() -> None:
         assert (caught.value.status, caught.value.code) == (503, "no_ready_replica")
 
 
-def test_a_line_holds_the_tokens_and_bytes_of_those_who_wait_whichever_way_they_leave() -> None:
-    waiting: Line[None] = Line("p", Current(Limits(10, 100)), lambda: 0.0)
+def test_a_line_knows_tokens_bytes_and_time_of_those_who_wait_whichever_way_they_leave() -> None:
+    now = 100.0
+    waiting: Line[None] = Line("p", Current(Limits(10, 100)), lambda: now)
     placed, left, refused = entries = [
         Entry(what=None, tenant="t", cost=cost, body_bytes=30) for cost in (1.0, 2.0, 4.0)
     ]
-    assert waiting.tokens == 0
+    assert (waiting.tokens, waiting.longest_wait_s) == (0, 0)
     for entry in entries:
         waiting.enter(entry, Shortage.FULL)
-    assert waiting.tokens == 7
+        now += 2.0
+    assert (waiting.tokens, waiting.longest_wait_s) == (7, 6)
     waiting.take(placed)
-    assert waiting.tokens == 6
+    assert (waiting.tokens, waiting.longest_wait_s) == (6, 4)
     waiting.leave(left)
     assert waiting.tokens == 4
     assert waiting.none_for(refused, Shortage.NONE) is not None

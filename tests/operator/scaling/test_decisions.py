@@ -123,6 +123,14 @@ def _history(*sizes: tuple[float, int]) -> History:
             " no fresh signals of 1 of 3 ready replicas, so nothing shrinks",
         ),
         (
+            replace(pool(0.1, 0.1), ready=3, current=3),
+            changed(POLICY, behavior=AT_ONCE, max_replicas=2),
+            3,
+            Limit.SIGNALS,
+            "pressure 0.10 under target 0.70 on 3 ready replicas: wants 1;"
+            " no fresh signals of 1 of 3 ready replicas, so nothing shrinks",
+        ),
+        (
             replace(pool(2.0, 2.0), ready=3, current=3),
             POLICY,
             6,
@@ -298,6 +306,15 @@ def test_a_pool_sleeps_after_idle_seconds_whatever_the_windows() -> None:
     asleep = decide(pool(0.0, 0.0, history=history), policy, NOW + 60)
     assert (asleep.desired, asleep.by, asleep.direction) == (0, By.IDLE, Direction.DOWN)
     assert asleep.reason == "no request for 60 s, idleSeconds 60: wants 0"
+
+
+def test_an_idle_pool_sleeps_though_no_replica_became_ready_but_not_while_one_is_silent() -> None:
+    policy = changed(POLICY, min_replicas=0, idle_seconds=60)
+    history = decide(pool(0.0), policy, NOW).history
+    never_ready = pool(coming=2, history=history)
+    one_silent = replace(pool(0.0, history=history), ready=2, current=2)
+    assert decide(never_ready, policy, NOW + 60).desired == 0
+    assert decide(one_silent, policy, NOW + 60).desired == 2
 
 
 def test_a_sleeping_pool_says_the_same_at_each_look() -> None:
