@@ -69,21 +69,24 @@ class Driver:
         busy: Answer | None = None  # a 429, passed on where no other replica takes the request
         try:
             while action is not None:
+                # Without patterns for what an action holds: each costs as much as a call.
                 match action:
-                    case Place(barred):
+                    case Place():
                         # Not interrupted, or its lease would stay; what follows a placement is.
                         if exchange.trace is None:
-                            found = await self._dispatcher.place(first, barred)
+                            found = await self._dispatcher.place(first, action.barred)
                         else:
-                            found = await self._place_traced(exchange.trace, first, barred)
+                            found = await self._place_traced(exchange.trace, first, action.barred)
                         first = prompt
                         action = tries.placed(found)
-                    case Send(flight):
+                    case Send():
                         if busy is not None:
                             busy.close()
-                        action, busy = await self._send(exchange, tries, order, flight.route)
-                    case Wait(shortage):
-                        action = tries.placed(await self._wait(exchange, tries, order, shortage))
+                        route = action.flight.route
+                        action, busy = await self._send(exchange, tries, order, route)
+                    case Wait():
+                        flight = await self._wait(exchange, tries, order, action.shortage)
+                        action = tries.placed(flight)
                     case Relay():
                         assert busy is not None
                         with exchange.incoming.until_gone:
