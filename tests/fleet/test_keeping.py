@@ -8,6 +8,7 @@ import pytest
 
 from pando_fleet.keeping import BEAT_S, IDLE_S, SWEEPS, Keeper, Seen
 from pando_fleet.keys import PoolKeys
+from pando_fleet.layout.calls import Reap
 from pando_fleet.layout.constants import (
     MENDED_MS,
     RETENTION_MS,
@@ -18,6 +19,8 @@ from pando_fleet.layout.rows import PART
 from pando_fleet.loads import Loads
 from pando_fleet.placement import Placement, Placer
 from pando_fleet.queues import Queues
+from pando_fleet.scripts import time_arg
+from pando_fleet.wire import WireScript
 from tests.fleet.world import POOL, World
 
 LEASE_MS = 30_000
@@ -350,3 +353,35 @@ async def test_a_silence_of_all_beyond_its_bound_and_a_clock_set_back_move_every
     world.now_ms += silence_ms
     await alive.look()
     assert await world.redis.zscore(KEYS.routers, "r1") == heard_ms + shared_ms
+
+
+async def test_a_router_that_was_heard_within_the_time_is_not_reaped(world: World) -> None:
+    """It may have spoken after another one had found it dead."""
+    await world.beat("a")
+    router = Router(world, "r1")
+    await router.place()
+    await router.look()
+    reap = WireScript(world.wire, Reap)
+
+    async def reaped() -> object:
+        return await reap(
+            Reap(
+                routers=KEYS.routers,
+                leases=LEASES,
+                parts=PARTS,
+                loads=LOADS,
+                queues=KEYS.queues,
+                now=time_arg(world.clock),
+                router="r1",
+                cursor="0",
+            )
+        )
+
+    assert await reaped() is None
+    world.now_ms += ROUTER_SILENCE_MS
+    assert await reaped() is None
+    assert await world.redis.zcard(LEASES) == 1
+    world.now_ms += 1
+    assert await reaped() == [b"0", 1]
+    assert await world.redis.zcard(LEASES) == 0
+    assert await reaped() is None, "and once is enough"

@@ -109,7 +109,7 @@ async def test_of_a_large_tree_the_newest_count_and_of_others_the_middle_of_each
     world: World,
 ) -> None:
     """128 strata of 3 chunks, whose middle one another replica has, too."""
-    newest, size = 4, 4 + 3 * 128
+    newest, size = 8, 8 + 3 * 128
     for rank in reversed(range(size)):
         await world.tree.touch("a", "1", path(f"{rank} ", 1), 1_000)
         if rank >= newest and (rank - newest) % 3 == 1:

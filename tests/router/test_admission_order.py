@@ -235,6 +235,7 @@ def test_a_full_queue_counts_requests_by_the_weight_of_their_tenant() -> None:
     assert lights is not None
     assert lights.tenant == "light", "2 requests for a weight of 1, against 2 for 4"
     assert queue.gives_way(entry("third", weight=3.0)) is lights
+    assert queue.gives_way(entry("above", rank=1)) is lights
     assert queue.gives_way(entry("least", weight=0.5)) is None, "1 request for a half is 2 for 1"
 
 
