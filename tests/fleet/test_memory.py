@@ -19,6 +19,7 @@ from pando_fleet.rate_limits import Limits, RateLimits
 from pando_fleet.registry import ANNOUNCE_MS
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer, free_port
 from tests.fleet.world import BEAT, POOL, World, path
+from tests.waiting import until_async
 
 MIB = 1 << 20
 REPLICAS = ("a", "b", "c", "d")
@@ -283,3 +284,26 @@ async def test_a_ledger_holds_nothing_that_its_tree_has_lost(world: World) -> No
     [ledger] = await world.redis.keys(f"{KEYS.ledger_prefix}*".replace("{", "[{]"))
     held = await world.redis.zrange(KEYS.tree("a", "1"), 0, -1)
     assert set(await world.redis.zrange(ledger, 0, -1)) == set(held)
+
+
+async def test_what_waits_for_a_slow_follower_takes_no_room_from_trees(
+    start_valkey: Callable[..., RedisServer],
+) -> None:
+    """Redis does not count it, either."""
+    config = "repl-diskless-sync-delay 0"
+    server, follower = start_valkey(port=free_port(), config=config), start_valkey()
+    async with World.open(server.url) as world:
+        with server.admin() as admin, follower.admin() as followers:
+            followers.replicaof("127.0.0.1", str(server.port))
+            await until_async(
+                lambda: followers.info("replication")["master_link_status"] == "up", "the link"
+            )
+            admin.config_set("maxmemory", 24 * MIB)
+            await world.tree.touch("a", "1", path("a", CHUNKS), 10_000)
+            follower.freeze()
+            for _ in range(30):
+                admin.set("another application's", b"x" * MIB)
+            assert admin.info("memory")["mem_not_counted_for_evict"] > 8 * MIB
+            await world.beat("a")
+            assert trees(admin)["a"] == CHUNKS
+            follower.thaw()

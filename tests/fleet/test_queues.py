@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pando_fleet.client import FleetError
+from pando_fleet.keys import PoolKeys
 from pando_fleet.layout.constants import SILENCE_MS
 from pando_fleet.queues import Queued, Queues
 from tests.fleet.world import POOL, World
@@ -48,9 +49,12 @@ async def test_the_sum_is_that_of_the_last_words_of_routers_that_still_speak(
 async def test_what_dead_routers_said_leaves_redis(world: World) -> None:
     queues = Queues(world.redis, world.clock)
     await queues.tell(POOL, "dead", 3, 0, 300)
-    world.now_ms += SILENCE_MS + 1
+    world.now_ms += SILENCE_MS
     await queues.tell(POOL, "alive", 1, 0, 100)
     key = f"pando:{{{POOL}}}:queues"
+    assert sorted(await world.redis.hkeys(key)) == [b"alive", b"dead"]
+    world.now_ms += 1
+    await queues.tell(POOL, "alive", 1, 0, 100)
     assert await world.redis.hkeys(key) == [b"alive"]
     assert await world.redis.pttl(key) == -1  # what has a TTL may be evicted
 
@@ -64,3 +68,12 @@ async def test_a_queue_without_a_router_or_with_negative_numbers_is_refused(worl
     ):
         with pytest.raises(FleetError):
             await Queues(world.redis).tell(POOL, router, requests, waited_ms, tokens)
+
+
+async def test_what_a_router_of_the_release_before_said_gets_no_end(world: World) -> None:
+    queues = Queues(world.redis, world.clock)
+    key = PoolKeys(POOL).queues
+    await queues.tell(POOL, "old", 1, 0, 10)
+    await world.redis.pexpire(key, 60_000)
+    await queues.tell(POOL, "new", 1, 0, 10)
+    assert await world.redis.pttl(key) == -1

@@ -293,3 +293,18 @@ def test_a_place_given_back_is_for_one_who_waits_here_as_often_as_the_next_one_d
     for here, elsewhere in ((1, 3), (3, 1)):
         ours = sum(is_for_us(rng, here, elsewhere) for _ in range(4_000)) / 4_000
         assert ours == pytest.approx(here / (here + elsewhere), abs=0.03)
+
+
+async def test_after_a_place_the_next_is_asked_for_at_once_and_after_none_not_before_a_wake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    with no_pace(monkeypatch):
+        tasks = bench.enqueue("a", "b", "c")
+        await until(lambda: bench.calls, "the first try")
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert bench.calls == 1
+        bench.free = 3
+        bench.queue.wake()
+        assert await asyncio.gather(*tasks) == ["a", "b", "c"]
