@@ -17,6 +17,7 @@ from pando_fleet.prefix import chunk_keys
 from pando_fleet.queues import Queues
 from pando_fleet.rate_limits import Limits, RateLimits
 from pando_fleet.registry import ANNOUNCE_MS
+from pando_fleet.upstreams import UpstreamRecords
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer, free_port
 from tests.fleet.world import BEAT, POOL, World, path
 from tests.waiting import until_async
@@ -115,6 +116,8 @@ async def tell(world: World) -> None:
     taken = await RateLimits(world.wire).take("tenant", limits, 400)
     await RateLimits(world.wire).settle("tenant", limits, 100)
     assert (taken.requests.left, taken.tokens.left) == (1, 600)
+    agreed = await UpstreamRecords(world.redis).agree(POOL, "engine", "model", "new")
+    assert agreed.incarnation == "new"
 
 
 def fill(admin: redis.Redis, size: int) -> None:

@@ -39,6 +39,10 @@ def _fleet(*names: str) -> tuple[str, ...]:
 
 _PLACEMENT = _fleet("placement", "placement_terms", "placement_costs", "placement_choice")
 _LEASES = _fleet("leases", "lease_undo", "loads", "keeping")
+_FULL = (
+    "tests/fleet/test_memory.py"
+    "::test_between_two_heartbeats_a_full_redis_takes_placements_and_keeps_its_bound"
+)
 _LUA = "fleet/pando_fleet/lua"
 
 TARGETS = (
@@ -78,12 +82,12 @@ TARGETS = (
     Target(f"{_LUA}/memory_ops.lua", _fleet("memory", "placement_costs")),
     Target(f"{_LUA}/router_beat.lua", _fleet("keeping")),
     Target(f"{_LUA}/router_reap.lua", _fleet("keeping")),
-    Target(f"{_LUA}/mark_ops.lua", _fleet("marks", "misfits", "memory")),
+    Target(f"{_LUA}/mark_ops.lua", (*_fleet("marks", "misfits"), _FULL)),
     Target(f"{_LUA}/mark_set.lua", _fleet("marks")),
     Target(f"{_LUA}/mark_report.lua", _fleet("marks")),
     Target(f"{_LUA}/queue_tell.lua", _fleet("queues")),
     Target(f"{_LUA}/remember_home.lua", _fleet("homes")),
-    Target(f"{_LUA}/limit_ops.lua", _fleet("rate_limits", "memory")),
+    Target(f"{_LUA}/limit_ops.lua", (*_fleet("rate_limits"), _FULL)),
     Target(f"{_LUA}/limit_take.lua", _fleet("rate_limits")),
-    Target(f"{_LUA}/upstream_agree.lua", _fleet("upstreams")),
+    Target(f"{_LUA}/upstream_agree.lua", (*_fleet("upstreams"), _FULL)),
 )
