@@ -3,7 +3,7 @@
 import pytest
 
 from pando_fleet.client import FleetError
-from pando_fleet.layout.constants import MarkKind, MarkState
+from pando_fleet.layout.constants import MARK_KEPT_MS, MarkKind, MarkState
 from pando_fleet.marks import CLAIM_MS, Marks
 from pando_fleet.placement import NoReplica
 from tests.fleet.world import POOL, World
@@ -124,6 +124,18 @@ async def test_cleared_mark_stops_its_router(world: World, marks: Marks) -> None
     await marks.clear(MarkKind.WARM, "a")
     assert not await marks.report(claimed, tokens=5)
     assert await marks.all() == []
+
+
+async def test_a_mark_stays_ten_minutes_after_its_end_whoever_is_marked_besides(
+    world: World, marks: Marks
+) -> None:
+    await marks.set(MarkKind.DRAIN, "a", lasts_ms=MINUTE)
+    world.now_ms += MINUTE + MARK_KEPT_MS - 1
+    await marks.set(MarkKind.DRAIN, "b", lasts_ms=MINUTE)
+    assert sorted(mark.replica for mark in await marks.all()) == ["a", "b"]
+    world.now_ms += 1
+    await marks.set(MarkKind.DRAIN, "c", lasts_ms=MINUTE)
+    assert sorted(mark.replica for mark in await marks.all()) == ["b", "c"]
 
 
 async def test_old_marks_are_forgotten(world: World, marks: Marks) -> None:

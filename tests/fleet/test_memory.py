@@ -116,8 +116,9 @@ async def tell(world: World) -> None:
     taken = await RateLimits(world.wire).take("tenant", limits, 400)
     await RateLimits(world.wire).settle("tenant", limits, 100)
     assert (taken.requests.left, taken.tokens.left) == (1, 600)
-    agreed = await UpstreamRecords(world.redis).agree(POOL, "engine", "model", "new")
-    assert agreed.incarnation == "new"
+    for proposed in ("first", "second"):
+        agreed = await UpstreamRecords(world.redis).agree(POOL, "engine", "model", proposed)
+        assert agreed.incarnation == "first"
 
 
 def fill(admin: redis.Redis, size: int) -> None:

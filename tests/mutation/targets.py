@@ -89,5 +89,5 @@ TARGETS = (
     Target(f"{_LUA}/remember_home.lua", _fleet("homes")),
     Target(f"{_LUA}/limit_ops.lua", (*_fleet("rate_limits"), _FULL)),
     Target(f"{_LUA}/limit_take.lua", _fleet("rate_limits")),
-    Target(f"{_LUA}/upstream_agree.lua", (*_fleet("upstreams"), _FULL)),
+    Target(f"{_LUA}/upstream_agree.lua", (*_fleet("upstreams", "misfits"), _FULL)),
 )
