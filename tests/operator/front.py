@@ -22,7 +22,8 @@ class Fault:
     status: int = 0  # answered so, and not forwarded; 0: forwarded
     body: str = ""
     delay_s: float = 0.0
-    hang_up: bool = False  # the connection is closed without an answer
+    hang_up: bool = False  # the connection is closed without an answer, and nothing is forwarded
+    is_lost: bool = False  # forwarded, and the connection is closed in place of the answer
     times: int = -1
     hits: int = 0
 
@@ -81,6 +82,11 @@ async def running_front(server: ApiServer) -> AsyncIterator[Front]:
                     await asyncio.sleep(fault.delay_s)
                     if fault.hang_up and request.transport is not None:
                         request.transport.close()
+                    if fault.is_lost and request.transport is not None:
+                        async with _forwarded(client, server.url, request) as lost:
+                            await lost.read()
+                        request.transport.close()
+                        return web.Response(status=500)
                     if fault.status or fault.hang_up:
                         return web.Response(status=fault.status or 500, text=fault.body)
             return await _forward(client, server.url, request, front)
@@ -101,9 +107,10 @@ async def running_front(server: ApiServer) -> AsyncIterator[Front]:
             await runner.cleanup()
 
 
-async def _forward(
-    client: aiohttp.ClientSession, url: str, request: web.Request, front: Front
-) -> web.StreamResponse:
+@asynccontextmanager
+async def _forwarded(
+    client: aiohttp.ClientSession, url: str, request: web.Request
+) -> AsyncIterator[aiohttp.ClientResponse]:
     headers = {
         name: value
         for name, value in request.headers.items()
@@ -113,6 +120,13 @@ async def _forward(
     async with client.request(
         request.method, url + request.path_qs, headers=headers, data=body or None
     ) as answer:
+        yield answer
+
+
+async def _forward(
+    client: aiohttp.ClientSession, url: str, request: web.Request, front: Front
+) -> web.StreamResponse:
+    async with _forwarded(client, url, request) as answer:
         response = web.StreamResponse(status=answer.status)
         response.content_type = answer.content_type
         await response.prepare(request)

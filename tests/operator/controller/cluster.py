@@ -69,13 +69,17 @@ class Cluster:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            with suppress(KubeError, FleetUnavailable):  # the test broke something, and mends it
+            # The test broke something, and mends it; or the API server answered too late.
+            with suppress(KubeError, FleetUnavailable, OSError):
                 await self.step()
             await asyncio.sleep(STEP_S)
 
     async def step(self) -> None:
         deployments, _ = await self.kube.list(DEPLOYMENTS, self.namespace)
         pods = [pod for pod in await self.pods() if key_of(pod).name not in self.ignored]
+        # What a call did whose answer was lost: a controller goes by what is there.
+        for name in self.workers.keys() - {key_of(pod).name for pod in pods}:
+            await self._gone(name)
         for deployment in deployments:
             name = deployment["metadata"]["name"]
             mine = [pod for pod in pods if pod["metadata"]["labels"]["pando.dev/pool"] == name]
@@ -110,6 +114,8 @@ class Cluster:
         controller.replicas, controller.template = wanted, revision
         sets: dict[str, list[Object]] = {}
         for pod in pods:
+            if key_of(pod).name not in self._owners:
+                self._made(pod, uid)
             if "deletionTimestamp" not in pod["metadata"]:
                 labels = pod["metadata"]["labels"]
                 sets.setdefault(labels["pod-template-hash"], []).append(pod)
@@ -126,15 +132,18 @@ class Cluster:
         name = f"{deployment['metadata']['name']}-{next(_numbers)}"
         labels = template["metadata"]["labels"] | {"pod-template-hash": revision}
         spec = dict(template["spec"])
-        has_place = spec["containers"][0]["image"] not in self.placeless
-        if has_place:
+        if spec["containers"][0]["image"] not in self.placeless:
             spec["nodeName"] = "node"
         body = {"metadata": template["metadata"] | {"name": name, "labels": labels}, "spec": spec}
         body["metadata"]["namespace"] = self.namespace
-        await self.kube.create(PODS, body)
+        self._made(await self.kube.create(PODS, body), deployment["metadata"]["uid"])
+
+    def _made(self, pod: Object, owner: str) -> None:
+        """Its worker starts, where it has a node."""
+        name = key_of(pod).name
         self.log.append(f"+{name}")
-        self._owners[name] = deployment["metadata"]["uid"]
-        if has_place:
+        self._owners[name] = owner
+        if "nodeName" in pod["spec"]:
             self.workers[name] = Worker(name, f"i{name}", ready=self.starts_ready)
 
     async def _end(self, pod: Object) -> None:
@@ -154,10 +163,14 @@ class Cluster:
         # There is no kubelet that would confirm a graceful end.
         path, at_once = PODS.path(key.namespace, key.name), {"gracePeriodSeconds": 0}
         await asyncio.to_thread(self.server.call, "DELETE", path, at_once)
-        self.log.append(f"-{key.name}")
-        worker = self.workers.pop(key.name, None)
+        await self._gone(key.name)
+
+    async def _gone(self, name: str) -> None:
+        if (line := f"-{name}") not in self.log:
+            self.log.append(line)
+        worker = self.workers.pop(name, None)
         if worker is not None:
-            pool = key.name.rpartition("-")[0]
+            pool = name.rpartition("-")[0]
             await Registry(self.redis).leave(pool, worker.pod, worker.incarnation)
 
     async def _live(self, pod: Object) -> None:

@@ -47,6 +47,7 @@ class Scene:
         self.redis_url, self.namespace = redis_url, namespace
         self.redis = cluster.redis
         self.said: list[str] = []  # by the operators' logs
+        self.running: list[asyncio.Task[None]] = []  # the played cluster and the operators
 
     def key(self, name: str = "pool") -> Key:
         return Key(self.namespace, name)
@@ -90,10 +91,15 @@ class Scene:
     async def until(
         self, condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S
     ) -> Any:
-        """`condition` may be a coroutine function; fails with `what` and the pool's status."""
+        """`condition` may be a coroutine function; fails with `what`, the pods and the pool's
+        status, or with what ended an operator or the cluster."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while loop.time() < deadline:
+            for task in self.running:
+                if task.done() and not task.cancelled():
+                    error = task.exception()
+                    raise AssertionError(f"{task.get_name()} has ended: {what}") from error
             value = condition()
             if asyncio.iscoroutine(value):
                 value = await value
@@ -102,7 +108,10 @@ class Scene:
             await asyncio.sleep(POLL_S)
         pools, _ = await self.kube.list(WORKER_POOLS, self.namespace)
         seen = {key_of(pool).name: pool.get("status") for pool in pools}
-        raise AssertionError(f"not true after {seconds} s: {what}; {self.said}; {seen}")
+        pods = {key_of(pod).name: pod.get("status") for pod in await self.cluster.pods()}
+        raise AssertionError(
+            f"not true after {seconds} s: {what}; {self.said}; {seen}; {pods}; {self.cluster.log}"
+        )
 
     async def serving(self, count: int, name: str = "pool") -> None:
         async def is_so() -> bool:
@@ -137,10 +146,13 @@ class Scene:
         async with AsyncExitStack() as closing:
             closing.push_async_callback(operator.close)
             await operator.listen(closing)
-            running = Running(operator, asyncio.create_task(operator.lead()))
+            task = asyncio.create_task(operator.lead(), name="an operator")
+            self.running.append(task)
+            running = Running(operator, task)
             try:
                 yield running
             finally:
+                self.running.remove(task)
                 await running.stop()
 
 
@@ -197,7 +209,8 @@ async def scene(
     await scene.until(served, "the API server serves WorkerPools")
     handler = Said(scene.said)
     logging.getLogger("pando.operator").addHandler(handler)
-    playing = asyncio.create_task(cluster.run())
+    playing = asyncio.create_task(cluster.run(), name="the played cluster")
+    scene.running.append(playing)
     try:
         yield scene
     finally:

@@ -20,5 +20,6 @@ Read in this order:
     cuda_graph.py     decode steps as CUDA graphs
     trial.py          batches that are no request's
 
-Imports models, attention, `cpu` and `cuda`; knows the scheduler by `batch` and `pools` alone.
+Imports models, attention, memory, `cpu` and `cuda`; knows the scheduler by `batch` and `pools`
+alone.
 """

@@ -15,5 +15,5 @@ Read in this order:
     tools.py        the tools that a request offers
     lark.py         parts of grammars
 
-Imports the server's grammars and errors.
+Imports the server's errors alone.
 """
