@@ -17,6 +17,8 @@ from pando_operator.resource.policy import (
 )
 from pando_operator.scaling import History
 from pando_operator.scaling.behavior import lower_limit, stabilized, upper_limit
+from pando_operator.scaling.history import ScaleEvent
+from tests.operator.scaling.pool_model import NOW
 
 
 @dataclass
@@ -115,3 +117,12 @@ def test_a_doubling_in_15_s_then_waits_for_the_next_15_s() -> None:
     history = History().scaled(100.0, 4, 8, "")
     assert upper_limit(rules, 8, history.events, 101.0) == 8
     assert upper_limit(rules, 8, history.events, 115.0) == 16
+
+
+def test_a_percentage_is_of_the_size_at_the_periods_start() -> None:
+    tenth = (RatePolicy(type=PolicyType.PERCENT, value=10, period_seconds=60),)
+    grown = (ScaleEvent(NOW - 30, 200, 190),)
+    assert lower_limit(ScaleDown(policies=tenth), 190, grown, NOW) == 180
+    assert lower_limit(ScaleDown(policies=tenth), 190, grown, NOW + 30) == 171
+    assert upper_limit(ScaleUp(policies=tenth), 190, grown, NOW) == 220
+    assert upper_limit(ScaleUp(policies=tenth), 190, grown, NOW + 30) == 209

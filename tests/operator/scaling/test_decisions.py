@@ -317,6 +317,13 @@ def test_an_idle_pool_sleeps_though_no_replica_became_ready_but_not_while_one_is
     assert decide(one_silent, policy, NOW + 60).desired == 2
 
 
+def test_what_was_demanded_within_the_window_keeps_no_idle_pool_awake() -> None:
+    policy = changed(POLICY, min_replicas=0, idle_seconds=10, window_seconds=60)
+    history = decide(pool(0.5), policy, NOW).history
+    asleep = decide(pool(0.0, history=history), policy, NOW + 10)
+    assert (asleep.desired, asleep.reason) == (0, "no request for 10 s, idleSeconds 10: wants 0")
+
+
 def test_a_sleeping_pool_says_the_same_at_each_look() -> None:
     policy = changed(POLICY, min_replicas=0, idle_seconds=60)
     history = decide(pool(0.0), policy, NOW).history
