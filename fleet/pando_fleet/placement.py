@@ -144,7 +144,7 @@ class Placer:
         self._open: dict[str, Placement] = {}  # by lease; those first that were renewed longest ago
         self._now_s = -inf  # when leases were renewed last
         self.in_doubt = False  # whether Redis may have other leases of this router than it knows
-        self.turns = 0  # of the event loop, in which somebody asked
+        self.turns = 0  # of the event loop, with at least one ask
         self._asked: list[tuple[Ask, asyncio.Future[Placement]]] = []
         self._timeout_s = timeout_s
         self._patience: Patience | None = None

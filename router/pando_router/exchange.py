@@ -107,7 +107,7 @@ class Exchange(Observer):
     limit_s: float = inf  # from `started` to the end of its answer
     order: Order | None = None
     charge: Charge | None = None  # where the tenant's use is counted
-    tail: Tail | None = None  # the answer's end, where somebody wants to read it
+    tail: Tail | None = None  # the answer's end, where a listener reads it
 
     asked_s: float = 0.0  # how long it has waited for Redis before its placement
 

@@ -60,7 +60,7 @@ def work(task: Task, told: "Connection[Told, None]", configure_logs: Callable[[]
 
 
 async def run(task: Task, progress: Callable[[int, float], None] | None = None) -> Digest:
-    """`Progress` is told to `progress`, the CSV files that the task asks for are written."""
+    """Reports `Progress` to `progress` and writes the CSV files that the task asks for."""
     spec = task.spec
     ran = await simulate(
         spec,

@@ -3,6 +3,9 @@
 local $names(Beat) = $arguments(Beat)
 local behind = $length(Beat) + 1
 local $names(Terms) = $arguments(Terms, behind)
+for _, key in ipairs({ replicas, beats, terms }) do
+  redis.call('PERSIST', key) -- a worker of the release before gives it a TTL; see also memory_ops.lua
+end
 local other = other_incarnation(beats, replica, incarnation)
 if other then
   local heard = tonumber(redis.call('ZSCORE', replicas, replica) or 0)
@@ -16,9 +19,6 @@ if other then
   local owner = incarnation .. ':' .. replica
   local prefix = string.sub(tree, 1, #tree - #owner)
   redis.call('UNLINK', prefix .. other.incarnation .. ':' .. replica)
-end
-for _, key in ipairs({ replicas, beats, terms }) do
-  redis.call('PERSIST', key) -- a worker of the release before gives it a TTL; see also memory_ops.lua
 end
 make_room(tree)
 redis.call('ZADD', replicas, now, replica)

@@ -33,7 +33,7 @@ class Server:
         sweep_s: float = SWEEP_S,
         turned_away: Callable[[], object] = lambda: None,
     ) -> None:
-        """`turned_away` is told of each connection for which there is no room."""
+        """`turned_away` is called for each connection for which there is no room."""
         self.handler = handler
         self.limits = limits
         self.loop = asyncio.get_running_loop()

@@ -17,7 +17,7 @@ MATCHED = 8  # chunks that the tree knew of
 
 @dataclass
 class Lease:
-    """Records what it is told."""
+    """Records the events that it receives."""
 
     told: list[object] = field(default_factory=list)
 
