@@ -19,7 +19,7 @@ from pando_fleet.client import (
     connect,
 )
 from pando_fleet.placement import Ask, Placer
-from pando_fleet.registry import Registry
+from pando_fleet.registry import NameTakenError, Registry
 from pando_fleet.wire import Wire
 from tests.fleet.front import Front
 from tests.fleet.redis_server import RedisServer, free_port
@@ -171,6 +171,8 @@ async def test_a_heartbeat_is_written_though_memory_is_full(redis_url: str) -> N
         try:
             for number in range(3):
                 await registry.beat("p", replace(BEAT, replica="a", running=number))
+            with pytest.raises(NameTakenError):
+                await registry.beat("p", replace(BEAT, replica="a", incarnation="2", url="other"))
             with pytest.raises(FleetFull, match="raise maxmemory"):
                 await registry.check_writes("p")
         finally:
