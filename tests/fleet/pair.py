@@ -24,8 +24,10 @@ class Pair:
 
     def switch(self, old_follows: int) -> None:
         """The new server is the master and has the name; the old one becomes a replica of whoever
-        listens at the port `old_follows`, and keeps its connections."""
+        listens at the port `old_follows`, and keeps its connections. As a managed failover does, it
+        first waits until the new server has all that was written."""
         with self.old.admin() as old, self.new.admin() as new:
+            _written_there(old)
             new.replicaof("NO", "ONE")
             self.front.target = self.new.port
             old.replicaof("127.0.0.1", str(old_follows))
@@ -45,5 +47,10 @@ async def pair(start: Callable[..., RedisServer], config: str = "") -> AsyncIter
 
 def _follows(master: Any) -> bool:
     """Where its link is up, what is written may still go to a buffer alone, for a second."""
+    return _written_there(master, 100)
+
+
+def _written_there(master: Any, timeout_ms: int = 10_000) -> bool:
+    """WAIT asks for what its own connection wrote, and so for all that was written before that."""
     master.set("written", 1)
-    return bool(master.wait(1, 100))
+    return bool(master.wait(1, timeout_ms))

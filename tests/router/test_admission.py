@@ -255,8 +255,10 @@ async def test_a_replica_that_joins_opens_no_second_queue(valkey_url: str) -> No
         a.answer = gate = Gate()
         first = ask(router, "first")
         await until(lambda: gate.inside, "the first at the replica")
-        waiting = [ask(router, "second"), ask(router, "third")]
-        await queued(router, 2)
+        waiting = []
+        for length, prompt in enumerate(("second", "third"), 1):
+            waiting.append(ask(router, prompt))
+            await queued(router, length)
         joining = Replica(valkey_url, "c")
         joining.state = ReplicaState.STARTING
         async with joining:
