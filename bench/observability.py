@@ -20,15 +20,15 @@ from prometheus_client import CollectorRegistry, Counter
 
 from pando.logs import LogSettings, configure
 from pando_fleet.traces import Tracing
+from pando_router.configuration.live import Live
+from pando_router.configuration.settings import RouterSettings
 from pando_router.core.route import Route
 from pando_router.dashboard.sampler import Sampler
-from pando_router.fleet_view import Fleet, FleetView
-from pando_router.lifecycle import Lifecycle
+from pando_router.fleet_view.view import Fleet, FleetView
 from pando_router.listeners.access_log import AccessLog
-from pando_router.live import Live
-from pando_router.metrics import Metrics
-from pando_router.settings import RouterSettings
-from pando_router.tracing import RequestTrace
+from pando_router.process.lifecycle import Lifecycle
+from pando_router.telemetry.metrics import Metrics
+from pando_router.telemetry.tracing import RequestTrace
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

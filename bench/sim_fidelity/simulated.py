@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.sim_fidelity.measured import Answer, Outcome
-from pando_router.fleet_view import REFRESH_S
+from pando_router.fleet_view.view import REFRESH_S
 from pando_sim.cost.model import CostModel
 from pando_sim.fleet.simulate import simulate
 from pando_sim.records import Outcome as End
 from pando_sim.rules import RULES
 from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
 from pando_sim.traces import open_trace
-from pando_worker.server.heartbeat import MIN_INTERVAL_S
+from pando_worker.server.process.heartbeat import MIN_INTERVAL_S
 
 BEAT_S = MIN_INTERVAL_S + REFRESH_S
 """As old as what a router knows of a busy worker gets."""

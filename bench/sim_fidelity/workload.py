@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pando_sim.cost.model import CostModel
-from pando_worker.scheduler.context_cost import attended
+from pando_worker.scheduler.batches.context_cost import attended
 
 IDS = range(300, 3000)  # ordinary tokens of the demo model
 CHUNK_TOKENS = 64  # as the router cuts prompts

@@ -14,9 +14,9 @@ from multiprocessing.context import SpawnProcess
 import msgspec
 import uvloop
 
-from pando_fleet.client import connect
-from pando_fleet.placement import Ask, Placement, Placer
-from pando_fleet.wire import Wire
+from pando_fleet.placement.placer import Ask, Placement, Placer
+from pando_fleet.redis.client import connect
+from pando_fleet.redis.wire import Wire
 
 _LENGTH = 4  # bytes
 

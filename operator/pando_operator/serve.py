@@ -8,14 +8,14 @@ from contextlib import AsyncExitStack
 
 from aiohttp import web
 
-from pando_fleet.client import RedisClient, connect
-from pando_fleet.decisions import PastDecisions
-from pando_fleet.expected import ExpectedPools
-from pando_fleet.queues import Queues
-from pando_fleet.registry import Registry
+from pando_fleet.records.decisions import PastDecisions
+from pando_fleet.records.expected import ExpectedPools
+from pando_fleet.records.queues import Queues
+from pando_fleet.redis.client import RedisClient, connect
+from pando_fleet.registry.registry import Registry
+from pando_operator.controller.looking.world import World
 from pando_operator.controller.manager import Manager
 from pando_operator.controller.shared import Shared
-from pando_operator.controller.world import World
 from pando_operator.kube.client import Kube, load_configuration
 from pando_operator.kube.errors import KubeError
 from pando_operator.kube.events import Recorder

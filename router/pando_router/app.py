@@ -9,67 +9,67 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from pando_fleet.client import connect
-from pando_fleet.decisions import PastDecisions
-from pando_fleet.expected import ExpectedPools
-from pando_fleet.homes import Homes
 from pando_fleet.http.open_files import OTHER_FILES
-from pando_fleet.queues import Queues
-from pando_fleet.rate_limits import RateLimits
-from pando_fleet.registry import Registry
+from pando_fleet.records.decisions import PastDecisions
+from pando_fleet.records.expected import ExpectedPools
+from pando_fleet.records.homes import Homes
+from pando_fleet.records.queues import Queues
+from pando_fleet.records.rate_limits import RateLimits
+from pando_fleet.redis.client import connect
+from pando_fleet.redis.wire import Wire
+from pando_fleet.registry.registry import Registry
+from pando_fleet.registry.upstreams import UpstreamRecords
 from pando_fleet.traces import Tracing
-from pando_fleet.upstreams import UpstreamRecords
-from pando_fleet.wire import Wire
 from pando_router.admission.admission import Admission
 from pando_router.admission.reports import QueueReports
-from pando_router.background import Background
-from pando_router.byte_budget import ByteBudget
-from pando_router.control import create_control
+from pando_router.configuration.live import Live
+from pando_router.configuration.settings import RouterSettings
+from pando_router.control.app import create_control
 from pando_router.core.flight import Flights
 from pando_router.dashboard.routes import PAGE_PATH, dashboard_routes
 from pando_router.dashboard.sampler import Sampler
-from pando_router.decisions_view import DecisionsView
-from pando_router.dispatch import Dispatcher
-from pando_router.driver import Driver
-from pando_router.earlier import Earlier
+from pando_router.data_path.driver import Driver
+from pando_router.data_path.proxy import Proxy
+from pando_router.data_path.reception import Reception
+from pando_router.data_path.relay import Relaying
+from pando_router.data_path.sending import Sender
 from pando_router.endpoints import ENDPOINTS
 from pando_router.endpoints.responses import STORED_PREFIX
 from pando_router.endpoints.tokenization import TOKENIZE
-from pando_router.exchange import Audience, Listener
-from pando_router.fleet_view import FleetView
+from pando_router.exchange.exchange import Audience, Listener
+from pando_router.explaining.recent import Recent
+from pando_router.fleet_view.decisions import DecisionsView
+from pando_router.fleet_view.redis_memory import RedisMemory
+from pando_router.fleet_view.redis_state import RedisState
+from pando_router.fleet_view.replica_metrics import ReplicaMetrics
+from pando_router.fleet_view.replica_row import ReplicaRow
+from pando_router.fleet_view.view import FleetView
 from pando_router.health.abandoning import Abandoning
 from pando_router.health.checks import HealthChecks
-from pando_router.home_writer import HomeWriter
 from pando_router.http.asgi import AsgiHandler
+from pando_router.http.byte_budget import ByteBudget
 from pando_router.http.incoming import Incoming
 from pando_router.http.limits import Limits, ReplicaLimits
 from pando_router.http.server import Handler, Server
 from pando_router.http.upstream import SWEEP_S, Upstream
-from pando_router.lifecycle import Lifecycle
+from pando_router.kept_responses.earlier import Earlier
+from pando_router.kept_responses.home_writer import HomeWriter
+from pando_router.kept_responses.stored import StoredResponses
 from pando_router.listeners.access_log import AccessLog, RequestLog
 from pando_router.listeners.charging import Charging
 from pando_router.listeners.metrics import RequestMetrics
 from pando_router.listeners.traced import Traced
-from pando_router.live import Live
-from pando_router.lost_lease_writes import LostLeaseWrites
-from pando_router.metrics import Metrics
 from pando_router.migration.migrator import Migrator
-from pando_router.placers import Placers
-from pando_router.policies import Policies
-from pando_router.policies.loads import Loads
-from pando_router.proxy import Proxy
-from pando_router.recent import Recent
-from pando_router.reception import Reception
+from pando_router.placing.dispatch import Dispatcher
+from pando_router.placing.lost_lease_writes import LostLeaseWrites
+from pando_router.placing.placers import Placers
+from pando_router.placing.policies import Policies
+from pando_router.placing.policies.loads import Loads
+from pando_router.placing.shadow import Shadow
+from pando_router.process.background import Background
+from pando_router.process.lifecycle import Lifecycle
 from pando_router.recording.recorder import Part, Recorder
-from pando_router.redis_memory import RedisMemory
-from pando_router.redis_state import RedisState
-from pando_router.relay import Relaying
-from pando_router.replica_metrics import ReplicaMetrics
-from pando_router.replica_row import ReplicaRow
-from pando_router.sending import Sender
-from pando_router.settings import RouterSettings
-from pando_router.shadow import Shadow
-from pando_router.stored import StoredResponses
+from pando_router.telemetry.metrics import Metrics
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.guard import Guard
 from pando_router.tenants.limiter import Limiter

@@ -3,6 +3,7 @@
 from pando_fleet.http.errors import ApiError, OpenAIError, bad_request, unavailable
 
 __all__ = [
+    "CLIENT_CLOSED_REQUEST",
     "ApiError",
     "ClientDisconnectedError",
     "OpenAIError",
@@ -10,6 +11,9 @@ __all__ = [
     "error_answer",
     "unavailable",
 ]
+
+
+CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; only in logs and metrics
 
 
 class ClientDisconnectedError(Exception):

@@ -15,11 +15,11 @@ import uvloop
 
 from pando_fleet.http.open_files import allow_open_files
 from pando_router.app import Router, running_router, server_of
+from pando_router.configuration.reloader import Reloader, Source
+from pando_router.configuration.settings import RouterSettings
 from pando_router.http.server import Server
-from pando_router.processes import supervise
+from pando_router.process.processes import supervise
 from pando_router.recording.recorder import Part
-from pando_router.reloader import Reloader, Source
-from pando_router.settings import RouterSettings
 
 CUT_S = 1.0  # for what drain_seconds left over
 

@@ -13,7 +13,7 @@ from bench.gpu.parts import busy_share, median
 from bench.gpu.report import Report
 from bench.gpu.shapes import DRY_SHAPES, SHAPES, Shape
 from pando_worker.models.config import read_config
-from pando_worker.models.loader import build_model
+from pando_worker.models.loading.loader import build_model
 
 
 @pytest.mark.parametrize("shape", [*SHAPES.values(), *DRY_SHAPES.values()], ids=lambda s: s.name)

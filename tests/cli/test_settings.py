@@ -11,7 +11,7 @@ import pytest
 
 from pando.main import main
 from pando.settings.load import Given, SettingsError, load
-from pando_router.settings import RouterSettings
+from pando_router.configuration.settings import RouterSettings
 from pando_worker.settings import DType, WorkerSettings
 
 MODEL = {"model": Given("some/model", "--model")}

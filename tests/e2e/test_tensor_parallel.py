@@ -14,7 +14,7 @@ from pando_worker.messages import SamplingParams, TokenLogprob
 from tests.worker.engine.served import lend_tokenizer
 from tests.worker.engine.truth import check_logprobs, check_output
 from tests.worker.model.checkpoints import Reference, prompt
-from tests.worker.server.worker_process import WorkerProcess, metric, until
+from tests.worker.server.process.worker_process import WorkerProcess, metric, until
 
 pytestmark = pytest.mark.e2e
 

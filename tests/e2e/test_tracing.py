@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.conftest import MODEL
 from tests.e2e.up_process import UpProcess
-from tests.router.otlp_receiver import OtlpReceiver, SpanSeen
+from tests.router.telemetry.otlp_receiver import OtlpReceiver, SpanSeen
 
 pytestmark = pytest.mark.e2e
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pando_fleet.client import connect
-from pando_fleet.registry import Registry
+from pando_fleet.redis.client import connect
+from pando_fleet.registry.registry import Registry
 from tests.router.world import serving, until
-from tests.worker.server.worker_process import MODEL_NAME, WorkerProcess
+from tests.worker.server.process.worker_process import MODEL_NAME, WorkerProcess
 
 pytestmark = pytest.mark.e2e
 

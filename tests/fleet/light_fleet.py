@@ -18,12 +18,12 @@ from functools import partial
 from operator import attrgetter
 from typing import Protocol
 
-from pando_fleet.client import RedisClient
-from pando_fleet.placement import Ask, Placement, Placer
-from pando_fleet.prefix import CHUNK_BYTES
-from pando_fleet.registry import Registry
-from pando_fleet.replica import Heartbeat, ReplicaState
-from pando_fleet.wire import Wire
+from pando_fleet.placement.placer import Ask, Placement, Placer
+from pando_fleet.placement.prefix import CHUNK_BYTES
+from pando_fleet.redis.client import RedisClient
+from pando_fleet.redis.wire import Wire
+from pando_fleet.registry.registry import Registry
+from pando_fleet.registry.replica import Heartbeat, ReplicaState
 
 POOL = "light"
 FLUSH_MS = 2.0  # as long as a router keeps its writes back, in virtual time

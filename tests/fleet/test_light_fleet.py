@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 
-from pando_fleet.client import connect
+from pando_fleet.redis.client import connect
 from tests.fleet.light_fleet import LightFleet, Outcome, Request
 
 _PREFILL_PER_S = 10_000.0

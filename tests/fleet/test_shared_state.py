@@ -24,17 +24,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pando_fleet.client import FleetError, FleetUnavailable, RedisClient, connect
-from pando_fleet.keeping import BEAT_S, SWEEPS, Keeper
-from pando_fleet.keys import PoolKeys
-from pando_fleet.layout.constants import CHUNK_BYTES, KEY_BYTES, MENDED_MS
-from pando_fleet.layout.rows import LOAD, PART, Part
-from pando_fleet.loads import Loads
-from pando_fleet.placement import Ask, NoReplica, Placement, Placer
-from pando_fleet.prefix import chunk_keys
-from pando_fleet.registry import Registry
-from pando_fleet.wire import Wire
-from pando_fleet.wire.call import Answer
+from pando_fleet.placement.keeper import BEAT_S, SWEEPS, Keeper
+from pando_fleet.placement.placer import Ask, NoReplica, Placement, Placer
+from pando_fleet.placement.prefix import chunk_keys
+from pando_fleet.records.loads import Loads
+from pando_fleet.redis.client import FleetError, FleetUnavailable, RedisClient, connect
+from pando_fleet.redis.keys import PoolKeys
+from pando_fleet.redis.layout.constants import CHUNK_BYTES, KEY_BYTES, MENDED_MS
+from pando_fleet.redis.layout.rows import LOAD, PART, Part
+from pando_fleet.redis.wire import Wire
+from pando_fleet.redis.wire.call import Answer
+from pando_fleet.registry.registry import Registry
 from tests.fleet.redis_server import RedisServer
 from tests.fleet.world import BEAT, POOL
 

@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from pando_fleet.client import RedisClient, connect
-from pando_fleet.layout.rows import Candidate
-from pando_fleet.placement import Ask, Placement, Placer
-from pando_fleet.prefix import chunk_keys
-from pando_fleet.registry import Registry
-from pando_fleet.replica import Heartbeat, ReplicaState
-from pando_fleet.tree import PrefixTree
-from pando_fleet.wire import Wire
+from pando_fleet.placement.placer import Ask, Placement, Placer
+from pando_fleet.placement.prefix import chunk_keys
+from pando_fleet.placement.tree import PrefixTree
+from pando_fleet.redis.client import RedisClient, connect
+from pando_fleet.redis.layout.rows import Candidate
+from pando_fleet.redis.wire import Wire
+from pando_fleet.registry.registry import Registry
+from pando_fleet.registry.replica import Heartbeat, ReplicaState
 
 POOL = "llama"
 BEAT = Heartbeat(

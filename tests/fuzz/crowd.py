@@ -12,9 +12,9 @@ from transformers import AutoTokenizer, RepetitionPenaltyLogitsProcessor
 
 from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.grammar.grammar import Grammar
-from pando_worker.runner.sampler import uniforms
-from pando_worker.scheduler.constrained import MIN_JUMP
-from pando_worker.server.constraints import grammar_of
+from pando_worker.runner.sampling.sampler import uniforms
+from pando_worker.scheduler.batches.constrained import MIN_JUMP
+from pando_worker.server.jobs.constraints import grammar_of
 from tests.fuzz.models import SHIPPED, VOCAB
 
 EOS = 1  # not the model's own: a frequent token, so that requests do end

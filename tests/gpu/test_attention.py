@@ -9,7 +9,7 @@ from pando_worker.attention import flashinfer_backend
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.attention.torch_backend import TorchAttention
-from pando_worker.runner.cuda_graph import CudaCapture, padded
+from pando_worker.runner.cuda.cuda_graph import CudaCapture, padded
 from tests.worker.cuda.attention_cases import (
     BATCHES,
     DECODES,

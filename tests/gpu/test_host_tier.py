@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pando_worker.attention.kv_pool import TokenToKVPool
-from pando_worker.runner.host_pool import HostKVPool
+from pando_worker.runner.kv.host_pool import HostKVPool
 from tests.worker.runner.test_host_pool import LAYERS, copies, pages_of
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.flashinfer_backend import FlashinferAttention
-from pando_worker.runner.cuda_graph import CudaGraphRunner
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.families import FAMILIES
 from tests.worker.model.paged import Paged, Row

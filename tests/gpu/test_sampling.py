@@ -6,7 +6,7 @@ import torch
 
 from pando_worker.batch import SamplingBatch
 from pando_worker.cuda.nucleus import RadixNucleus
-from pando_worker.runner.sampler import BY_TORCH, Searches, sample
+from pando_worker.runner.sampling.sampler import BY_TORCH, Searches, sample
 
 ROWS, VOCAB = 48, 32_000
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pando_worker.models.parallel import join_group
-from pando_worker.runner.cuda_graph import CudaGraphRunner
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference, prompt

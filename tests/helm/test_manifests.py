@@ -9,7 +9,7 @@ import yaml
 
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.settings import OperatorSettings
-from pando_router.settings import RouterSettings
+from pando_router.configuration.settings import RouterSettings
 from tests.helm.chart import (
     CHART,
     CURRENT,

@@ -8,7 +8,7 @@ import pytest
 
 from pando.logs import LogSettings
 from pando_operator.settings import OperatorSettings
-from pando_router.settings import RouterSettings
+from pando_router.configuration.settings import RouterSettings
 from tests.helm.chart import (
     CURRENT,
     OLDEST,

@@ -10,8 +10,8 @@ import pytest
 from helm_python import HelmValuesError, lint
 
 from pando_operator.settings import OperatorSettings
-from pando_router.setting_types import needing_restart
-from pando_router.settings import RouterSettings
+from pando_router.configuration.setting_types import needing_restart
+from pando_router.configuration.settings import RouterSettings
 from tests.helm.chart import (
     CHART,
     CURRENT,

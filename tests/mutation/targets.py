@@ -40,7 +40,7 @@ def _fleet(*names: str) -> tuple[str, ...]:
 _PLACEMENT = _fleet("placement", "placement_terms", "placement_costs", "placement_choice")
 _LEASES = _fleet("leases", "lease_undo", "loads", "keeping")
 _FULL = (
-    "tests/fleet/test_memory.py"
+    "tests/fleet/redis/test_memory.py"
     "::test_between_two_heartbeats_a_full_redis_takes_placements_and_keeps_its_bound"
 )
 _LUA = "fleet/pando_fleet/lua"
@@ -48,29 +48,33 @@ _LUA = "fleet/pando_fleet/lua"
 TARGETS = (
     Target("worker/pando_worker/memory/radix_cache.py", _MEMORY),
     Target("worker/pando_worker/memory/eviction.py", _MEMORY),
-    Target("worker/pando_worker/scheduler/admission.py", _SCHEDULER),
-    Target("worker/pando_worker/scheduler/planner.py", _SCHEDULER),
-    Target("worker/pando_worker/scheduler/kv_manager.py", _KV),
+    Target("worker/pando_worker/scheduler/planning/admission.py", _SCHEDULER),
+    Target("worker/pando_worker/scheduler/planning/planner.py", _SCHEDULER),
+    Target("worker/pando_worker/scheduler/pages/kv_manager.py", _KV),
     Target("operator/pando_operator/scaling/decide.py", _SCALING),
-    Target("operator/pando_operator/scaling/course.py", _SCALING),
-    Target("operator/pando_operator/scaling/behavior.py", _SCALING),
+    Target("operator/pando_operator/scaling/limits/course.py", _SCALING),
+    Target("operator/pando_operator/scaling/limits/behavior.py", _SCALING),
     Target("operator/pando_operator/lifecycle/plan.py", ("tests/operator/lifecycle",)),
-    Target("router/pando_router/core/fair_queue.py", ("tests/router/test_admission_order.py",)),
-    Target("router/pando_router/core/line.py", ("tests/router/test_admission_queue.py",)),
+    Target(
+        "router/pando_router/core/fair_queue.py",
+        ("tests/router/admission/test_admission_order.py",),
+    ),
+    Target("router/pando_router/core/line.py", ("tests/router/admission/test_admission_queue.py",)),
     Target("router/pando_router/core/flight.py", ("tests/router/core/test_flight.py",)),
     Target(
-        "router/pando_router/admission/pool_queue.py", ("tests/router/test_admission_queue.py",)
+        "router/pando_router/admission/pool_queue.py",
+        ("tests/router/admission/test_admission_queue.py",),
     ),
     Target(
         "router/pando_router/http/request_reader.py",
-        ("tests/router/test_http_server.py", "tests/router/test_http_limits.py"),
+        ("tests/router/http/test_http_server.py", "tests/router/http/test_http_limits.py"),
     ),
-    Target("fleet/pando_fleet/prefix.py", _fleet("prefix")),
+    Target("fleet/pando_fleet/placement/prefix.py", _fleet("prefix")),
     Target(
-        "fleet/pando_fleet/placement.py",
+        "fleet/pando_fleet/placement/placer.py",
         (*_PLACEMENT, *_fleet("settling", "tenant_share", "leases", "keeping")),
     ),
-    Target("fleet/pando_fleet/settling.py", _fleet("settling", "leases", "tenant_share")),
+    Target("fleet/pando_fleet/placement/settling.py", _fleet("settling", "leases", "tenant_share")),
     Target(f"{_LUA}/place.lua", _PLACEMENT),
     Target(f"{_LUA}/fleet_ops.lua", _PLACEMENT),
     Target(f"{_LUA}/lease_ops.lua", (*_LEASES, *_fleet("placement_choice"))),

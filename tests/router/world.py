@@ -17,11 +17,11 @@ from typing import Any, Self
 import aiohttp
 from aiohttp import web
 
-from pando_fleet.client import FleetUnavailable, connect
-from pando_fleet.registry import Registry
-from pando_fleet.replica import Heartbeat, ReplicaState
+from pando_fleet.redis.client import FleetUnavailable, connect
+from pando_fleet.registry.registry import Registry
+from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_router.app import running_router, server_of
-from pando_router.settings import RouterSettings
+from pando_router.configuration.settings import RouterSettings
 
 PATIENCE_S = 30.0
 BEAT_S = 0.1

@@ -11,7 +11,7 @@ from typing import Any, Self
 import aiohttp
 
 from tests.fleet.redis_server import VALKEY, RedisServer, free_port
-from tests.router.router_process import ENVIRONMENT, ROOT, router_process
+from tests.router.process.router_process import ENVIRONMENT, ROOT, router_process
 from tests.router.world import RouterClient
 from tests.soak.relay import Relay
 

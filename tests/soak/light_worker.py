@@ -18,9 +18,9 @@ from typing import Any
 
 from aiohttp import web
 
-from pando_fleet.client import FleetUnavailable, connect
-from pando_fleet.registry import Registry
-from pando_fleet.replica import Heartbeat, ReplicaState
+from pando_fleet.redis.client import FleetUnavailable, connect
+from pando_fleet.registry.registry import Registry
+from pando_fleet.registry.replica import Heartbeat, ReplicaState
 
 MODEL = POOL = "light"
 PAGE_TOKENS = 16

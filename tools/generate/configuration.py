@@ -11,8 +11,8 @@ from pando.logs import LogSettings
 from pando.settings.fields import fields
 from pando.up.settings import UpSettings
 from pando_operator.settings import OperatorSettings
-from pando_router.setting_types import needing_restart
-from pando_router.settings import RouterSettings
+from pando_router.configuration.setting_types import needing_restart
+from pando_router.configuration.settings import RouterSettings
 from pando_sim.settings import SimSettings
 from pando_worker.settings import WorkerSettings
 

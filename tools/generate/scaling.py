@@ -18,8 +18,8 @@ import yaml
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from pando_fleet.queues import Queued
-from pando_fleet.replica import Heartbeat, Replica, ReplicaState
+from pando_fleet.records.queues import Queued
+from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
 from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.resource.scaling import Scaling
 from pando_operator.scaling import (

@@ -16,7 +16,7 @@ import yaml
 
 from pando_operator.resource.pool import NAME
 from pando_operator.settings import OperatorSettings
-from pando_router.settings import RouterSettings
+from pando_router.configuration.settings import RouterSettings
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm/pando"

@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 
-from pando_fleet.replica import Heartbeat
+from pando_fleet.registry.replica import Heartbeat
 from pando_worker.messages import Ready, Stats
 
 _OF_HEARTBEATS = {field.name for field in fields(Heartbeat)}

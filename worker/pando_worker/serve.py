@@ -13,9 +13,9 @@ from types import FrameType
 
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import ModelError
-from pando_worker.models.hub import resolve_model
-from pando_worker.server.scheduler_process import SchedulerMain, scheduler_process
-from pando_worker.server.startup import CannotStartError, bind
+from pando_worker.models.loading.hub import resolve_model
+from pando_worker.server.front.startup import CannotStartError, bind
+from pando_worker.server.process.scheduler_process import SchedulerMain, scheduler_process
 from pando_worker.settings import WorkerSettings
 from pando_worker.stacks import ASK
 
@@ -69,7 +69,7 @@ def _run(
         }
     )
     with address.listener, scheduler_process(scheduler_main, found, configure_logging) as scheduler:
-        from pando_worker.server.lifecycle import serve
+        from pando_worker.server.process.lifecycle import serve
 
         return serve(found, config, address, scheduler)
 

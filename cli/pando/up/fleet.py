@@ -18,9 +18,9 @@ from pando.up.part import Part
 from pando.up.plan import Plan
 from pando.up.process import Process, Relay
 from pando.up.router_client import RouterClient
-from pando_fleet.client import FleetError, connect
 from pando_fleet.guard import Guard
-from pando_fleet.registry import Registry
+from pando_fleet.redis.client import FleetError, connect
+from pando_fleet.registry.registry import Registry
 
 POLL_S = 0.05  # between two looks at a part that is starting
 GRACE_S = 3.0  # for a part to end, beyond the time it may drain

@@ -5,7 +5,7 @@ from functools import partial
 
 from pando.up.process import Command, Exit, Process, Relay
 from pando_fleet.guard import Guard
-from pando_router.kept import Kept
+from pando_router.process.kept import Kept
 
 log = logging.getLogger("pando.up")
 

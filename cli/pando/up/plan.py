@@ -10,9 +10,9 @@ import pando
 from pando.redact import redact
 from pando.settings.load import Given, flag_of, load
 from pando.up.process import Command
-from pando_fleet.client import FleetError, connect
-from pando_fleet.registry import Registry
-from pando_router.settings import RouterSettings
+from pando_fleet.redis.client import FleetError, connect
+from pando_fleet.registry.registry import Registry
+from pando_router.configuration.settings import RouterSettings
 from pando_worker.cores import available_cores
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import ModelError

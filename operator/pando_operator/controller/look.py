@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pando_operator.controller.reading import Reading
+from pando_operator.controller.looking.reading import Reading
 from pando_operator.controller.verdicts import Verdict
 from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Object

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from pando_fleet.client import FleetError
+from pando_fleet.redis.client import FleetError
 from pando_operator.controller.pool_loop import PoolLoop
 from pando_operator.controller.shared import Shared
 from pando_operator.kube.resources import Key

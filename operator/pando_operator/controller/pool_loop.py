@@ -9,10 +9,12 @@ import asyncio
 import logging
 from dataclasses import replace
 
-from pando_fleet.client import FleetError
-from pando_fleet.loads import Loads
-from pando_fleet.marks import Marks
-from pando_fleet.worth import Worths
+from pando_fleet.placement.worth import Worths
+from pando_fleet.records.loads import Loads
+from pando_fleet.records.marks import Marks
+from pando_fleet.redis.client import FleetError
+from pando_operator.controller.acting.execute import Executor
+from pando_operator.controller.acting.parts import REFUSALS, Parts, replicas_of
 from pando_operator.controller.conversions import (
     decided,
     follow_replaced,
@@ -21,13 +23,11 @@ from pando_operator.controller.conversions import (
     recorded,
     staying,
 )
-from pando_operator.controller.execute import Executor
 from pando_operator.controller.look import Look
+from pando_operator.controller.looking.reading import Reader, Reading
 from pando_operator.controller.memory import Memory, Shadow
-from pando_operator.controller.parts import REFUSALS, Parts, replicas_of
-from pando_operator.controller.reading import Reader, Reading
 from pando_operator.controller.shared import Shared
-from pando_operator.controller.telling import Teller
+from pando_operator.controller.telling.telling import Teller
 from pando_operator.controller.verdicts import degraded, refused, trouble
 from pando_operator.kube.backoff import Backoff
 from pando_operator.kube.errors import KubeError

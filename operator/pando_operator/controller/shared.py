@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pando_fleet.client import RedisClient
-from pando_fleet.decisions import PastDecisions
-from pando_fleet.expected import ExpectedPools
-from pando_fleet.queues import Queues
-from pando_fleet.registry import Registry
-from pando_operator.controller.world import World
+from pando_fleet.records.decisions import PastDecisions
+from pando_fleet.records.expected import ExpectedPools
+from pando_fleet.records.queues import Queues
+from pando_fleet.redis.client import RedisClient
+from pando_fleet.registry.registry import Registry
+from pando_operator.controller.looking.world import World
 from pando_operator.kube.client import Kube
 from pando_operator.kube.events import Recorder
 from pando_operator.metrics import Metrics

@@ -6,7 +6,7 @@ seen then.
 
 from dataclasses import dataclass
 
-from pando_fleet.marks import MarkKind
+from pando_fleet.records.marks import MarkKind
 
 
 @dataclass(frozen=True, slots=True)

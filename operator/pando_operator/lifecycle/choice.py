@@ -5,7 +5,7 @@ While a Deployment rolls, those that it replaces go before those that it makes.
 
 from collections.abc import Mapping, Sequence
 
-from pando_fleet.marks import MarkKind
+from pando_fleet.records.marks import MarkKind
 from pando_operator.lifecycle.pods import PodView
 from pando_operator.lifecycle.rollout import Rollout, is_rolling, surplus
 from pando_operator.lifecycle.world import World

@@ -3,7 +3,7 @@
 The order of the steps is in `plan`.
 """
 
-from pando_fleet.marks import MarkKind
+from pando_fleet.records.marks import MarkKind
 from pando_operator.lifecycle.actions import Action, Annotate, ClearMark, SetGate, SetMark
 from pando_operator.lifecycle.joining import open_gate
 from pando_operator.lifecycle.pods import (

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pando_fleet.marks import MarkKind
+from pando_fleet.records.marks import MarkKind
 from pando_operator.lifecycle.actions import Action, ClearMark, SetGate, SetMark
 from pando_operator.lifecycle.pods import PodView
 from pando_operator.lifecycle.world import WARM_MARK_S, World

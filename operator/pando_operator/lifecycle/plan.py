@@ -19,7 +19,7 @@ way before others, so an operator may stop after any step.
 
 from collections.abc import Mapping, Sequence
 
-from pando_fleet.marks import Mark
+from pando_fleet.records.marks import Mark
 from pando_operator.lifecycle.actions import Action, SetReplicas
 from pando_operator.lifecycle.choice import leaving
 from pando_operator.lifecycle.departing import drain, give_back, may_go, terminate

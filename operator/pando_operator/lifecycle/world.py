@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pando_fleet.marks import Mark, MarkKind
+from pando_fleet.records.marks import Mark, MarkKind
 from pando_operator.lifecycle.pods import PodView
 from pando_operator.lifecycle.rollout import is_rolling
 from pando_operator.resource.scaling import Scaling

@@ -4,18 +4,18 @@ The largest proposal is what is wanted; `Course` then takes it through what limi
 """
 
 from pando_operator.resource.policy import ScalingPolicy
-from pando_operator.scaling.bounds import Bounds, bounds_of
-from pando_operator.scaling.budget import spent
-from pando_operator.scaling.course import Course
 from pando_operator.scaling.decision import Decision, Proposal
-from pando_operator.scaling.history import History
-from pando_operator.scaling.idle import is_idle, to_wake, to_zero
+from pando_operator.scaling.history.history import History
+from pando_operator.scaling.limits.bounds import Bounds, bounds_of
+from pando_operator.scaling.limits.budget import spent
+from pando_operator.scaling.limits.course import Course
 from pando_operator.scaling.observe import fresh_beats, is_blind, observed, problem_of
-from pando_operator.scaling.panic import by_panic
-from pando_operator.scaling.pressure import by_growth, by_pressure
-from pando_operator.scaling.sizing import View
+from pando_operator.scaling.proposals.idle import is_idle, to_wake, to_zero
+from pando_operator.scaling.proposals.panic import by_panic
+from pando_operator.scaling.proposals.pressure import by_growth, by_pressure
+from pando_operator.scaling.proposals.sizing import View
+from pando_operator.scaling.proposals.waits import by_hot_evictions, by_queue_wait
 from pando_operator.scaling.snapshot import Snapshot
-from pando_operator.scaling.waits import by_hot_evictions, by_queue_wait
 
 LOOK_BACK = 1.1
 """Samples are kept for so many start times, so that growth over a whole one is seen."""

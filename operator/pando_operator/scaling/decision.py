@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pando_operator.scaling.history import History
+from pando_operator.scaling.history.history import History
 
 
 class Direction(StrEnum):

@@ -3,10 +3,16 @@
 import math
 from dataclasses import replace
 
-from pando_fleet.queues import Queued
-from pando_fleet.replica import Heartbeat
-from pando_operator.scaling.demand import within
-from pando_operator.scaling.history import COUNTERS_KEPT, SAMPLES_KEPT, Counter, History, Sample
+from pando_fleet.records.queues import Queued
+from pando_fleet.registry.replica import Heartbeat
+from pando_operator.scaling.history.demand import within
+from pando_operator.scaling.history.history import (
+    COUNTERS_KEPT,
+    SAMPLES_KEPT,
+    Counter,
+    History,
+    Sample,
+)
 from pando_operator.scaling.snapshot import Signals, Snapshot
 
 STALE_S = 5.0

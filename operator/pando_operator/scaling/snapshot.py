@@ -8,9 +8,9 @@ next one.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pando_fleet.queues import Queued
-from pando_fleet.replica import Replica, ReplicaState
-from pando_operator.scaling.history import History
+from pando_fleet.records.queues import Queued
+from pando_fleet.registry.replica import Replica, ReplicaState
+from pando_operator.scaling.history.history import History
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,19 +18,19 @@ from msgspec.structs import replace
 
 from pando_router.admission.pool_queue import PoolQueue, Waiting
 from pando_router.admission.priority import priority_of
+from pando_router.configuration.live import Live
 from pando_router.core.fair_queue import Entry
 from pando_router.core.flight import Flight, Flights
 from pando_router.core.line import LeaveReason, Limits, is_for_us
 from pando_router.core.route import Shortage
 from pando_router.core.tries import Tries
-from pando_router.dispatch import Dispatcher
 from pando_router.errors import ApiError, unavailable
-from pando_router.exchange import Exchange, Order
-from pando_router.fleet_view import FleetView
-from pando_router.live import Live
-from pando_router.metrics import Metrics
-from pando_router.placers import Placers
-from pando_router.route import Prompt
+from pando_router.exchange.exchange import Exchange, Order
+from pando_router.fleet_view.view import FleetView
+from pando_router.placing.dispatch import Dispatcher
+from pando_router.placing.placers import Placers
+from pando_router.placing.route import Prompt
+from pando_router.telemetry.metrics import Metrics
 
 MAX_QUEUES = 1024
 """Empty queues are forgotten above it; they hold nothing but the rate of their pool."""

@@ -7,8 +7,8 @@ nothing is sent.
 import asyncio
 import logging
 
-from pando_fleet.client import FleetError
-from pando_fleet.queues import Queues
+from pando_fleet.records.queues import Queues
+from pando_fleet.redis.client import FleetError
 from pando_router.admission.admission import Admission
 
 EVERY_S = 0.25  # while somebody waits; the first one is told at once

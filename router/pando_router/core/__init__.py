@@ -12,7 +12,8 @@ Read in this order:
     retry_budget.py  how many requests may be tried again
     in_flight.py     this router's own requests, by replica
     alone.py         placement while Redis is away
+    rendezvous.py    hashing with bounded loads, without memory
 
-`driver.py` and `admission/` drive it with asyncio, `pando_sim.fleet.router` with a virtual clock.
-Imports errors, rendezvous and fleet's types; clocks and dice come in as arguments.
+`data_path/driver.py` and `admission/` drive it with asyncio, `pando_sim.fleet.routing.router` with
+a virtual clock. Imports errors and fleet's types; clocks and dice come in as arguments.
 """

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from pando_router import rendezvous
+from pando_router.core import rendezvous
 from pando_router.core.flight import MemberT
 from pando_router.core.route import Route
 

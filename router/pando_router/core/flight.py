@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 from typing import Protocol, TypeVar
 
-from pando_fleet.prefix import CHUNK_BYTES
-from pando_fleet.replica import Heartbeat
+from pando_fleet.placement.prefix import CHUNK_BYTES
+from pando_fleet.registry.replica import Heartbeat
 from pando_router.core.breaker import Breaker, BreakerState
 from pando_router.core.events import CacheReport
 from pando_router.core.in_flight import InFlight

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from pando_fleet.placement import Placement
+from pando_fleet.placement.placer import Placement
 
 
 class Shortage(StrEnum):
@@ -17,7 +17,7 @@ class Shortage(StrEnum):
 
 
 class Lease(Protocol):
-    """What placing reserved and its undo, as `pando_fleet.lease.Lease` has it."""
+    """What placing reserved and its undo, as `pando_fleet.placement.lease.Lease` has it."""
 
     def answered(self, *, complete: bool) -> None: ...
 

@@ -11,13 +11,13 @@ import msgspec
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
+from pando_router.configuration.live import Live
 from pando_router.dashboard.assets import read_page
 from pando_router.dashboard.history import INTERVAL_S, POINTS, WINDOW, History
-from pando_router.decisions_view import DecisionsView
 from pando_router.endpoints import ENDPOINTS
-from pando_router.fleet_view import FleetView, Member
-from pando_router.lifecycle import Lifecycle
-from pando_router.live import Live
+from pando_router.fleet_view.decisions import DecisionsView
+from pando_router.fleet_view.view import FleetView, Member
+from pando_router.process.lifecycle import Lifecycle
 
 PAGE_PATH = "/dashboard"
 """Open where there are API keys: a browser cannot send one before the page has asked for it."""

@@ -7,10 +7,10 @@ from time import time
 from prometheus_client import Counter
 
 from pando_router.dashboard.history import INTERVAL_S, History, Totals
-from pando_router.fleet_view import FleetView
-from pando_router.lifecycle import Lifecycle
-from pando_router.metrics import FIRST_BYTE_BOUNDS, Metrics
-from pando_router.tallies import ByLabels, Count
+from pando_router.fleet_view.view import FleetView
+from pando_router.process.lifecycle import Lifecycle
+from pando_router.telemetry.metrics import FIRST_BYTE_BOUNDS, Metrics
+from pando_router.telemetry.tallies import ByLabels, Count
 
 
 class Sampler:

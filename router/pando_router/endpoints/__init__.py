@@ -1,7 +1,8 @@
 """The endpoints of the data path: one module states all that the router knows of one.
 
-endpoint.py  what that is: how a body is read, and how its salt, its errors, its replay, its
-             migration and its documentation look
+endpoint.py     what that is: how a body is read, and how its salt, its errors, its replay, its
+                migration and its documentation look
+error_forms.py  the forms of errors, and the header that names a request
 
 To add an endpoint, write such a module and register it here. No other part of the router names an
 endpoint's path.

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from pando_fleet.prefix import chat_bytes
+from pando_fleet.placement.prefix import chat_bytes
 from pando_router.endpoints.endpoint import CACHE_SALT, MODEL, Endpoint, Replay
 from pando_router.endpoints.openai_events import OpenAIEvents
 from pando_router.migration.errors import RefusedError

@@ -5,7 +5,7 @@ vLLM takes conversations for both, too.
 
 from typing import Any
 
-from pando_fleet.prefix import chat_bytes
+from pando_fleet.placement.prefix import chat_bytes
 from pando_router.endpoints.endpoint import MODEL, Endpoint
 from pando_router.errors import bad_request
 from pando_router.requests.fields import canonical

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from pando_router.error_forms import OPENAI, ErrorForm
+from pando_router.endpoints.error_forms import OPENAI, ErrorForm
 from pando_router.errors import bad_request
 from pando_router.migration.form import Form
 from pando_router.requests.request import Request

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from pando_fleet.prefix import messages_bytes
+from pando_fleet.placement.prefix import messages_bytes
 from pando_router.endpoints.endpoint import MODEL, Endpoint, Replay
-from pando_router.error_forms import ANTHROPIC
+from pando_router.endpoints.error_forms import ANTHROPIC
 from pando_router.requests.fields import canonical, count, deterministic, priority, text
 from pando_router.requests.request import Request
 from pando_router.requests.tools import NO_TOOLS, read_tools

@@ -6,7 +6,7 @@ items in SGLang, each a text or a list.
 
 from typing import Any
 
-from pando_fleet.prefix import pair_bytes
+from pando_fleet.placement.prefix import pair_bytes
 from pando_router.endpoints.endpoint import MODEL, Endpoint
 from pando_router.errors import bad_request
 from pando_router.requests.hints import Asker

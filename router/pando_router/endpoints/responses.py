@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from pando_fleet.prefix import responses_bytes
+from pando_fleet.placement.prefix import responses_bytes
 from pando_router.endpoints.endpoint import CACHE_SALT, MODEL, Endpoint, Replay
 from pando_router.requests.fields import canonical, count, text
 from pando_router.requests.hints import Hints

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Iterator
 
 from pando_router.core.flight import Flights
-from pando_router.fleet_view import LOST_AFTER_S, Fleet, Member, MemberState
+from pando_router.fleet_view.view import LOST_AFTER_S, Fleet, Member, MemberState
 from pando_router.http.upstream import Upstream
-from pando_router.metrics import Metrics
+from pando_router.telemetry.metrics import Metrics
 
 logger = logging.getLogger("pando.router")
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
 
-from pando_fleet.replica import ReplicaState
+from pando_fleet.registry.replica import ReplicaState
+from pando_router.configuration.live import Live
 from pando_router.core.flight import Flights
-from pando_router.fleet_view import Fleet, Member
+from pando_router.fleet_view.view import Fleet, Member
 from pando_router.health.verdict import Verdict
 from pando_router.http.answer import ReplicaFailedError, ReplicaSilentError
 from pando_router.http.upstream import Upstream
-from pando_router.live import Live
 
 SILENT_INTERVAL_S = 1.0  # between two checks of a replica whose heartbeats do not come
 JITTER = 0.1  # of the interval, either way: routers shall not ask together

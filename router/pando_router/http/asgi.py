@@ -8,9 +8,9 @@ from typing import Any
 from starlette.types import ASGIApp, Message
 
 from pando_fleet.http.request_id import request_id_of
-from pando_router.byte_budget import ByteBudget
 from pando_router.current import Current
 from pando_router.errors import ClientDisconnectedError
+from pando_router.http.byte_budget import ByteBudget
 from pando_router.http.headers import Headers
 from pando_router.http.incoming import Incoming
 

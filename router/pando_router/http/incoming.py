@@ -3,8 +3,8 @@
 import asyncio
 from typing import Protocol
 
-from pando_router.byte_budget import ByteBudget
 from pando_router.errors import ApiError, ClientDisconnectedError, unavailable
+from pando_router.http.byte_budget import ByteBudget
 from pando_router.http.headers import Headers, head, status_line
 from pando_router.http.target import split
 from pando_router.http.until_gone import UntilGone

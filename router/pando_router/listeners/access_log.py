@@ -9,11 +9,11 @@ import logging
 import random
 from typing import Any, Protocol
 
-from pando_router.bounded_log import BoundedLog
+from pando_router.configuration.live import Live
 from pando_router.core.events import Failure
 from pando_router.core.route import Route
-from pando_router.exchange import Exchange, Listener
-from pando_router.live import Live
+from pando_router.exchange.exchange import Exchange, Listener
+from pando_router.telemetry.bounded_log import BoundedLog
 
 logger = logging.getLogger("pando.router")
 

@@ -1,7 +1,7 @@
 """What tenants are charged for: counted at a request's end, and settled with their rate limits."""
 
-from pando_router.exchange import Exchange, Listener
-from pando_router.tenant_metrics import TenantMetrics
+from pando_router.exchange.exchange import Exchange, Listener
+from pando_router.telemetry.tenant_metrics import TenantMetrics
 from pando_router.tenants.settlements import Settlements
 
 

@@ -3,8 +3,8 @@
 from pando_router.core.events import CacheReport, Failure, Head
 from pando_router.core.flight import has_failed
 from pando_router.core.route import Route
-from pando_router.exchange import Exchange, Listener
-from pando_router.metrics import Metrics
+from pando_router.exchange.exchange import Exchange, Listener
+from pando_router.telemetry.metrics import Metrics
 
 _MOMENTS = {
     Failure.NO_ANSWER: "before_first_byte",

@@ -2,7 +2,7 @@
 
 from pando_router.core.events import Failure, Head
 from pando_router.core.route import Route
-from pando_router.exchange import Exchange, Listener
+from pando_router.exchange.exchange import Exchange, Listener
 
 
 class Traced(Listener):

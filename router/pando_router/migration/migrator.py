@@ -6,15 +6,15 @@ from contextlib import suppress
 
 import msgspec
 
-from pando_router.byte_budget import ByteBudget
+from pando_router.configuration.live import Live
 from pando_router.errors import ApiError
 from pando_router.http.answer import Answer
-from pando_router.live import Live
-from pando_router.metrics import Metrics
+from pando_router.http.byte_budget import ByteBudget
 from pando_router.migration.errors import MigrationError, RefusedError
 from pando_router.migration.plan import Plan
 from pando_router.migration.recording import Recording
 from pando_router.migration.stream import ASK_TOKENS, NeedsCountError, Stream
+from pando_router.telemetry.metrics import Metrics
 
 Post = Callable[[bytes, bytes], Awaitable[Answer]]
 """Sends a body to a path of the replica that is to go on."""

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from pando_router.configuration.settings import RouterSettings
 from pando_router.migration.form import Form
 from pando_router.requests.request import Request
-from pando_router.settings import RouterSettings
 
 
 @dataclass(frozen=True, slots=True)

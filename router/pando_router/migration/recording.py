@@ -4,7 +4,7 @@ Only whole events go to the client, so that a replica that dies within one leave
 there. Finding their ends is one search a chunk.
 """
 
-from pando_router.byte_budget import ByteBudget
+from pando_router.http.byte_budget import ByteBudget
 
 
 class Recording:

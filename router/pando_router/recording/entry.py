@@ -1,6 +1,6 @@
 """What is recorded of a request."""
 
-from pando_router.exchange import Exchange
+from pando_router.exchange.exchange import Exchange
 from pando_router.recording.form import Outcome, Record
 
 _CLIENT_LEFT = 499

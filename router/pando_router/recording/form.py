@@ -10,7 +10,7 @@ from hashlib import blake2b, sha256
 
 import msgspec
 
-from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
+from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
 
 VERSION = 1
 

@@ -14,14 +14,14 @@ from time import perf_counter, sleep, time
 
 import msgspec
 
-from pando_router.bounded_log import BoundedLog
-from pando_router.exchange import Exchange, Listener, Order
-from pando_router.live import Live
-from pando_router.metrics import Metrics
+from pando_router.configuration.live import Live
+from pando_router.configuration.settings import RouterSettings
+from pando_router.exchange.exchange import Exchange, Listener, Order
 from pando_router.recording.entry import record_of
 from pando_router.recording.files import Files
 from pando_router.recording.form import Disguise, Header, Record
-from pando_router.settings import RouterSettings
+from pando_router.telemetry.bounded_log import BoundedLog
+from pando_router.telemetry.metrics import Metrics
 
 EVERY_S = 0.2
 MAX_WAITING = 64 * 1024 * 1024  # bytes

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from pando_fleet.prefix import PrefixError
+from pando_fleet.placement.prefix import PrefixError
 from pando_router.errors import bad_request
 
 MAX_NUMBER = 2**31 - 1  # of counts and priorities: what is beyond is a mistake

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pando_fleet.prefix import completion_bytes
+from pando_fleet.placement.prefix import completion_bytes
 from pando_router.requests.fields import canonical, is_many
 from pando_router.requests.request import Request
 

@@ -4,7 +4,7 @@ from math import ceil
 
 import msgspec
 
-from pando_fleet.prefix import chunk_keys, seed
+from pando_fleet.placement.prefix import chunk_keys, seed
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,8 +32,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return 0 if self.extra_bytes else len(self.prefix)
 
     def keys(self, model: str, adapter: str = "", salt: str = "") -> bytes:
-        """Packed keys of the prompt's full chunks, as pando_fleet.prefix.chunk_keys makes them;
-        `salt` is the tenant's."""
+        """Packed keys of the prompt's full chunks, as `chunk_keys` makes them; `salt` is the
+        tenant's."""
         return chunk_keys(self.prefix, seed(model, adapter, salt, self.cache_salt))
 
     def prompt_tokens(self, bytes_per_token: float) -> int:

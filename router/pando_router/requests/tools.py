@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import msgspec
 
-from pando_fleet.prefix import tools_bytes
+from pando_fleet.placement.prefix import tools_bytes
 from pando_router.errors import bad_request
 from pando_router.requests.fields import canonical
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from pando_router.api_keys.tenant import Tenant
+from pando_router.configuration.live import Live
+from pando_router.configuration.settings import RouterSettings
 from pando_router.http.headers import NOT_FORWARDED, Headers, without
-from pando_router.live import Live
-from pando_router.settings import RouterSettings
 
 SALT_HEADER = b"x-pando-cache-salt"
 

@@ -1,6 +1,6 @@
 """Rate limits in the headers of an answer, as OpenAI names and writes them."""
 
-from pando_fleet.rate_limits import Level, Limits, Taken
+from pando_fleet.records.rate_limits import Level, Limits, Taken
 from pando_router.http.headers import Headers
 
 

@@ -7,10 +7,10 @@ than there are tenants.
 import asyncio
 import logging
 
-from pando_fleet.client import FleetError
-from pando_fleet.rate_limits import Limits, RateLimits
+from pando_fleet.records.rate_limits import Limits, RateLimits
+from pando_fleet.redis.client import FleetError
 from pando_router.api_keys.tenant import Tenant
-from pando_router.tenant_metrics import TenantMetrics
+from pando_router.telemetry.tenant_metrics import TenantMetrics
 
 GATHER_S = 0.02
 WRITE_TIMEOUT_S = 2.0

@@ -10,7 +10,7 @@ from pando_router.api_keys.key_file import KeyFileError, read_keys, stamp
 from pando_router.api_keys.keyring import Keyring
 from pando_router.api_keys.tenant import OPEN, Tenant
 from pando_router.errors import ApiError
-from pando_router.tenant_metrics import TenantMetrics
+from pando_router.telemetry.tenant_metrics import TenantMetrics
 
 LOOK_S = 1.0  # between looks at the key file
 

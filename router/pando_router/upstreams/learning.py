@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from time import perf_counter
 
-from pando_fleet.layout.rows import Candidate
-from pando_fleet.upstreams import NOTHING, Sampled
+from pando_fleet.redis.layout.rows import Candidate
+from pando_fleet.registry.upstreams import NOTHING, Sampled
 from pando_router.core.route import Route
-from pando_router.exchange import Exchange, Listener
-from pando_router.tail import Tail
+from pando_router.exchange.exchange import Exchange, Listener
+from pando_router.exchange.tail import Tail
 
 SAMPLES = 64  # the latest
 MEDIAN = 0.5

@@ -4,12 +4,12 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from pando_fleet.registry import Registry
-from pando_fleet.replica import Replica
-from pando_fleet.upstreams import UpstreamRecords
+from pando_fleet.registry.registry import Registry
+from pando_fleet.registry.replica import Replica
+from pando_fleet.registry.upstreams import UpstreamRecords
+from pando_router.configuration.live import Live
 from pando_router.http.upstream import Upstream
-from pando_router.live import Live
-from pando_router.metrics import Metrics
+from pando_router.telemetry.metrics import Metrics
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.upstreams.learning import Learner
 from pando_router.upstreams.probe import Probe

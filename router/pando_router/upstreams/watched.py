@@ -11,17 +11,17 @@ from uuid import uuid4
 
 from xxhash import xxh3_64_hexdigest
 
-from pando_fleet.client import FleetError
-from pando_fleet.registry import NameTakenError, Registry
-from pando_fleet.replica import Heartbeat, Replica, ReplicaState
-from pando_fleet.upstreams import Agreed, UpstreamRecords
-from pando_router.bounded_log import BoundedLog
-from pando_router.fleet_view import BYTES_PER_TOKEN
+from pando_fleet.redis.client import FleetError
+from pando_fleet.registry.registry import NameTakenError, Registry
+from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
+from pando_fleet.registry.upstreams import Agreed, UpstreamRecords
+from pando_router.configuration.live import Live
+from pando_router.configuration.upstream_spec import UpstreamSpec
+from pando_router.fleet_view.view import BYTES_PER_TOKEN
 from pando_router.health.verdict import Verdict
 from pando_router.http.headers import Headers
-from pando_router.live import Live
-from pando_router.metrics import Metrics
-from pando_router.upstream_spec import UpstreamSpec
+from pando_router.telemetry.bounded_log import BoundedLog
+from pando_router.telemetry.metrics import Metrics
 from pando_router.upstreams.engine import Capacity, Engine
 from pando_router.upstreams.learning import Learner
 from pando_router.upstreams.probe import Outcome, Probe, Probed

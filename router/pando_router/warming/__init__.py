@@ -10,5 +10,5 @@ Read in this order:
     prefiller.py   sends a prefix to a replica
     replay.py      a request cut down to a prefix of its prompt
 
-Who asks for it is the operator, by marks (`pando_fleet/marks.py`).
+Who asks for it is the operator, by marks (`pando_fleet/records/marks.py`).
 """

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from pando_fleet.marks import Mark, Marks, MarkState
+from pando_fleet.records.marks import Mark, Marks, MarkState
 from pando_router.warming.prefiller import PrefillError
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
+from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_router.warming.prefixes import HotPrefix
 
 MAX_PREFIXES = 1024  # looked at for one mark: bounds the time that planning takes

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
-from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
+from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_router.http.answer import (
     Answer,
     NoConnectionError,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from pando_fleet.prefix import KEY_BYTES
+from pando_fleet.placement.prefix import KEY_BYTES
 from pando_router.api_keys.tenant import OPEN, Tenant
 
 HALF_LIFE_S = 600.0  # as long as a path stays in the shared tree without being touched

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pando_fleet.prefix import CHUNK_BYTES
+from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_router.endpoints import ENDPOINTS, Endpoint
 from pando_router.errors import ApiError
 from pando_router.requests.fields import is_many

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncGenerator, Iterable
 
-from pando_fleet.layout.constants import CHUNK_BYTES, UNKNOWN_CAPACITY_CHUNKS
-from pando_fleet.replica import Heartbeat
-from pando_fleet.tree import PrefixTree
+from pando_fleet.placement.tree import PrefixTree
+from pando_fleet.redis.layout.constants import CHUNK_BYTES, UNKNOWN_CAPACITY_CHUNKS
+from pando_fleet.registry.replica import Heartbeat
 from pando_router.warming.plan import plan
 from pando_router.warming.prefiller import MAX_FAILURES, Prefill, PrefillError
 from pando_router.warming.prefixes import HotPrefix

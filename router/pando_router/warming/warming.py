@@ -12,16 +12,16 @@ from math import inf
 from time import monotonic
 from uuid import uuid4
 
-from pando_fleet.client import FleetError, RedisClient
-from pando_fleet.marks import Mark, MarkKind, Marks
-from pando_fleet.replica import Heartbeat, ReplicaState
-from pando_fleet.tree import PrefixTree
+from pando_fleet.placement.tree import PrefixTree
+from pando_fleet.records.marks import Mark, MarkKind, Marks
+from pando_fleet.redis.client import FleetError, RedisClient
+from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_router.core.events import Head
 from pando_router.core.route import Route
-from pando_router.exchange import Exchange, Listener
-from pando_router.fleet_view import FleetView, Member, MemberState, Target
-from pando_router.metrics import Metrics
-from pando_router.placers import Placers
+from pando_router.exchange.exchange import Exchange, Listener
+from pando_router.fleet_view.view import FleetView, Member, MemberState, Target
+from pando_router.placing.placers import Placers
+from pando_router.telemetry.metrics import Metrics
 from pando_router.warming import hand_off, warm_join
 from pando_router.warming.performing import perform
 from pando_router.warming.prefiller import Prefiller

@@ -3,8 +3,8 @@ ends."""
 
 from collections import Counter
 
-from pando_fleet.client import RedisClient
-from pando_fleet.keys import PoolKeys
+from pando_fleet.redis.client import RedisClient
+from pando_fleet.redis.keys import PoolKeys
 from pando_sim.fleet.fleet import Fleet
 from pando_sim.records import Outcome, Served
 from pando_sim.request import Request

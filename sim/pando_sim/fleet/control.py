@@ -11,15 +11,15 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from pando_fleet.client import RedisClient
-from pando_fleet.marks import MarkKind
-from pando_fleet.replica import Heartbeat
+from pando_fleet.records.marks import MarkKind
+from pando_fleet.redis.client import RedisClient
+from pando_fleet.registry.replica import Heartbeat
 from pando_sim.fleet.fleet import Fleet
-from pando_sim.fleet.interfaces import POOL
-from pando_sim.fleet.line import BlockingLine
-from pando_sim.fleet.router import Router
-from pando_sim.fleet.server import client_of
-from pando_sim.fleet.view import View
+from pando_sim.fleet.redis.line import BlockingLine
+from pando_sim.fleet.redis.server import client_of
+from pando_sim.fleet.routing.interfaces import POOL
+from pando_sim.fleet.routing.router import Router
+from pando_sim.fleet.routing.view import View
 from pando_sim.records import Event, Run, ScalingStep, Served
 from pando_sim.request import Request
 from pando_sim.timeline import Timeline

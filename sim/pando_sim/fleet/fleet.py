@@ -3,12 +3,12 @@
 import random
 from collections.abc import Iterator
 
-from pando_fleet.keys import POOLS
-from pando_fleet.layout.calls import Announce, Beat, Leave
-from pando_fleet.registry import beat_call, leave_call
-from pando_fleet.wire import Line, WireScript
+from pando_fleet.redis.keys import POOLS
+from pando_fleet.redis.layout.calls import Announce, Beat, Leave
+from pando_fleet.redis.wire import Line, WireScript
+from pando_fleet.registry.registry import beat_call, leave_call
 from pando_sim.cost.model import CostModel
-from pando_sim.fleet.view import View
+from pando_sim.fleet.routing.view import View
 from pando_sim.spec import WorkerSpec
 from pando_sim.timeline import Timeline
 from pando_sim.worker.replica import Replica, ReplicaState, settings_of

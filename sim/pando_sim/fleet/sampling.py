@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pando_sim.fleet.fleet import Fleet
-from pando_sim.fleet.router import Router
+from pando_sim.fleet.routing.router import Router
 from pando_sim.records import Sample
 from pando_sim.worker.replica import ReplicaState
 

@@ -6,26 +6,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from pando_fleet.keys import PoolKeys
-from pando_fleet.layout.calls import TellQueue
-from pando_fleet.loads import Loads
-from pando_fleet.marks import MarkKind, Marks
-from pando_fleet.queues import TELL_MS
-from pando_fleet.registry import Registry
-from pando_fleet.wire import WireScript
+from pando_fleet.records.loads import Loads
+from pando_fleet.records.marks import MarkKind, Marks
+from pando_fleet.records.queues import TELL_MS
+from pando_fleet.redis.keys import PoolKeys
+from pando_fleet.redis.layout.calls import TellQueue
+from pando_fleet.redis.wire import WireScript
+from pando_fleet.registry.registry import Registry
 from pando_router.warming.warming import POLL_S
 from pando_sim.cost.model import CostModel
 from pando_sim.fleet.arrivals import Arrivals
 from pando_sim.fleet.checks import Checks
-from pando_sim.fleet.context import RuleFactory
 from pando_sim.fleet.control import Fault, FleetControl, Scaler
 from pando_sim.fleet.fleet import Fleet
-from pando_sim.fleet.interfaces import POOL
-from pando_sim.fleet.line import BlockingLine
-from pando_sim.fleet.router import Router, Surroundings
+from pando_sim.fleet.redis.line import BlockingLine
+from pando_sim.fleet.redis.server import valkey
+from pando_sim.fleet.routing.context import RuleFactory
+from pando_sim.fleet.routing.interfaces import POOL
+from pando_sim.fleet.routing.router import Router, Surroundings
+from pando_sim.fleet.routing.view import View
 from pando_sim.fleet.sampling import sample
-from pando_sim.fleet.server import valkey
-from pando_sim.fleet.view import View
 from pando_sim.fleet.warming import Warming
 from pando_sim.records import Event, Outcome, Run, Served
 from pando_sim.request import Request

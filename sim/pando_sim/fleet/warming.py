@@ -12,23 +12,23 @@ from math import ceil
 
 import numpy as np
 
-from pando_fleet.client import FleetError, FleetUnavailable, RedisClient
-from pando_fleet.marks import Mark, MarkKind, Marks
-from pando_fleet.placement import Placer
-from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
-from pando_fleet.replica import Heartbeat, ReplicaState
-from pando_fleet.tree import PrefixTree
-from pando_router.fleet_view import Target
-from pando_router.settings import RouterSettings
+from pando_fleet.placement.placer import Placer
+from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
+from pando_fleet.placement.tree import PrefixTree
+from pando_fleet.records.marks import Mark, MarkKind, Marks
+from pando_fleet.redis.client import FleetError, FleetUnavailable, RedisClient
+from pando_fleet.registry.replica import Heartbeat, ReplicaState
+from pando_router.configuration.settings import RouterSettings
+from pando_router.fleet_view.view import Target
 from pando_router.warming import hand_off, warm_join
 from pando_router.warming.performing import perform
 from pando_router.warming.prefiller import TIMEOUT_S, PrefillError
 from pando_router.warming.prefixes import HotPrefix, HotPrefixes, Source
 from pando_router.warming.warming import OBSERVE_EVERY_S, WITHOUT_BYTES_S
 from pando_sim.fleet.control import FleetControl
-from pando_sim.fleet.errand import Errand
-from pando_sim.fleet.line import WaitedLine
-from pando_sim.fleet.router import Surroundings
+from pando_sim.fleet.redis.line import WaitedLine
+from pando_sim.fleet.routing.errand import Errand
+from pando_sim.fleet.routing.router import Surroundings
 from pando_sim.request import Prompt
 from pando_sim.worker.replica import MODEL
 from pando_sim.worker.stay import Stay

@@ -26,10 +26,10 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pando_fleet.prefix import CHUNK_BYTES
+from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_router.core.route import Route
-from pando_sim.fleet.context import Context
-from pando_sim.fleet.interfaces import Member, Question
+from pando_sim.fleet.routing.context import Context
+from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.rules.local import route_to
 from pando_sim.rules.sent import split
 

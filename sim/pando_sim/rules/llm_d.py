@@ -25,9 +25,9 @@ there and not simulated.
 
 from collections.abc import Sequence
 
-from pando_fleet.replica import Heartbeat
-from pando_sim.fleet.context import Context
-from pando_sim.fleet.interfaces import Member, Question
+from pando_fleet.registry.replica import Heartbeat
+from pando_sim.fleet.routing.context import Context
+from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.rules.local import Local
 from pando_sim.rules.polled import Polled
 from pando_sim.rules.sent import Replicas, Sent, split

@@ -1,8 +1,8 @@
 """`Local`: a rule that chooses by what its router knows, and leases nothing anywhere."""
 
-from pando_fleet.prefix import CHUNK_BYTES
+from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_router.core.route import Lease, Route
-from pando_sim.fleet.interfaces import POOL, Member, Question
+from pando_sim.fleet.routing.interfaces import POOL, Member, Question
 
 
 def route_to(

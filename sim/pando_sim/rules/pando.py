@@ -3,7 +3,7 @@
 All of them end in the shared placement: a policy that chooses by itself leaves only the lease to
 Redis, `cache_aware` (and `session`, without a session) leaves the choice to it too.
 
-Source: `router/pando_router/policies`, the code that serves.
+Source: `router/pando_router/placing/policies`, the code that serves.
 
 Simplified: a replica's load is its last heartbeat's or the router's own count, whichever is larger,
 also while Redis is away (the router then looks at its own count alone). A session is what the trace
@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from pando_router.policies.cache_aware import CacheAware
-from pando_router.policies.least_loaded import LeastLoaded
-from pando_router.policies.power_of_two import PowerOfTwo
-from pando_router.policies.prefix_hash import PrefixHash
-from pando_router.policies.random_choice import RandomChoice
-from pando_router.policies.round_robin import RoundRobin
-from pando_router.policies.session import Session
-from pando_router.settings import PolicyName
-from pando_sim.fleet.context import Context, RuleFactory
-from pando_sim.fleet.interfaces import Member, Question
-from pando_sim.fleet.shared_placement import SharedPlacement, affinity
+from pando_router.configuration.settings import PolicyName
+from pando_router.placing.policies.cache_aware import CacheAware
+from pando_router.placing.policies.least_loaded import LeastLoaded
+from pando_router.placing.policies.power_of_two import PowerOfTwo
+from pando_router.placing.policies.prefix_hash import PrefixHash
+from pando_router.placing.policies.random_choice import RandomChoice
+from pando_router.placing.policies.round_robin import RoundRobin
+from pando_router.placing.policies.session import Session
+from pando_sim.fleet.routing.context import Context, RuleFactory
+from pando_sim.fleet.routing.interfaces import Member, Question
+from pando_sim.fleet.routing.shared_placement import SharedPlacement, affinity
 from pando_sim.spec import FleetSpec
 
 

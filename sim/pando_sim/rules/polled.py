@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from pando_fleet.replica import Heartbeat
-from pando_sim.fleet.context import Context
-from pando_sim.fleet.interfaces import Member
+from pando_fleet.registry.replica import Heartbeat
+from pando_sim.fleet.routing.context import Context
+from pando_sim.fleet.routing.interfaces import Member
 
 
 class Polled:

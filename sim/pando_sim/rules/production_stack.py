@@ -13,8 +13,8 @@ original never forgets anything; here a router forgets the least recent of `MAX_
 one replica (1 GiB of prompts), so that long runs end in bounded memory.
 """
 
-from pando_sim.fleet.context import Context
-from pando_sim.fleet.interfaces import Member, Question
+from pando_sim.fleet.routing.context import Context
+from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.rules.local import Local
 from pando_sim.rules.sent import Replicas, Sent, split
 

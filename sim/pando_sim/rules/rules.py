@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import get_args
 
-from pando_router.settings import PolicyName
-from pando_sim.fleet.context import Context, RuleFactory
-from pando_sim.fleet.interfaces import Rule
+from pando_router.configuration.settings import PolicyName
+from pando_sim.fleet.routing.context import Context, RuleFactory
+from pando_sim.fleet.routing.interfaces import Rule
 from pando_sim.rules import dynamo, llm_d, pando, production_stack, smg, vllm
 from pando_sim.spec import FleetSpec
 

@@ -6,7 +6,7 @@ root, and two prompts share keys as far as they share their beginnings.
 
 from collections.abc import Iterable, Sequence
 
-from pando_fleet.prefix import KEY_BYTES
+from pando_fleet.placement.prefix import KEY_BYTES
 
 Replicas = tuple[str, ...]
 

@@ -18,9 +18,9 @@ beginning has lost it, the next one that got it follows (there, any). The mesh t
 between routers is optional and not simulated, nor are the trees fed by KV events.
 """
 
-from pando_fleet.prefix import CHUNK_BYTES
-from pando_sim.fleet.context import Context
-from pando_sim.fleet.interfaces import Member, Question
+from pando_fleet.placement.prefix import CHUNK_BYTES
+from pando_sim.fleet.routing.context import Context
+from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.rules.local import Local
 from pando_sim.rules.sent import Sent, split
 

@@ -11,8 +11,8 @@ Simplified: engines are whole replicas; numbers are those of the moment of the f
 100 ms instead of the coordinator's last broadcast.
 """
 
-from pando_sim.fleet.context import Context
-from pando_sim.fleet.interfaces import Member, Question
+from pando_sim.fleet.routing.context import Context
+from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.rules.local import Local
 from pando_sim.rules.polled import Polled
 

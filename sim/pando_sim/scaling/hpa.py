@@ -14,10 +14,10 @@ kubernetes/pkg/controller/podautoscaler/replica_calculator.go (`calcPlainMetricR
 from collections.abc import Callable, Mapping
 from math import ceil
 
-from pando_fleet.replica import Heartbeat, ReplicaState
+from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.scaling import History
-from pando_operator.scaling.behavior import lower_limit, stabilized, upper_limit
+from pando_operator.scaling.limits.behavior import lower_limit, stabilized, upper_limit
 from pando_sim.fleet.control import FleetControl
 from pando_sim.scaling.cluster import Cluster
 from pando_sim.scaling.scaler import Change

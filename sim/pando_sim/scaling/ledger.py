@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isnan
 
-from pando_fleet.marks import MarkKind
-from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES
+from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
+from pando_fleet.records.marks import MarkKind
 from pando_sim.fleet.control import Cache, FleetControl
 from pando_sim.records import ScalingStep, Served
 from pando_sim.request import Request

@@ -8,16 +8,16 @@ policies.
 
 from collections.abc import Sequence
 
-from pando_fleet.client import FleetError, RedisClient
-from pando_fleet.loads import Loads
-from pando_fleet.marks import Marks
-from pando_fleet.queues import Queues
-from pando_fleet.registry import Registry
-from pando_fleet.replica import Replica
-from pando_fleet.worth import Worths
+from pando_fleet.placement.worth import Worths
+from pando_fleet.records.loads import Loads
+from pando_fleet.records.marks import Marks
+from pando_fleet.records.queues import Queues
+from pando_fleet.redis.client import FleetError, RedisClient
+from pando_fleet.registry.registry import Registry
+from pando_fleet.registry.replica import Replica
 from pando_operator.controller.conversions import decided, follow_replaced, follow_starts, staying
+from pando_operator.controller.looking.reading import Reading, reading_of
 from pando_operator.controller.memory import Memory
-from pando_operator.controller.reading import Reading, reading_of
 from pando_operator.lifecycle.actions import (
     Action,
     Annotate,

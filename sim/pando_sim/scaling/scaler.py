@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from pando_fleet.marks import MarkKind
+from pando_fleet.records.marks import MarkKind
 from pando_sim.fleet.control import FleetControl
 from pando_sim.records import Served
 from pando_sim.request import Request

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_64_digest
 
-from pando_fleet.prefix import CHUNK_BYTES, KEY_BYTES, MAX_CHUNKS, chunk_keys, seed
+from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES, MAX_CHUNKS, chunk_keys, seed
 from pando_sim.request import Prompt
 from pando_worker.memory.tree_node import common_prefix
 

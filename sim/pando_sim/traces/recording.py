@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from pando_fleet.prefix import CHUNK_BYTES
+from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_router.recording.form import HIDDEN_BYTES, VERSION, Header, Outcome, Record
 from pando_sim.traces.errors import LineError, TraceError
 from pando_sim.traces.json_lines import decode

@@ -10,7 +10,7 @@ from pando_worker.batch import ForwardBatch, Int32, PageCopies, SamplingBatch, S
 from pando_worker.memory.req_pool import ReqToTokenPool
 from pando_worker.memory.window_pages import WindowPages
 from pando_worker.rates import Rate
-from pando_worker.scheduler.batching import Row
+from pando_worker.scheduler.batches.batching import Row
 
 _INTS = np.empty(0, dtype=np.int64)
 _INTS32 = np.empty(0, dtype=np.int32)

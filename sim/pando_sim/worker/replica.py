@@ -16,8 +16,8 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from pando_fleet.replica import Heartbeat
-from pando_fleet.replica import ReplicaState as BeatState
+from pando_fleet.registry.replica import Heartbeat
+from pando_fleet.registry.replica import ReplicaState as BeatState
 from pando_sim.cost.model import CostModel
 from pando_sim.spec import WorkerSpec
 from pando_sim.timeline import Timeline
@@ -28,7 +28,7 @@ from pando_worker.heartbeats import carrying
 from pando_worker.messages import Event, Outputs, Ready, Rejected, Stats
 from pando_worker.pools import Pools
 from pando_worker.scheduler.assembly import make_scheduler
-from pando_worker.server.prompt_meter import PromptMeter
+from pando_worker.server.text.prompt_meter import PromptMeter
 from pando_worker.settings import WorkerSettings
 
 MODEL = "simulated"

@@ -18,14 +18,14 @@ from typing import Any
 import msgspec
 import xxhash
 
-from pando_fleet.client import FleetUnavailable, RedisClient
-from pando_fleet.marks import Marks
-from pando_fleet.registry import Registry
-from pando_fleet.replica import Heartbeat, ReplicaState
+from pando_fleet.records.marks import Marks
+from pando_fleet.redis.client import FleetUnavailable, RedisClient
+from pando_fleet.registry.registry import Registry
+from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import Conflict, KubeError, NotFound
 from pando_operator.kube.resources import DEPLOYMENTS, PODS, Key, Object, key_of
-from pando_worker.server.departure import handed_off
+from pando_worker.server.process.departure import handed_off
 from tests.operator.api_server import ApiServer
 from tests.operator.lifecycle.deployment_model import Deployment
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from pando_fleet.client import connect
+from pando_fleet.redis.client import connect
 from pando_operator.kube.client import Kube, load_configuration
 from pando_operator.kube.resources import EVENTS, WORKER_POOLS, Key, Object, key_of
 from pando_operator.serve import Operator

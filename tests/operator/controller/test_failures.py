@@ -11,9 +11,9 @@ from pathlib import Path
 
 from aiohttp import web
 
-from pando_fleet.client import connect
-from pando_fleet.decisions import PastDecisions
-from pando_fleet.expected import ExpectedPools
+from pando_fleet.records.decisions import PastDecisions
+from pando_fleet.records.expected import ExpectedPools
+from pando_fleet.redis.client import connect
 from pando_operator.kube.resources import (
     DEPLOYMENTS,
     LEASES,

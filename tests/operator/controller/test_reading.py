@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pando_fleet.loads import Loads
-from pando_fleet.marks import Marks
-from pando_fleet.queues import Queues
-from pando_fleet.replica import ReplicaState
-from pando_fleet.worth import Worths
-from pando_operator.controller.reading import Reader
+from pando_fleet.placement.worth import Worths
+from pando_fleet.records.loads import Loads
+from pando_fleet.records.marks import Marks
+from pando_fleet.records.queues import Queues
+from pando_fleet.registry.replica import ReplicaState
+from pando_operator.controller.looking.reading import Reader
 from tests.fleet.world import POOL, World
 
 

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pando_fleet.marks import Mark, MarkKind, Marks, MarkState
-from pando_fleet.registry import Registry
-from pando_fleet.replica import ReplicaState
+from pando_fleet.records.marks import Mark, MarkKind, Marks, MarkState
+from pando_fleet.registry.registry import Registry
+from pando_fleet.registry.replica import ReplicaState
 from pando_operator.kube.resources import DEPLOYMENTS, PODS, Key, Object
 from tests.operator.controller.conftest import FAST, Scene
 from tests.operator.front import Fault, Front

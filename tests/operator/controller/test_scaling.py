@@ -5,13 +5,13 @@ from typing import Any
 
 from aiohttp import web
 
-from pando_fleet.decisions import PastDecisions
-from pando_fleet.expected import ExpectedPools
-from pando_fleet.prefix import chunk_keys
-from pando_fleet.queues import Queues
-from pando_fleet.tree import PrefixTree
+from pando_fleet.placement.prefix import chunk_keys
+from pando_fleet.placement.tree import PrefixTree
+from pando_fleet.records.decisions import PastDecisions
+from pando_fleet.records.expected import ExpectedPools
+from pando_fleet.records.queues import Queues
 from pando_operator.kube.resources import DEPLOYMENTS, SERVICES, WORKER_POOLS, Object
-from pando_router.fleet_view import GRACE_S
+from pando_router.fleet_view.view import GRACE_S
 from tests.operator.controller.conftest import FAST, Scene, draining
 from tests.operator.front import Fault, Front
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from pando_fleet.marks import Mark, MarkKind, MarkState
+from pando_fleet.records.marks import Mark, MarkKind, MarkState
 from pando_operator.lifecycle.actions import (
     Action,
     Annotate,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pando_fleet.marks import Mark, MarkKind, MarkState
+from pando_fleet.records.marks import Mark, MarkKind, MarkState
 from pando_operator.lifecycle.actions import Action, SetMark
 from pando_operator.lifecycle.departing import COST
 from pando_operator.lifecycle.plan import plan

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pando_fleet.marks import MarkKind, MarkState
+from pando_fleet.records.marks import MarkKind, MarkState
 from pando_operator.lifecycle.actions import Annotate, ClearMark, SetGate, SetMark, SetReplicas
 from pando_operator.lifecycle.departing import COST
 from pando_operator.lifecycle.pods import DELETION_COST, DRAIN, HAND_OFF, Standing

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pando_fleet.marks import MarkKind
+from pando_fleet.records.marks import MarkKind
 from pando_operator.lifecycle.actions import SetReplicas
 from pando_operator.lifecycle.choice import is_open
 from pando_operator.lifecycle.pods import PodView, Standing

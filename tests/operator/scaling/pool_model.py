@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
-from pando_fleet.queues import Queued
-from pando_fleet.replica import Heartbeat, Replica, ReplicaState
+from pando_fleet.records.queues import Queued
+from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
 from pando_operator.resource.policy import Behavior, ScaleDown, ScalingPolicy
 from pando_operator.scaling import (
     Decision,

@@ -16,8 +16,8 @@ from pando_operator.resource.policy import (
     SelectPolicy,
 )
 from pando_operator.scaling import History
-from pando_operator.scaling.behavior import lower_limit, stabilized, upper_limit
-from pando_operator.scaling.history import ScaleEvent
+from pando_operator.scaling.history.history import ScaleEvent
+from pando_operator.scaling.limits.behavior import lower_limit, stabilized, upper_limit
 from tests.operator.scaling.pool_model import NOW
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from pando_operator.resource.policy import Budget, ScalingPolicy
 from pando_operator.scaling import History, decide
-from pando_operator.scaling.budget import allowed
 from pando_operator.scaling.decision import Limit
+from pando_operator.scaling.limits.budget import allowed
 from tests.operator.scaling.pool_model import NOW, pool
 
 BUDGET = Budget(replica_hours=40.0, period_hours=10.0)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pando_fleet.queues import Queued
+from pando_fleet.records.queues import Queued
 from pando_operator.resource.policy import (
     Behavior,
     PolicyType,

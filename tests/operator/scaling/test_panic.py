@@ -1,6 +1,6 @@
 """Panic mode: a short window for growth, and no shrinking until the surge is over."""
 
-from pando_fleet.queues import Queued
+from pando_fleet.records.queues import Queued
 from pando_operator.resource.policy import Behavior, Panic, ScaleUp, ScalingPolicy, Target
 from pando_operator.scaling import By, Decision, History, decide
 from tests.operator.scaling.pool_model import AT_ONCE, CAPACITY, NOW, changed, pool

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pando_fleet.queues import Queued
+from pando_fleet.records.queues import Queued
 from pando_operator.resource.policy import Behavior, Budget, Panic, ScalingPolicy, Target
 from pando_operator.scaling import History, Snapshot, decide
 from tests.operator.scaling.pool_model import AT_ONCE, NOW, pool

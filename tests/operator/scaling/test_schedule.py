@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pando_operator.resource.policy import ScalingPolicy, Schedule
 from pando_operator.scaling import decide
-from pando_operator.scaling.schedule import bounds_at, holds_at
+from pando_operator.scaling.limits.schedule import bounds_at, holds_at
 from tests.operator.scaling.pool_model import pool
 
 OFFICE = Schedule(

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pando_fleet.client import FleetUnavailable
-from pando_fleet.marks import MarkKind, Marks
-from pando_fleet.queues import Queued, Queues
-from pando_fleet.replica import ReplicaState
+from pando_fleet.records.marks import MarkKind, Marks
+from pando_fleet.records.queues import Queued, Queues
+from pando_fleet.redis.client import FleetUnavailable
+from pando_fleet.registry.replica import ReplicaState
 from pando_operator.resource.policy import ScalingPolicy
 from pando_operator.scaling import History, Signals, Snapshot, decide
 from tests.fleet.redis_server import VALKEY, RedisServer

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pando_fleet.prefix import CHUNK_BYTES
-from pando_fleet.replica import Heartbeat, Replica, ReplicaState
+from pando_fleet.placement.prefix import CHUNK_BYTES
+from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
 from pando_router.core.breaker import FAILURES, FIRST_PAUSE_S
 from pando_router.core.events import CacheReport
 from pando_router.core.flight import Flight, Flights, has_failed

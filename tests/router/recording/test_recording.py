@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
-from pando_fleet.prefix import KEY_BYTES, chunk_keys, seed
+from pando_fleet.placement.prefix import KEY_BYTES, chunk_keys, seed
+from pando_router.configuration.settings import RouterSettings
 from pando_router.recording import recorder
 from pando_router.recording.form import HIDDEN_BYTES, Header, Outcome, Record
-from pando_router.settings import RouterSettings
-from tests.router.router_process import router_process
+from tests.router.process.router_process import router_process
 from tests.router.world import (
     Handler,
     Replica,

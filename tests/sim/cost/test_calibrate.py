@@ -15,7 +15,7 @@ import pytest
 from pando_sim.cost import load
 from pando_sim.cost.calibration.client import Client, Heard
 from pando_sim.cost.calibration.design import Alone, Behind, Limits, Texts
-from tests.worker.server.worker_process import WorkerProcess, until
+from tests.worker.server.process.worker_process import WorkerProcess, until
 
 pytestmark = pytest.mark.e2e
 QUICK = ("--repeat", "1", "--longest-prompt", "400", "--most-together", "2")

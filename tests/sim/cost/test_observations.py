@@ -17,7 +17,7 @@ from pando_sim.cost.calibration.observations import (
     middle,
 )
 from pando_sim.cost.schema import CostFile, RequestCost, StepCost
-from pando_worker.scheduler.context_cost import attended
+from pando_worker.scheduler.batches.context_cost import attended
 
 TRUTH = CostModel(
     CostFile(

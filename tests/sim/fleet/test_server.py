@@ -6,9 +6,9 @@ from pathlib import Path
 
 import psutil
 
-from pando_fleet.wire.call import pack
-from pando_sim.fleet.line import BlockingLine
-from pando_sim.fleet.server import client_of, valkey
+from pando_fleet.redis.wire.call import pack
+from pando_sim.fleet.redis.line import BlockingLine
+from pando_sim.fleet.redis.server import client_of, valkey
 from tests.waiting import until
 
 LONG_AGO_MS = 1
@@ -31,7 +31,7 @@ async def test_nothing_expires_by_the_time_that_a_run_takes() -> None:
 
 HOLDS_ONE = """
 import sys
-from pando_sim.fleet.server import valkey
+from pando_sim.fleet.redis.server import valkey
 with valkey() as socket:
     print(socket, flush=True)
     sys.stdin.read()

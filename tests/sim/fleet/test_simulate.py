@@ -13,9 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from pando_router.core.route import Route
-from pando_sim.fleet.context import Context, RuleFactory
 from pando_sim.fleet.control import FleetControl
-from pando_sim.fleet.interfaces import Question
+from pando_sim.fleet.routing.context import Context, RuleFactory
+from pando_sim.fleet.routing.interfaces import Question
 from pando_sim.records import Outcome
 from pando_sim.request import Request
 from pando_sim.rules import llm_d, vllm

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pando_fleet.marks import MarkKind
-from pando_fleet.prefix import chunk_keys
-from pando_sim.fleet.context import RuleFactory
+from pando_fleet.placement.prefix import chunk_keys
+from pando_fleet.records.marks import MarkKind
 from pando_sim.fleet.control import Fault, FleetControl, Scaler
-from pando_sim.fleet.shared_placement import SharedPlacement
+from pando_sim.fleet.routing.context import RuleFactory
+from pando_sim.fleet.routing.shared_placement import SharedPlacement
 from pando_sim.fleet.simulate import simulate
 from pando_sim.records import Run, Served
 from pando_sim.request import Request

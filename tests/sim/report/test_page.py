@@ -15,7 +15,7 @@ from pando_sim.records import Event
 from pando_sim.report import Digest, digest, write_page
 from pando_sim.report.digest import shared_events
 from pando_sim.report.page.page import MOST_STEPS, render
-from tests.router.browser import chromium, needs_browser
+from tests.router.control.browser import chromium, needs_browser
 from tests.sim.report.made_runs import ABOUT, made_digest, made_run
 
 

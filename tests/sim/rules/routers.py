@@ -8,10 +8,10 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from pando_fleet.replica import Heartbeat, ReplicaState
+from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_router.core.route import Route
-from pando_sim.fleet.context import Context
-from pando_sim.fleet.interfaces import Member, Question, Rule
+from pando_sim.fleet.routing.context import Context
+from pando_sim.fleet.routing.interfaces import Member, Question, Rule
 from pando_sim.request import Request
 from tests.sim.fleet.world import request
 

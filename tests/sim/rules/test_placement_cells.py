@@ -10,7 +10,7 @@ from bench.placement_cells.loads import CHUNK_TOKENS, answer_s, demand, prompt_s
 from bench.placement_cells.results import Measures, Play, Results
 from bench.placement_cells.table import GOALS, tables
 from pando_sim.cost import load
-from pando_worker.scheduler.context_cost import attended
+from pando_worker.scheduler.batches.context_cost import attended
 from tests.sim.fleet.world import request
 
 COST = load("h100-llama-3.1-8b-fp8")

@@ -7,9 +7,9 @@ from typing import get_args
 
 import pytest
 
-from pando_fleet.prefix import KEY_BYTES
-from pando_router import rendezvous
-from pando_router.settings import PolicyName
+from pando_fleet.placement.prefix import KEY_BYTES
+from pando_router.configuration.settings import PolicyName
+from pando_router.core import rendezvous
 from pando_sim.records import Outcome, Run
 from pando_sim.request import Request
 from pando_sim.rules import RULES

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pando_fleet.prefix import chat_bytes, tools_bytes
+from pando_fleet.placement.prefix import chat_bytes, tools_bytes
 from pando_sim.request import Request
 from pando_sim.traces import Reading, TraceError, open_trace
 from pando_sim.traces.prompts import TextPrompt

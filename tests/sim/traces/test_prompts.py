@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pando_fleet.prefix import CHUNK_BYTES
+from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_sim.traces.prompts import (
     BlockPrompt,
     KeyedPrompt,

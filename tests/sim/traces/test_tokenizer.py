@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from pando_fleet.prefix import CHUNK_BYTES, chat_bytes, completion_bytes
+from pando_fleet.placement.prefix import CHUNK_BYTES, chat_bytes, completion_bytes
 from pando_sim.traces import Reading, TextTokenizer, TraceError, open_trace
 from pando_sim.traces.prompts import TextPrompt
 from pando_sim.traces.text import token_ids

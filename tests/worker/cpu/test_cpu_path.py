@@ -11,7 +11,7 @@ from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.build import KernelsUnavailable
 from pando_worker.cpu.library import load_kernels
 from pando_worker.models.errors import UnsupportedModel
-from pando_worker.runner.cpu_path import fastest
+from pando_worker.runner.cpu.cpu_path import fastest
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference, prompt

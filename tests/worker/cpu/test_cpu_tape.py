@@ -16,9 +16,9 @@ from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.batch import ForwardBatch
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.kernels import Kernels
-from pando_worker.runner.cpu_tape import DecodeTapes
-from pando_worker.runner.future_tokens import FutureTokens
+from pando_worker.runner.cpu.cpu_tape import DecodeTapes
 from pando_worker.runner.model_runner import TorchModelRunner
+from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.runner.trial import trial_batch
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference, prompt
@@ -89,7 +89,7 @@ def test_recording_imports_no_compiler() -> None:
     """It would take seconds, while requests run."""
     program = (
         "import sys, torch\n"
-        "from pando_worker.runner.cpu_tape import Tape, _Recorder\n"
+        "from pando_worker.runner.cpu.cpu_tape import Tape, _Recorder\n"
         "ids = torch.zeros(2)\n"
         "tape = Tape(ids, ids, ids, {}, ids)\n"
         "with _Recorder(tape):\n"

@@ -12,8 +12,8 @@ from torch import Tensor
 from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch
-from pando_worker.runner.cuda_graph import CudaGraphRunner, graph_sizes, padded
-from pando_worker.runner.future_tokens import FutureTokens
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner, graph_sizes, padded
+from pando_worker.runner.sampling.future_tokens import FutureTokens
 from tests.worker.model.checkpoints import Reference
 from tests.worker.model.paged import BareModel, Row
 

@@ -12,7 +12,7 @@ from pando_worker.attention.flashinfer_backend import FlashinferAttention, refus
 from pando_worker.attention.flashinfer_calls import FlashinferUnavailable, Kind, Library
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.attention.kv_pool import TokenToKVPool
-from pando_worker.runner.cuda_graph import padded
+from pando_worker.runner.cuda.cuda_graph import padded
 from tests.worker.cuda.attention_cases import (
     BATCHES,
     CPU,

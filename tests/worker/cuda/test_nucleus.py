@@ -3,7 +3,7 @@
 import torch
 
 from pando_worker.cuda.nucleus import RadixNucleus
-from pando_worker.runner.sampler import Searches, sample
+from pando_worker.runner.sampling.sampler import Searches, sample
 from tests.gpu.test_sampling import ROWS, params
 from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
 

@@ -19,12 +19,12 @@ from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch
 from pando_worker.cuda.ops import CudaOps
 from pando_worker.models.config import read_config
-from pando_worker.models.dummy import fill_at_random
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.loader import build_model
+from pando_worker.models.loading.dummy import fill_at_random
+from pando_worker.models.loading.loader import build_model
 from pando_worker.models.ops import Ops, TorchOps
-from pando_worker.runner.cuda_graph import CudaGraphRunner
-from pando_worker.runner.future_tokens import FutureTokens
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
+from pando_worker.runner.sampling.future_tokens import FutureTokens
 from tests.worker.cuda.attention_cases import with_windows
 from tests.worker.cuda.flashinfer_by_the_book import ByTheBook
 from tests.worker.cuda.test_cuda_graph import repeat

@@ -6,7 +6,7 @@ from contextlib import closing
 
 from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.messages import FinishReason, LogprobsWanted, SamplingParams
-from pando_worker.server.constraints import grammar_of
+from pando_worker.server.jobs.constraints import grammar_of
 from tests.worker.engine.served import Asked, Served, ask
 from tests.worker.engine.truth import check_logprobs, check_output
 from tests.worker.model.checkpoints import Reference, prompt

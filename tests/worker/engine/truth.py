@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import RepetitionPenaltyLogitsProcessor
 
 from pando_worker.messages import SamplingParams, TokenLogprob
-from pando_worker.runner.sampler import uniforms
+from pando_worker.runner.sampling.sampler import uniforms
 
 # Float32 sums differ by their order. Scores this close may change places, and the borders between
 # tokens, where a random number decides, may be off by so much.

@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from pando_worker.grammar.compiler import GrammarCompiler
 from tests.worker.grammar.world import World
-from tests.worker.server import tokenizers_for_tests as tiny
+from tests.worker.server.text import tokenizers_for_tests as tiny
 
 PADDING = 37
 

@@ -16,7 +16,7 @@ from pando_worker.grammar.errors import GrammarError
 from pando_worker.grammar.limits import MAX_GRAMMAR_CHARS
 from pando_worker.models.errors import ModelError
 from tests.worker.grammar.world import World
-from tests.worker.server import tokenizers_for_tests as tiny
+from tests.worker.server.text import tokenizers_for_tests as tiny
 
 SCHEMA = {
     "type": "object",

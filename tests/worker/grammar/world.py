@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 
 from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.grammar.grammar import Grammar
-from pando_worker.server.constraints import grammar_of
+from pando_worker.server.jobs.constraints import grammar_of
 from pando_worker.tokenizer.detokenizer import Vocabulary
 
 

@@ -16,7 +16,7 @@ from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch, SamplingBatch
 from pando_worker.models.config import ModelImpl, read_config
-from pando_worker.models.loader import build_model, load_weights
+from pando_worker.models.loading.loader import build_model, load_weights
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import DType, WorkerSettings

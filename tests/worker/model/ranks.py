@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from pando_worker.models.config import read_config
-from pando_worker.models.loader import build_model, load_weights
+from pando_worker.models.loading.loader import build_model, load_weights
 from pando_worker.models.parallel import ParallelGroup, join_group
 from tests.worker.model.paged import CPU, BareModel, Row
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from pando_worker.models.config import ModelImpl, read_config
 from pando_worker.models.errors import BrokenCheckpoint
-from pando_worker.models.hub import FILES, IGNORED_FILES
+from pando_worker.models.loading.hub import FILES, IGNORED_FILES
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.conftest import References
 from tests.worker.model.families import FAMILIES

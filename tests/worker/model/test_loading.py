@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import MistralConfig, Phi3Config, Qwen3Config
 
-from pando_worker.models import llama
 from pando_worker.models.config import family_config, read_config
 from pando_worker.models.errors import BrokenCheckpoint, ModelNotFound, UnsupportedModel
-from pando_worker.models.hub import resolve_model
-from pando_worker.models.loader import build_model, load_weights, weight_bytes
+from pando_worker.models.families import llama
+from pando_worker.models.loading.hub import resolve_model
+from pando_worker.models.loading.loader import build_model, load_weights, weight_bytes
 from pando_worker.models.rope import YarnRope
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.paged import Paged, Row
@@ -258,7 +258,7 @@ def resolve_offline(name: str, hf_home: Path) -> str:
     code = (
         "import sys\n"
         "from pando_worker.models.errors import ModelNotFound\n"
-        "from pando_worker.models.hub import resolve_model\n"
+        "from pando_worker.models.loading.hub import resolve_model\n"
         "try: print(resolve_model(sys.argv[1]))\n"
         "except ModelNotFound as error: print('ModelNotFound:', error)\n"
     )

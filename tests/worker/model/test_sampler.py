@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from pando_worker.batch import SamplingBatch
-from pando_worker.runner.sampler import sample, uniforms
+from pando_worker.runner.sampling.sampler import sample, uniforms
 
 Params = Mapping[str, float]
 

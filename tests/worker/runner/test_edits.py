@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import RepetitionPenaltyLogitsProcessor
 
 from pando_worker.batch import LogitBias, Penalties
-from pando_worker.runner.edits import add_bias, apply_mask, penalize
-from pando_worker.runner.sampler import sample
+from pando_worker.runner.sampling.edits import add_bias, apply_mask, penalize
+from pando_worker.runner.sampling.sampler import sample
 from tests.worker.model.paged import greedy
 
 VOCAB = 40

@@ -11,7 +11,7 @@ from pando_worker.attention.backend import AttentionLayer
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.batch import PageCopies
 from pando_worker.models.errors import DoesNotFit
-from pando_worker.runner.host_pool import HostBudget, HostKVPool
+from pando_worker.runner.kv.host_pool import HostBudget, HostKVPool
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference, prompt

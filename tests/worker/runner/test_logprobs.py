@@ -13,8 +13,8 @@ from pando_worker.batch import (
     PromptScores,
     StepResult,
 )
-from pando_worker.runner import logprobs as logprobs_module
-from pando_worker.runner.logprobs import prompt_logprobs
+from pando_worker.runner.sampling import logprobs as logprobs_module
+from pando_worker.runner.sampling.logprobs import prompt_logprobs
 from tests.worker.model.checkpoints import SHAPE, Reference, prompt
 from tests.worker.model.paged import Paged, Row
 

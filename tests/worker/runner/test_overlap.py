@@ -19,7 +19,7 @@ from pando_worker.batch import (
     Step,
     StepResult,
 )
-from pando_worker.runner.future_tokens import FutureTokens
+from pando_worker.runner.sampling.future_tokens import FutureTokens
 from pando_worker.runner.threaded import ThreadedRunner
 from tests.worker.model.checkpoints import SHAPE, Reference, prompt
 from tests.worker.model.paged import Paged, Row

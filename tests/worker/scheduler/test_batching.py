@@ -2,7 +2,7 @@
 
 import pytest
 
-from pando_worker.scheduler.sharing import MIN_TOKENS
+from pando_worker.scheduler.planning.sharing import MIN_TOKENS
 from tests.worker.scheduler.hash_model import expected_tokens
 from tests.worker.scheduler.world import World
 

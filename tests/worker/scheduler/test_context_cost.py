@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pando_worker.scheduler.context_cost import ContextCost, attended
+from pando_worker.scheduler.batches.context_cost import ContextCost, attended
 
 CHUNK = 2_048
 TOKEN_S, CONTEXT_S, STEP_S = 1e-5, 1e-9, 2e-3  # twice the time behind 10,000

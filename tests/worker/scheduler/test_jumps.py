@@ -13,8 +13,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.messages import FinishReason, LogprobsWanted
-from pando_worker.scheduler.constrained import MIN_JUMP
-from pando_worker.server.constraints import grammar_of
+from pando_worker.scheduler.batches.constrained import MIN_JUMP
+from pando_worker.server.jobs.constraints import grammar_of
 from tests.worker.scheduler.hash_model import VOCAB, expected_tokens, next_allowed
 from tests.worker.scheduler.world import World
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pando_worker.scheduler.policy import MAX_MATCHED
+from pando_worker.scheduler.planning.policy import MAX_MATCHED
 from tests.worker.scheduler.world import World
 
 pytestmark = pytest.mark.usefixtures("overlap")

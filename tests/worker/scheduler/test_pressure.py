@@ -3,7 +3,7 @@
 import pytest
 
 from pando_worker.messages import LogprobsWanted
-from pando_worker.scheduler.new_token_ratio import DECAY_STEPS, FLOOR, NewTokenRatio
+from pando_worker.scheduler.planning.new_token_ratio import DECAY_STEPS, FLOOR, NewTokenRatio
 from tests.worker.scheduler.hash_model import expected_tokens
 from tests.worker.scheduler.world import World
 

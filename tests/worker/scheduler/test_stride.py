@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pando_worker.batch import ForwardBatch, Int32, StepResult
 from pando_worker.messages import LogprobsWanted, Pooling, Stats
-from pando_worker.scheduler.context_cost import attended
+from pando_worker.scheduler.batches.context_cost import attended
 from pando_worker.scheduler.req import Req
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.scheduler.stride import Stride

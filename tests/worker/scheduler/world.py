@@ -29,7 +29,7 @@ from pando_worker.messages import (
 from pando_worker.pools import Pools
 from pando_worker.rates import Rate
 from pando_worker.scheduler.assembly import make_scheduler
-from pando_worker.scheduler.constrained import GrammarCompiler
+from pando_worker.scheduler.batches.constrained import GrammarCompiler
 from pando_worker.scheduler.req import Req
 from pando_worker.settings import WorkerSettings
 from tests.worker.scheduler.grammars import GrammarsForTests

@@ -6,7 +6,7 @@ import aiohttp
 import openai
 import pytest
 
-from tests.worker.server.worker_process import WorkerProcess
+from tests.worker.server.process.worker_process import WorkerProcess
 
 
 @pytest.hookimpl(tryfirst=True)

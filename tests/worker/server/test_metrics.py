@@ -6,8 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pando_worker.messages import Stats
 from pando_worker.server.metrics import Metrics
+from tests.worker.server.process.worker_process import MODEL_NAME, metric
 from tests.worker.server.stand_in import Trick
-from tests.worker.server.worker_process import MODEL_NAME, metric
 
 # Every field has a value of its own, so that it can be found again.
 NUMBERS = {

@@ -11,9 +11,9 @@ import aiohttp
 import openai
 import pytest
 
-from pando_worker.server.tokenizer import Tokenizer
+from pando_worker.server.text.tokenizer import Tokenizer
+from tests.worker.server.process.worker_process import MODEL, MODEL_NAME
 from tests.worker.server.stand_in import Trick
-from tests.worker.server.worker_process import MODEL, MODEL_NAME
 
 TOKENIZER = Tokenizer(MODEL)
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}

@@ -8,5 +8,5 @@ Read in this order:
     limits.py      how large a grammar may be
     errors.py      why one cannot be followed
 
-Requests' fields become grammars in `server/constraints.py`. Imports the tokenizer.
+Requests' fields become grammars in `server/jobs/constraints.py`. Imports the tokenizer.
 """

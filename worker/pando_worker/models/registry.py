@@ -30,7 +30,7 @@ FAMILIES = {
 
 
 class Family(Protocol):
-    """A module of this package: one family of models."""
+    """A module of `families`: one family of models."""
 
     Config: type[msgspec.Struct]
     """A msgspec Struct of the fields that it reads, named as in the file, and `rope: Rope`."""
@@ -41,4 +41,4 @@ class Family(Protocol):
 
 
 def family(architecture: str) -> Family:
-    return cast(Family, import_module(f"pando_worker.models.{FAMILIES[architecture]}"))
+    return cast(Family, import_module(f"pando_worker.models.families.{FAMILIES[architecture]}"))

@@ -13,14 +13,14 @@ from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.cuda.device import find_device
 from pando_worker.models.config import ModelConfig, read_config
-from pando_worker.models.dummy import fill_at_random
 from pando_worker.models.errors import UnsupportedModel
-from pando_worker.models.hub import resolve_model
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.loader import build_model, load_weights, weight_bytes
+from pando_worker.models.loading.dummy import fill_at_random
+from pando_worker.models.loading.hub import resolve_model
+from pando_worker.models.loading.loader import build_model, load_weights, weight_bytes
 from pando_worker.models.ops import ChosenOps, TorchOps
 from pando_worker.models.parallel import ParallelGroup
-from pando_worker.runner.pool_plan import plan_pool
+from pando_worker.runner.kv.pool_plan import plan_pool
 from pando_worker.settings import DType, WorkerSettings
 
 if TYPE_CHECKING:  # transformers takes seconds to import, and most models do not need it

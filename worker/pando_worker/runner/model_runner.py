@@ -12,17 +12,17 @@ from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.search import best_by
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.pools import Pools
-from pando_worker.runner.cpu_path import choose_cpu_path
-from pando_worker.runner.cpu_tape import DecodeTapes
-from pando_worker.runner.cuda_graph import CudaGraphRunner
-from pando_worker.runner.cuda_path import capture_graphs, choose_attention, choose_searches
-from pando_worker.runner.future_tokens import FutureTokens
-from pando_worker.runner.host_pool import make_host_pool
+from pando_worker.runner.cpu.cpu_path import choose_cpu_path
+from pando_worker.runner.cpu.cpu_tape import DecodeTapes
+from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
+from pando_worker.runner.cuda.cuda_path import capture_graphs, choose_attention, choose_searches
+from pando_worker.runner.kv.host_pool import make_host_pool
 from pando_worker.runner.loading import LoadedModel, load_model
-from pando_worker.runner.logprobs import prompt_logprobs
-from pando_worker.runner.pooling import pool
-from pando_worker.runner.sampler import Searches
-from pando_worker.runner.step import TorchStep
+from pando_worker.runner.sampling.future_tokens import FutureTokens
+from pando_worker.runner.sampling.logprobs import prompt_logprobs
+from pando_worker.runner.sampling.pooling import pool
+from pando_worker.runner.sampling.sampler import Searches
+from pando_worker.runner.sampling.step import TorchStep
 from pando_worker.runner.trial import trial_batch
 from pando_worker.settings import WorkerSettings
 from pando_worker.tensors.transfer import to_device

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pando_worker.batch import ModelRunner
 from pando_worker.memory.window_sight import WindowMemory
 from pando_worker.pools import Pools
-from pando_worker.scheduler.batching import BatchBuilder, build_batch
-from pando_worker.scheduler.constrained import GrammarCompiler
-from pando_worker.scheduler.kv_manager import HostMemory, KVManager
+from pando_worker.scheduler.batches.batching import BatchBuilder, build_batch
+from pando_worker.scheduler.batches.constrained import GrammarCompiler
+from pando_worker.scheduler.pages.kv_manager import HostMemory, KVManager
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pando_worker.messages import BATCH_SIZES, Stats
 from pando_worker.rates import Rate
-from pando_worker.scheduler.context_cost import ContextCost
+from pando_worker.scheduler.batches.context_cost import ContextCost
 
 
 @dataclass(slots=True)

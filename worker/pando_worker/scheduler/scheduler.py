@@ -44,20 +44,20 @@ from pando_worker.messages import (
     SamplingParams,
     Stats,
 )
-from pando_worker.scheduler.batching import BatchBuilder, Row, build_batch
-from pando_worker.scheduler.constrained import (
+from pando_worker.scheduler.batches.batching import BatchBuilder, Row, build_batch
+from pando_worker.scheduler.batches.constrained import (
     GrammarCompiler,
     PendingGrammar,
     build_mask,
     is_constrained,
 )
-from pando_worker.scheduler.kv_manager import KVManager
+from pando_worker.scheduler.batches.outputs import last_output, take_result
+from pando_worker.scheduler.batches.results import read_results
 from pando_worker.scheduler.meter import Meter
-from pando_worker.scheduler.new_token_ratio import still_allowed
-from pando_worker.scheduler.outputs import last_output, take_result
-from pando_worker.scheduler.planner import Plan, Planner
+from pando_worker.scheduler.pages.kv_manager import KVManager
+from pando_worker.scheduler.planning.new_token_ratio import still_allowed
+from pando_worker.scheduler.planning.planner import Plan, Planner
 from pando_worker.scheduler.req import Ending, Grammar, Req
-from pando_worker.scheduler.results import read_results
 from pando_worker.scheduler.stride import Stride, plan_stride
 from pando_worker.settings import WorkerSettings
 

@@ -10,10 +10,10 @@ its time. Whoever knows these need not launch the steps: the fleet simulator.
 from collections.abc import Sequence
 
 from pando_worker.memory.tree_node import edge
-from pando_worker.scheduler.context_cost import attended
-from pando_worker.scheduler.kv_manager import KVManager
+from pando_worker.scheduler.batches.context_cost import attended
 from pando_worker.scheduler.meter import Meter
-from pando_worker.scheduler.planner import Planner
+from pando_worker.scheduler.pages.kv_manager import KVManager
+from pando_worker.scheduler.planning.planner import Planner
 from pando_worker.scheduler.req import Req
 
 

@@ -8,12 +8,19 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from pando_worker.server import chat, completions, control, embeddings, native, tokenization
-from pando_worker.server.edge import Edge
+from pando_worker.server.endpoints import (
+    chat,
+    completions,
+    control,
+    embeddings,
+    native,
+    tokenization,
+)
 from pando_worker.server.errors import ApiError, bad_request, error_response, internal_error
+from pando_worker.server.front.edge import Edge
 from pando_worker.server.pooling import NoEmbeddings
+from pando_worker.server.protocol.validation import validation_error
 from pando_worker.server.service import Service
-from pando_worker.server.validation import validation_error
 
 # What FastAPI says of a body that its reader of JSON gives up on.
 _UNREADABLE = "There was an error parsing the body"

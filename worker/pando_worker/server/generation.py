@@ -15,7 +15,7 @@ from pando_fleet.traces import RequestSpan
 from pando_worker.messages import FinishReason, Generate, Output
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.metrics import Metrics
-from pando_worker.server.reader import Delta, Finish, OutputReader, TextOptions
+from pando_worker.server.text.reader import Delta, Finish, OutputReader, TextOptions
 from pando_worker.server.tracing import ChoiceTrace, choice_of
 from pando_worker.tokenizer.detokenizer import Vocabulary
 

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from pando_fleet.traces import Tracing
 from pando_worker.messages import Pooling, Ready
 from pando_worker.models.generation_config import GenerationConfig
-from pando_worker.server.answer import Answer, Form
+from pando_worker.server.answers.answer import Answer, Form
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.errors import ApiError, unavailable
-from pando_worker.server.gate import Gate
+from pando_worker.server.front.gate import Gate
 from pando_worker.server.generation import Job, generate
-from pando_worker.server.long_texts import Room
 from pando_worker.server.metrics import Metrics
-from pando_worker.server.parsers.formats import ToolFormat
-from pando_worker.server.parsers.reasoning import ReasoningFormat
 from pando_worker.server.pooling import NoEmbeddings
-from pando_worker.server.prompt_meter import PromptMeter
 from pando_worker.server.protocol.chat import ChatRequest, messages_of
-from pando_worker.server.tokenizer import Prompt, Tokenizer
+from pando_worker.server.text.long_texts import Room
+from pando_worker.server.text.parsers.formats import ToolFormat
+from pando_worker.server.text.parsers.reasoning import ReasoningFormat
+from pando_worker.server.text.prompt_meter import PromptMeter
+from pando_worker.server.text.tokenizer import Prompt, Tokenizer
 from pando_worker.settings import WorkerSettings
 
 

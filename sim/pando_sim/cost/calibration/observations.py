@@ -7,7 +7,7 @@ import numpy as np
 
 from pando_sim.cost.calibration.client import Heard
 from pando_sim.cost.least_squares import Floats
-from pando_worker.scheduler.context_cost import attended
+from pando_worker.scheduler.batches.context_cost import attended
 
 UNKNOWNS = (
     "request_s",

@@ -1,0 +1,60 @@
+"""Prompts as chains of chunk keys: what the prefix tree stores instead of text.
+
+A prompt becomes canonical bytes (`pando_fleet.canonical`), and `chunk_keys` names each full chunk
+of them by a 64-bit hash of everything up to its end. Two prompts of one seed share keys exactly as
+far as they share bytes, so a chain of keys is a path in a radix tree, and no text leaves the
+router.
+"""
+
+from functools import lru_cache
+
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
+
+from pando_fleet.canonical import (
+    PrefixError,
+    chat_bytes,
+    completion_bytes,
+    messages_bytes,
+    pair_bytes,
+    responses_bytes,
+    tools_bytes,
+)
+from pando_fleet.redis.layout.constants import CHUNK_BYTES, KEY_BYTES, MAX_CHUNKS
+
+__all__ = [
+    "CHUNK_BYTES",
+    "KEY_BYTES",
+    "MAX_CHUNKS",
+    "PrefixError",
+    "chat_bytes",
+    "chunk_keys",
+    "completion_bytes",
+    "messages_bytes",
+    "pair_bytes",
+    "responses_bytes",
+    "seed",
+    "tools_bytes",
+]
+
+
+@lru_cache(maxsize=1024)
+def seed(model: str, adapter: str = "", salt: str = "", request_salt: str = "") -> int:
+    """The start of every chain of one name space: 64 bits of model, adapter, and the salts of the
+    tenant and of the request. No salt can imitate another place's, nor the border between two."""
+    parts = [model.encode(), adapter.encode(), salt.encode()]
+    if request_salt:
+        parts.append(request_salt.encode())
+    return xxh3_64_intdigest(b"\xff".join(parts))
+
+
+def chunk_keys(data: bytes, seed: int, chunk_bytes: int = CHUNK_BYTES) -> bytes:
+    """Packed big-endian 8-byte keys of every full chunk: h_i = xxh3(h_{i-1} || chunk_i).
+
+    The root is first. A last chunk that is not full has no key, nor has what lies behind
+    MAX_CHUNKS.
+    """
+    chunks = min(len(data) // chunk_bytes, MAX_CHUNKS)
+    key = seed.to_bytes(KEY_BYTES, "big")
+    digest = xxh3_64_digest
+    starts = range(0, chunks * chunk_bytes, chunk_bytes)
+    return b"".join([key := digest(key + data[at : at + chunk_bytes]) for at in starts])

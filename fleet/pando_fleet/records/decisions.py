@@ -1,0 +1,47 @@
+"""The last scaling decisions of each pool, as the operator made them, for routers to show.
+
+One row a pool, written by the operator when a decision is made and removed with the pool.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from pando_fleet.records.rows import PoolRows
+from pando_fleet.redis.client import RedisClient
+from pando_fleet.redis.keys import DECISIONS
+
+KEPT = 10
+"""Decisions of a pool."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastDecision:
+    """One change of the number of replicas that is wanted."""
+
+    at_s: float  # since 1970, by the operator's clock
+    before: int
+    after: int
+    reason: str
+
+
+_ROW = msgspec.json.Decoder(tuple[PastDecision, ...])
+
+
+class PastDecisions:
+    """Every method raises FleetUnavailable where Redis is away."""
+
+    def __init__(self, redis: RedisClient) -> None:
+        self._rows = PoolRows(redis, DECISIONS, "scaling_decisions", _ROW)
+
+    async def put(self, pool: str, decisions: Sequence[PastDecision]) -> None:
+        """Those of the pool from now on, newest first; only the first KEPT are."""
+        await self._rows.put(pool, tuple(decisions[:KEPT]))
+
+    async def remove(self, pool: str) -> None:
+        await self._rows.remove(pool)
+
+    async def read(self) -> dict[str, tuple[PastDecision, ...]]:
+        """By pool, newest first."""
+        return await self._rows.read()

@@ -1,0 +1,114 @@
+"""The rows that scripts keep in Redis, and the packed parts of their answers.
+
+Numbers of rows are doubles, as Lua's own are.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from pando_fleet.redis.layout.packed import Packed
+
+
+class Terms(NamedTuple):
+    """What a ready replica says of itself to placement, by its name in the hash `terms`."""
+
+    capacity_tokens: float
+    pinned_tokens: float
+    cached_tokens: float
+    prefill_tokens_per_s: float
+    prefill_context_per_s: float
+    doubling_context: float
+    decode_tokens_per_s: float
+    release_tokens_per_s: float
+    bytes_per_token: float
+    max_requests: float
+    incarnation: str
+    url: str
+    oldest_touch_ms: float  # of its tree's leaves, as beat.lua finds it; 0 where it is empty
+
+
+class Part(NamedTuple):
+    """What one lease reserves, by its id in the hash `parts`."""
+
+    work: float  # prompt tokens to compute, weighed as in place.lua
+    room: float  # KV tokens that it will need
+    waiting: float  # 1 until the first token
+    owner: str  # <incarnation>:<replica>
+
+
+class Load(NamedTuple):
+    """The sums of an owner's parts, by the owner in the hash `loads`."""
+
+    work: float
+    room: float
+    waiting: float
+    requests: float
+
+
+class QueueRow(NamedTuple):
+    """A router's queue, by the router in the hash `queues`."""
+
+    told_ms: float
+    requests: float
+    since_ms: float  # that the first one waits
+    tokens: float
+
+
+class MarkRow(NamedTuple):
+    """A mark as JSON, by "<kind>:<replica>" in the hash `marks`; scripts change it in Redis."""
+
+    kind: str
+    replica: str
+    budget_tokens: float
+    ends_ms: float
+    state: str
+    router: str
+    claim_ends_ms: float
+    tokens: float
+    prefixes: float
+    reason: str
+
+
+class Held(NamedTuple):
+    """The front of a placement's answer: what its lease reserves, and who holds the most of the
+    prompt."""
+
+    work: float  # as in `Part`
+    room: float
+    most_chunks: int
+    holder_full: bool
+    holder: str
+
+
+class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """One replica's terms:
+    `cost_s` is `wait_s + kv_wait_s + work_s * (1 + queue + coming) + pool_s + evict_s`."""
+
+    matched_chunks: int
+    matched_tokens: int
+    backlog_tokens: int  # work leased there and not yet prefilled: uncached tokens by their context
+    outstanding: int  # requests leased there and not yet ended
+    capacity_chunks: int  # what its tree may hold
+    capacity_tokens: int  # of its KV pool; 0 where it does not say
+    pinned_tokens: int  # of those, held by running requests
+    wait_s: float
+    kv_wait_s: float
+    work_s: float
+    queue: float  # requests that wait there for their first token
+    coming: float  # requests that come there while one comes to each replica, in the mean
+    pool_s: float  # that the pool loses by the prompt's work where requests wait at each replica
+    evict_s: float  # that it will take to compute again what the prompt evicts there
+    cost_s: float
+    full: bool  # it has all the requests that it may have, and is not chosen
+    replica: str
+    url: str
+    incarnation: str
+
+
+TERMS = Packed("terms", Terms, 3, is_versioned_in_front=True)
+PART = Packed("part", Part, 1)
+LOAD = Packed("load", Load, 1)
+QUEUE = Packed("queue", QueueRow, 1)
+HELD = Packed("held", Held)
+CANDIDATE = Packed("candidate", Candidate)

@@ -1,0 +1,219 @@
+"""Who lives: heartbeats of the replicas of each pool, aged by Redis's own clock.
+
+Workers `beat` on change and at least every 500 ms and `leave` when they end; routers and the
+operator read `pools` and `replicas`. Placement reads the packed terms that a beat leaves beside its
+JSON.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from math import inf
+from operator import attrgetter
+from time import monotonic
+from typing import Any, TypeVar
+
+import msgspec
+from redis.asyncio.cluster import RedisCluster
+
+from pando_fleet.records.loads import Loads
+from pando_fleet.redis import misfits
+from pando_fleet.redis.client import (
+    TIMEOUT_S,
+    FleetError,
+    FleetUnavailable,
+    RedisClient,
+    fleet_errors,
+)
+from pando_fleet.redis.keys import POOLS, POOLS_COPIES, PoolKeys, pool_name
+from pando_fleet.redis.layout import calls
+from pando_fleet.redis.layout.rows import Terms
+from pando_fleet.redis.scripts import Clock, Script, time_arg
+from pando_fleet.redis.wire import Wire, WireScript
+from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
+
+ANNOUNCE_MS = 2_000
+"""Between two writings of a pool's name."""
+
+FORGET_S = 0.2
+"""For what silent pools left behind: who asks for pools is not to wait for a server that hangs."""
+
+Result = TypeVar("Result")
+
+_encode_json = msgspec.json.Encoder().encode
+_HEARTBEAT = msgspec.json.Decoder(Heartbeat)  # overlooks fields that a newer worker added
+_terms_of = attrgetter(*Terms._fields[:-1])
+
+
+class NameTakenError(FleetError):
+    """Another one lives under this name, at `url`; `heard` tells one of its heartbeats from the
+    next."""
+
+    def __init__(self, replica: str, url: str, heard: str) -> None:
+        super().__init__(f"{replica!r} is the name of another living replica, at {url}")
+        self.url = url
+        self.heard = heard
+
+
+class Registry:
+    """Heartbeats in and out. Every method raises FleetUnavailable where Redis is away."""
+
+    def __init__(
+        self, redis: RedisClient, clock: Clock | None = None, wire: Wire | None = None
+    ) -> None:
+        """`wire`, where there is one, is what is read over: in a cluster redis-py lets calls to a
+        server wait for another one that is down."""
+        self._redis = redis
+        self._wire = wire
+        self._clock = clock
+        self._copies = POOLS_COPIES if isinstance(redis, RedisCluster) else (POOLS,)
+        self._announce_at: dict[str, float] = {}  # ms, by pool
+        self._beat = Script(redis, calls.Beat)
+        self._announce = Script(redis, calls.Announce)
+        self._pools = WireScript(wire, calls.ListPools) if wire else Script(redis, calls.ListPools)
+        self._leave = Script(redis, calls.Leave)
+        self._replicas = WireScript(wire, calls.Replicas) if wire else Script(redis, calls.Replicas)
+
+    async def beat(self, pool: str, heartbeat: Heartbeat) -> str | None:
+        """Records the heartbeat under `pool` with Redis's time, and now and then the pool's name.
+        Returns the URL of another one that lately wanted this replica's name and did not get it.
+
+        Raises NameTakenError where another one lives under this name, at another URL, FleetError
+        where the heartbeat has no usable name, incarnation or numbers.
+        """
+        call, terms = beat_call(pool, heartbeat, self._clock)
+        answer: list[bytes] | None = await self._beat(call, *terms)
+        told, *others = [part.decode(errors="replace") for part in answer or (b"",)]
+        if told == "taken":
+            raise NameTakenError(heartbeat.replica, *others)
+        now_ms = 1000 * monotonic() if self._clock is None else self._clock()
+        if now_ms >= self._announce_at.get(pool, -inf):
+            self._announce_at[pool] = now_ms + ANNOUNCE_MS
+            announces = [
+                self._announce(calls.Announce(copy, time_arg(self._clock), pool))
+                for copy in self._copies
+            ]
+            await _any_of(announces)
+        return others[0] if others else None
+
+    async def leave(self, pool: str, replica: str, incarnation: str) -> None:
+        """Removes a replica and its tree at once, unless a newer incarnation has taken its name."""
+        await self._leave(leave_call(pool, replica, incarnation))
+
+    async def check_writes(self, pool: str) -> None:
+        """Asks for a write that changes nothing. Raises FleetFull and FleetReadOnly where Redis
+        refuses those that need memory, or all."""
+        key = PoolKeys(pool).replicas
+        if self._wire is not None:
+            await self._wire.call(key, "ZADD", key, "XX", 0, "")
+            return
+        with fleet_errors():
+            await self._redis.zadd(key, {"": 0}, xx=True)
+
+    async def pools(self) -> list[str]:
+        """Names of the pools heard of within the retention, sorted. Forgets the others."""
+        now = time_arg(self._clock)
+        lists = await _any_of([self._pools(calls.ListPools(copy, now)) for copy in self._copies])
+        heard = {name for _, names, _ in lists for name in _names(names)}
+        silent = {name for _, _, names in lists for name in _names(names)}
+        if silent:
+            await self._forget(silent - heard, min(oldest_ms for oldest_ms, _, _ in lists))
+        return sorted(heard)
+
+    async def _forget(self, silent: Iterable[str], oldest_ms: int) -> None:
+        """Takes out of Redis what these pools left behind, and then their names."""
+        try:
+            async with asyncio.timeout(FORGET_S):
+                for pool in silent:
+                    await self.replicas(pool)  # which forgets those that are silent
+                    if await Loads(self._redis, pool, self._clock).read():
+                        return  # its last leases have not ended yet
+                    keys = PoolKeys(pool)
+                    with fleet_errors():
+                        await self._redis.delete(keys.routers, keys.queues)
+                for copy in self._copies:
+                    with fleet_errors():
+                        await self._redis.zremrangebyscore(copy, "-inf", oldest_ms)
+        except (FleetUnavailable, TimeoutError):
+            return  # it may refuse writes and be read all the same; the next time, then
+
+    async def replicas(self, pool: str) -> list[Replica]:
+        """Replicas of `pool` heard of within the retention, sorted by name; one round trip."""
+        keys = PoolKeys(pool)
+        rows: list[tuple[bytes, int, bytes, bytes, bytes]] = await self._replicas(
+            calls.Replicas(
+                replicas=keys.replicas,
+                beats=keys.beats,
+                terms=keys.terms,
+                marks=keys.marks,
+                now=time_arg(self._clock),
+            )
+        )
+        found = []
+        for name, age_ms, encoded, withheld, trouble in rows:
+            sender = f"{pool}/{name.decode(errors='replace')}"
+            if trouble:  # placement does without this replica
+                misfits.skip("terms", sender, trouble.decode(errors="replace"))
+            beat = misfits.decode("heartbeat", sender, encoded, _HEARTBEAT)
+            if beat is not None:
+                found.append(Replica(beat, age_ms, withheld.decode()))
+        return sorted(found, key=lambda replica: replica.beat.replica)
+
+
+async def _any_of(calls: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Results of those that succeed, one at least; the error of the first one where none does.
+
+    Of several each has TIMEOUT_S: in a cluster a server that hangs would take redis-py longer.
+    """
+
+    async def in_time(call: Coroutine[Any, Any, Result]) -> Result:
+        try:
+            async with asyncio.timeout(TIMEOUT_S if len(calls) > 1 else None):
+                return await call
+        except TimeoutError:
+            raise FleetUnavailable("Redis is not available: no answer in time") from None
+
+    ended = await asyncio.gather(*map(in_time, calls), return_exceptions=True)
+    results = [one for one in ended if not isinstance(one, BaseException)]
+    for one in ended:
+        if isinstance(one, BaseException) and not (results and isinstance(one, FleetError)):
+            raise one
+    return results
+
+
+def _names(pools: Iterable[bytes]) -> Iterator[str]:
+    return (pool for name in pools if (pool := pool_name(name)) is not None)
+
+
+def beat_call(pool: str, heartbeat: Heartbeat, clock: Clock | None) -> tuple[calls.Beat, Terms]:
+    """The call, and what follows it. Raises FleetError as `Registry.beat`."""
+    keys = PoolKeys(pool)
+    try:
+        encoded = _encode_json(heartbeat)
+        _HEARTBEAT.decode(encoded)  # NaN and infinity are null there
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        raise FleetError(f"a heartbeat that nobody would accept: {error}: {heartbeat}") from error
+    call = calls.Beat(
+        replicas=keys.replicas,
+        beats=keys.beats,
+        terms=keys.terms,
+        tree=keys.tree(heartbeat.replica, heartbeat.incarnation),
+        marks=keys.marks,
+        rival=keys.rival(heartbeat.replica),
+        now=time_arg(clock),
+        replica=heartbeat.replica,
+        heartbeat=encoded,
+        is_ready=int(heartbeat.state is ReplicaState.READY),
+    )
+    return call, Terms._make((*_terms_of(heartbeat), 0.0))
+
+
+def leave_call(pool: str, replica: str, incarnation: str) -> calls.Leave:
+    keys = PoolKeys(pool)
+    return calls.Leave(
+        replicas=keys.replicas,
+        beats=keys.beats,
+        terms=keys.terms,
+        tree=keys.tree(replica, incarnation),
+        replica=replica,
+        incarnation=incarnation,
+    )

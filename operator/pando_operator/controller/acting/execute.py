@@ -1,0 +1,96 @@
+"""Carries out a plan's actions, in their order; the first that fails ends it.
+
+Whatever was done before stays done: the next look at the pool sees it and plans from there.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from pando_fleet.records.marks import Marks
+from pando_operator.controller.looking.world import World
+from pando_operator.kube.client import Kube
+from pando_operator.kube.errors import NotFound
+from pando_operator.kube.resources import DEPLOYMENTS, PODS, Key, Object
+from pando_operator.lifecycle.actions import (
+    Action,
+    Annotate,
+    ClearMark,
+    SetGate,
+    SetMark,
+    SetReplicas,
+)
+from pando_operator.lifecycle.pods import GATE
+
+MANAGER = "pando-operator"
+SCALER = "pando-scaler"
+"""Manager of the one field `replicas` of Deployments, so that applying the rest leaves it alone."""
+
+log = logging.getLogger("pando.operator")
+
+
+class Executor:
+    """Of one pool. Raises KubeError and FleetError."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        world: World,
+        marks: Marks,
+        pool: Key,
+        did: Callable[[str], None],
+    ) -> None:
+        self._kube, self._world, self._marks, self._pool = kube, world, marks, pool
+        self._did = did
+
+    async def execute(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            extra = {"pool": str(self._pool), "action": str(action)}
+            log.info("acting", extra=extra)
+            await self._one(action)
+            self._did(type(action).__name__)
+
+    async def scale(self, replicas: int) -> None:
+        """Makes it so many pods; the only place where `replicas` is written."""
+        metadata = {"name": self._pool.name, "namespace": self._pool.namespace}
+        body = {"metadata": metadata, "spec": {"replicas": replicas}}
+        self._world.adopt(DEPLOYMENTS, await self._kube.apply(DEPLOYMENTS, body, manager=SCALER))
+
+    async def _one(self, action: Action) -> None:
+        match action:
+            case SetMark(kind, replica, lasts_ms, budget_tokens):
+                await self._marks.set(kind, replica, lasts_ms=lasts_ms, budget_tokens=budget_tokens)
+            case ClearMark(kind, replica):
+                await self._marks.clear(kind, replica)
+            case Annotate(pod, uid, annotations):
+                metadata = {"uid": uid, "annotations": dict(annotations)}
+                await self._patch(pod, {"metadata": metadata})
+            case SetGate(pod, uid):
+                await self._patch(pod, _gate(action, uid), "status")
+            case SetReplicas(replicas):
+                await self.scale(replicas)
+
+    async def _patch(self, pod: str, body: Object, subresource: str = "") -> None:
+        """The uid in a body makes the API server refuse to patch a namesake."""
+        with suppress(NotFound):  # a pod that is gone needs nothing
+            written = await self._kube.patch(
+                PODS,
+                Key(self._pool.namespace, pod),
+                body,
+                manager=MANAGER,
+                kind="strategic-merge",
+                subresource=subresource,
+            )
+            self._world.adopt(PODS, written)
+
+
+def _gate(action: SetGate, uid: str) -> Object:
+    condition = {
+        "type": GATE,
+        "status": "True" if action.is_open else "False",
+        "reason": action.reason,
+        "message": action.message,
+        "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    return {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}

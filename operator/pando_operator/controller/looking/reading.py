@@ -1,0 +1,77 @@
+"""One look at a pool in Redis: marks, what runs on each replica, and the signals of a decision."""
+
+import asyncio
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from pando_fleet.placement.worth import Worths
+from pando_fleet.records.loads import Loads
+from pando_fleet.records.marks import Mark, Marks
+from pando_fleet.records.queues import Queued, Queues
+from pando_fleet.redis.layout.constants import FRESH_MS
+from pando_fleet.registry.registry import Registry
+from pando_fleet.registry.replica import Replica, ReplicaState
+from pando_operator.scaling import Signals
+
+READ_S = 3.0  # then Redis counts as away
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    marks: Sequence[Mark]
+    requests: dict[str, int]  # by replica: of those with a fresh heartbeat or a lease
+    stalled: Set[str]  # replicas that say so
+    signals: Signals
+
+
+def reading_of(
+    marks: Sequence[Mark], replicas: Sequence[Replica], queued: Queued, leased: Mapping[str, int]
+) -> Reading:
+    """Of what Redis said, the marks before the rest: a request that is placed after them is not on
+    a replica that has a drain mark here. What a stalled replica had goes elsewhere: its leases tell
+    what is left there."""
+    fresh = [one.beat for one in replicas if one.age_ms <= FRESH_MS]
+    stalled = {beat.replica for beat in fresh if beat.state is ReplicaState.STALLED}
+    requests = {
+        beat.replica: 0 if beat.replica in stalled else beat.running + beat.waiting
+        for beat in fresh
+    }
+    for replica, leases in leased.items():
+        if leases:  # a replica that fell silent may run them all the same
+            requests[replica] = max(leases, requests.get(replica, 0))
+    return Reading(marks, requests, stalled, Signals.of(replicas, queued))
+
+
+class Reader:
+    """Of one pool."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        queues: Queues,
+        marks: Marks,
+        loads: Loads,
+        worths: Worths,
+        pool: str,
+    ) -> None:
+        self._registry, self._queues, self._marks, self._loads = registry, queues, marks, loads
+        self._worths = worths
+        self._pool = pool
+        self._replicas: Sequence[Replica] = ()
+
+    async def read(self) -> Reading:
+        """Raises FleetError or TimeoutError where Redis cannot say."""
+        async with asyncio.timeout(READ_S):
+            marks = await self._marks.all()
+            replicas, queued, leased = await asyncio.gather(
+                self._registry.replicas(self._pool),
+                self._queues.read(self._pool),
+                self._loads.read(),
+            )
+        self._replicas = replicas
+        return reading_of(marks, replicas, queued, leased)
+
+    async def worths(self) -> dict[str, float]:
+        """Of the caches of the replicas that were read last; raises as `read`."""
+        async with asyncio.timeout(READ_S):
+            return await self._worths.read(self._replicas)

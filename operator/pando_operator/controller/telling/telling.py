@@ -1,0 +1,250 @@
+"""What one look at a pool tells: its status, Events about what changed, metrics, rows in Redis."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from pando_fleet.records.decisions import PastDecision
+from pando_operator.controller.acting.execute import MANAGER
+from pando_operator.controller.conversions import (
+    as_json,
+    moment,
+    rounded,
+)
+from pando_operator.controller.look import Look
+from pando_operator.controller.memory import Memory
+from pando_operator.controller.shared import Shared
+from pando_operator.controller.telling.status import is_due
+from pando_operator.controller.verdicts import (
+    Verdict,
+    conditions,
+    ready,
+    scaling_active,
+    scaling_limited,
+)
+from pando_operator.kube.events import EventType
+from pando_operator.kube.resources import WORKER_POOLS, Key, Object
+from pando_operator.lifecycle.actions import Action, Annotate
+from pando_operator.lifecycle.pods import DRAIN
+from pando_operator.objects.labels import selector_text
+from pando_operator.resource.scaling import Mode
+from pando_operator.resource.status import Condition, ConditionType, WorkerPoolStatus
+from pando_operator.scaling import to_status
+
+log = logging.getLogger("pando.operator")
+
+EXPECTED_S = 30.0
+"""How often a pool is said to exist, should Redis have been emptied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An Event."""
+
+    kind: EventType
+    reason: str
+    message: str
+
+
+class Teller:
+    """Of one pool."""
+
+    def __init__(self, shared: Shared, key: Key) -> None:
+        self._shared, self._key = shared, key
+        self._expected: tuple[float, str] | None = None  # when it was said, and what
+        self._shadows: set[str] = set()  # that have a metric
+
+    async def status(self, look: Look, memory: Memory) -> None:
+        """Writes it where that is due, and says what changed. Raises KubeError."""
+        recommends = look.mode is Mode.RECOMMEND
+        before = look.pool.status
+        after = WorkerPoolStatus(
+            observed_generation=look.pool.metadata.generation,
+            replicas=look.census.replicas,
+            ready_replicas=look.census.ready,
+            starting_replicas=look.census.starting,
+            stalled_replicas=look.census.stalled,
+            draining_replicas=look.census.draining,
+            selector=selector_text(look.pool.name),
+            desired=look.desired,
+            pressure=rounded(look.decision.pressure),
+            reason=look.reason,
+            recommended=look.decision.desired if recommends else None,
+            conditions=conditions(
+                before.conditions,
+                (
+                    ready(look.mode, look.census, look.desired),
+                    scaling_active(look.mode, look.decision, is_starting=look.is_starting),
+                    scaling_limited(look.mode, look.decision),
+                    look.degraded,
+                ),
+                look.pool.metadata.generation,
+                moment(look.now),
+            ),
+            decisions=memory.decisions,
+            shadows=tuple(shadow.result for shadow in memory.shadows.values()),
+            start_seconds=memory.starts,
+            history=to_status(memory.history),
+        )
+        await self._write(look.item, before, after, memory)
+
+    async def refuse(
+        self, item: Object, verdict: Verdict, memory: Memory | None, now: float
+    ) -> None:
+        """A pool that cannot be kept: only its conditions say so."""
+        before = _status_of(item)
+        generation = int(item["metadata"].get("generation", 0))
+        inactive = Verdict(
+            ConditionType.SCALING_ACTIVE, False, verdict.reason, "see the condition Degraded"
+        )
+        after = before.model_copy(
+            update={
+                "observed_generation": generation,
+                "conditions": conditions(
+                    before.conditions, (inactive, verdict), generation, moment(now)
+                ),
+            }
+        )
+        await self._write(item, before, after, memory)
+        self._shared.metrics.degraded.labels(*self._labels).set(1)
+
+    async def changed(self, item: Object, before: int, after: int, reason: str) -> None:
+        """The number that is wanted is another one."""
+        grown = after > before
+        word, direction = ("ScaledUp", "up") if grown else ("ScaledDown", "down")
+        await self._say(item, Said("Normal", word, f"from {before} to {after}: {reason}"))
+        self._shared.metrics.decisions.labels(*self._labels, direction).inc()
+
+    async def acted(self, item: Object, actions: Iterable[Action]) -> None:
+        """What of a plan people want to know of."""
+        for action in actions:
+            if isinstance(action, Annotate) and DRAIN in dict(action.annotations):
+                leaves = dict(action.annotations)[DRAIN] is not None
+                said = (
+                    Said("Normal", "Draining", f"{action.pod} takes no new requests and will leave")
+                    if leaves
+                    else Said("Normal", "Kept", f"{action.pod} is needed again and stays")
+                )
+                await self._say(item, said)
+
+    def forget_rows(self) -> None:
+        """Redis is away, and may come back empty."""
+        self._expected = None
+
+    async def rows(self, look: Look, memory: Memory, *, decided: bool) -> None:
+        """What routers read in Redis. Raises FleetError."""
+        model = look.pool.spec.model_name
+        said = self._expected
+        is_due = said is None or said[1] != model or look.now - said[0] >= EXPECTED_S
+        if is_due or not look.census.ready:  # of a pool that sleeps routers know by this alone
+            await self._shared.expected.put(self._key.name, [model], owner=str(self._key))
+        if is_due:
+            self._expected = look.now, model
+            decided = True  # Redis may have been emptied
+        if decided:
+            past = [
+                PastDecision(
+                    at_s=one.time.timestamp(),
+                    before=one.from_replicas,
+                    after=one.to_replicas,
+                    reason=one.reason,
+                )
+                for one in memory.decisions
+            ]
+            await self._shared.past.put(self._key.name, past)
+
+    def measure(self, look: Look, started: Sequence[float], memory: Memory) -> None:
+        metrics, labels = self._shared.metrics, self._labels
+        for state in ("ready", "starting", "stalled", "draining"):
+            metrics.replicas.labels(*labels, state).set(getattr(look.census, state))
+        metrics.desired.labels(*labels).set(look.desired)
+        if look.mode is Mode.RECOMMEND:
+            metrics.recommended.labels(*labels).set(look.decision.desired)
+        else:
+            metrics.recommended.remove(*labels)
+        if look.decision.pressure is None:
+            metrics.pressure.remove(*labels)
+        else:
+            metrics.pressure.labels(*labels).set(look.decision.pressure)
+        metrics.degraded.labels(*labels).set(look.degraded.holds or 0)
+        for name in self._shadows - memory.shadows.keys():
+            metrics.shadow.remove(*labels, name)
+        self._shadows = set(memory.shadows)
+        for name, shadow in memory.shadows.items():
+            metrics.shadow.labels(*labels, name).set(shadow.result.desired)
+        for seconds in started:
+            metrics.start_seconds.labels(*labels).observe(seconds)
+
+    @property
+    def _labels(self) -> tuple[str, str]:
+        return self._key.namespace, self._key.name
+
+    async def _write(
+        self,
+        item: Object,
+        before: WorkerPoolStatus,
+        after: WorkerPoolStatus,
+        memory: Memory | None,
+    ) -> None:
+        age_s = self._shared.clock() - memory.written_at if memory else inf
+        if not is_due(before, after, age_s):
+            return
+        metadata = {"name": self._key.name, "namespace": self._key.namespace}
+        written = await self._shared.kube.apply(
+            WORKER_POOLS,
+            {"metadata": metadata, "status": as_json(after)},
+            manager=MANAGER,
+            subresource="status",
+        )
+        self._shared.world.adopt(WORKER_POOLS, written)
+        if memory:
+            memory.written_at = self._shared.clock()
+        for said in _changes(before, after):
+            await self._say(item, said)
+
+    async def _say(self, item: Object, said: Said) -> None:
+        extra = {"pool": str(self._key), "reason": said.reason, "said": said.message}
+        log.log(logging.WARNING if said.kind == "Warning" else logging.INFO, "event", extra=extra)
+        await self._shared.recorder.tell(item, said.kind, said.reason, said.message)
+
+
+def _status_of(item: Object) -> WorkerPoolStatus:
+    """As far as it can be read: somebody else may have written it."""
+    try:
+        return WorkerPoolStatus.model_validate(item.get("status") or {})
+    except ValueError:
+        return WorkerPoolStatus()
+
+
+def _words(one: Condition) -> tuple[str, ...]:
+    """Which make it another one: the message only where it says what a person is to do."""
+    message = one.message if one.type == ConditionType.DEGRADED else ""
+    return one.status, one.reason, message
+
+
+def _changes(before: WorkerPoolStatus, after: WorkerPoolStatus) -> list[Said]:
+    """Conditions that are others than before. Their first values are none, but for troubles."""
+    was = {one.type: one for one in before.conditions}
+    said = []
+    for one in after.conditions:
+        old = was.get(one.type)
+        if old is not None and _words(old) == _words(one):
+            continue
+        is_bad = one.status == ("True" if one.type == ConditionType.DEGRADED else "False")
+        match one.type:
+            case ConditionType.DEGRADED if is_bad:
+                said.append(Said("Warning", one.reason, one.message))
+            case ConditionType.DEGRADED if old:
+                said.append(Said("Normal", "Recovered", "what was wrong is no longer"))
+            case ConditionType.READY if old and old.status != one.status:
+                said.append(
+                    Said("Warning", "NotReady", one.message)
+                    if is_bad
+                    else Said("Normal", "Ready", one.message)
+                )
+            case ConditionType.SCALING_ACTIVE if one.reason == "SignalsMissing":
+                said.append(Said("Warning", one.reason, one.message))
+            case ConditionType.SCALING_ACTIVE if old and old.reason == "SignalsMissing":
+                said.append(Said("Normal", "SignalsBack", one.message))
+    return said

@@ -1,0 +1,63 @@
+"""Proposals of signals that say that the pool is too small, but not by how much."""
+
+import math
+
+from pando_operator.scaling.decision import By, Proposal
+from pando_operator.scaling.history.demand import average, within
+from pando_operator.scaling.proposals.sizing import View
+
+MOST_GROWTH = 2.0
+"""A long wait doubles the pool at most: it grows without end where only a little is missing."""
+
+HOT_MEMORY_S = 3600.0
+"""A size at which hot evictions were too many is not gone back to for so long."""
+
+
+def by_queue_wait(view: View) -> Proposal | None:
+    """More replicas while requests wait longer than the target, and no longer less so."""
+    target = view.policy.target.queue_wait_seconds
+    inside = within(view.history.samples, view.policy.window_seconds)
+    if target is None or not inside:
+        return None
+    mean = average(inside, lambda sample: sample.queue_wait_s)
+    last = inside[-1].queue_wait_s
+    if min(mean, last) <= target * (1 + view.policy.tolerance):
+        return None
+    words = f"requests wait {last:.1f} s, target {target:g} s"
+    if view.snapshot.coming:
+        wanted, why = view.current, f"{view.snapshot.coming} replicas are coming"
+    elif last < mean:
+        wanted, why = view.current, "the queue is getting shorter"
+    else:
+        factor = min(MOST_GROWTH, mean / target)
+        wanted, why = math.ceil(view.current * factor), f"{factor:.1f} times {view.current}"
+    return Proposal(By.QUEUE_WAIT, wanted, f"{words}, {why}: wants {wanted}")
+
+
+def by_hot_evictions(view: View) -> Proposal | None:
+    """One replica more where caches lose what is asked for again soon; then see what it does."""
+    target = view.policy.target.hot_evictions_per_second
+    if target is None:
+        return None
+    added = [event for event in view.history.events if event.by == By.HOT_EVICTIONS]
+    recent = [each for each in added if view.now_s - each.at_s < HOT_MEMORY_S and each.change > 0]
+    floor = max((each.after for each in recent), default=0)
+    inside = within(view.history.samples, view.policy.window_seconds)
+    passed_s = inside[-1].at_s - inside[0].at_s if inside else 0.0
+    if not passed_s or not view.beats:
+        return None
+    evicted = inside[-1].hot_evicted_tokens - inside[0].hot_evicted_tokens
+    rate = evicted / passed_s / len(view.beats)
+    words = f"{rate:.1f} hot tokens/s evicted on each replica, target {target:g}"
+    if rate <= target * (1 + view.policy.tolerance):
+        if not floor:
+            return None
+        ago = f"{(view.now_s - recent[-1].at_s) / 60:.0f} min"
+        return Proposal(By.HOT_EVICTIONS, floor, f"{words}, too many {ago} ago on {floor - 1}")
+    last_s = max((event.at_s for event in view.history.events), default=None)
+    settled = last_s is None or view.now_s - last_s >= view.policy.window_seconds
+    if view.snapshot.coming or not settled or passed_s < view.policy.window_seconds / 2:
+        wanted = max(floor, view.current)
+        return Proposal(By.HOT_EVICTIONS, wanted, f"{words}: waits for what the last change does")
+    wanted = max(floor, view.current + 1)
+    return Proposal(By.HOT_EVICTIONS, wanted, f"{words}: wants {wanted}")

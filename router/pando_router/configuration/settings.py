@@ -1,0 +1,367 @@
+"""Every setting of a router, in one place: flags, `PANDO_ROUTER_…` variables and the YAML file."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from pando_fleet.redis.client import readable
+from pando_fleet.traces import traceable
+from pando_router.api_keys.key_file import read_keys
+from pando_router.configuration.setting_types import RESTART, Pairs
+from pando_router.configuration.upstream_spec import Upstreams, UpstreamSpec, check_distinct
+
+PolicyName = Literal[
+    "cache_aware",
+    "round_robin",
+    "random",
+    "power_of_two",
+    "least_loaded",
+    "prefix_hash",
+    "session",
+]
+
+
+class RouterSettings(BaseSettings):
+    """A router: HTTP in, placement by the fleet's shared state, streaming proxy."""
+
+    # Inputs are kept out of error messages: a Redis URL may hold a password.
+    model_config = SettingsConfigDict(
+        env_prefix="PANDO_ROUTER_", extra="forbid", frozen=True, hide_input_in_errors=True
+    )
+
+    host: Annotated[str, Field(description="address to listen on"), RESTART] = "127.0.0.1"
+    port: Annotated[
+        int, Field(ge=0, le=65535, description="port to listen on, 0 picks one"), RESTART
+    ] = 8000
+    redis: Annotated[
+        str, Field(description="Redis URL of the fleet's state"), AfterValidator(readable), RESTART
+    ] = "redis://127.0.0.1:6379/0"
+    policy: Annotated[
+        PolicyName, Field(description="how a replica is chosen among a pool's ready ones")
+    ] = "cache_aware"
+    aliases: Annotated[
+        Pairs[str],
+        Field(description="other names for models or adapters; they go before those of replicas"),
+    ] = {}
+    pool_policies: Annotated[
+        Pairs[PolicyName], Field(description="pools with a policy of their own")
+    ] = {}
+    allow_policy_header: Annotated[
+        bool, Field(description="a request may choose its policy by the header x-pando-policy")
+    ] = False
+    session_header: Annotated[
+        str, Field(min_length=1, description="the header that names a session, for policy session")
+    ] = "x-session-id"
+
+    shadow_policy: Annotated[
+        PolicyName | None,
+        Field(description="chooses for some requests, too, and is only measured; see the metrics"),
+    ] = None
+    shadow_per_second: Annotated[
+        float, Field(gt=0, le=1000, description="requests that the shadow policy looks at")
+    ] = 50.0
+    explain_last: Annotated[
+        int,
+        Field(ge=0, le=100_000, description="placed requests that can be explained afterwards"),
+        RESTART,
+    ] = 1000
+
+    expected_pools: Annotated[
+        Pairs[str],
+        Field(
+            description="pools that may have no replicas, each with its model: requests wait for"
+            " one to come; beside those that the operator names in Redis"
+        ),
+    ] = {}
+
+    upstream: Annotated[
+        Upstreams,
+        Field(
+            description="URL of an engine that sends no heartbeats, such as vLLM; again for each"
+            " further one. In the file also url, name, pool, api_key_file, endpoints, max_requests"
+        ),
+    ] = ()
+    upstream_interval: Annotated[
+        float, Field(gt=0, description="between two probes of an upstream, in seconds")
+    ] = 1.0
+
+    max_body_bytes: Annotated[
+        int, Field(ge=1, description="longest request body; longer ones get 413")
+    ] = 64 * 1024 * 1024
+    max_bodies_bytes: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="bodies of all requests in flight, being read or held; more get 503. At"
+            " least max_body_bytes",
+        ),
+    ] = 1024 * 1024 * 1024
+    max_requests: Annotated[
+        int, Field(ge=1, description="requests in flight before new ones get 503")
+    ] = 4096
+    max_tries: Annotated[
+        int, Field(ge=1, le=16, description="replicas tried until one answers")
+    ] = 3
+    connect_timeout: Annotated[
+        float, Field(gt=0, description="for connecting to a replica, in seconds")
+    ] = 2.0
+    first_byte_timeout: Annotated[
+        float,
+        Field(gt=0, description="from a request to its answer's first byte, in seconds"),
+    ] = 600.0
+    idle_timeout: Annotated[
+        float, Field(gt=0, description="between two pieces of an answer, in seconds")
+    ] = 300.0
+    request_timeout: Annotated[
+        float, Field(gt=0, description="for a replica's whole answer, in seconds")
+    ] = 3600.0
+    max_replica_connections: Annotated[
+        int, Field(ge=1, description="open to one replica at once; above it requests wait")
+    ] = 1024
+
+    header_timeout: Annotated[
+        float, Field(gt=0, description="for a client to send a request's headers, in seconds")
+    ] = 10.0
+    body_timeout: Annotated[
+        float, Field(gt=0, description="for a client to send a request's body, in seconds")
+    ] = 60.0
+    keep_alive_timeout: Annotated[
+        float, Field(gt=0, description="for a client's idle connection, in seconds")
+    ] = 75.0
+    write_timeout: Annotated[
+        float, Field(gt=0, description="for a client that reads nothing of its answer, in seconds")
+    ] = 60.0
+    max_connections: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="of clients, open at once; above it idle ones are closed, and where none is"
+            " new ones get 503",
+        ),
+    ] = 16_384
+    max_header_bytes: Annotated[
+        int, Field(ge=1024, description="request line and headers; longer ones get 431")
+    ] = 64 * 1024
+
+    max_replica_requests: Annotated[
+        int, Field(ge=1, description="at one replica, from all routers; more wait in the queue")
+    ] = 256
+    queue_requests: Annotated[
+        int, Field(ge=0, description="waiting for one pool in this router; more get 429")
+    ] = 1024
+    queue_bytes: Annotated[
+        int, Field(ge=0, description="of max_bodies_bytes, waiting for one pool; more get 429")
+    ] = 256 * 1024 * 1024
+    queue_timeout: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="longest wait in the queue, in seconds; a request may have less, see"
+            " x-request-timeout",
+        ),
+    ] = 120.0
+    allow_priority_header: Annotated[
+        bool, Field(description="the header x-priority goes before the body's priority")
+    ] = False
+    retry_share: Annotated[
+        float,
+        Field(ge=0, le=1, description="of requests that may be tried again at another replica"),
+    ] = 0.2
+
+    health_interval: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="between two checks of a replica, in seconds; 0: none while it sends"
+            " heartbeats. One that does not is checked every second",
+        ),
+    ] = 5.0
+    health_timeout: Annotated[
+        float, Field(gt=0, description="for a replica to answer a check, in seconds")
+    ] = 3.0
+    health_path: Annotated[
+        str, Field(pattern=r"^/\S*$", description="asked by checks; 500 and above is unhealthy")
+    ] = "/healthz"
+    unhealthy_after: Annotated[
+        int, Field(ge=1, description="failed checks in a row until a replica is left out")
+    ] = 3
+    healthy_after: Annotated[
+        int, Field(ge=1, description="passed checks in a row until it is placed on again")
+    ] = 2
+
+    placement_timeout: Annotated[
+        float,
+        Field(
+            gt=0,
+            description="for what a request asks Redis before it goes on without: its placement,"
+            " with its tenant's limits and the home of an earlier response, in seconds",
+        ),
+    ] = 0.25
+    lease_seconds: Annotated[
+        float,
+        Field(
+            ge=5,
+            description="after which a lease ends that its router does not renew, in seconds; those"
+            " of a dead router end within 5 s where another one lives",
+        ),
+    ] = 30.0
+    expected_output_tokens: Annotated[
+        int, Field(ge=1, description="reserved for an answer; less where max_tokens is less")
+    ] = 256
+
+    migrate: Annotated[
+        Literal["off", "deterministic", "always"],
+        Field(
+            description="which streams go on at another replica when theirs is lost: greedy and"
+            " seeded ones, or all that can"
+        ),
+    ] = "deterministic"
+    max_migrations: Annotated[int, Field(ge=1, description="for one stream")] = 3
+    migrate_stream_bytes: Annotated[
+        int, Field(ge=1, description="kept of a stream; a longer one cannot go on elsewhere")
+    ] = 4 * 1024 * 1024
+    migrate_memory_bytes: Annotated[
+        int, Field(ge=1, description="kept of all streams together"), RESTART
+    ] = 256 * 1024 * 1024
+
+    api_keys: Annotated[
+        Path | None,
+        Field(
+            description="file or folder of tenants and their API keys; none: no key is asked for"
+        ),
+        RESTART,
+    ] = None
+    upstream_api_key: Annotated[
+        SecretStr | None,
+        Field(
+            description="API key for the replicas, in place of the clients'; an upstream may have a"
+            " file with its own"
+        ),
+    ] = None
+    metrics_need_key: Annotated[
+        bool, Field(description="/metrics wants an admin's API key, where there are keys"), RESTART
+    ] = False
+
+    hot_prefix_bytes: Annotated[
+        int,
+        Field(ge=0, description="memory for the hottest prompts; 0: replicas are not warmed"),
+        RESTART,
+    ] = 64 * 1024 * 1024
+
+    access_log_sample: Annotated[
+        float,
+        Field(ge=0, le=1, description="share of requests that get a log line, besides those below"),
+    ] = 0.01
+    access_log_slow_seconds: Annotated[
+        float,
+        Field(gt=0, description="a request that took so long gets a log line, as failed ones do"),
+    ] = 30.0
+    otlp_endpoint: Annotated[
+        str | None,
+        Field(
+            pattern=r"^https?://\S+$",
+            description="OpenTelemetry collector for traces, such as http://collector:4318 (OTLP"
+            " over HTTP; needs the extra otel); none: no traces",
+        ),
+        AfterValidator(traceable),
+        RESTART,
+    ] = None
+    trace_sample: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="share of traces kept of those that begin here; a client's"
+            " traceparent decides of its own",
+        ),
+        RESTART,
+    ] = 1.0
+
+    record: Annotated[
+        Path | None,
+        Field(
+            description="file in which requests are written down for the simulator: lengths, times,"
+            " outcomes and hidden chunk keys, no text; each of several processes has its own"
+        ),
+        RESTART,
+    ] = None
+    record_file_bytes: Annotated[
+        int,
+        Field(ge=64 * 1024, description="of a recording's file, before the next one is begun"),
+        RESTART,
+    ] = 256 * 1024 * 1024
+    record_files: Annotated[
+        int,
+        Field(ge=1, le=1000, description="of a recording that are kept; the oldest one goes"),
+        RESTART,
+    ] = 4
+    record_secret: Annotated[
+        SecretStr | None,
+        Field(
+            min_length=16,
+            description="behind which keys are hidden, the same for routers whose recordings are to"
+            " be replayed together; none: a random one",
+        ),
+        RESTART,
+    ] = None
+
+    processes: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=256,
+            description="that share the port; bounds, queues, breakers, hot prefixes and the"
+            " answers of /fleet and /route/explain are each process's own, /metrics is all theirs",
+        ),
+        RESTART,
+    ] = 1
+    leave_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="after SIGTERM, while /readyz says 503 but requests are still taken: longer"
+            " than a load balancer takes to notice, in seconds; none after Ctrl-C (SIGINT)",
+        ),
+    ] = 5.0
+    drain_seconds: Annotated[
+        float, Field(ge=0, description="time for running requests after SIGTERM, in seconds")
+    ] = 30.0
+
+    @field_validator("aliases")
+    @classmethod
+    def _aliases_end_at_once(cls, aliases: dict[str, str]) -> dict[str, str]:
+        for name, real in aliases.items():
+            if real in aliases:
+                raise ValueError(f"{name} stands for {real}, which is an alias itself")
+        return aliases
+
+    @model_validator(mode="after")
+    def _longest_body_finds_room(self) -> Self:
+        if self.max_bodies_bytes < self.max_body_bytes:
+            raise ValueError("max_bodies_bytes is less than max_body_bytes")
+        return self
+
+    @field_validator("record")
+    @classmethod
+    def _recording_has_a_folder(cls, path: Path | None) -> Path | None:
+        if path is not None and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+            raise ValueError(f"{path.parent} is no folder that files can be written to")
+        if path is not None and path.is_dir():
+            raise ValueError(f"{path} is a folder, a file is wanted")
+        return path
+
+    @field_validator("upstream")
+    @classmethod
+    def _upstreams_are_distinct(cls, upstream: tuple[UpstreamSpec, ...]) -> Upstreams:
+        check_distinct(upstream)
+        return upstream
+
+    @field_validator("api_keys")
+    @classmethod
+    def _api_keys_are_right(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            read_keys(path)  # raises a ValueError
+        return path

@@ -1,0 +1,180 @@
+"""Everything but the data path: health, metrics, the fleet, models and explanations, by FastAPI."""
+
+from collections.abc import Callable, Collection
+from functools import partial
+from importlib.metadata import version
+from time import time
+from typing import Any, Literal
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from pando_fleet.redis.client import FleetError
+from pando_router.configuration.live import Live
+from pando_router.control.openapi import describe
+from pando_router.endpoints import ENDPOINTS
+from pando_router.endpoints.chat import CHAT
+from pando_router.errors import ApiError, bad_request, unavailable
+from pando_router.explaining.explain import Explanation, explain, explain_past
+from pando_router.explaining.recent import Recent
+from pando_router.fleet_view.decisions import DecisionsView
+from pando_router.fleet_view.models import Card, Models
+from pando_router.fleet_view.view import FleetView, Member
+from pando_router.placing.dispatch import Dispatcher
+from pando_router.placing.policies import Policies
+from pando_router.placing.route import resolve
+from pando_router.placing.steering import Steerer
+from pando_router.process.lifecycle import Lifecycle
+from pando_router.telemetry.metrics import Metrics
+from pando_router.tenants.guard import tenant_of
+
+
+def create_control(
+    live: Live,
+    view: FleetView,
+    dispatcher: Dispatcher,
+    policies: Policies,
+    recent: Recent,
+    replica_row: Callable[[Member], dict[str, Any]],
+    lifecycle: Lifecycle,
+    metrics: Metrics,
+    queue_lengths: Callable[[], dict[str, int]],
+    dashboard: APIRouter,
+    decisions: DecisionsView,
+    ended: Callable[[], str],
+    redis_advice: Callable[[], Collection[str]],
+) -> FastAPI:
+    """`ended` names background work that has ended by itself: a restart is due; empty: none.
+
+    `redis_advice` is what to change at Redis.
+    """
+    app = FastAPI(title="Pando router", version=version("pando"), openapi_url=None)
+    app.include_router(dashboard)
+    started = int(time())
+
+    def names(request: Request) -> Models:
+        return Models(view.fleet, live.settings.aliases, tenant_of(request.scope))
+
+    @app.get("/healthz", responses={500: {"description": "restart this router"}})
+    async def healthz() -> JSONResponse:
+        if work := ended():
+            return JSONResponse({"status": f"{work} has ended", **view.redis.row}, 500)
+        advice = {"redis_advice": list(redis_advice())} if redis_advice() else {}
+        return JSONResponse({"status": "ok", **view.redis.row, **advice})
+
+    @app.get("/readyz", responses={503: {"description": "send new requests elsewhere"}})
+    async def readyz(exclude: Literal["", "fleet"] = "") -> JSONResponse:
+        """With `?exclude=fleet` it is the router itself that is ready, whether or not a replica is:
+        what a Kubernetes probe asks, or no router would be there to say what is missing."""
+        if lifecycle.leaving:
+            return JSONResponse({"status": "draining"}, 503)
+        if exclude and not view.is_known and not view.fleet.ready:
+            return JSONResponse({"status": "Redis has not answered yet"}, 503)
+        if not exclude and not view.fleet.ready:
+            return JSONResponse({"status": "no replica is ready"}, 503)
+        return JSONResponse({"status": "ready"})
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def prometheus() -> Response:
+        return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/fleet")
+    async def fleet() -> dict[str, Any]:
+        pools = {
+            pool: [replica_row(member) for member in members]
+            for pool, members in view.fleet.pools.items()
+        }
+        return {
+            **view.redis.row,
+            "pools": pools,
+            "queues": queue_lengths(),  # of this router
+            "decisions": await decisions.rows(),  # of the operator, newest first
+        }
+
+    @app.post("/route/explain")
+    async def route_explain(request: Request, path: str = CHAT.paths[0]) -> Explanation:
+        if (endpoint := ENDPOINTS.get(path)) is None:
+            raise ApiError(400, f"path is one of {', '.join(ENDPOINTS)}", param="path")
+        prompt = resolve(
+            endpoint.parse(await request.body()),
+            names(request),
+            path,
+            Steerer(live.settings)(request.headers.raw, admin=True),
+            tenant_of(request.scope),
+        )
+        try:
+            return await explain(dispatcher, policies, prompt, view.is_up)
+        except FleetError as error:
+            raise unavailable(str(error), "redis_away") from error
+
+    @app.get("/route/explain")
+    async def route_explain_past(request_id: str = "") -> dict[str, Any]:
+        tries = [explain_past(past, policies) for past in recent.of(request_id)]
+        if not tries:
+            others, settings = "", live.settings
+            if settings.processes > 1:
+                others = f"; another of its {settings.processes} may know it: ask again"
+            raise ApiError(
+                404,
+                f"request {request_id!r} is not among the last {settings.explain_last} that this"
+                f" process of the router placed{others}",
+                param="request_id",
+            )
+        return {"request_id": request_id, "tries": tries}
+
+    @app.get("/v1/models")
+    async def models(request: Request) -> dict[str, Any]:
+        served = names(request)
+        cards = [_model(served.card(name), started) for name in served.names()]
+        return {"object": "list", "data": cards}
+
+    @app.get("/v1/models/{name:path}")
+    async def model(request: Request, name: str) -> dict[str, Any]:
+        return _model(names(request).card(name), started)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> dict[str, Any]:
+        return description.now
+
+    @app.exception_handler(ApiError)
+    async def api_error(_: Request, error: ApiError) -> Response:
+        return Response(error.body, error.status, error.headers, "application/json")
+
+    @app.exception_handler(RequestValidationError)
+    async def wrong_parameter(request: Request, error: RequestValidationError) -> Response:
+        wrong = error.errors()[0]
+        name = str(wrong["loc"][-1])
+        return await api_error(request, bad_request(f"{name}: {wrong['msg']}", name))
+
+    @app.exception_handler(HTTPException)
+    async def http_error(request: Request, error: HTTPException) -> Response:
+        message = f"{error.detail}: {request.method} {request.url.path}"
+        headers = dict(error.headers or {})
+        if error.status_code == 405:  # Starlette names the methods of one route only
+            headers = {"allow": ", ".join(_methods(app, request))}
+        return await api_error(request, ApiError(error.status_code, message, headers=headers))
+
+    description = live.derived(partial(describe, app))
+    return app
+
+
+def _methods(app: FastAPI, request: Request) -> list[str]:
+    """Those of all routes that have the request's path."""
+    here = (r for r in app.routes if isinstance(r, Route) and r.matches(request.scope)[0].value)
+    return sorted({method for route in here for method in route.methods or ()})
+
+
+def _model(card: Card, created: int) -> dict[str, Any]:
+    return {
+        "id": card.name,
+        "object": "model",
+        "created": created,
+        "owned_by": "pando",
+        "root": card.root,
+        "parent": card.parent,
+        "max_model_len": card.max_tokens or None,
+    }

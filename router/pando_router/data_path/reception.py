@@ -1,0 +1,96 @@
+"""What a request meets before it is placed: is there room, who sends it, what do they ask for."""
+
+from collections.abc import Awaitable
+from time import perf_counter
+
+from msgspec.structs import replace
+
+from pando_fleet.http.time_limit import time_limit_s
+from pando_router.configuration.live import Live
+from pando_router.data_path.rename import with_model
+from pando_router.errors import ApiError, unavailable
+from pando_router.exchange.exchange import Exchange, Order
+from pando_router.fleet_view.models import Models
+from pando_router.fleet_view.view import FleetView
+from pando_router.http.byte_budget import ByteBudget
+from pando_router.kept_responses.earlier import Earlier
+from pando_router.migration.plan import plan
+from pando_router.placing.route import resolve
+from pando_router.placing.steering import Steerer
+from pando_router.process.lifecycle import Lifecycle
+from pando_router.tenants.charge import Charge
+from pando_router.tenants.limiter import Limiter
+from pando_router.tenants.tenants import Tenants
+
+
+class Reception:
+    """`body`, then `read`, `at_home` where it goes on from something, `charge` where keys are
+    wanted; all within the lifecycle."""
+
+    def __init__(
+        self,
+        live: Live,
+        view: FleetView,
+        lifecycle: Lifecycle,
+        bodies: ByteBudget,
+        tenants: Tenants,
+        limiter: Limiter,
+        earlier: Earlier,
+    ) -> None:
+        """`bodies` is for those of all requests."""
+        self._live = live
+        self._steer = live.derived(Steerer)
+        self._view = view
+        self._lifecycle = lifecycle
+        self._bodies = bodies
+        self._tenants = tenants
+        self._limiter = limiter
+        self._earlier = earlier
+
+    def body(self, exchange: Exchange) -> Awaitable[bytes]:
+        """Reads the headers; the body may be on its way.
+
+        Raises ApiError: 405, 503 where this router takes no more, 401 for a key that is nobody's,
+        400; and as `Incoming.body` does.
+        """
+        incoming, settings = exchange.incoming, self._live.settings
+        if incoming.method != "POST":
+            message = f"{incoming.method} is not allowed here, POST is"
+            raise ApiError(405, message, headers={"allow": "POST"})
+        if self._lifecycle.draining:
+            raise unavailable("this router is shutting down", "draining")
+        if self._lifecycle.requests > settings.max_requests:
+            raise unavailable("this router has all the requests it can take", "overloaded")
+        headers = incoming.headers
+        exchange.came_from(self._tenants.of(headers), time_limit_s(headers))
+        return incoming.body(settings.max_body_bytes, self._bodies)
+
+    def read(self, exchange: Exchange, body: bytes) -> Order:
+        """What it asks for. Raises ApiError 400, 403, 404, 503."""
+        incoming, endpoint, tenant = exchange.incoming, exchange.endpoint, exchange.tenant
+        settings = self._live.settings
+        steering = self._steer.now(incoming.headers, admin=tenant.admin)
+        models = Models(self._view.fleet, settings.aliases, tenant)
+        request = endpoint.parse(body)
+        prompt = resolve(request, models, incoming.path, steering, tenant)
+        if prompt.rename is not None:
+            body = with_model(body, prompt.rename)
+        return Order(prompt, body, plan(settings, endpoint.migration, request))
+
+    async def at_home(self, exchange: Exchange, order: Order) -> Order:
+        """Placed only where what it goes on from is known, if that can be found."""
+        prompt, asked_at = order.prompt, perf_counter()
+        home = await self._earlier.at_home(prompt.request, exchange.tenant, prompt.targets)
+        exchange.waited_for_redis(perf_counter() - asked_at)
+        return replace(order, prompt=replace(prompt, targets=home))
+
+    async def charge(self, exchange: Exchange, order: Order) -> Charge:
+        """Raises ApiError 429 where the tenant has no requests or tokens left."""
+        prompt_tokens = output_tokens = 0
+        prompt = order.prompt
+        if (request := prompt.request).computes:
+            prompt_tokens = request.prompt_tokens(prompt.targets[0].bytes_per_token)
+            expected = request.output_tokens(self._live.settings.expected_output_tokens)
+            output_tokens = expected * request.n
+        limit_s = self._live.settings.placement_timeout - exchange.asked_s
+        return await self._limiter.admit(exchange.tenant, prompt_tokens, output_tokens, limit_s)

@@ -1,0 +1,71 @@
+"""The last requests that were placed, and what became of them: for `/route/explain?request_id=`.
+
+Written on the way of every request, so it keeps what is there anyway. Where the log shows debug
+lines, the reason of each choice is one of them.
+"""
+
+import logging
+from collections import deque
+from time import time
+
+from msgspec.structs import asdict
+
+from pando_fleet.placement.prefix import KEY_BYTES
+from pando_router.core.route import Route
+from pando_router.exchange.exchange import Exchange, Listener
+from pando_router.exchange.past import Past
+from pando_router.explaining import reasons
+from pando_router.placing.policies import Policies
+
+logger = logging.getLogger("pando.router")
+
+
+class Recent(Listener):
+    """The last `limit` tries; 0 keeps none."""
+
+    def __init__(self, limit: int, policies: Policies) -> None:
+        self._policies = policies
+        self._past: deque[Past] = deque(maxlen=limit)
+
+    def placed(self, exchange: Exchange, route: Route) -> None:
+        order, tried, tenant = exchange.order, exchange.last_try, exchange.tenant
+        is_logged = logger.isEnabledFor(logging.DEBUG)
+        if order is None or tried is None or not (self._past.maxlen or is_logged):
+            return
+        prompt = order.prompt
+        target = prompt.targets[0]
+        past = Past(
+            exchange.request_id,
+            time(),
+            target.adapter or target.model,
+            route.pool,
+            route.replica,
+            prompt.steering.policy,
+            tenant.name,
+            tenant.isolate or bool(prompt.request.cache_salt),
+            len(prompt.keys) // KEY_BYTES,
+            route.placement,
+            tried,
+        )
+        self._past.append(past)
+        if is_logged:
+            self._log(past)
+
+    def of(self, request_id: str) -> list[Past]:
+        """The request's tries, the last one first."""
+        return [past for past in reversed(self._past) if past.request_id == request_id]
+
+    def _log(self, past: Past) -> None:
+        policy = self._policies.name(past.pool, past.wanted)
+        candidates = past.placement.candidates if past.placement else ()
+        logger.debug(
+            "placed",
+            extra={
+                "request_id": past.request_id,
+                "pool": past.pool,
+                "policy": policy,
+                "replica": past.replica,
+                "reason": reasons.past_choice(past, policy),
+                "candidates": [asdict(candidate) for candidate in candidates],
+            },
+        )

@@ -1,0 +1,40 @@
+"""A replica as people see it: its heartbeat, and what this router thinks of it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pando_router.core.flight import Flights
+from pando_router.fleet_view.view import Member
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRow:
+    """`row(member)` for /fleet and the dashboard."""
+
+    flights: Flights
+
+    def __call__(self, member: Member) -> dict[str, Any]:
+        beat = member.beat
+        prompt_tokens = beat.prompt_tokens_total
+        return {
+            "replica": beat.replica,
+            "incarnation": beat.incarnation,
+            "url": beat.url,
+            "model": beat.model,
+            "adapters": beat.adapters,
+            "endpoints": beat.endpoints,
+            "state": member.state.value,
+            "age_ms": member.age_ms,
+            "running": beat.running,
+            "waiting": beat.waiting,
+            "capacity_tokens": beat.capacity_tokens,
+            "pinned_tokens": beat.pinned_tokens,
+            "cached_tokens": beat.cached_tokens,
+            "free_tokens": beat.free_tokens,
+            "prefill_tokens_per_s": beat.prefill_tokens_per_s,
+            "decode_tokens_per_s": beat.decode_tokens_per_s,
+            "hit_rate": beat.cached_prompt_tokens_total / prompt_tokens if prompt_tokens else None,
+            "in_flight": self.flights.in_flight[beat.incarnation],  # of this router
+            "breaker": self.flights.breaker.state(beat.incarnation).value,
+            "healthy": beat.incarnation not in self.flights.unhealthy,  # by this router's checks
+        }

@@ -1,0 +1,49 @@
+"""Tells Redis, while the answer goes on, which replica remembers a response of /v1/responses."""
+
+import asyncio
+
+from pando_fleet.records.homes import Homes
+from pando_fleet.redis.client import FleetError
+from pando_router.fleet_view.view import FleetView
+from pando_router.telemetry.bounded_log import BoundedLog
+from pando_router.telemetry.metrics import Metrics
+
+MAX_WRITES = 4096  # under way at once
+WRITE_TIMEOUT_S = 2.0
+
+
+class HomeWriter:
+    """A write that fails is counted: what goes on from that response may go anywhere."""
+
+    def __init__(self, homes: Homes, view: FleetView, metrics: Metrics) -> None:
+        self._homes = homes
+        self._view = view
+        self._failures = metrics.home_write_failures
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._log = BoundedLog("a response's replica was not remembered")
+
+    def remember(self, pool: str, names: list[str], incarnation: str) -> None:
+        if not self._view.is_up(pool):
+            self._failed(f"redis is {self._view.redis.of(pool).value}")
+        elif len(self._tasks) >= MAX_WRITES:
+            self._failed(f"{MAX_WRITES} writes are under way")
+        else:
+            task = asyncio.create_task(self._write(pool, names, incarnation))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def settle(self, timeout_s: float) -> None:
+        """Waits for the writes under way, before Redis is disconnected."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+
+    async def _write(self, pool: str, names: list[str], incarnation: str) -> None:
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await self._homes.remember(pool, names, incarnation)
+        except (FleetError, TimeoutError) as error:
+            self._failed(str(error) or type(error).__name__)
+
+    def _failed(self, reason: str) -> None:
+        self._failures.inc()
+        self._log(error=reason)

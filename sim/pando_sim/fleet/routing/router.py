@@ -1,0 +1,276 @@
+"""`Router`: the router's own deciding core (`pando_router.core`), driven by the virtual clock.
+
+The core says what happens next to each request; what asyncio does in production (`driver.py`,
+`admission/`) is done here: asking the rule for a place, sending to a simulated replica, waiting in
+the line, and all of it with the network's delay.
+"""
+
+import random
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from pando_fleet.redis.wire import Line as RedisLine
+from pando_router.core.events import CacheReport, Head, Observer
+from pando_router.core.fair_queue import Entry
+from pando_router.core.flight import Flight
+from pando_router.core.line import PACE_S, Limits, Line, is_for_us, pause_s
+from pando_router.core.route import Shortage
+from pando_router.core.tries import Action, Place, Refuse, Send, State, Tries, Wait
+from pando_router.current import Current
+from pando_router.errors import ApiError
+from pando_router.fleet_view.view import LOOKS_READY_S
+from pando_sim.cost.model import CostModel
+from pando_sim.fleet.routing.context import Context, RuleFactory
+from pando_sim.fleet.routing.interfaces import POOL, Question
+from pando_sim.fleet.routing.job import Job
+from pando_sim.fleet.routing.view import View
+from pando_sim.records import Outcome, Served
+from pando_sim.request import Prompt, Request
+from pando_sim.spec import RouterSpec
+from pando_sim.timeline import Act, Timeline
+from pando_sim.worker.replica import Replica
+from pando_sim.worker.stay import Stay
+
+_NOBODY = Observer()
+
+Seen = Callable[[bytes, Prompt], None]
+"""Takes the keys of a prompt's chunks, and the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all routers share."""
+
+    timeline: Timeline
+    line: RedisLine
+    view: View
+    replicas: Mapping[str, Replica]
+    cost: CostModel
+    ended: Callable[["Router", Served], None]
+
+
+class Router:
+    """`arrive` takes a request, `Surroundings.ended` is told its end."""
+
+    def __init__(
+        self,
+        number: int,
+        spec: RouterSpec,
+        around: Surroundings,
+        make_rule: RuleFactory,
+        rng: random.Random,
+        queue_rng: random.Random,
+    ) -> None:
+        self.context = Context(
+            number, around.timeline, around.line, around.view, around.replicas, rng
+        )
+        self.name = f"router-{number}"
+        self.rule = make_rule(self.context)
+        self.line: Line[Job] = Line(
+            POOL, Current(Limits(spec.queue_requests, body_bytes=2**63)), self.context.monotonic_s
+        )
+        self.told_waiting = False  # to Redis, by who tells it
+        self.seen: Seen | None = None  # told of each prompt that a replica answers
+        self._flights = self.context.flights
+        self._random = queue_rng
+        self._spec = spec
+        self._around = around
+        self._timeline = around.timeline
+        self._will_pump = False
+
+    async def arrive(self, request: Request) -> None:
+        tries = Tries(
+            self._flights, _NOBODY, max_tries=self._spec.max_tries, looks_ready_s=LOOKS_READY_S
+        )
+        job = Job(
+            request,
+            self._timeline.now_s,
+            request.prompt.keys(),
+            request.prompt.num_tokens,
+            tries,
+        )
+        await self._go(job, tries.arrived(overtakes=bool(self.line)))
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are at a replica."""
+        return self._flights.in_flight.total()
+
+    def given_back(self, elsewhere: int) -> None:
+        """A request that was sent from here has ended, and `elsewhere` wait at other routers."""
+        if is_for_us(self._random, len(self.line), elsewhere):
+            self._look_after(0.0)
+        else:
+            self.look_later(elsewhere)
+
+    def look_later(self, elsewhere: int) -> None:
+        """A replica may have room again; routers do not look all at once."""
+        self._look_after(pause_s(self._random) if elsewhere else PACE_S)
+
+    def _look_after(self, pause_s: float) -> None:
+        if self.line and not self._will_pump:
+            self._will_pump = True
+            self._timeline.after(pause_s, self._pump)
+
+    # What the core says
+
+    async def _go(self, job: Job, action: Action) -> None:
+        """Does what the core wants, until that takes time."""
+        while isinstance(action, Place):
+            action = job.tries.placed(await self._place(job, action.barred))
+        match action:
+            case Wait(shortage):
+                self._wait(job, shortage)
+            case Send(flight):
+                self._send(job, flight)
+            case Refuse():
+                self._end(job, Outcome.FAILED if job.is_lost else Outcome.REFUSED)
+
+    async def _place(self, job: Job, barred: Collection[str]) -> Flight | Shortage:
+        allowed = self._flights.usable(self._around.view.members, barred)
+        if not allowed:  # a simulated pool always has replicas to come
+            return Shortage.NONE if barred else Shortage.ASLEEP
+        prompt = job.request.prompt
+        found = await self.rule.place(
+            Question(
+                request=job.request,
+                prompt_tokens=job.prompt_tokens,
+                prompt_bytes=prompt.num_bytes,
+                keys=job.keys,
+                output_tokens=self._output(job),
+                lease=f"{self.context.number}.{job.request.number}",
+                allowed=allowed,
+            )
+        )
+        if isinstance(found, Shortage):
+            return found
+        return Flight(self._flights, found, prompt.num_bytes)
+
+    def _output(self, job: Job) -> int:
+        return min(job.request.output_tokens, self._spec.expected_output_tokens)
+
+    # Waiting
+
+    def _wait(self, job: Job, shortage: Shortage) -> None:
+        until_s = job.tries.waits_until(self._spec.queue_deadline_s)
+        entry = Entry(what=job, tenant="", cost=job.prompt_tokens + self._output(job))
+        try:
+            if until_s <= self._timeline.now_s:
+                self._refuse(job)
+                return
+            self.line.enter(entry, shortage)
+        except ApiError:
+            self._refuse(job)
+            return
+        self._timeline.at(until_s, partial(self._expire, entry))
+
+    def _expire(self, entry: Entry[Job]) -> None:
+        if entry in self.line:
+            self.line.leave(entry)
+            self._refuse(entry.what)
+
+    async def _pump(self) -> None:
+        self._will_pump = False
+        while (head := self.line.head()) is not None:
+            job = head.what
+            dead = job.tries.dead_now()
+            found = await self._place(job, dead)
+            if found is Shortage.NONE and dead:  # there is nobody else
+                found = await self._place(job, ())
+            if isinstance(found, Shortage):
+                return
+            self.line.take(head)
+            await self._go(job, job.tries.placed(found))
+
+    def _refuse(self, job: Job) -> None:
+        """A stream that has begun can only break off."""
+        job.tries.close()
+        self._end(job, Outcome.FAILED if job.output else Outcome.REFUSED)
+
+    # At a replica
+
+    def _send(self, job: Job, flight: Flight) -> None:
+        now_s, network_s = self._timeline.now_s, self._spec.network_s
+        route = flight.route
+        job.tries_made += 1
+        job.route, job.placed_s = route, now_s
+        replica = self._around.replicas.get(route.replica)
+        if replica is None or replica.incarnation != route.incarnation:
+            self._timeline.after(2 * network_s, partial(self.lost, job))
+            return
+        command = job.command()
+        handling_s = self._around.cost.request_s(len(command.input_ids))
+        arrives_s = now_s + network_s + handling_s
+        job.stay = Stay(command, Try(self, job), arrives_s, job.request.prompt.num_bytes)
+        replica.submit(job.stay)
+
+    def answered(self, job: Job) -> None:
+        """The first byte of a try."""
+        assert job.stay is not None
+        if job.first_s != job.first_s:
+            job.first_s = self._timeline.now_s
+        job.cached_tokens = job.stay.cached_tokens
+        job.tries.answered(Head(200, CacheReport(job.cached_tokens, job.prompt_tokens)))
+        if self.seen is not None:
+            self.seen(job.keys, job.request.prompt)
+
+    def finished(self, job: Job) -> None:
+        assert job.stay is not None
+        job.keep(job.stay)
+        job.tries.close()
+        self._end(job, Outcome.FINISHED)
+
+    async def refused(self, job: Job, status: int) -> None:
+        job.is_lost = False
+        job.stay = None
+        if status >= 500:
+            await self._go(job, job.tries.failed(f"answered {status}", status))
+            return
+        action = job.tries.answered(Head(status))
+        if isinstance(action, Place):
+            await self._go(job, action)
+        else:  # its answer goes to the client
+            self._refuse(job)
+
+    async def lost(self, job: Job) -> None:
+        """Its replica is gone."""
+        job.is_lost = True
+        if job.stay is not None:
+            job.keep(job.stay)
+            job.stay = None
+        if job.tries.state is State.ANSWERED:
+            job.tries.lost("gone")
+            action: Action = job.tries.goes_on()
+        else:
+            action = job.tries.failed("gone")
+        await self._go(job, action)
+
+    def later(self, act: Act) -> None:
+        """What a replica says now is heard here after the network's delay."""
+        self._timeline.after(self._spec.network_s, act)
+
+    def _end(self, job: Job, outcome: Outcome) -> None:
+        served = job.served(self._timeline.now_s, outcome)
+        job.stay = None  # which holds the prompt, and refers to the job: no cycle is left behind
+        self._around.ended(self, served)
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Brings a replica's word to the router, over the network."""
+
+    router: Router
+    job: Job
+
+    def first_byte(self, stay: Stay) -> None:
+        self.router.later(partial(self.router.answered, self.job))
+
+    def finished(self, stay: Stay) -> None:
+        self.router.later(partial(self.router.finished, self.job))
+
+    def refused(self, stay: Stay, status: int) -> None:
+        self.router.later(partial(self.router.refused, self.job, status))
+
+    def lost(self, stay: Stay) -> None:
+        self.router.later(partial(self.router.lost, self.job))

@@ -1,0 +1,143 @@
+"""`SharedPlacement`: Pando's own placement, by the same scripts in a real Redis as routers use.
+
+What no answer waits for is written when a router would write it: at once after a pause, then no
+sooner than `EVERY_S` later or with the next placement.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pando_fleet.placement.lease import Lease
+from pando_fleet.placement.placer import Ask, NoReplica, Placer, PoolFull
+from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
+from pando_fleet.placement.settling import EVERY_S
+from pando_fleet.redis.client import FleetUnavailable
+from pando_router.core.alone import route_alone, with_room
+from pando_router.core.route import Route, Shortage
+from pando_sim.fleet.routing.context import Context
+from pando_sim.fleet.routing.interfaces import Question
+from pando_sim.spec import RouterSpec
+
+Pick = Callable[[Question], str | None]
+"""A replica's name, where a policy of the router chooses; None leaves it to Redis."""
+
+
+def _by_redis(question: Question) -> str | None:
+    return None
+
+
+def affinity(question: Question) -> bytes:
+    """The start of the prompt, which keeps prompts that share it together."""
+    # A prompt of less than a chunk has no key.
+    return question.keys[:KEY_BYTES] or question.request.prompt.tokens().tobytes()[:CHUNK_BYTES]
+
+
+class SharedPlacement:
+    """A rule; as `pando_router.placing.dispatch` does it."""
+
+    def __init__(self, context: Context, spec: RouterSpec, pick: Pick = _by_redis) -> None:
+        self._context = context
+        self._spec = spec
+        self._pick = pick
+        self._placer = Placer(context.line, context.pool, context.redis_ms, every_s=None)
+        self._lease_ms = round(1000 * spec.lease_s)
+        self._wrote_s = -EVERY_S
+        self._is_due = False
+        self._renew()
+
+    async def place(self, question: Question) -> Route | Shortage:
+        picked = self._pick(question)
+        self._placer.write()
+        try:
+            try:
+                lease = await Lease.take(self._placer, self._ask(question, picked))
+            except NoReplica:
+                if picked is None:
+                    raise
+                # It drains or warms since this router last looked.
+                lease = await Lease.take(self._placer, self._ask(question, None, picked))
+        except PoolFull:
+            return Shortage.FULL
+        except (FleetUnavailable, NoReplica):  # which has come back empty, maybe
+            return self._alone(question, picked)
+        self.write_soon()
+        chosen = lease.placement.chosen
+        return Route(
+            self._context.pool,
+            chosen.replica,
+            chosen.incarnation,
+            chosen.url,
+            _Written(lease, self),
+            lease.placement,
+            chosen.matched_chunks,
+            chosen.matched_tokens,
+        )
+
+    def close(self) -> None:
+        self._placer.write()
+
+    def _renew(self) -> None:
+        """Redis's heartbeats and repairs (`pando_fleet.placement.keeper`) are not simulated."""
+        self._placer.renew(self._context.monotonic_s(), self._lease_ms)
+        if self._placer.open:
+            self.write_soon()
+        self._context.after(self._lease_ms / 3000, self._renew)
+
+    def write_soon(self) -> None:
+        """What was queued for Redis until now is written when a router would write it."""
+        if not self._is_due:
+            self._is_due = True
+            waits_s = self._wrote_s + EVERY_S - self._context.monotonic_s()
+            self._context.after(max(0.0, waits_s), self._write)
+
+    def _ask(self, question: Question, only: str | None, without: str | None = None) -> Ask:
+        members, exclude = self._context.members(), []
+        if len(question.allowed) < len(members):  # the usual case costs nothing a replica
+            allowed = {member.name for member in question.allowed}
+            exclude = [member.name for member in members if member.name not in allowed]
+        if without is not None:
+            exclude.append(without)
+        return Ask(
+            keys=question.keys,
+            prompt_tokens=question.prompt_tokens,
+            output_tokens=question.output_tokens,
+            lease=question.lease,
+            lease_ms=self._lease_ms,
+            exclude=tuple(exclude),
+            only=only,
+            max_outstanding=self._spec.max_outstanding,
+        )
+
+    def _alone(self, question: Question, picked: str | None) -> Route | Shortage:
+        """Without Redis."""
+        load = self._context.in_flight
+        roomy = with_room(question.allowed, load, self._spec.max_outstanding)
+        if not roomy:
+            return Shortage.FULL
+        kept = next((one for one in roomy if one.name == picked), None)
+        return route_alone(self._context.pool, roomy, kept, affinity(question), load)
+
+    def _write(self) -> None:
+        self._is_due = False
+        self._wrote_s = self._context.monotonic_s()
+        self._placer.write()
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A lease whose updates are written in virtual time."""
+
+    lease: Lease
+    rule: SharedPlacement
+
+    def answered(self, *, complete: bool) -> None:
+        self.lease.answered(complete=complete)
+        self.rule.write_soon()
+
+    def correct(self, chunks: int) -> None:
+        self.lease.correct(chunks)
+        self.rule.write_soon()
+
+    def close(self) -> None:
+        self.lease.close()
+        self.rule.write_soon()

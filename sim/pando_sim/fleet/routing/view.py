@@ -1,0 +1,57 @@
+"""`View`: the fleet as routers know it, from the last heartbeats."""
+
+from collections.abc import Sequence
+
+from pando_fleet.redis.layout.constants import FRESH_MS
+from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
+from pando_sim.fleet.routing.interfaces import Member
+
+
+class View:
+    """The same to all routers. While Redis is away it stays as it was.
+
+    Where marks may withhold a replica, who is new is known when the registry was read.
+    """
+
+    def __init__(self, *, has_marks: bool) -> None:
+        self._has_marks = has_marks
+        self.members: tuple[Member, ...] = ()
+        self.is_redis_away = False
+        self._beats: dict[str, tuple[Heartbeat, float]] = {}  # by replica, with their times
+
+    def heard(self, beat: Heartbeat, at_s: float) -> None:
+        self._beats[beat.replica] = beat, at_s
+
+    def left(self, replica: str) -> None:
+        self._beats.pop(replica, None)
+
+    def last_beats(self) -> list[Heartbeat]:
+        """By name."""
+        return [beat for _, (beat, _) in sorted(self._beats.items())]
+
+    def refresh(self, now_s: float) -> None:
+        """Takes in what was heard until now."""
+        fresh_s = FRESH_MS / 1000
+        self._beats = {
+            name: (beat, at_s)
+            for name, (beat, at_s) in self._beats.items()
+            if now_s - at_s <= fresh_s
+        }
+        if self.is_redis_away:
+            return
+        known = {member.name for member in self.members}
+        self.members = tuple(
+            Member(beat)
+            for name, (beat, at_s) in sorted(self._beats.items())
+            if beat.state is ReplicaState.READY and (name in known or not self._has_marks)
+        )
+
+    def read(self, replicas: Sequence[Replica]) -> None:
+        """What the registry says, marks included."""
+        self.members = tuple(
+            Member(each.beat)
+            for each in replicas
+            if each.beat.state is ReplicaState.READY
+            and not each.withheld
+            and each.age_ms <= FRESH_MS
+        )

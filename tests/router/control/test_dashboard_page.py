@@ -1,0 +1,220 @@
+"""The dashboard in a browser, in front of a router with replicas on real sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import Page
+
+from pando_fleet.records.decisions import PastDecision, PastDecisions
+from pando_fleet.redis.client import connect
+from tests.router.control.browser import chromium, needs_browser
+from tests.router.tenants.tenants_world import ADMIN, key_file
+from tests.router.world import Replica, RouterClient, cached, completion, serving, until
+
+pytestmark = needs_browser
+
+PATIENCE_MS = 30_000
+PROMPT = "".join(f"{i:07d} " for i in range(128))  # 4 chunks
+LINES = "document.querySelectorAll('#figures path[d*=L]').length"
+
+
+@asynccontextmanager
+async def opened(url: str, **options: Any) -> AsyncIterator[tuple[Page, list[str]]]:
+    """The page, and what its console complains of."""
+    complaints: list[str] = []
+    async with chromium() as browser:
+        page = await (await browser.new_context(**options)).new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.on(
+            "console",
+            lambda said: complaints.append(said.text) if said.type != "log" else None,
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        await page.add_init_script(
+            "window.shifted = 0; new PerformanceObserver((list) => {"
+            " for (const entry of list.getEntries()) window.shifted += entry.value;"
+            "}).observe({ type: 'layout-shift', buffered: true });"
+        )
+        await page.goto(f"{url}/dashboard")
+        yield page, complaints
+
+
+async def comes(page: Page, condition: str) -> None:
+    """Asked from outside: the page's policy allows nobody to evaluate anything in it."""
+    await until(lambda: page.evaluate(condition), condition)
+
+
+@asynccontextmanager
+async def busy_fleet(redis_url: str, **settings: Any) -> AsyncIterator[RouterClient]:
+    """Two replicas and a request every 50 ms."""
+    kv: dict[str, Any] = {
+        "capacity_tokens": 100_000,
+        "pinned_tokens": 20_000,
+        "cached_tokens": 50_000,
+    }
+    async with (
+        Replica(redis_url, "a", **kv) as a,
+        Replica(redis_url, "b", **kv) as b,
+        serving(redis_url, **settings) as router,
+    ):
+        a.answer = b.answer = cached(60, 256)
+
+        async def ask() -> None:
+            while True:
+                await router.post("/v1/completions", completion(PROMPT))
+                await asyncio.sleep(0.05)
+
+        await router.ready("a", "b")
+        asking = asyncio.create_task(ask())
+        try:
+            yield router
+        finally:
+            asking.cancel()
+            await asyncio.wait([asking])
+
+
+async def test_charts_and_replicas_live(valkey_url: str) -> None:
+    async with busy_fleet(valkey_url) as router, opened(router.url) as (page, complaints):
+        await comes(page, f"{LINES} >= 6")
+        assert await page.text_content("#tile-ready") == "2 of 2"
+        await comes(page, "document.getElementById('tile-hits').textContent == '23 %'")
+        widths = await page.eval_on_selector_all(
+            "#replicas rect", "rects => rects.map((rect) => rect.getAttribute('width'))"
+        )
+        assert widths == ["20", "50", "20", "50"]
+        labels = await page.eval_on_selector_all(
+            "svg[role=img]", "all => all.map((one) => one.getAttribute('aria-label'))"
+        )
+        assert len(labels) == 7
+        assert "KV memory of a: 20K pinned, 50K cached, 30K free tokens" in labels
+        before = await page.evaluate("points.at.length")
+        await comes(page, f"points.at.length > {before}")
+        assert not complaints
+
+
+async def test_scaling_decisions_are_a_table_that_is_absent_without_any(valkey_url: str) -> None:
+    redis = connect(valkey_url)
+    past = PastDecisions(redis)
+    async with busy_fleet(valkey_url) as router, opened(router.url) as (page, complaints):
+        await comes(page, "!document.getElementById('main').hidden")
+        assert not await page.is_visible("#decisions-section")
+        old = PastDecision(at_s=1.0, before=1, after=2, reason="pressure <b>0.9</b>")
+        new = PastDecision(at_s=2.0, before=2, after=1, reason="pressure 0.1")
+        await past.put("default", [new, old])
+        await page.wait_for_selector("#decisions-section", state="visible")
+        rows = await page.eval_on_selector_all(
+            "#decisions tbody tr",
+            "all => all.map((row) => [...row.cells].slice(1).map((cell) => cell.textContent))",
+        )
+        assert rows == [
+            ["default", "2 to 1", "pressure 0.1"],
+            ["default", "1 to 2", "pressure <b>0.9</b>"],
+        ]
+        assert not complaints
+    await redis.aclose()
+
+
+async def test_it_is_dark_where_the_system_is(valkey_url: str) -> None:
+    light: dict[str, list[float]] = {}
+    async with busy_fleet(valkey_url) as router:
+        for scheme in ("light", "dark"):
+            async with opened(router.url, color_scheme=scheme) as (page, _):
+                await page.wait_for_selector("#main:not([hidden])")
+                light[scheme] = [
+                    await page.evaluate(
+                        "(at) => { const c = getComputedStyle(document.body)[at].match(/\\d+/g);"
+                        " return (+c[0] + +c[1] + +c[2]) / 765; }",
+                        style,
+                    )
+                    for style in ("backgroundColor", "color")
+                ]
+    (page_light, ink_light), (page_dark, ink_dark) = light["light"], light["dark"]
+    assert page_light > 0.9 > 0.2 > ink_light
+    assert page_dark < 0.2 < 0.8 < ink_dark
+
+
+async def test_a_phone_shows_it_without_scrolling_sideways_or_jumping(valkey_url: str) -> None:
+    phone = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+    async with busy_fleet(valkey_url) as router, opened(router.url, **phone) as (page, _):
+        await comes(page, f"{LINES} >= 6")
+        await page.click("text=Numbers >> nth=0")
+        await page.click("#explain-form button")
+        await page.wait_for_selector("#explanation p")
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert await page.evaluate("window.shifted") < 0.02
+
+
+async def test_it_is_used_by_keyboard_alone(valkey_url: str) -> None:
+    async with busy_fleet(valkey_url) as router, opened(router.url) as (page, complaints):
+        await comes(page, f"{LINES} >= 6")
+        order = []
+        for _ in range(11):
+            await page.keyboard.press("Tab")
+            order.append(
+                await page.evaluate(
+                    "[document.activeElement.id || document.activeElement.textContent,"
+                    " getComputedStyle(document.activeElement).outlineStyle].join('|')"
+                )
+            )
+        names = [entry.split("|")[0] for entry in order]
+        assert names == [
+            "Skip to the charts",
+            *["Numbers"] * 5,
+            "request-id",
+            "Explain",
+            "path",
+            "body",
+            "Explain",
+        ]
+        assert all(entry.endswith("|solid") for entry in order)
+        await page.focus("summary")
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("details[open] tbody tr")
+        answer = await router.post("/v1/completions", completion(PROMPT))
+        await page.focus("#request-id")
+        await page.keyboard.type(answer.headers["x-request-id"])
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("#explanation table")
+        said = await page.inner_text("#explanation")
+        assert f"It went to {answer.replica}" in said
+        assert "60 of 256 prompt tokens were cached" in said
+        assert not complaints
+
+
+async def test_a_request_is_explained_before_it_is_sent(valkey_url: str) -> None:
+    async with busy_fleet(valkey_url) as router, opened(router.url) as (page, _):
+        await page.select_option("#path", "/v1/completions")
+        await page.click("#explain-form button")
+        await page.wait_for_selector("#explanation table")
+        assert "It would go to" in await page.inner_text("#explanation")
+        assert await page.locator("#explanation tbody tr").count() == 2
+        await page.fill("#body", '{"model": "nobody\'s", "prompt": "<b>x</b>"}')
+        await page.click("#explain-form button")
+        await comes(page, "document.getElementById('explanation').innerText.includes(\"nobody's\")")
+
+
+async def test_an_admins_key_is_asked_for_and_kept_in_the_tab_alone(
+    valkey_url: str, tmp_path: Path
+) -> None:
+    keys = key_file(tmp_path)
+    async with (
+        busy_fleet(valkey_url, key=ADMIN, api_keys=keys) as router,
+        opened(router.url) as (page, _),
+    ):
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        await page.wait_for_selector("#key-form:not([hidden])")
+        assert await page.evaluate("document.activeElement.id") == "key"
+        await page.keyboard.type("wrong")
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("#notice:not([hidden])")
+        await page.keyboard.type(ADMIN)
+        await page.keyboard.press("Enter")
+        await comes(page, f"{LINES} >= 4")
+        assert await page.evaluate("Object.values(sessionStorage)") == [ADMIN]
+        assert await page.evaluate("localStorage.length + document.cookie.length") == 0
+        assert not [url for url in asked if ADMIN in url]
+        assert ADMIN not in await page.content()

@@ -1,0 +1,140 @@
+"""The router does what its OpenAPI document says, whatever schemathesis thinks of.
+
+SCHEMA_EXAMPLES=1000 pytest tests/router/endpoints/test_schema.py   # longer
+"""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pando_fleet.http import time_limit
+from pando_router.endpoints import ENDPOINTS
+from pando_router.errors import ApiError
+from tests.router.world import Replica, RouterClient, serving
+
+FEW = 10
+EXAMPLES_EACH = int(os.environ.get("SCHEMA_EXAMPLES", FEW))  # of each operation
+MODEL = "my-model"  # that the document's examples ask for
+HANG_S = 20.0  # without an answer
+TEXTS = {"anyOf": [{"type": "string"}, {"type": "array"}, {"type": "null"}]}
+TIMES = {name.decode() for name in time_limit.HEADERS}
+TEXT_OR_IDS = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "items": {"type": "integer"}, "minItems": 1},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    ]
+}
+
+
+def test_every_path_of_the_data_path_is_described_with_the_body_it_is_read_as() -> None:
+    for endpoint in ENDPOINTS.values():
+        endpoint.parse(json.dumps(endpoint.example).encode())
+        for field in msgspec.structs.fields(endpoint.body):
+            given = {name: value for name, value in endpoint.example.items() if name != field.name}
+            if field.required:
+                with pytest.raises(ApiError, match=f"missing required field `{field.name}`"):
+                    endpoint.parse(json.dumps(given).encode())
+
+
+async def test_the_document_names_what_the_settings_allow(valkey_url: str) -> None:
+    async with (
+        serving(valkey_url) as router,
+        serving(valkey_url, allow_policy_header=True, session_header="x-who") as other,
+    ):
+        plain, more = [(await r.get("/openapi.json")).json for r in (router, other)]
+    names = [
+        {p["name"] for p in document["paths"]["/v1/completions"]["post"]["parameters"]}
+        for document in (plain, more)
+    ]
+    assert names[1] - names[0] == {"x-pando-policy", "x-who"}
+    assert plain["paths"].keys() > ENDPOINTS.keys() | {"/fleet", "/route/explain", "/v1/models"}
+
+
+@pytest.mark.parametrize("deep", [False, True], ids=["as it is", "deeper"])
+async def test_schemathesis_finds_no_server_error_and_no_hang(
+    valkey_url: str, tmp_path: Path, deep: bool
+) -> None:
+    """Of what the document promises; and deeper, with a model that exists and prompts of a form."""
+    async with (
+        Replica(valkey_url, "a", model=MODEL) as a,
+        Replica(valkey_url, "b", model=MODEL) as b,
+        serving(valkey_url, allow_policy_header=True, allow_priority_header=True) as router,
+    ):
+        await router.ready("a", "b")
+        document = (await router.get("/openapi.json")).json
+        phases = "examples,coverage,fuzzing"
+        if deep:
+            deepen(document)
+            phases = "fuzzing"
+        elif EXAMPLES_EACH <= FEW:
+            phases = "examples,coverage"  # a border case of each field and method, and their pairs
+        found = await schemathesis(router, document, phases, tmp_path)
+        assert found is None, found
+        if deep:
+            asked = {received.path.partition("?")[0] for received in a.received + b.received}
+            assert asked == ENDPOINTS.keys(), "each kind of body has reached a replica"
+        fleet = (await router.get("/fleet")).json
+        assert all(r["in_flight"] == 0 for r in fleet["pools"]["default"])
+        assert await router.metric("pando_router_requests_in_flight") == 0
+
+
+def deepen(document: dict[str, Any]) -> None:
+    """Makes most requests such as a replica would get: the document leaves prompts open, and wrong
+    times in headers would end many before."""
+    for path in ENDPOINTS:
+        operation = document["paths"][path]["post"]
+        operation["parameters"] = [p for p in operation["parameters"] if p["name"] not in TIMES]
+    for name, schema in document["components"]["schemas"].items():
+        properties = schema.get("properties", {})
+        if not name.endswith("Body"):
+            continue
+        properties["model"] = {"const": MODEL}
+        for prompt in ("prompt", "input", "text", "query", "text_1", "text_2", "input_ids"):
+            if prompt in properties:
+                properties[prompt] = TEXT_OR_IDS
+        if "messages" in properties:
+            properties["messages"] = {
+                "type": "array",
+                "minItems": 1,
+                "items": {
+                    "type": "object",
+                    "required": ["role", "content"],
+                    "properties": {
+                        "role": {"enum": ["system", "user", "assistant", "tool"]},
+                        "content": TEXTS,
+                        "tool_calls": {"type": "array"},
+                    },
+                },
+            }
+        for number in ("max_tokens", "n", "priority", "seed"):
+            if number in properties:
+                properties[number] = {"type": ["integer", "null"]}
+
+
+async def schemathesis(
+    router: RouterClient, document: Any, phases: str, folder: Path
+) -> str | None:
+    """What it found, in its own words."""
+    file = folder / "openapi.json"
+    file.write_text(json.dumps(document))
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "schemathesis.cli", "run", str(file), "--url", router.url),
+        *("--max-examples", str(EXAMPLES_EACH), "--request-timeout", str(HANG_S)),
+        *("--phases", phases, "--seed", "1", "--continue-on-failure"),
+        # What is wrong beyond the fields that the router reads is the replica's to refuse, and
+        # what is right by them may be no prompt.
+        *("--exclude-checks", "negative_data_rejection,positive_data_acceptance"),
+        *("--suppress-health-check", "all", "--warnings", "off", "--no-color"),
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await child.communicate()
+    return None if child.returncode == 0 else said.decode()

@@ -1,0 +1,35 @@
+"""Replicas that answer in bytes, and how they are asked."""
+
+import asyncio
+
+from pando_router.http.answer import Answer
+from pando_router.http.upstream import Upstream
+from tests.router.http.http_world import PATIENCE_S, Script, Worker, read_request
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+Reader = asyncio.StreamReader
+Writer = asyncio.StreamWriter
+
+
+def says(answer: bytes, *, close: bool = False) -> Script:
+    """Answers every request of a connection so; `close` ends it after the first."""
+
+    async def script(reader: Reader, writer: Writer) -> None:
+        while True:
+            await read_request(reader)
+            writer.write(answer)
+            if close:
+                return
+
+    return script
+
+
+async def whole(answer: Answer) -> bytes:
+    async with asyncio.timeout(PATIENCE_S):
+        return await answer.whole(1 << 30)
+
+
+async def post(client: Upstream, worker: Worker, body: bytes = b"body") -> Answer:
+    async with asyncio.timeout(PATIENCE_S):
+        return await client.post(worker.url, b"/v1/x?y=z", [(b"x-sent", b"yes")], body)

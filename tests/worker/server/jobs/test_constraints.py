@@ -1,0 +1,335 @@
+"""From a request's fields to a grammar: which outputs fit, and which requests are refused.
+
+Whether a text fits is asked of the compiled grammar, byte by byte.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from llguidance import LLMatcher, LLTokenizer
+
+from pando_worker.grammar.limits import MAX_GRAMMAR_CHARS
+from pando_worker.server.errors import ApiError
+from pando_worker.server.jobs.constraints import grammar_of
+from pando_worker.server.text.parsers.pieces import Call
+from pando_worker.server.text.parsers.reasoning import Start
+from pando_worker.server.text.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
+from pando_worker.server.text.parsers.tools import read_tool_use
+from tests.worker.server.text.parsers.parsing import new_parser, parse
+
+BYTES = LLTokenizer("byte")
+
+
+def fits(grammar: str | None, text: str) -> bool:
+    """Whether the text is a whole output that the grammar allows."""
+    assert grammar is not None
+    matcher = LLMatcher(BYTES, grammar)
+    assert not matcher.is_error(), matcher.get_error()
+    return matcher.try_consume_tokens(list(text.encode())) == len(text.encode()) and bool(
+        matcher.is_accepting()
+    )
+
+
+def schema_format(schema: dict[str, Any], *, strict: bool | None = None) -> dict[str, Any]:
+    named = {"name": "answer", "schema": schema}
+    return {
+        "type": "json_schema",
+        "json_schema": named if strict is None else named | {"strict": strict},
+    }
+
+
+POINT = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}},
+    "required": ["x"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "good", "bad"),
+    [
+        ({"response_format": {"type": "json_object"}}, '{"a": [1]}', "[1]"),
+        ({"response_format": schema_format(POINT)}, '{"x": 1}', '{"x": "1"}'),
+        ({"response_format": schema_format(POINT, strict=True)}, '{\n"x":1}', "{}"),
+        ({"json_schema": json.dumps(POINT)}, '{"x": 1}', "{}"),
+        ({"guided_json": POINT}, '{"x": 1}', "{}"),
+        ({"structured_outputs": {"json": POINT}}, '{"x": 1}', "{}"),
+        ({"structured_outputs": {"json_object": True}}, "{}", "[]"),
+        ({"regex": r"[a-c]+/\d"}, "abc/1", "abc/"),
+        ({"guided_regex": "a|b"}, "b", "ab"),
+        ({"structured_outputs": {"regex": "a|b"}}, "b", "ab"),
+        ({"guided_choice": ["yes", "no\n", 'it\'s "é"']}, 'it\'s "é"', "it"),
+        ({"structured_outputs": {"choice": ["yes", "no"]}}, "no", "yesno"),
+        ({"ebnf": 'root ::= "a" b*\nb ::= [0-9] | "(" b ")"'}, "a1((2))", "a(1"),
+        ({"guided_grammar": 'start: "a" start "b" | "-"'}, "aa-bb", "aa-b"),
+        ({"structured_outputs": {"grammar": 'root ::= "x"+'}}, "xxx", ""),
+    ],
+)
+def test_every_fields_grammar_takes_what_it_asks_for(
+    fields: dict[str, Any], good: str, bad: str
+) -> None:
+    grammar = grammar_of(**fields)
+    assert fits(grammar, good)
+    assert not fits(grammar, bad)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"response_format": {"type": "text"}}, {"tool_use": read_tool_use(None)}]
+)
+def test_a_request_that_asks_for_nothing_has_no_grammar(fields: dict[str, Any]) -> None:
+    assert grammar_of(**fields) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"regex": "("}, "regex", "unclosed group"),
+        ({"regex": ""}, "regex", "not empty"),
+        ({"regex": 1}, "regex", "string"),
+        ({"regex": "(?=a)b"}, "regex", "look-around"),
+        ({"regex": "a" * (MAX_GRAMMAR_CHARS + 1)}, "regex", "at most"),
+        ({"guided_regex": "\ud800"}, "guided_regex", "Unicode"),
+        ({"ebnf": "root = x"}, "ebnf", "line 1"),
+        ({"json_schema": "{"}, "json_schema", "not JSON"),
+        ({"json_schema": "[" * 100_000}, "json_schema", "not JSON"),
+        ({"json_schema": "[]"}, "json_schema", "schema object"),
+        ({"guided_json": {"type": "text"}}, "guided_json", "Invalid type"),
+        ({"guided_choice": []}, "guided_choice", "at least one"),
+        ({"guided_choice": ["a"] * 1025}, "guided_choice", "at most 1024"),
+        ({"structured_outputs": {}}, "structured_outputs", "must have one of"),
+        ({"structured_outputs": {"json": {}, "regex": "a"}}, "structured_outputs", "one of"),
+        ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs", "one of"),
+        ({"structured_outputs": {"regex": "("}}, "structured_outputs", "unclosed"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "json_schema"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "needs"),
+        (
+            {"response_format": schema_format({"not": {"type": "null"}}, strict=True)},
+            "response_format",
+            "Unimplemented keys",
+        ),
+        ({"regex": "a", "ebnf": 'root ::= "b"'}, "ebnf", "regex and ebnf"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_fields_name(
+    fields: dict[str, Any], param: str, message: str
+) -> None:
+    with pytest.raises(ApiError, match=message) as refused:
+        grammar_of(**fields)
+    assert refused.value.status == 400
+    assert refused.value.param == param
+
+
+def test_without_strict_what_a_schema_cannot_express_is_ignored() -> None:
+    assert fits(grammar_of(response_format=schema_format({"not": {"type": "null"}})), '"a"')
+
+
+# Tools
+
+
+def function(name: str, parameters: object = None, strict: bool | None = None) -> dict[str, Any]:
+    spec = {"name": name, "parameters": parameters, "strict": strict}
+    return {"type": "function", "function": {k: v for k, v in spec.items() if v is not None}}
+
+
+REFERRING = {
+    "type": "object",
+    "properties": {"at": {"$ref": "#/$defs/point"}},
+    "required": ["at"],
+    "additionalProperties": False,
+    "$defs": {"point": POINT},
+}
+TOOLS = [function("weather", REFERRING, strict=True), function("weathers"), function("time")]
+
+
+def xml_call(name: str, arguments: dict[str, Any]) -> str:
+    """As Qwen3-Coder's chat template writes it."""
+    values = {k: v if isinstance(v, str) else json.dumps(v) for k, v in arguments.items()}
+    parameters = "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in values.items())
+    return f"<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>"
+
+
+def calls_text(tools: str, *calls: tuple[str, str]) -> str:
+    key = "parameters" if tools == "llama3" else "arguments"
+    objects = [f'{{"name": "{name}", "{key}": {arguments}}}' for name, arguments in calls]
+    if tools == "qwen3_coder":
+        return "\n".join(xml_call(name, json.loads(arguments)) for name, arguments in calls)
+    return {
+        "hermes": "\n".join(f"<tool_call>\n{call}\n</tool_call>" for call in objects),
+        "llama3": "".join(objects),
+        "mistral": f"[TOOL_CALLS] [{', '.join(objects)}]",
+    }[tools]
+
+
+def tool_grammar(tools: str, choice: object, **more: Any) -> str | None:
+    use = read_tool_use(more.pop("offered", TOOLS), choice, more.pop("parallel", None))
+    return grammar_of(tool_use=use, tool_format=TOOL_FORMATS[tools], **more)
+
+
+FORMATS = pytest.mark.parametrize("tools", ["hermes", "llama3", "mistral", "qwen3_coder"])
+GOOD = ("weather", '{"at": {"x": 1}}')
+WRONG = ("weather", '{"at": {"x": "1"}}')
+OTHER = ("time", '{"zone": ["CET"]}')
+
+
+@FORMATS
+def test_a_required_call_is_one_that_the_parser_reads(tools: str) -> None:
+    grammar = tool_grammar(tools, "required")
+    for name, arguments in (GOOD, OTHER, ("weathers", "{}")):
+        text = calls_text(tools, (name, arguments))
+        assert fits(grammar, text)
+        assert parse(new_parser(tools), [text]).calls in (
+            [Call("id0", name, arguments)],
+            [],  # llama3's parser reads only the names of its own tools
+        )
+    assert not fits(grammar, "It is sunny.")
+    assert not fits(grammar, "")
+    assert not fits(grammar, calls_text(tools, WRONG))
+    assert not fits(grammar, calls_text(tools, ("unknown", "{}")))
+
+
+@FORMATS
+def test_a_named_tool_is_the_only_one(tools: str) -> None:
+    named = {"type": "function", "function": {"name": "time"}}
+    grammar = tool_grammar(tools, named)
+    assert fits(grammar, calls_text(tools, OTHER))
+    assert not fits(grammar, calls_text(tools, GOOD))
+    if tools != "llama3":
+        assert not fits(grammar, calls_text(tools, OTHER, OTHER))
+
+
+@pytest.mark.parametrize("tools", ["hermes", "mistral", "qwen3_coder"])
+def test_several_calls_only_where_they_may_be_parallel(tools: str) -> None:
+    both = calls_text(tools, GOOD, OTHER)
+    assert fits(tool_grammar(tools, "required"), both)
+    assert not fits(tool_grammar(tools, "required", parallel=False), both)
+
+
+@FORMATS
+def test_a_strict_tool_constrains_calls_and_leaves_text_free(tools: str) -> None:
+    grammar = tool_grammar(tools, "auto")
+    for text in ("", "It is sunny {so far}.", calls_text(tools, GOOD), calls_text(tools, OTHER)):
+        assert fits(grammar, text), text
+    assert not fits(grammar, calls_text(tools, WRONG))
+    if tools != "llama3":
+        assert fits(grammar, "I look.\n" + calls_text(tools, GOOD))
+        assert not fits(grammar, "I look.\n" + calls_text(tools, WRONG))
+
+
+def test_a_plain_text_parameter_is_one_of_its_enum_or_any_text() -> None:
+    schema = {"properties": {"mode": {"enum": ["fast", "slow"]}, "why": {"type": "string"}}}
+    grammar = tool_grammar(
+        "qwen3_coder", "required", offered=[function("run", schema, strict=True)]
+    )
+    assert fits(grammar, xml_call("run", {"mode": "fast", "why": 'a "good"\nreason'}))
+    assert fits(grammar, xml_call("run", {"why": ""}))
+    assert not fits(grammar, xml_call("run", {"mode": "other"}))
+    assert not fits(grammar, xml_call("run", {"how": "other"}))
+
+
+@pytest.mark.parametrize("of", [{"type": "string", "pattern": "a+"}, {"type": ["string", "null"]}])
+def test_what_plain_text_cannot_be_kept_to_is_refused_where_a_tool_is_strict(
+    of: dict[str, Any],
+) -> None:
+    offered = [function("run", {"properties": {"a": of}}, strict=True)]
+    with pytest.raises(ApiError, match="is strict, but") as refused:
+        tool_grammar("qwen3_coder", "auto", offered=offered)
+    assert (refused.value.status, refused.value.param) == (400, "tools")
+
+
+@FORMATS
+def test_tools_that_are_not_strict_leave_the_model_free(tools: str) -> None:
+    assert tool_grammar(tools, "auto", offered=[function("time")]) is None
+    assert tool_grammar(tools, "none") is None
+
+
+@pytest.mark.parametrize("tools", ["hermes", "mistral", "qwen3_coder"])
+def test_an_answers_schema_leaves_calls_possible(tools: str) -> None:
+    grammar = tool_grammar(
+        tools, "auto", offered=[function("time")], response_format=schema_format(POINT)
+    )
+    assert fits(grammar, '{"x": 1}')
+    assert fits(grammar, calls_text(tools, OTHER))
+    assert not fits(grammar, "It is sunny.")
+
+
+def test_mistrals_newer_form_is_forced_where_the_tokenizer_has_its_tokens() -> None:
+    tokens = {"[TOOL_CALLS]": 1, "[ARGS]": 2}
+    grammar = tool_grammar("mistral", "required", special_tokens=tokens)
+    assert grammar is not None
+    matcher = LLMatcher(BYTES, grammar)
+    assert matcher.try_consume_tokens([1, *b"time", 2, *b'{"zone": "CET"}']) == 21
+    assert matcher.is_accepting()
+
+
+@pytest.mark.parametrize(
+    ("tools", "fields", "param"),
+    [
+        ("hermes", {"choice": "required", "regex": "a"}, "regex"),
+        ("hermes", {"choice": "auto", "regex": "a"}, "regex"),
+        ("llama3", {"choice": "auto", "response_format": schema_format(POINT)}, "response_format"),
+    ],
+)
+def test_what_could_not_be_told_from_a_call_is_refused_beside_tools(
+    tools: str, fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        tool_grammar(tools, fields.pop("choice"), **fields)
+    assert (refused.value.status, refused.value.param) == (400, param)
+
+
+def test_a_required_call_needs_a_model_that_has_a_format() -> None:
+    with pytest.raises(ApiError, match="no known format"):
+        grammar_of(tool_use=read_tool_use(TOOLS, "required"), tool_format=None)
+
+
+@pytest.mark.parametrize(
+    ("read", "param"),
+    [
+        (lambda: read_tool_use("x"), "tools"),
+        (lambda: read_tool_use([{"type": "web_search"}]), "tools[0]"),
+        (lambda: read_tool_use([function("a"), function("no spaces")]), "tools[1]"),
+        (lambda: read_tool_use([function("a", parameters=[])]), "tools[0]"),
+        (lambda: read_tool_use([function("a"), function("a")]), "tools"),
+        (lambda: read_tool_use([function("a")] * 129), "tools"),
+        (lambda: read_tool_use([function("a")], "any"), "tool_choice"),
+        (lambda: read_tool_use([function("a")], {"function": {"name": "b"}}), "tool_choice"),
+        (lambda: read_tool_use(None, "required"), "tool_choice"),
+        (lambda: read_tool_use([function("a")], "auto", "yes"), "parallel_tool_calls"),
+    ],
+)
+def test_wrong_tools_are_refused_with_their_fields_name(
+    read: Callable[[], object], param: str
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        read()
+    assert (refused.value.status, refused.value.param) == (400, param)
+
+
+# Reasoning
+
+
+@pytest.mark.parametrize(
+    ("start", "good", "bad"),
+    [
+        (Start.MAY_OPEN, ['{"x": 1}', '<think>\n"x"?</think>\n\n{"x": 1}'], ['hm</think>{"x": 1}']),
+        (Start.INSIDE, ['hm {"x": 2}\n</think>\n\n{"x": 1}', '</think>{"x": 1}'], ['{"x": 1}']),
+        (Start.ANSWER, ['{"x": 1}'], ['<think></think>{"x": 1}']),
+    ],
+)
+def test_reasoning_is_free_and_the_answer_is_not(
+    start: Start, good: list[str], bad: list[str]
+) -> None:
+    grammar = grammar_of(guided_json=POINT, reasoning=(REASONING_FORMATS["qwen3"], start))
+    assert all(fits(grammar, text) for text in good)
+    assert not any(fits(grammar, text) for text in [*bad, "<think>hm</think>no"])
+
+
+@FORMATS
+def test_a_required_call_may_come_after_reasoning(tools: str) -> None:
+    reasoning = (REASONING_FORMATS["qwen3"], Start.MAY_OPEN)
+    grammar = tool_grammar(tools, "required", reasoning=reasoning)
+    assert fits(grammar, "<think>\nhm\n</think>\n\n" + calls_text(tools, GOOD))
+    assert not fits(grammar, "<think>\nhm\n</think>\n\n" + calls_text(tools, WRONG))

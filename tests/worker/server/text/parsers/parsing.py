@@ -1,0 +1,57 @@
+"""Parses whole outputs in tests, cut up as they say."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+from pando_worker.server.text.parsers.output import OutputParser
+from pando_worker.server.text.parsers.pieces import (
+    CallArguments,
+    CallStart,
+    Content,
+    Parsed,
+    Piece,
+    Reasoning,
+)
+from pando_worker.server.text.parsers.reasoning import Start
+from pando_worker.server.text.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
+from pando_worker.server.text.parsers.tools import Tool
+
+TOOLS = tuple(Tool(name, {"type": "object"}, strict=False) for name in ("weather", "time"))
+
+
+def new_parser(
+    tools: str | None = None,
+    reasoning: str | None = None,
+    start: Start = Start.MAY_OPEN,
+    offered: Sequence[Tool] = TOOLS,
+) -> OutputParser:
+    """By the names of the formats. The calls' ids are id0, id1, ..."""
+    ids = (f"id{number}" for number in itertools.count())
+    return OutputParser(
+        REASONING_FORMATS[reasoning].parser(start) if reasoning else None,
+        TOOL_FORMATS[tools].new_parser(offered, lambda: next(ids)) if tools else None,
+    )
+
+
+def parse(parser: OutputParser, chunks: Iterable[str]) -> Parsed:
+    """Checks on the way that the pieces are such as can be streamed."""
+    parsed = Parsed()
+    for chunk in chunks:
+        _add(parsed, parser.push(chunk))
+    _add(parsed, parser.flush())
+    return parsed
+
+
+def _add(parsed: Parsed, pieces: list[Piece]) -> None:
+    for piece in pieces:
+        match piece:
+            case Content(text) | Reasoning(text):
+                assert text
+            case CallStart(index, id, name):
+                assert index == len(parsed.calls)
+                assert id == f"id{index}"
+                assert name
+            case CallArguments(index, text):
+                assert index == len(parsed.calls) - 1
+                assert text
+        parsed.add([piece])

@@ -1,0 +1,69 @@
+"""GPT-OSS (`GptOssForCausalLM`): attention sinks, windows in every other layer, experts with biases
+and a clamped SwiGLU. Its mxfp4 files are decoded as they are read (see `quantization.py`).
+"""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from pando_worker.models.build import Build
+from pando_worker.models.families.decoder import DecoderConfig, pre_norm_decoder
+from pando_worker.models.layer_types import LayerType, alternating
+from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.layers.expert_tensors import StackedByInput
+from pando_worker.models.layers.experts import MixtureOfExperts
+from pando_worker.models.rope import Count, Positive
+
+TENSORS = StackedByInput(
+    router="mlp.router", gate_up="mlp.experts.gate_up_proj", down="mlp.experts.down_proj"
+)
+
+
+class Config(DecoderConfig, frozen=True, kw_only=True):
+    num_local_experts: Count
+    num_experts_per_tok: Count = 4
+    sliding_window: Count = 128
+    layer_types: tuple[LayerType, ...] | None = None
+    swiglu_alpha: float = 1.702
+    swiglu_limit: Positive = 7.0
+    rms_norm_eps: Positive = 1e-5
+    attention_bias: bool = True
+
+
+def build(config: Config, build: Build) -> CausalLM:
+    activation = partial(clamped_swiglu, alpha=config.swiglu_alpha, limit=config.swiglu_limit)
+
+    def experts(_: int) -> MixtureOfExperts:
+        return MixtureOfExperts(
+            build,
+            hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size,
+            experts=config.num_local_experts,
+            chosen=config.num_experts_per_tok,
+            normalised=True,
+            tensors=TENSORS,
+            bias=True,
+            activation=activation,
+        )
+
+    return pre_norm_decoder(
+        config,
+        build,
+        qkv_bias=config.attention_bias,
+        out_bias=config.attention_bias,
+        window=config.sliding_window,
+        types=alternating(config.layer_types, config.num_hidden_layers, period=2),
+        sinks=True,
+        feed_forward=experts,
+    )
+
+
+def clamped_swiglu(gate_up: Tensor, *, alpha: float, limit: float) -> Tensor:
+    """(up + 1) * gate * sigmoid(alpha * gate), gate at most and up within +-limit.
+
+    Args:
+        gate_up: [rows, 2 * intermediate], the two in turns
+    """
+    gate, up = gate_up[..., ::2].clamp(max=limit), gate_up[..., 1::2].clamp(-limit, limit)
+    return torch.sigmoid(alpha * gate).mul_(gate).mul_(up + 1)

@@ -1,0 +1,172 @@
+"""Builds a model from a directory: an empty one first, then its safetensors, tensor by tensor.
+
+Each tensor, or what this rank takes of it, is copied straight into the (part of a) parameter that
+it fills, converting its type on the way. So beside its share of the model a rank never holds more
+than its share of one tensor.
+"""
+
+import logging
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from pando_worker.models.base_model import as_with_head
+from pando_worker.models.build import Build, Fill
+from pando_worker.models.config import ModelConfig, family_config, read_config
+from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel, mismatch
+from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.loading.checkpoint import Stored, open_checkpoint, weight_files
+from pando_worker.models.loading.quantization import read_quantization
+from pando_worker.models.ops import Ops, TorchOps
+from pando_worker.models.parallel import ParallelGroup
+from pando_worker.models.registry import FAMILIES, family
+from pando_worker.models.text_part import text_tensors
+from pando_worker.tensors.huge_pages import advise_huge_pages
+
+if TYPE_CHECKING:
+    from pando_worker.models.transformers_backend.model import TransformersCausalLM
+
+log = logging.getLogger("pando.worker.models")
+
+_FLOATING_POINT = ("F64", "F32", "F16", "BF16")  # as safetensors writes them
+
+
+def build_model(
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    group: ParallelGroup | None = None,
+    context_length: int | None = None,
+    ops: Ops | None = None,
+) -> "CausalLM | TransformersCausalLM":
+    """The model without memory for its parameters yet: enough to know how much they take.
+
+    Args:
+        group: the ranks that share it; by default there is one
+        context_length: longest sequence that will be served, the model's longest by default
+        ops: what our own layers compute with, torch's own by default
+
+    Raises:
+        UnsupportedModel: it has something that its family here lacks, and transformers may not or
+            cannot run it instead; or it cannot be shared so.
+        BrokenCheckpoint: malformed or contradictory fields.
+    """
+    group = group or ParallelGroup()
+    context_length = context_length or config.max_position_embeddings
+    read_quantization(config)  # refuses what neither of the two reads
+    if config.impl != "transformers" and config.architecture in FAMILIES:
+        built = Build(dtype, device, group, context_length, ops or TorchOps(), config.has_head)
+        module = family(config.architecture)
+        try:
+            model = module.build(family_config(config, module.Config), built)
+            log.info("%s runs on pando's own code for it", config.architecture)
+            return model
+        except UnsupportedModel as reason:
+            if config.impl == "pando" or group.size > 1:
+                raise
+            log.warning("%s; trying transformers instead", reason)
+    if group.size > 1:
+        raise UnsupportedModel(
+            f"{config.path} ({config.architecture}) runs through transformers, on one rank only;"
+            f" {group.size} were asked for"
+        )
+    # Imported here because it takes seconds, and our own families do without.
+    from pando_worker.models.transformers_backend.model import TransformersCausalLM
+
+    other = TransformersCausalLM(config, dtype, context_length)
+    log.info("%s runs through transformers", config.architecture)
+    return other
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """This rank's."""
+    return sum(parameter.nbytes for parameter in model.parameters())
+
+
+def load_weights(
+    model: "CausalLM | TransformersCausalLM", model_dir: Path, device: torch.device
+) -> None:
+    """Give `model` memory on `device` and fill it from the safetensors files of `model_dir`.
+
+    Raises:
+        BrokenCheckpoint: files missing or unreadable, tensors missing, unknown or misshapen.
+    """
+    if not isinstance(model, CausalLM):
+        weight_files(model_dir)
+        model.load(model_dir, device)
+        return
+    config = read_config(model_dir)
+    allocate(model, device)
+    unfilled: dict[str, list[Fill]] = {}
+    for fill in _fills(model):
+        unfilled.setdefault(fill.name, []).append(fill)
+    unexpected: list[str] = []
+    with open_checkpoint(model_dir) as tensors:
+        for path, stored in groupby(_decoded(tensors, config).items(), lambda item: item[1].path):
+            for name, tensor in stored:
+                if name in unfilled:
+                    _fill(tensor, unfilled.pop(name))
+                elif not _is_redundant(name, model):
+                    unexpected.append(name)
+            log.info("loaded %s", path.name)
+    if unfilled or unexpected:
+        raise mismatch(model_dir, unfilled, unexpected)
+
+
+def _decoded(tensors: dict[str, Stored], config: ModelConfig) -> dict[str, Stored]:
+    quantization = read_quantization(config)
+    if quantization is not None:
+        log.warning(
+            "the weights are %s and are decoded while they load: the model takes the memory and"
+            " computes with the speed of an unquantized one",
+            quantization.name,
+        )
+        tensors = quantization.decoded(tensors)
+    return as_with_head(text_tensors(config.architecture, tensors))
+
+
+def allocate(model: nn.Module, device: torch.device) -> None:
+    """Give parameters memory: what `to_empty` does, which from "meta" imports a symbolic algebra
+    system: a second.
+
+    Parameters stay the same objects, so that what refers to one (`AttentionLayer.sinks`) goes on.
+    """
+    for parameter in model.parameters():
+        memory = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+        advise_huge_pages(memory)
+        filled = nn.Parameter(memory, requires_grad=False)
+        torch.utils.swap_tensors(parameter, filled)  # type: ignore[no-untyped-call]
+
+
+def _fills(model: nn.Module) -> Iterator[Fill]:
+    """All that the checkpoint must have, and the memory that it fills."""
+    for name, module in model.named_modules():
+        if hasattr(module, "fills"):
+            parent = name.rpartition(".")[0]
+            prefix = f"{parent}." if parent else ""
+            for fill in module.fills():
+                yield fill._replace(name=prefix + fill.name)
+        else:
+            for kind, parameter in module.named_parameters(recurse=False):
+                part = tuple(slice(0, size) for size in parameter.shape)
+                yield Fill(f"{name}.{kind}", tuple(parameter.shape), part, parameter)
+
+
+def _fill(tensor: Stored, fills: list[Fill]) -> None:
+    for name, wanted, part, memory in fills:
+        if tensor.shape != wanted or tensor.dtype not in _FLOATING_POINT:
+            raise BrokenCheckpoint(
+                f"{tensor.path}: {name} is {tensor.dtype} {list(tensor.shape)}, config.json asks"
+                f" for floating point {list(wanted)}"
+            )
+        memory.copy_(tensor.read(part, memory.device))
+
+
+def _is_redundant(name: str, model: CausalLM) -> bool:
+    """Tensors that some checkpoints carry although they follow from others."""
+    tied_head = name == "lm_head.weight" and model.lm_head is None
+    return tied_head or name.endswith(".rotary_emb.inv_freq")

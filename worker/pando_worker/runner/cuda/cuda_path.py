@@ -1,0 +1,103 @@
+"""Which code runs the model's steps on CUDA: flashinfer's kernels, if they can, or torch's."""
+
+import logging
+
+import torch
+
+from pando_worker.attention.backend import AttentionBackend
+from pando_worker.attention.flashinfer_backend import FlashinferAttention
+from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
+from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
+from pando_worker.cuda.nucleus import RadixNucleus
+from pando_worker.cuda.ops import CudaOps
+from pando_worker.models.errors import UnsupportedModel
+from pando_worker.models.layers.causal_lm import CausalLM
+from pando_worker.models.layers.experts import MixtureOfExperts
+from pando_worker.runner.cuda.cuda_graph import CudaCapture, CudaGraphRunner, graph_sizes
+from pando_worker.runner.loading import LoadedModel
+from pando_worker.runner.sampling.future_tokens import FutureTokens
+from pando_worker.runner.sampling.sampler import BY_TORCH, Searches
+from pando_worker.settings import WorkerSettings
+
+log = logging.getLogger("pando.worker.cuda")
+
+
+def choose_attention(
+    settings: WorkerSettings, loaded: LoadedModel, plain: AttentionBackend
+) -> AttentionBackend:
+    """The backend to use; the model's operations are set to what goes with it.
+
+    Args:
+        plain: torch's
+
+    Raises:
+        UnsupportedModel: flashinfer is insisted on, but is not there or cannot run this model.
+    """
+    if settings.attention_backend == "torch":
+        return plain
+    most_tokens = settings.chunked_prefill_size + settings.max_running_requests
+    try:
+        attention = FlashinferAttention(
+            loaded.kv_pool, settings.page_size, loaded.dtype, most_tokens
+        )
+        loaded.ops.use(CudaOps())
+    except FlashinferUnavailable as reason:
+        if settings.attention_backend == "flashinfer":
+            raise UnsupportedModel(f"attention_backend is 'flashinfer', but {reason}") from reason
+        log.warning("CUDA path: torch, for flashinfer cannot be used: %s", reason)
+        return plain
+    log.info("CUDA path: flashinfer, which compiles its kernels at the first start: minutes")
+    return attention
+
+
+def choose_searches(attention: AttentionBackend) -> Searches:
+    """Beside flashinfer's attention its search for top-p."""
+    if not isinstance(attention, FlashinferAttention):
+        return BY_TORCH
+    nucleus = RadixNucleus()
+    weights = torch.ones(1, 64, device=attention.device)
+    nucleus(weights, weights[:, 0] / 2)  # compiles it, now and not when a request waits for it
+    return Searches(nucleus=nucleus)
+
+
+def capture_graphs(
+    settings: WorkerSettings,
+    loaded: LoadedModel,
+    attention: AttentionBackend,
+    futures: FutureTokens,
+) -> CudaGraphRunner | None:
+    """CUDA graphs of decode steps; None where there are to be none, or the model allows none."""
+    sizes = graph_sizes(min(settings.cuda_graph_max_batch, settings.max_running_requests))
+    if not sizes:
+        return None
+    if not isinstance(attention, FlashinferAttention):
+        log.info("no CUDA graphs: torch's attention does otherwise for each batch")
+        return None
+    if reason := _not_capturable(loaded):
+        log.warning("no CUDA graphs: %s", reason)
+        return None
+    return CudaGraphRunner(
+        loaded.model,
+        FlashinferGraphs(attention, sizes[-1], loaded.context_length),
+        futures,
+        loaded.device,
+        sizes=sizes,
+        page_size=settings.page_size,
+        padding_page=loaded.capacity_tokens // settings.page_size,
+        window_padding_page=_window_padding_page(loaded, settings.page_size),
+        capture=CudaCapture(),
+    )
+
+
+def _window_padding_page(loaded: LoadedModel, page_size: int) -> int | None:
+    pool = loaded.kv_pool
+    return pool.window_slots // page_size if pool.windowed else None
+
+
+def _not_capturable(loaded: LoadedModel) -> str | None:
+    if not isinstance(loaded.model, CausalLM):
+        return "a model that runs through transformers may wait for the device in its layers"
+    has_experts = any(isinstance(module, MixtureOfExperts) for module in loaded.model.modules())
+    if has_experts and loaded.dtype != torch.bfloat16:
+        return f"experts in {loaded.dtype} wait for the device"
+    return None

@@ -1,0 +1,131 @@
+"""`PoolPlan`: the KV pool that fits beside a model's weights, known before these are read."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.kv_pool import TokenToKVPool, kv_cell_bytes, windowed_layers
+from pando_worker.cuda.device import memory_for_model
+from pando_worker.models.parallel import ParallelGroup
+from pando_worker.runner.kv.kv_budget import KVBudget, WindowShare
+from pando_worker.settings import KVCacheDType, WorkerSettings
+
+log = logging.getLogger("pando.worker.runner")
+
+_DTYPES = {
+    KVCacheDType.BFLOAT16: torch.bfloat16,
+    KVCacheDType.FP8_E4M3: torch.float8_e4m3fn,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPlan:
+    layers: Sequence[AttentionLayer]
+    dtype: torch.dtype
+    budget: KVBudget
+    capacity_tokens: int  # a multiple of the page size
+    windowed: frozenset[int]  # layers, by index, that have a pool of their own
+    window_tokens: int  # that it holds; 0 where there is none
+
+    def make_pool(self, device: torch.device) -> TokenToKVPool:
+        pool = TokenToKVPool(
+            self.layers,
+            self.capacity_tokens,
+            self.dtype,
+            device,
+            windowed=self.windowed,
+            window_slots=self.window_tokens,
+            spare_slots=self.budget.spare_pages * self.budget.page_size,
+        )
+        if self.windowed:
+            told = "%d layers with windows up to %d hold %d tokens and release what is behind"
+            log.info(told, len(self.windowed), pool.window, self.window_tokens)
+        return pool
+
+
+def plan_pool(
+    settings: WorkerSettings,
+    layers: Sequence[AttentionLayer],
+    *,
+    dtype: torch.dtype,
+    weight_bytes: int,
+    context_length: int,
+    device: torch.device,
+    group: ParallelGroup,
+) -> PoolPlan:
+    """The pool of this rank, as large as that of every other rank.
+
+    Args:
+        dtype: of the activations, and of keys and values unless the settings say otherwise.
+
+    Raises:
+        DoesNotFit: not even one page does.
+    """
+    dtype = _DTYPES.get(settings.kv_cache_dtype, dtype)
+    gib = settings.memory_gib
+    budget = KVBudget(
+        memory_bytes=memory_for_model(
+            device, None if gib is None else int(gib * 2**30), group.size
+        ),
+        weight_bytes=weight_bytes,
+        mem_fraction_static=settings.mem_fraction_static,
+        cell_bytes=kv_cell_bytes(layers, dtype),
+        page_size=settings.page_size,
+        max_total_tokens=settings.max_total_tokens,
+        # A page of each pool that nobody owns, for the rows that fill up a CUDA graph.
+        spare_pages=1 if device.type == "cuda" else 0,
+    )
+    windowed = windowed_layers(layers, context_length)
+    share = _window_share(settings, [layers[i] for i in windowed], context_length, dtype)
+    tokens, window_tokens = _capacities(budget, share, group)
+    return PoolPlan(
+        layers=layers,
+        dtype=dtype,
+        budget=budget,
+        capacity_tokens=tokens,
+        windowed=windowed if window_tokens else frozenset(),
+        window_tokens=window_tokens,
+    )
+
+
+def _window_share(
+    settings: WorkerSettings,
+    windowed: Sequence[AttentionLayer],
+    context_length: int,
+    dtype: torch.dtype,
+) -> WindowShare | None:
+    """What decides how much of the pool the window layers get; None where all layers share one."""
+    if not windowed or settings.window_ratio == 1:
+        return None
+    return WindowShare(
+        cell_bytes=kv_cell_bytes(windowed, dtype),
+        ratio=settings.window_ratio,
+        window=max(layer.window or 0 for layer in windowed),
+        chunk_tokens=settings.chunked_prefill_size,
+        context_length=context_length,
+    )
+
+
+def _capacities(
+    budget: KVBudget, share: WindowShare | None, group: ParallelGroup
+) -> tuple[int, int]:
+    """Tokens of the pool, and of the window layers' own, 0 where there is none; for all ranks.
+
+    Raises:
+        DoesNotFit: not even one page does.
+    """
+    shared = group.smallest(budget.capacity())
+    if share is None:
+        return shared, 0
+    tokens, window_tokens = map(group.smallest, budget.split(share))
+    if window_tokens:
+        return tokens, window_tokens
+    log.info(
+        "layers with a window share the KV pool: a request may need %d of its %d tokens for them",
+        share.least_tokens(budget.page_size),
+        shared,
+    )
+    return shared, 0

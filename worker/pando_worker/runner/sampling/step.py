@@ -1,0 +1,79 @@
+"""`TorchStep`: from a step's logits to its result."""
+
+import torch
+from torch import Tensor
+
+from pando_worker.batch import ForwardBatch, Int32, StepResult
+from pando_worker.models.parallel import ParallelGroup
+from pando_worker.runner.sampling.edits import add_bias, apply_mask, penalize
+from pando_worker.runner.sampling.future_tokens import FutureTokens
+from pando_worker.runner.sampling.logprobs import ArrivingLogprobs, DeviceLogprobs, token_logprobs
+from pando_worker.runner.sampling.sampler import BY_TORCH, Searches, sample
+from pando_worker.tensors.transfer import HostCopy
+
+
+class TorchStep:
+    """A batch whose model has been started. On a GPU nothing here waits but `result`."""
+
+    def __init__(
+        self,
+        batch: ForwardBatch,
+        logits: Tensor,
+        scores: DeviceLogprobs | None,
+        pooled: Tensor | None,
+        futures: FutureTokens,
+        group: ParallelGroup,
+        searches: Searches = BY_TORCH,
+    ) -> None:
+        """
+        Args:
+            logits: float32 [num_samples, vocab_size], which the step may change
+            scores: of the batch's `PromptScores`
+            pooled: float32 [num_pooled, hidden_size], of the batch's `PooledRows`
+            futures: where the tokens are kept for the steps after
+            group: its first rank samples, for all
+            searches: for `sample`
+        """
+        self._batch = batch
+        self._logits = logits
+        self._futures = futures
+        self._group = group
+        self._searches = searches
+        self._scores = None if scores is None else ArrivingLogprobs(scores)
+        self._pooled = None if pooled is None else HostCopy(pooled)
+        self._logprobs: ArrivingLogprobs | None = None
+        self._tokens: HostCopy | None = None
+
+    @torch.inference_mode()
+    def sample(self, mask: Int32 | None) -> None:
+        rows = self._batch.req_rows[self._batch.sample_rows]
+        if self._group.rank > 0:
+            told = torch.empty(len(rows), dtype=torch.int64, device=self._logits.device)
+            self._futures.put(rows, self._group.broadcast(told))
+            return
+        sampling, logits = self._batch.sampling, self._logits
+        edited = mask is not None or sampling.bias is not None or sampling.penalties is not None
+        wants_logprobs = sampling.top_logprobs >= 0
+        raw = logits.clone() if edited and wants_logprobs else logits
+        if sampling.bias is not None:
+            add_bias(logits, sampling.bias)
+        if sampling.penalties is not None:
+            penalize(logits, sampling.penalties, self._futures.resolve(sampling.penalties.tokens))
+        if mask is not None:
+            apply_mask(logits, mask)
+        tokens = self._group.broadcast(sample(logits, sampling, self._searches))
+        self._futures.put(rows, tokens)
+        self._tokens = HostCopy(tokens)
+        if wants_logprobs:
+            self._logprobs = ArrivingLogprobs(token_logprobs(raw, tokens, sampling.top_logprobs))
+
+    def result(self) -> StepResult:
+        assert self._tokens is not None, "sample comes first"
+        result = StepResult(tokens=self._tokens.wait())
+        if self._logprobs is not None:
+            result.logprobs = self._logprobs.wait()
+        if self._scores is not None:
+            result.scores = self._scores.wait()
+        if self._pooled is not None:
+            result.pooled = self._pooled.wait()
+        return result

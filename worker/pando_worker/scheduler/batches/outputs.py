@@ -1,0 +1,93 @@
+"""What a step's results make of its requests: tokens and embeddings to send, and endings."""
+
+import numpy as np
+
+from pando_worker.batch import Float32
+from pando_worker.messages import Embedded, FinishReason, Output, TokenLogprob
+from pando_worker.scheduler.batches.batching import Row
+from pando_worker.scheduler.batches.constrained import begin_jump
+from pando_worker.scheduler.batches.results import Result
+from pando_worker.scheduler.req import Ending, Req
+
+
+def take_result(row: Row, result: Result) -> Output | Embedded | None:
+    """Take a row's result into its request, which may end it. Returns what there is to send;
+    nothing for a chunk, and for a request that failed."""
+    row.req.prompt_logprobs += result.scores
+    if result.token is not None:
+        return _take_token(row.req, result.token, result.logprob)
+    if result.pooled is not None:
+        return _take_pooled(row, result.pooled)
+    return None
+
+
+def last_output(req: Req, finish: FinishReason) -> Output:
+    """What ends a request that gets no further token."""
+    return _output(req, [], finish, None)
+
+
+def _take_token(req: Req, sampled: int, logprob: TokenLogprob | None) -> Output | None:
+    """A sampled token, with those that follow it without a choice."""
+    if sampled < 0:
+        req.ending = Ending.FAILED
+        return None
+    tokens = [sampled]
+    finish = _append(req, sampled)
+    if req.ending is None and finish is None and (jump := begin_jump(req)):
+        tokens = []
+        for token in jump:
+            tokens.append(token)
+            if finish := _append(req, token):
+                break
+    if req.ending is Ending.FAILED:
+        return None
+    if finish:
+        req.ending = Ending.FINISHED
+    return _output(req, tokens, finish, logprob)
+
+
+def _append(req: Req, token: int) -> FinishReason | None:
+    """Add a token; how the request finishes with it, if it does."""
+    req.append(token)
+    if req.grammar is not None and not req.grammar.accept(token):
+        req.ending = Ending.FAILED
+        return None
+    if token in req.sampling.stop_token_ids or (req.grammar and req.grammar.is_finished):
+        return FinishReason.STOP
+    return FinishReason.LENGTH if req.num_known == len(req.ids) else None
+
+
+def _take_pooled(row: Row, part: Float32) -> Embedded | None:
+    """A part of an embedding, which is whole with the prompt's last row."""
+    req = row.req
+    req.pooled = part if req.pooled is None else req.pooled + part
+    if not row.is_last:
+        return None
+    # Only its direction counts, so a mean need not be divided.
+    length = float(np.linalg.norm(req.pooled))
+    if not np.isfinite(length) or length == 0:
+        req.ending = Ending.FAILED
+        return None
+    req.ending = Ending.FINISHED
+    return Embedded(
+        rid=req.rid,
+        vector=(req.pooled / length).astype("<f4").tobytes(),
+        cached_tokens=req.cached_prompt_tokens or 0,
+        queue_s=req.queue_seconds or 0.0,
+    )
+
+
+def _output(
+    req: Req, token_ids: list[int], finish: FinishReason | None, logprob: TokenLogprob | None
+) -> Output:
+    prompt_logprobs, req.prompt_logprobs = req.prompt_logprobs, []
+    queue_seconds, req.queue_seconds = req.queue_seconds, None
+    return Output(
+        rid=req.rid,
+        token_ids=token_ids,
+        cached_tokens=req.cached_prompt_tokens or 0,
+        finish=finish,
+        queue_s=queue_seconds,
+        logprobs=[] if logprob is None else [logprob],
+        prompt_logprobs=prompt_logprobs,
+    )

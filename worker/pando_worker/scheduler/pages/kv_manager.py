@@ -1,0 +1,392 @@
+"""`KVManager`: gives running requests their pages, and moves pages between their three owners.
+
+Each page of the pool has exactly one owner: the allocator's free list, the radix cache, or a
+request. Within the row of an admitted request:
+
+    page    0 ............... tree_pages ............... num_pages
+            owned by the cache,          owned by the
+            locked through req.node      request alone
+
+so at any time free + evictable + protected + owned by requests = capacity, and with no request
+admitted protected and owned are 0.
+
+Layers that see only a window may have a pool of their own, smaller, in pages that are released
+behind the window (`WindowPages`). A request pins those that its next step sees: they come as a step
+is planned (`grow`, `cover`) and go once it is launched (`slide`).
+
+With a host tier, cached pages may outlive their eviction in host memory. A request that finds them
+there gets pages of the device, into which they are copied before the batch that is launched next:
+`put_copies` belongs to every launch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pando_worker.batch import ForwardBatch
+from pando_worker.memory.host_tier import HostTier, copying_pays
+from pando_worker.memory.host_windows import HostWindows
+from pando_worker.memory.page_allocator import PageAllocator
+from pando_worker.memory.radix_cache import RadixCache, Tokens
+from pando_worker.memory.req_pool import ReqToTokenPool
+from pando_worker.memory.window_pages import WindowPages
+from pando_worker.memory.window_sight import WindowMemory, WindowSight
+from pando_worker.messages import Stats
+from pando_worker.rates import Rate
+from pando_worker.scheduler.pages.prefixes import Prefixes
+from pando_worker.scheduler.pages.sliding import SlidingWindows
+from pando_worker.scheduler.req import Req
+
+# Under write-through-selective: hits after which a prefix is stored on the host.
+STORE_HITS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMemory:
+    """What the host tier has to work with."""
+
+    pages: int
+    write: str  # the setting `host_write`
+    bytes_per_token: int  # keys and values of all layers
+    copy_rate: Rate  # bytes, as the runner measures them
+    window_pages: int = 0  # where window layers have pages of their own
+
+
+class KVManager:
+    def __init__(
+        self,
+        *,
+        capacity_tokens: int,
+        page_size: int,
+        max_running_requests: int,
+        max_request_tokens: int,
+        radix_cache: bool = True,
+        eviction_policy: str = "lru",
+        host: HostMemory | None = None,
+        windows: WindowMemory | None = None,
+    ) -> None:
+        """
+        Args:
+            capacity_tokens: size of the KV pool, rounded down to whole pages.
+            max_request_tokens: prompt and output of one request; capped at the capacity, so that
+                any request within it can run when it is alone.
+            host: None for no host tier.
+            windows: None where all layers share one pool.
+        """
+        self.page_size = page_size
+        num_pages = capacity_tokens // page_size
+        self.windows = WindowPages(windows.pages, num_pages) if windows else None
+        self.sight = WindowSight(windows, page_size) if windows else None
+        self.allocator = PageAllocator(num_pages, self.windows.drop if self.windows else None)
+        self.capacity_tokens = self.allocator.num_pages * page_size
+        self.max_request_tokens = min(max_request_tokens, self.capacity_tokens)
+        self.rows = ReqToTokenPool(max_running_requests, self.max_request_tokens, page_size)
+        self.prefill_rate = Rate()  # tokens; a scheduler puts its own measurement here
+        self._host_memory = host
+        self.host = self._make_host_tier(host) if host else None
+        self.cache = RadixCache(
+            self.allocator,
+            page_size,
+            enabled=radix_cache,
+            policy=eviction_policy,
+            host=self.host,
+        )
+        self.sliding: SlidingWindows | None = None
+        if self.windows and self.sight:
+            host_windows = self.host.windows if self.host else None
+            self.sliding = SlidingWindows(self.windows, self.sight, self.rows, host_windows)
+        self.prefixes = Prefixes(self.cache, self.host, self.sliding, lambda: self._copying_pays(1))
+
+    def _make_host_tier(self, memory: HostMemory) -> HostTier:
+        windows = None
+        if self.windows:
+            windows = HostWindows(memory.window_pages, memory.pages, self.windows)
+        return HostTier(
+            memory.pages,
+            self.allocator.num_pages,
+            store_hits=STORE_HITS if memory.write == "write-through-selective" else None,
+            pays=self._copying_pays,
+            windows=windows,
+        )
+
+    @property
+    def available_pages(self) -> int:
+        """Pages to be had without taking any from a request."""
+        return self.allocator.num_free + self.cache.evictable_pages
+
+    @property
+    def pinned_tokens(self) -> int:
+        """Tokens that running requests hold: of the pool, or where more of the window layers' own
+        is taken, as large a share of the capacity. When one of the two is full, so is the worker.
+        """
+        pinned = (self.allocator.num_pages - self.available_pages) * self.page_size
+        if self.windows:
+            total = self.windows.allocator.num_pages
+            pinned = max(pinned, -(-self.windows.num_pinned * self.capacity_tokens // total))
+        return pinned
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens that only the radix cache holds; what is pinned by `pinned_tokens` is none of
+        these."""
+        cached = self.cache.evictable_pages * self.page_size
+        return min(cached, self.capacity_tokens - self.pinned_tokens)
+
+    def put_stats(self, stats: Stats) -> None:
+        """Write what the pools and the cache hold, and have done, into these fields of `stats`."""
+        page = self.page_size
+        stats.capacity_tokens = self.capacity_tokens
+        stats.pinned_tokens, stats.cached_tokens = self.pinned_tokens, self.cached_tokens
+        stats.evicted_tokens_total = self.cache.evicted_pages * page
+        stats.hot_evicted_tokens_total = self.cache.hot_evicted_tokens
+        if windows := self.windows:
+            stats.window_capacity_tokens = windows.allocator.num_pages * page
+            stats.window_pinned_tokens = windows.num_pinned * page
+            stats.window_cached_tokens = windows.num_cached * page
+        if host := self.host:
+            stats.host_capacity_tokens = host.allocator.num_pages * page
+            stats.host_tokens = host.held_pages * page
+            stats.host_stored_tokens_total = host.stored_pages * page
+            stats.host_loaded_tokens_total = host.loaded_pages * page
+
+    def put_copies(self, batch: ForwardBatch) -> None:
+        """Give the batch that is about to be launched its stores and loads; see `HostTier`."""
+        if self.host:
+            batch.stores, batch.loads = self.host.take_copies()
+            if self.host.windows:
+                batch.window_stores, batch.window_loads = self.host.windows.take_copies()
+
+    def pages_for(self, tokens: int) -> int:
+        return -(-tokens // self.page_size)
+
+    def prefix_len(self, key: Tokens, namespace: bytes = b"") -> int:
+        """Tokens of `key` that a request would not have to compute; changes nothing."""
+        return self.prefixes.pages(key, namespace) * self.page_size
+
+    def admit(self, req: Req, reserve: int, window_reserve: int = 0) -> bool:
+        """Lock what is cached of a waiting request and give it a row and pages for all its tokens,
+        and pin the window pages of what is cached.
+
+        False, and nothing has changed, when no row is left, fewer than `reserve` pages would stay
+        available, or fewer than `window_reserve` window pages are, with those that it pins.
+        """
+        if self.rows.num_free == 0:
+            return False
+        key = req.tokens(req.matchable)
+        match, hit = self.prefixes.match(key, req.namespace)
+        self.cache.inc_lock_ref(match.node)
+        lacking = self.pages_for(req.num_tokens) - len(match.pages)
+        fits = lacking + reserve <= self.available_pages
+        if fits and self.sliding:
+            fits = self.sliding.can_admit(match.pages, hit, window_reserve)
+        if not fits:
+            self.cache.dec_lock_ref(match.node)
+            return False
+        match = self.prefixes.load(match, hit)
+        self.cache.count_use(key, match, req.namespace)
+        req.row = self.rows.alloc()
+        req.node = match.node
+        req.tree_pages = req.num_pages = hit
+        req.cached_len = hit * self.page_size
+        self.rows.pages[req.row, :hit] = match.pages
+        self._grow(req)
+        if self.sliding:
+            self.sliding.admit(req)
+        return True
+
+    def has_room(self, reqs: Sequence[Req]) -> bool:
+        """Whether admitted requests can get all that they lack to run all their tokens."""
+        missing = window_missing = 0
+        for req in reqs:
+            pages = self.pages_for(req.num_tokens)
+            missing += pages - req.num_pages
+            window_missing += pages - req.window_end
+        if self.windows and window_missing > self.windows.available:
+            return False
+        return missing <= self.available_pages
+
+    def step_limit(self, req: Req) -> int:
+        """Tokens that an admitted request, in the middle of its prompt, can run in the next step:
+        all that it lacks, if it need not wait for window pages."""
+        return self.sliding.step_limit(req) if self.sliding else req.extend_len
+
+    def grow(self, reqs: Sequence[Req]) -> None:
+        """Give admitted requests what they lack to run all their tokens, evicting where nothing is
+        free.
+
+        Raises:
+            MemoryError: there is no room.
+        """
+        for req in reqs:
+            self._grow(req)
+        if self.sliding:
+            self.sliding.cover(reqs, [req.num_tokens for req in reqs])
+
+    def lacking(self, reqs: Sequence[Req], steps: int) -> int:
+        """Pages that admitted requests lack to run so many steps of one token each."""
+        more = steps - 1 + self.page_size - 1
+        size = self.page_size
+        return sum((req.num_tokens + more) // size - req.num_pages for req in reqs)
+
+    def grow_ahead(self, reqs: Sequence[Req], steps: int) -> None:
+        """As `grow` before each of so many steps of one token each, where nothing is evicted and no
+        layer has window pages: the same pages, step by step and request by request.
+
+        Raises:
+            MemoryError: fewer than `lacking` are free.
+        """
+        size = self.page_size
+        wants: list[tuple[int, int]] = []  # step, request
+        for index, req in enumerate(reqs):
+            first = req.num_pages * size - req.num_tokens + 1
+            wants += [(step, index) for step in range(first, steps, size)]
+        if not wants:
+            return
+        wants.sort()
+        # The free list is a stack: pages taken one by one come in the other order.
+        pages = self.allocator.alloc(len(wants))[::-1]
+        for (_, index), page in zip(wants, pages.tolist(), strict=True):
+            req = reqs[index]
+            self.rows.pages[req.row, req.num_pages] = page
+            req.num_pages += 1
+
+    def cover(self, req: Req, end: int) -> None:
+        """Give an admitted request the window pages to run its tokens up to `end`.
+
+        Raises:
+            MemoryError: there is no room.
+        """
+        if self.sliding:
+            self.sliding.cover([req], [end])
+
+    def slide(self, reqs: Sequence[Req]) -> None:
+        """A step of these is launched: they let go of window pages that they do not see now."""
+        if self.sliding:
+            self.sliding.slide(reqs)
+
+    def _grow(self, req: Req) -> None:
+        missing = self.pages_for(req.num_tokens) - req.num_pages
+        if missing == 0:
+            return
+        shortage = missing - self.allocator.num_free
+        if shortage > 0:
+            self.cache.evict(shortage)
+        end = req.num_pages + missing
+        self.rows.pages[req.row, req.num_pages : end] = self.allocator.alloc(missing)
+        req.num_pages = end
+
+    def cache_unfinished_req(self, req: Req, end: int | None = None) -> None:
+        """Share what a running request has computed, so that others can match it at once.
+
+        Its whole pages go to the cache; where the cache had them already, the request's copies
+        are freed and its row points to the cache's. A step in flight may still write to a freed
+        page: steps run in order, so whoever gets the page next writes it later.
+
+        Args:
+            end: how many of its first tokens are computed, `cached_len` if nothing is in flight.
+        """
+        count = (req.cached_len if end is None else end) // self.page_size
+        if count <= req.tree_pages or not self.cache.enabled:
+            return
+        assert req.node is not None
+        if self.sliding:
+            self.sliding.unpin(req)
+        self._give_to_cache(req, count)
+        key = req.tokens(count * self.page_size)
+        match = self.cache.match_prefix(key, req.namespace, req.node)
+        self.cache.inc_lock_ref(match.node)
+        self.cache.dec_lock_ref(req.node)
+        self.rows.pages[req.row, req.tree_pages : count] = match.pages
+        req.node, req.tree_pages = match.node, count
+        if self.sliding:
+            self.sliding.pin(req)
+
+    def cache_finished_req(self, req: Req, end: int | None = None) -> None:
+        """Take a request's row; what it computed stays behind in the cache, unlocked.
+
+        Args:
+            end: how many of its first tokens are computed, `cached_len` if nothing is in flight.
+        """
+        count = (req.cached_len if end is None else end) // self.page_size
+        if self.sliding:
+            self.sliding.unpin(req)
+        if count > req.tree_pages and self.cache.enabled:
+            self._give_to_cache(req, count)
+            req.tree_pages = count
+        self._release(req)
+
+    def retract_req(self, req: Req, end: int | None = None) -> None:
+        """Like `cache_finished_req`, for a request that will come back: it then waits again, with
+        nothing held. Where copying beats computing, what it computed goes to the host, at once or
+        when it is evicted, so that no more than a copy is lost."""
+        key = req.tokens(
+            (req.cached_len if end is None else end) // self.page_size * self.page_size
+        )
+        self.cache_finished_req(req, end)
+        if self.host and self.host.store_hits and self._copying_pays(2):
+            self.cache.back_up(key, req.namespace)
+
+    def release(self, req: Req) -> None:
+        """Take a request's row and free all that it alone owns."""
+        if self.sliding:
+            self.sliding.unpin(req)
+        self._release(req)
+
+    def _release(self, req: Req) -> None:
+        assert req.node is not None
+        self.cache.dec_lock_ref(req.node)
+        self.allocator.free(self.rows.pages[req.row, req.tree_pages : req.num_pages])
+        self.rows.free(req.row)
+        req.row, req.node = -1, None
+        req.num_pages = req.tree_pages = req.cached_len = 0
+        req.window_first = req.window_end = 0
+
+    def flush(self) -> None:
+        """Forget all cached prefixes; only while no request is admitted."""
+        self.check_idle()
+        self.cache.reset()
+
+    def check_idle(self) -> None:
+        """With no request admitted every page is free or evictable, and no row is taken.
+
+        Raises:
+            RuntimeError: pages or rows were lost; serving on would only hide it.
+        """
+        lost = self.allocator.num_pages - self.available_pages
+        rows = len(self.rows.pages) - self.rows.num_free
+        if lost or rows or self.cache.protected_pages:
+            raise RuntimeError(
+                f"idle, but of {self.allocator.num_pages} KV pages {lost} are neither free nor"
+                f" evictable, {self.cache.protected_pages} are locked, and {rows} rows are taken;"
+                f" the radix cache: {self.cache.pretty_print()}"
+            )
+        if twice := self.allocator.num_twice:
+            raise RuntimeError(f"idle, but {twice} KV pages are free twice")
+        if self.host and (lost := self.host.lost_pages):
+            raise RuntimeError(f"{lost} host pages are neither free nor held by the radix cache")
+        if self.host and self.host.windows and (lost := self.host.windows.kept.num_lost):
+            raise RuntimeError(f"{lost} of the host's window pages are neither free nor held")
+        if self.windows:
+            self.windows.check_idle()
+
+    def _copying_pays(self, copies: int) -> bool:
+        memory = self._host_memory
+        return memory is not None and copying_pays(
+            copies,
+            bytes_per_token=memory.bytes_per_token,
+            copy_bytes_per_s=memory.copy_rate.per_second,
+            prefill_tokens_per_s=self.prefill_rate.per_second,
+        )
+
+    def _give_to_cache(self, req: Req, count: int) -> None:
+        """Insert a request's first `count` pages; frees those of its own that were there already.
+        Where the cache has lost the window pages of these, it gets the request's.
+
+        The row still names the freed ones afterwards: the caller mends or drops it.
+        """
+        key, pages = req.tokens(count * self.page_size), self.rows.pages[req.row, :count]
+        known = self.cache.insert(key, pages, req.namespace, req.node)
+        twice = slice(req.tree_pages, known)
+        if self.windows and req.tree_pages < known:
+            there = self.cache.pages_of(key, req.namespace)
+            self.windows.move(pages[twice], there[twice])
+        self.allocator.free(pages[twice])

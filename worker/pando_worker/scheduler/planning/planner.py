@@ -1,0 +1,175 @@
+"""`Planner`: holds the queues and decides which requests the next step runs.
+
+    waiting ──admit──▶ prefilling ──last chunk launched──▶ running
+       ▲                   │                                  │
+       └────────────────── retract ───────────────────────────┘
+
+Streams are served first: each running request gets its next token, and prompts fill what that
+leaves of the step's token budget. With `prefill-first`, prompts get whole steps instead.
+"""
+
+from bisect import bisect
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pando_worker.messages import Stats
+from pando_worker.scheduler.batches.batching import Row, next_row
+from pando_worker.scheduler.pages.kv_manager import KVManager
+from pando_worker.scheduler.planning.admission import (
+    Reserve,
+    admit,
+    prefill_rows,
+    reserved,
+    retraction_victim,
+)
+from pando_worker.scheduler.planning.new_token_ratio import NewTokenRatio
+from pando_worker.scheduler.planning.policy import make_policy
+from pando_worker.scheduler.planning.sharing import Computing
+from pando_worker.scheduler.req import Req
+from pando_worker.settings import WorkerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    decodes: list[Row]
+    prefills: list[Row]
+
+    @property
+    def rows(self) -> list[Row]:
+        return [*self.decodes, *self.prefills]
+
+
+class Planner:
+    def __init__(
+        self, settings: WorkerSettings, kv: KVManager, counts: Stats, clock: Callable[[], float]
+    ) -> None:
+        self.waiting: deque[Req] = deque()
+        self.prefilling: list[Req] = []
+        self.running: list[Req] = []
+        self.ratio = NewTokenRatio(settings.new_token_ratio)
+        self._settings = settings
+        self._kv = kv
+        self._counts = counts
+        self._clock = clock
+        self.prefill_first = settings.batching == "prefill-first"
+        self._order = make_policy(settings.schedule_policy, kv, settings.max_passed_over)
+        self._by_priority = settings.schedule_policy == "priority"
+        self._watermark_pages = int(settings.watermark * kv.allocator.num_pages)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether every running request can get its next token's pages, or where none runs, a
+        prompt can go on. Otherwise `plan` retracts some, which needs to know all that they
+        produced."""
+        return self._is_room_for(self._ready())
+
+    def plan(self, prefills_in_flight: Iterable[Req]) -> Plan:
+        """What to run next; the requests have got their pages.
+
+        Args:
+            prefills_in_flight: those whose prompts, or chunks of them, are being computed.
+        """
+        if self.prefill_first:
+            prefills = self._prefills(self.prompt_budget(0), prefills_in_flight)
+            return Plan([], prefills) if prefills else Plan(self._decodes(), [])
+        retracted = self._counts.retracted_requests_total
+        decodes = self._decodes()
+        if self._counts.retracted_requests_total > retracted:
+            return Plan(decodes, [])  # what was freed is for those that run
+        taken = sum(row.extend_len for row in decodes)
+        return Plan(decodes, self._prefills(self.prompt_budget(taken), prefills_in_flight))
+
+    def prompt_budget(self, decodes: int) -> int:
+        """Tokens of prompts in a step with so many of running requests: however many streams there
+        are, prompts go on."""
+        return max(self._settings.chunked_prefill_size - decodes, self._kv.page_size)
+
+    def launched(self, plan: Plan) -> None:
+        """Requests whose prompts are through run from now on."""
+        # Rows follow the queue, and only the last one can be an unfinished chunk.
+        through = [row for row in plan.prefills if row.is_last]
+        self.prefilling = self.prefilling[len(through) :]
+        self.running += [row.req for row in through if row.samples]
+
+    def forget_ended(self) -> None:
+        self.waiting = deque(req for req in self.waiting if req.ending is None)
+        self.prefilling = [req for req in self.prefilling if req.ending is None]
+        self.running = [req for req in self.running if req.ending is None]
+
+    def _decodes(self) -> list[Row]:
+        """The next token of each running request, retracting some where the pool is too full."""
+        retracted = False
+        while not self._is_room_for(ready := self._ready()):
+            holding = [*self.prefilling, *self.running]
+            self._retract(retraction_victim(holding, by_priority=self._by_priority))
+            retracted = True
+        if retracted:
+            self.ratio.recover(self.running)
+        elif ready:
+            self.ratio.decay()
+        self._kv.grow(ready)
+        return [next_row(req, req.extend_len) for req in ready]
+
+    def _ready(self) -> list[Req]:
+        return [req for req in self.running if req.remaining_tokens > 0]
+
+    def _is_room_for(self, ready: list[Req]) -> bool:
+        if ready or not self.prefilling:
+            return self._kv.has_room(ready)
+        return self._kv.step_limit(self.prefilling[0]) > 0
+
+    def _retract(self, req: Req) -> None:
+        """Back to the queue's front; what it computed stays cached for as long as there is room."""
+        assert req.in_flight == 0
+        (self.running if req in self.running else self.prefilling).remove(req)
+        req.hit_when_queued = req.cached_len
+        if req.num_output == 0:
+            req.prompt_logprobs.clear()
+            req.pooled = None
+        self._kv.retract_req(req)
+        self.waiting.appendleft(req)
+        self._counts.retracted_requests_total += 1
+
+    def _prefills(self, budget: int, in_flight: Iterable[Req]) -> list[Row]:
+        self._admit(budget - sum(req.extend_len for req in self.prefilling), in_flight)
+        return prefill_rows(self.prefilling, budget, self._kv)
+
+    def _admit(self, budget: int, in_flight: Iterable[Req]) -> None:
+        """Admit what fits of the waiting requests into so many tokens of prefill."""
+        if not self.waiting or budget <= 0 or self._kv.rows.num_free == 0:
+            return
+        holding = [*self.prefilling, *self.running]
+        reserve = Reserve(self._watermark_pages, 0).plus(
+            reserved(holding, self.ratio.value, self._kv)
+        )
+        windows = self._kv.windows
+        full = self._kv.available_pages <= reserve.pages or (
+            windows is not None and windows.available <= reserve.window_pages
+        )
+        if holding and full:
+            return  # the queue need not be put in order for nothing
+        admitted = admit(
+            self._order(self.waiting),
+            self._kv,
+            Computing([*self.prefilling, *in_flight], self._kv),
+            token_budget=budget,
+            new_token_ratio=self.ratio.value,
+            reserve=reserve,
+            alone=not holding,
+            max_passed_over=self._settings.max_passed_over,
+        )
+        for req in admitted:
+            self.waiting.remove(req)
+            self._count_prompt(req)
+        self.prefilling += admitted
+        arrivals = sorted(req.arrival for req in admitted)
+        for req in self.waiting:
+            req.passed_over += len(arrivals) - bisect(arrivals, req.arrival)
+
+    def _count_prompt(self, req: Req) -> None:
+        if req.cached_prompt_tokens is None:  # not when it comes back from a retraction
+            req.cached_prompt_tokens = min(req.cached_len, req.prompt_len)
+            req.queue_seconds = self._clock() - req.queued_at
+            self._counts.prompt_tokens_total += req.prompt_len
+            self._counts.cached_prompt_tokens_total += req.cached_prompt_tokens

@@ -1,0 +1,164 @@
+"""POST /v1/completions, of one prompt or several, each a text or token ids."""
+
+import time
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import ClassVar
+
+from fastapi import APIRouter, Request
+from msgspec import UNSET, UnsetType, structs
+
+from pando_worker.messages import LogprobsWanted
+from pando_worker.server.answers.answer import Answer, Result
+from pando_worker.server.answers.logprobs import completion_logprobs, echoed_logprobs, joined
+from pando_worker.server.answers.openai_objects import (
+    Completion,
+    CompletionChoice,
+    CompletionLogprobs,
+    Usage,
+    usage_of,
+)
+from pando_worker.server.jobs.grammars import grammar_for
+from pando_worker.server.jobs.jobs import Asked, make_job
+from pando_worker.server.protocol.completions import CompletionRequest, prompts_of
+from pando_worker.server.protocol.resume import tells_tokens
+from pando_worker.server.service import Service
+from pando_worker.server.text.reader import Delta, ScoredToken
+from pando_worker.tokenizer.detokenizer import Vocabulary
+
+
+def routes(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/v1/completions", response_model=None)
+    async def completions(body: CompletionRequest, request: Request) -> Answer:
+        service.model.check_name(body.model)
+        asked = Asked(
+            prompts=prompts_of(body.prompt),
+            prompt_param="prompt",
+            max_tokens=body.max_tokens,
+            min_tokens=body.min_tokens or 0,
+            samples=body.samples,
+            keep_last=body.truncate_prompt_tokens,
+            seed=body.seed,
+            priority=body.priority or 0,
+            resumed=body.resume_token_ids,
+            cache_salt=body.cache_salt,
+            logprobs=_logprobs_wanted(body),
+            grammar=await grammar_for(service, body),
+        )
+        job = await make_job(service, request, body, asked)
+        form = _CompletionForm(
+            id=f"cmpl-{request.state.request_id}",
+            model=service.model.name,
+            created=int(time.time()),
+            include_usage=body.include_usage,
+            n=body.n or 1,
+            vocabulary=service.model.tokenizer.vocabulary,
+            logprobs=body.logprobs,
+            scores_echo=not body.resume_token_ids,
+            echo=_texts(service, body, job.prompts) if body.echo else None,
+            tells_tokens=tells_tokens(request),
+        )
+        return service.answer(job, form, stream=body.stream)
+
+    return router
+
+
+def _logprobs_wanted(body: CompletionRequest) -> LogprobsWanted | None:
+    if body.logprobs is not None:
+        scores_prompt = body.echo and not body.resume_token_ids
+        return LogprobsWanted(top=body.logprobs, prompt_start=0 if scores_prompt else None)
+    ranked = body.samples > (body.n or 1)
+    return LogprobsWanted() if ranked else None
+
+
+def _texts(service: Service, body: CompletionRequest, encoded: list[list[int]]) -> list[str]:
+    """The prompts as text, of what truncation left of them."""
+    decode = service.model.tokenizer.decode
+    whole = body.truncate_prompt_tokens is None
+    return [
+        prompt if whole and isinstance(prompt, str) else decode(ids, special_tokens=False)
+        for prompt, ids in zip(prompts_of(body.prompt), encoded, strict=True)
+    ]
+
+
+@dataclass(slots=True, kw_only=True)
+class _CompletionForm:
+    repeats: ClassVar[bool] = False
+
+    id: str
+    model: str
+    created: int
+    include_usage: bool
+    n: int
+    vocabulary: Vocabulary
+    logprobs: int | None
+    scores_echo: bool
+    echo: list[str] | None  # the prompts' texts
+    tells_tokens: bool
+    echoed: set[int] = field(default_factory=set)  # choices whose stream has begun with theirs
+    untold: dict[int, list[int]] = field(default_factory=dict)  # ids whose event is still to come
+
+    def whole(self, results: list[Result]) -> Completion:
+        choices: list[CompletionChoice] = []
+        for _, samples in groupby(results, lambda result: result.prompt):
+            for result in _best(list(samples), self.n):
+                text = self._prompt_text(result) + result.text
+                choices.append(self._choice(len(choices), result, text, result.scored, echo=True))
+        return self._of(choices, usage_of(results))
+
+    def events(self, delta: Delta, results: list[Result]) -> list[object]:
+        result, index = results[delta.index], delta.index
+        begins = self.echo is not None and index not in self.echoed
+        self.echoed.add(index)
+        text = self._prompt_text(result) + delta.text if begins else delta.text
+        if self.tells_tokens:
+            self.untold.setdefault(index, []).extend(delta.token_ids)
+        events: list[object] = []
+        if text or delta.finish or delta.scored:
+            choice = self._choice(index, result, text, delta.scored, echo=begins)
+            if self.tells_tokens:
+                choice = structs.replace(choice, token_ids=self.untold.pop(index))
+            events.append(self._of([choice], None if self.include_usage else UNSET))
+        if self.include_usage and all(result.finish for result in results):
+            events.append(self._of([], usage_of(results)))
+        return events
+
+    def _choice(
+        self, index: int, result: Result, text: str, tokens: list[ScoredToken], *, echo: bool
+    ) -> CompletionChoice:
+        finish = result.finish.reason if result.finish else None
+        return CompletionChoice(index, text, finish, self._scores(result, tokens, echo=echo))
+
+    def _scores(
+        self, result: Result, tokens: list[ScoredToken], *, echo: bool
+    ) -> CompletionLogprobs | None:
+        if self.logprobs is None:
+            return None
+        prompt = self._prompt_text(result)
+        scores = completion_logprobs(self.vocabulary, tokens, self.logprobs, len(prompt))
+        if not echo or self.echo is None or not self.scores_echo:
+            return scores
+        ids, given = result.prompt_ids, result.prompt_logprobs
+        return joined(echoed_logprobs(self.vocabulary, prompt, ids, given, self.logprobs), scores)
+
+    def _prompt_text(self, result: Result) -> str:
+        return self.echo[result.prompt] if self.echo else ""
+
+    def _of(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> Completion:
+        return Completion(
+            id=self.id, created=self.created, model=self.model, choices=choices, usage=usage
+        )
+
+
+def _best(samples: list[Result], n: int) -> list[Result]:
+    """The n with the highest mean log-probability, best first; all in their order where n are."""
+    if len(samples) == n:
+        return samples
+    return sorted(samples, key=_mean_logprob, reverse=True)[:n]
+
+
+def _mean_logprob(result: Result) -> float:
+    scores = [token.logprob for token in result.logprobs]
+    return sum(scores) / len(scores) if scores else float("-inf")

@@ -1,0 +1,180 @@
+"""POST /v1/embeddings, of one input or several, each a text or token ids.
+
+Vectors have length 1, also those cut to fewer `dimensions`. At most as many inputs of a request as
+can run at once are with the scheduler at a time, so that no request fills the queue by itself.
+"""
+
+import asyncio
+import time
+from base64 import b64encode
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import numpy as np
+from fastapi import APIRouter, Request
+from msgspec.structs import replace
+from numpy.typing import NDArray
+from starlette.responses import Response
+
+from pando_worker.messages import Embed, Embedded, Pooling
+from pando_worker.server.answers.openai_objects import PromptTokensDetails
+from pando_worker.server.errors import bad_request, deadline_passed
+from pando_worker.server.jobs.prompts import check_priority, fitting, room_for
+from pando_worker.server.pooling import NoEmbeddings
+from pando_worker.server.protocol.cache_salt import namespace_of
+from pando_worker.server.protocol.completions import prompts_of
+from pando_worker.server.protocol.deadline import remaining_s
+from pando_worker.server.protocol.embeddings import EmbeddingRequest
+from pando_worker.server.service import Service
+
+Float32 = NDArray[np.float32]
+
+
+class _Embedding(msgspec.Struct, frozen=True):
+    index: int
+    embedding: list[float] | str
+    object: Literal["embedding"] = "embedding"
+
+
+class _Usage(msgspec.Struct, frozen=True):
+    prompt_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class _Answer(msgspec.Struct, frozen=True, kw_only=True):
+    object: Literal["list"] = "list"
+    data: list[msgspec.Raw]
+    model: str
+    usage: _Usage
+
+
+def routes(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/v1/embeddings", response_model=None)
+    async def embeddings(body: EmbeddingRequest, request: Request) -> Response:
+        service.model.check_name(body.model)
+        check_priority(service, body.priority or 0)
+        pooling = _pooling(service)
+        _check_dimensions(body.dimensions, service.model.hidden_size)
+        prompts = await _prompts(service, body)
+        like = Embed(
+            rid=request.state.request_id,
+            input_ids=[],
+            pooling=pooling,
+            priority=body.priority or 0,
+            namespace=namespace_of(request, body.cache_salt),
+            deadline_s=remaining_s(request, service.settings.request_timeout_seconds),
+        )
+        job = _Job(service, body, like, received=request.state.received)
+        return _answer(service.model.name, prompts, await job.run(prompts))
+
+    return router
+
+
+def _pooling(service: Service) -> Pooling:
+    pooling = service.model.pooling
+    if isinstance(pooling, NoEmbeddings):
+        raise bad_request(f"this model cannot be asked for embeddings: {pooling.reason}", "model")
+    return pooling
+
+
+async def _prompts(service: Service, body: EmbeddingRequest) -> list[list[int]]:
+    room = room_for(service, "input", keep_last=body.truncate_prompt_tokens, output=0)
+    return [
+        fitting(service, prompt, room, output=0)
+        for prompt in await service.encode_all(prompts_of(body.input), room)
+    ]
+
+
+@dataclass(slots=True)
+class _Part:
+    """One input's share of the answer."""
+
+    json: msgspec.Raw
+    cached_tokens: int
+
+
+class _Job:
+    """The inputs of a request, each an `Embed` like the one given."""
+
+    def __init__(
+        self, service: Service, body: EmbeddingRequest, like: Embed, *, received: float
+    ) -> None:
+        self._service = service
+        self._body = body
+        self._like = like
+        self._received = received
+        limit_s = like.deadline_s
+        self._end = None if limit_s is None else time.monotonic() + limit_s
+        self._slots = asyncio.Semaphore(service.ready.max_running_requests)
+
+    async def run(self, prompts: list[list[int]]) -> list[_Part]:
+        """Raises ApiError when one of them fails; the others are aborted then."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._one(index, prompt))
+                    for index, prompt in enumerate(prompts)
+                ]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def _one(self, index: int, prompt: list[int]) -> _Part:
+        async with self._slots:
+            embed = replace(self._like, input_ids=prompt, deadline_s=self._remaining_s())
+            embedded = await self._service.engine.embed(embed)
+        self._service.metrics.queue_time.observe(embedded.queue_s)
+        self._service.metrics.request_duration.observe(time.monotonic() - self._received)
+        # Written at once and one by one: all together they would hold up streams for seconds.
+        vector = _shortened(embedded, self._body.dimensions)
+        written = _Embedding(index, _written(vector, self._body.encoding_format))
+        return _Part(msgspec.Raw(msgspec.json.encode(written)), embedded.cached_tokens)
+
+    def _remaining_s(self) -> float | None:
+        if self._end is None:
+            return None
+        left_s = self._end - time.monotonic()
+        if left_s <= 0:
+            raise deadline_passed("the request's time passed before all its inputs were scheduled")
+        return left_s
+
+
+def _check_dimensions(wanted: int | None, available: int | None) -> None:
+    if wanted is not None and available is not None and wanted > available:
+        raise bad_request(f"dimensions is {wanted}, above this model's {available}", "dimensions")
+
+
+def _shortened(embedded: Embedded, dimensions: int | None) -> Float32:
+    vector = np.frombuffer(embedded.vector, dtype="<f4")
+    if dimensions is None or dimensions == len(vector):
+        return vector
+    _check_dimensions(dimensions, len(vector))
+    cut = vector[:dimensions]
+    length = np.linalg.norm(cut)
+    if length == 0:
+        raise bad_request(f"the first {dimensions} dimensions are all zero", "dimensions")
+    shortened: Float32 = (cut / length).astype("<f4")
+    return shortened
+
+
+def _written(vector: Float32, form: str | None) -> list[float] | str:
+    if form == "base64":
+        return b64encode(vector.tobytes()).decode()
+    numbers: list[float] = vector.tolist()
+    return numbers
+
+
+def _answer(model: str, prompts: list[list[int]], parts: list[_Part]) -> Response:
+    tokens = sum(map(len, prompts))
+    cached = sum(part.cached_tokens for part in parts)
+    usage = _Usage(tokens, tokens, PromptTokensDetails(cached))
+    answer = _Answer(data=[part.json for part in parts], model=model, usage=usage)
+    return Response(
+        msgspec.json.encode(answer),
+        media_type="application/json",
+        headers={"x-pando-prompt-tokens": str(tokens), "x-pando-cached-tokens": str(cached)},
+    )

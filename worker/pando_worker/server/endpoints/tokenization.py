@@ -1,0 +1,69 @@
+"""POST /tokenize and /detokenize, in vLLM's form."""
+
+import msgspec
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from pando_worker.server.errors import bad_request
+from pando_worker.server.protocol.chat import messages_of
+from pando_worker.server.protocol.control import DetokenizeRequest, TokenizeRequest
+from pando_worker.server.service import Service
+from pando_worker.server.text.long_texts import Room
+from pando_worker.server.text.tokenizer import Prompt
+
+_CONTEXTS = 8  # a text of more than twice as many is refused: it would hold others up
+
+
+class _Tokenized(msgspec.Struct, frozen=True):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class _Detokenized(msgspec.Struct, frozen=True):
+    prompt: str
+
+
+def routes(service: Service) -> APIRouter:
+    router = APIRouter()
+    tokenizer = service.model.tokenizer
+
+    @router.post("/tokenize", response_model=None)
+    async def tokenize(body: TokenizeRequest) -> Response:
+        service.model.check_name(body.model)
+        tokens = (await _encode(body)).token_ids
+        strings = tokenizer.tokens(tokens) if body.return_token_strs else None
+        return _json(_Tokenized(len(tokens), service.context_length, tokens, strings))
+
+    @router.post("/detokenize", response_model=None)
+    async def detokenize(body: DetokenizeRequest) -> Response:
+        service.model.check_name(body.model)
+        if body.tokens and max(body.tokens) >= service.model.vocab_size:
+            raise bad_request(
+                f"token id {max(body.tokens)} is not below the vocabulary's size"
+                f" {service.model.vocab_size}",
+                "tokens",
+            )
+        return _json(_Detokenized(tokenizer.decode(body.tokens)))
+
+    async def _encode(body: TokenizeRequest) -> Prompt:
+        if body.prompt is not None:
+            room = Room(_CONTEXTS * service.context_length, None, "prompt")
+            return await tokenizer.encode(
+                body.prompt, room, add_special_tokens=body.add_special_tokens
+            )
+        room = Room(_CONTEXTS * service.context_length, None, "messages")
+        return await tokenizer.encode_chat(
+            messages_of(body.messages or []),
+            room,
+            tools=body.tools,
+            add_generation_prompt=body.add_generation_prompt,
+            template_kwargs=body.chat_template_kwargs,
+        )
+
+    return router
+
+
+def _json(value: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

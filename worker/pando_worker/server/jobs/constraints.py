@@ -1,0 +1,272 @@
+"""What a request demands of its output's form, as one grammar for the scheduler.
+
+OpenAI, vLLM and SGLang have many fields for this; each becomes a grammar in llguidance's serialized
+form. All of it is checked here, so that a grammar that cannot be compiled is answered with a 400
+before anything runs.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+from llguidance import LLMatcher
+
+from pando_worker.grammar.limits import LIMITS, MAX_GRAMMAR_CHARS, compiler_threads
+from pando_worker.server.errors import ApiError, bad_request
+from pando_worker.server.jobs.gbnf import gbnf_to_lark
+from pando_worker.server.text.parsers import lark
+from pando_worker.server.text.parsers.formats import ToolFormat
+from pando_worker.server.text.parsers.reasoning import ReasoningFormat, Start
+from pando_worker.server.text.parsers.tools import Choice, ToolUse
+
+MAX_CHOICES = 1024
+_MAX_MESSAGE_CHARS = 500
+_THREADS = 2
+
+Grammar = dict[str, Any]
+"""One grammar of llguidance's list: {"json_schema": ...} or {"lark_grammar": ...}."""
+
+
+def grammar_of(
+    *,
+    response_format: object = None,
+    structured_outputs: object = None,
+    guided_json: object = None,
+    guided_regex: object = None,
+    guided_choice: object = None,
+    guided_grammar: object = None,
+    json_schema: object = None,
+    regex: object = None,
+    ebnf: object = None,
+    tool_use: ToolUse | None = None,
+    tool_format: ToolFormat | None = None,
+    reasoning: tuple[ReasoningFormat, Start] | None = None,
+    special_tokens: Mapping[str, int] | None = None,
+) -> str | None:
+    """The grammar that the output must follow, or None where anything goes.
+
+    Takes raw values as they stand in the request's JSON, under the names of their fields; None is
+    a field that is absent. Usually takes a millisecond, but up to a second for a hostile grammar
+    (mostly without the GIL), so where any field is given call it in a thread.
+
+    Args:
+        response_format: OpenAI's {type: text | json_object | json_schema, ...}. Besides tools
+            that the model may call it constrains the answer, not the calls.
+        structured_outputs: vLLM's {json | regex | choice | grammar | json_object: ...}; before it
+            had that object it had the four fields `guided_...`.
+        json_schema: SGLang's, JSON text; and beside it `regex` and `ebnf`.
+        tool_use: of `read_tool_use`. The output is constrained to calls where the request requires
+            one, and calls to their schemas where one of the tools is strict.
+        tool_format: of the model; needed where `tool_use` constrains.
+        reasoning: the model's format and where this output begins. Reasoning that comes before
+            the answer is free.
+        special_tokens: ids of the tokenizer's special tokens by their text.
+
+    Raises:
+        ApiError: 400; `param` names the field.
+    """
+    readers: dict[str, tuple[object, Callable[[object, str], Grammar | None]]] = {
+        "response_format": (response_format, _response_format),
+        "structured_outputs": (structured_outputs, _structured_outputs),
+        "guided_json": (guided_json, _json),
+        "guided_regex": (guided_regex, _regex),
+        "guided_choice": (guided_choice, _choice),
+        "guided_grammar": (guided_grammar, _context_free),
+        "json_schema": (json_schema, _json),
+        "regex": (regex, _regex),
+        "ebnf": (ebnf, _context_free),
+    }
+    answers: dict[str, Grammar] = {}
+    for param, (value, read) in readers.items():
+        if value is not None and (grammar := read(value, param)) is not None:
+            answers[param] = grammar
+    if len(answers) > 1:
+        raise bad_request(
+            f"{' and '.join(answers)} both constrain the output; give one of them", list(answers)[1]
+        )
+    param, answer = next(iter(answers.items()), ("tools", None))
+    special = special_tokens or {}
+    if tool_use is not None:
+        answer = _with_calls(answer, param, tool_use, tool_format, special)
+    if answer is None:
+        return None
+    grammars = [answer] if reasoning is None else _after_reasoning(answer, *reasoning, special)
+    return _checked(grammars, param)
+
+
+def _response_format(value: object, param: str) -> Grammar | None:
+    match value:
+        case {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return {"json_schema": {"type": "object"}}
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema), **rest}}:
+            if not isinstance(rest.get("name"), str):
+                raise bad_request("json_schema needs a name", f"{param}.json_schema.name")
+            if not isinstance(strict := rest.get("strict"), bool | None):
+                raise bad_request("strict must be a boolean", f"{param}.json_schema.strict")
+            return {"json_schema": schema if strict else _lenient(schema)}
+        case {"type": "json_schema"}:
+            raise bad_request("needs json_schema: {name, schema: {...}}", f"{param}.json_schema")
+        case _:
+            raise bad_request("type must be text, json_object or json_schema", f"{param}.type")
+
+
+def _structured_outputs(value: object, param: str) -> Grammar:
+    readers = {
+        "json": _json,
+        "regex": _regex,
+        "choice": _choice,
+        "grammar": _context_free,
+        "json_object": _json_object,
+    }
+    if not isinstance(value, dict):
+        raise bad_request("must be an object", param)
+    given = [name for name, asked in value.items() if asked is not None and asked is not False]
+    if len(given) != 1 or given[0] not in readers:
+        raise bad_request(f"must have one of {', '.join(readers)} and nothing else", param)
+    return readers[given[0]](value[given[0]], f"{param}.{given[0]}")
+
+
+def _json(value: object, param: str) -> Grammar:
+    """A schema, as an object or as JSON text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(_bounded(value, param))
+        except (ValueError, RecursionError) as error:
+            raise bad_request(f"is not JSON: {error}", param) from error
+    if not isinstance(value, dict):
+        raise bad_request("must be a JSON schema object, or its JSON text", param)
+    return {"json_schema": value}
+
+
+def _json_object(value: object, param: str) -> Grammar:
+    if value is not True:
+        raise bad_request("must be true", param)
+    return {"json_schema": {"type": "object"}}
+
+
+def _regex(value: object, param: str) -> Grammar:
+    """The whole output matches; Rust's syntax, which has no lookaround and no back references."""
+    text = _bounded(value, param)
+    grammars = json.loads(LLMatcher.grammar_from_regex(text))["grammars"]
+    return {"lark_grammar": grammars[0]["lark_grammar"]}
+
+
+def _choice(value: object, param: str) -> Grammar:
+    if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
+        raise bad_request("must be a list of strings, at least one", param)
+    if len(value) > MAX_CHOICES:
+        raise bad_request(f"has {len(value)} choices; at most {MAX_CHOICES} are allowed", param)
+    # One terminal, whose choices cost the parser nothing, instead of a rule.
+    choices = " | ".join(map(lark.literal, value))
+    return {"lark_grammar": f"start: CHOICE\nCHOICE: {choices}"}
+
+
+def _context_free(value: object, param: str) -> Grammar:
+    """GBNF, which SGLang calls EBNF, or Lark with a line `%llguidance` or `start:`."""
+    text = _bounded(value, param)
+    try:
+        return {"lark_grammar": gbnf_to_lark(text)}
+    except ValueError as error:
+        raise bad_request(_shortened(str(error)), param) from error
+
+
+def _with_calls(
+    answer: Grammar | None,
+    param: str,
+    tool_use: ToolUse,
+    tool_format: ToolFormat | None,
+    special_tokens: Mapping[str, int],
+) -> Grammar | None:
+    """Calls alone where one is required; else the answer, or any text, and calls by choice."""
+    required = tool_use.choice is Choice.REQUIRED
+    if not required and answer is None and not any(tool.strict for tool in tool_use.tools):
+        return None
+    if tool_format is None:
+        raise bad_request("this model has no known format of tool calls", "tools")
+    if answer is not None:
+        _check_beside_calls(answer, param, required, tool_format)
+    rules = tool_format.grammar(tool_use.tools, special_tokens, parallel=tool_use.parallel)
+    if required:
+        start = "calls"
+    elif answer is None:
+        start = "text_or_calls"
+    else:
+        start = f"%json {json.dumps(answer['json_schema'])} | calls"
+    return {"lark_grammar": f"start: {start}\n{rules}"}
+
+
+def _check_beside_calls(
+    answer: Grammar, param: str, required: bool, tool_format: ToolFormat
+) -> None:
+    if required:
+        raise bad_request(f"{param} cannot be given where tool_choice requires a call", param)
+    if "json_schema" not in answer or not tool_format.beside_json:
+        raise bad_request(
+            f"{param} cannot be given beside tools: in this form, or with this model, the answer"
+            " could not be told from a call; set tool_choice to 'none' or leave the tools out",
+            param,
+        )
+
+
+def _after_reasoning(
+    answer: Grammar, form: ReasoningFormat, start: Start, special_tokens: Mapping[str, int]
+) -> list[Grammar]:
+    if start is Start.ANSWER:
+        return [answer]
+    closing = lark.marker(form.closing, special_tokens)
+    thoughts = (
+        "thoughts: TEXT " + closing
+        if form.closing in special_tokens
+        else f"thoughts[suffix={closing}]: TEXT"
+    )
+    first = "thoughts GAP"
+    if start is Start.MAY_OPEN:
+        first = f"({lark.marker(form.opening, special_tokens)} thoughts GAP)?"
+    rules = f"start: {first} @answer\n{thoughts}\nTEXT: /(?s:.*)/\nGAP: /\\s{{0,4}}/\n"
+    return [{"lark_grammar": rules}, {"name": "answer", **answer}]
+
+
+def _lenient(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Without `strict` OpenAI promises a best effort: what llguidance does not know is ignored."""
+    return {**schema, "x-guidance": {"lenient": True}}
+
+
+def _checked(grammars: list[Grammar], param: str) -> str:
+    text = json.dumps({"grammars": grammars})
+    if len(text) > MAX_GRAMMAR_CHARS:
+        raise _too_long(len(text), param)
+    validation = _threads().submit(LLMatcher.validate_grammar, text, limits=LIMITS)
+    if problem := validation.result():
+        raise bad_request(_shortened(problem), param)
+    return text
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return compiler_threads(_THREADS, "constraints")
+
+
+def _bounded(value: object, param: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise bad_request("must be a string that is not empty", param)
+    if len(value) > MAX_GRAMMAR_CHARS:
+        raise _too_long(len(value), param)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise bad_request(f"is not valid Unicode: {error.reason}", param) from error
+    return value
+
+
+def _too_long(length: int, param: str) -> ApiError:
+    return bad_request(f"has {length} characters; at most {MAX_GRAMMAR_CHARS} are allowed", param)
+
+
+def _shortened(message: str) -> str:
+    """The compiler's message without the grammar's text that it repeats."""
+    lines = [line for line in message.splitlines() if not line.startswith("   ")]
+    return " ".join(lines)[:_MAX_MESSAGE_CHARS]

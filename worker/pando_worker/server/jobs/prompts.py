@@ -1,0 +1,57 @@
+"""What every prompt is held against before it goes to the scheduler."""
+
+from pando_worker.server.errors import bad_request
+from pando_worker.server.service import Service
+from pando_worker.server.text.long_texts import Room
+
+
+def room_for(service: Service, param: str, *, keep_last: int | None, output: int) -> Room:
+    """For a prompt.
+
+    Args:
+        param: the request's field that it comes in
+        keep_last: `truncate_prompt_tokens`; -1 keeps what leaves room for the output
+        output: tokens that are to be generated
+    """
+    limit = service.context_length
+    if keep_last is not None and keep_last < 0:
+        keep_last = max(limit - output, 1)
+    return Room(limit, keep_last, param)
+
+
+def fitting(service: Service, prompt: list[int], room: Room, *, output: int) -> list[int]:
+    """The prompt, cut only where that was asked for.
+
+    Args:
+        output: tokens that are to be generated; of these one must fit
+
+    Raises:
+        ApiError: 400, it is empty or too long, or has a token that the model does not know.
+    """
+    limit, param = room.tokens, room.param
+    if room.keep_last is not None:
+        prompt = prompt[-room.keep_last :]
+    if not prompt:
+        raise bad_request("the prompt has no tokens", param)
+    if len(prompt) + min(output, 1) > limit:
+        raise bad_request(
+            f"this model's context has {limit} tokens, but the prompt alone has {len(prompt)}",
+            param,
+            "context_length_exceeded",
+        )
+    if (highest := max(prompt)) >= service.model.vocab_size:
+        raise bad_request(
+            f"token id {highest} is not below the vocabulary's size {service.model.vocab_size}",
+            param,
+        )
+    return prompt
+
+
+def check_priority(service: Service, priority: int) -> None:
+    """Raises ApiError 400 for a priority that nobody would look at."""
+    if priority and service.settings.schedule_policy != "priority":
+        raise bad_request(
+            f"priority is {priority}, but this worker's schedule_policy is"
+            f" {service.settings.schedule_policy!r}, which knows none",
+            "priority",
+        )

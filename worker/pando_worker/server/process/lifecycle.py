@@ -1,0 +1,258 @@
+"""The HTTP process's life: serve, notice signals and the scheduler's end, drain, leave.
+
+Imports everything heavy; `pando_worker.serve` starts the scheduler process before it comes here.
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+import uvicorn
+import uvloop
+
+from pando_fleet.traces import Tracing
+from pando_worker.models.config import ModelConfig
+from pando_worker.models.generation_config import read_generation_config
+from pando_worker.server.app import make_app
+from pando_worker.server.engine_client import EngineClient
+from pando_worker.server.front.connections import Connection, Connections, fitting_connections
+from pando_worker.server.front.gate import Gate
+from pando_worker.server.front.startup import Address, CannotStartError
+from pando_worker.server.metrics import Metrics
+from pando_worker.server.pooling import read_pooling
+from pando_worker.server.process.scheduler_process import SchedulerProcess
+from pando_worker.server.process.watchdog import cpu_s, watch
+from pando_worker.server.service import ServedModel, Service
+from pando_worker.server.text.parsers.registry import reasoning_format, tool_format
+from pando_worker.server.text.prompt_meter import PromptMeter
+from pando_worker.server.text.tokenizer import Tokenizer
+from pando_worker.settings import WorkerSettings
+from pando_worker.stacks import stacks
+
+if TYPE_CHECKING:
+    from pando_worker.server.process.heartbeat import Heart
+
+log = logging.getLogger("pando.worker")
+
+STACKS_S = 2.0  # for all of an engine's processes to write their stacks
+LAST_WORDS_S = 2  # for the last bytes to slow clients, once every request has ended
+
+
+def serve(
+    settings: WorkerSettings, config: ModelConfig, address: Address, scheduler: SchedulerProcess
+) -> int:
+    """Serve until a signal or the scheduler's end; returns the process's exit code.
+
+    `settings.model` is a directory. Raises ModelError for a tokenizer, generation or pooling config
+    that cannot be used, CannotStartError for a bad Redis URL.
+    """
+    model_dir = Path(settings.model)
+    tokenizer = Tokenizer(model_dir)
+    model = ServedModel(
+        name=settings.served_model_name or model_dir.name,
+        tokenizer=tokenizer,
+        generation=read_generation_config(model_dir, tokenizer.eos_token_id, config.vocab_size),
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        has_head=config.has_head,
+        pooling=read_pooling(model_dir, settings.pooling),
+        tool_format=tool_format(settings.tool_call_parser, tokenizer.chat_template),
+        reasoning_format=reasoning_format(settings.reasoning_parser, tokenizer.chat_template),
+    )
+    try:
+        return uvloop.run(_serve(settings, model, address, scheduler))
+    finally:
+        tokenizer.close()
+
+
+async def _serve(
+    settings: WorkerSettings, model: ServedModel, address: Address, scheduler: SchedulerProcess
+) -> int:
+    connections = Connections(fitting_connections(settings.max_connections), settings.write_timeout)
+    engine = EngineClient(
+        scheduler.command_endpoint, scheduler.event_endpoint, settings.max_unread_bytes
+    )
+    service = Service(
+        settings=settings,
+        model=model,
+        engine=engine,
+        # As many as the scheduler can hold, so that its own refusal is the usual one.
+        gate=Gate(settings.max_queued_requests + settings.max_running_requests),
+        metrics=Metrics(
+            lambda: engine.stats,
+            vllm_model_name=model.name if settings.compat_metrics else None,
+        ),
+        prompt_meter=PromptMeter(),
+        tracing=Tracing.to(
+            settings.otlp_endpoint, settings.trace_sample, "pando-worker", address.replica
+        ),
+    )
+    service.metrics.engine_stalled.set_function(lambda: engine.is_stalled)
+    heart = _heart(settings, service, address)
+    server = _Server(
+        uvicorn.Config(
+            make_app(service),
+            lifespan="off",
+            ws="none",
+            http=cast(type[asyncio.Protocol], partial(Connection, connections)),
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+        ),
+        connections,
+    )
+    end = _End(service, scheduler.process, heart)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.serve(sockets=[address.listener]))
+        background = [tasks.create_task(engine.receive_events())]
+        background.append(tasks.create_task(connections.watch()))
+        background.append(tasks.create_task(_announce_ready(engine, address)))
+        background.append(tasks.create_task(_watch(engine, settings, scheduler, end)))
+        if heart:
+            background.append(tasks.create_task(heart.run()))
+        code = await end.reached()
+        for task in background:
+            task.cancel()
+        if heart and not end.at_once.is_set():
+            await heart.leave()
+        server.should_exit = True
+    engine.close()
+    if service.tracing:
+        await service.tracing.close()
+    if heart:
+        await heart.close()
+    return code
+
+
+async def _watch(
+    engine: EngineClient, settings: WorkerSettings, scheduler: SchedulerProcess, end: "_End"
+) -> None:
+    """Ends the worker where the engine falls silent. Loading has no limit."""
+    await engine.loaded.wait()
+    pid = scheduler.process.pid
+    # A host that waits for a GPU is busy, too, so there its CPU time tells nothing.
+    computed_s = partial(cpu_s, pid) if settings.device == "cpu" and pid else None
+    silent_s = await watch(engine, settings.watchdog_seconds, computed_s)
+    for found in await asyncio.to_thread(list, stacks(scheduler.directory, STACKS_S)):
+        log.error("stacks of %s (process %d): %s", found.process, found.pid, found.text)
+    end.scheduler_is_stuck(
+        f"the engine has said nothing for {silent_s:.0f} s: it is stuck, and this worker ends so"
+        " that it can be started again. If single steps can take that long here, raise"
+        " watchdog_seconds or lower chunked_prefill_size"
+    )
+
+
+class _End:
+    """When and how this process ends: a first signal drains, a second one does not wait, and the
+    scheduler's end, or its being stuck, is this process's end."""
+
+    def __init__(self, service: Service, process: SpawnProcess, heart: "Heart | None") -> None:
+        self._service = service
+        self._process = process
+        self._heart = heart
+        self._asked = asyncio.Event()
+        self._died = asyncio.Event()
+        self._stuck: str | None = None
+        self.at_once = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(process.sentinel, self._on_death)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._on_signal)
+
+    async def reached(self) -> int:
+        """Returns the exit code once no request is left and the cache is handed off, or no more
+        time to wait for that."""
+        gate, engine = self._service.gate, self._service.engine
+        await self._first(self._asked.wait(), self._died.wait())
+        gate.draining = True
+        engine.changed.set()  # the fleet is to know at once
+        if not self._died.is_set():
+            log.info("draining", extra={"requests": gate.in_flight})
+            await asyncio.gather(self._requests_end(), self._cache_is_handed_off())
+        if self._died.is_set():
+            code, reason = 1, self._stuck or self._exit_reason()
+            log.error(reason)
+        else:
+            code, reason = 0, "this worker has shut down"
+            if gate.in_flight:
+                log.warning("giving up unfinished requests", extra={"requests": gate.in_flight})
+        engine.end(reason)
+        await self._first(gate.wait_empty(), within_s=LAST_WORDS_S)
+        return code
+
+    async def _requests_end(self) -> None:
+        patience = self._service.settings.drain_seconds
+        await self._first(self._service.gate.wait_empty(), self._died.wait(), within_s=patience)
+
+    async def _cache_is_handed_off(self) -> None:
+        patience = self._service.settings.hand_off_seconds
+        if self._heart and patience and self._service.engine.ready:
+            await self._first(self._heart.handed_off(), self._died.wait(), within_s=patience)
+
+    def scheduler_is_stuck(self, reason: str) -> None:
+        self._stuck = reason
+        self._died.set()
+
+    def _exit_reason(self) -> str:
+        self._process.join(1)  # its pipe closes a moment before its exit code is there
+        return f"the scheduler process ended (exit code {self._process.exitcode})"
+
+    async def _first(self, *waits: Coroutine[Any, Any, Any], within_s: float | None = None) -> None:
+        """Until the first of these is over, the time is up, or nothing is to be waited for."""
+        tasks = [asyncio.ensure_future(wait) for wait in (*waits, self.at_once.wait())]
+        await asyncio.wait(tasks, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+
+    def _on_death(self) -> None:
+        self._loop.remove_reader(self._process.sentinel)
+        self._died.set()
+
+    def _on_signal(self) -> None:
+        (self.at_once if self._asked.is_set() else self._asked).set()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: it would close its doors at the first signal, while a
+    draining worker goes on saying so. At the end it waits for clients, but not for ever."""
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        await self._connections.close(LAST_WORDS_S)
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _announce_ready(engine: EngineClient, address: Address) -> None:
+    await engine.loaded.wait()
+    log.info("ready at %s", address.url, extra=msgspec.to_builtins(engine.ready))
+
+
+def _heart(settings: WorkerSettings, service: Service, address: Address) -> "Heart | None":
+    if settings.redis == "none":
+        return None
+    from pando_fleet.redis.client import FleetError, connect
+    from pando_worker.server.process.heartbeat import Heart
+
+    try:
+        redis = connect(settings.redis)
+    except FleetError as error:
+        raise CannotStartError(str(error)) from error
+    return Heart(redis, service, address)

@@ -1,0 +1,72 @@
+"""Starts the scheduler process and sees to it that it never outlives this one."""
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+from pando_worker.server.process.socket_folder import socket_folder
+from pando_worker.settings import WorkerSettings
+from pando_worker.stacks import answer_with_stacks
+
+SchedulerMain = Callable[[WorkerSettings, str, str, Callable[[], None]], None]
+"""The work: (settings, command endpoint, event endpoint, configure_logging); picklable."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerProcess:
+    process: SpawnProcess
+    command_endpoint: str  # for the scheduler process to bind; for the HTTP process the other
+    event_endpoint: str
+    directory: Path  # private to the worker's processes
+
+
+@contextmanager
+def scheduler_process(
+    main: SchedulerMain, settings: WorkerSettings, configure_logging: Callable[[], None]
+) -> Iterator[SchedulerProcess]:
+    """Runs while the block does; killed at its end, as it has nothing to save.
+
+    Raises CannotStartError where there can be no sockets.
+    """
+    with socket_folder() as directory:
+        commands, events = f"ipc://{directory}/commands", f"ipc://{directory}/events"
+        process = multiprocessing.get_context("spawn").Process(
+            target=_run,
+            args=(main, Path(directory), settings, commands, events, configure_logging),
+            name="pando-scheduler",
+        )
+        with _signals_ignored():
+            process.start()
+        try:
+            yield SchedulerProcess(process, commands, events, Path(directory))
+        finally:
+            process.kill()
+            process.join()
+
+
+def _run(
+    main: SchedulerMain,
+    directory: Path,
+    settings: WorkerSettings,
+    commands: str,
+    events: str,
+    configure_logging: Callable[[], None],
+) -> None:
+    answer_with_stacks(directory, "rank-0")
+    main(settings, commands, events, configure_logging)
+
+
+@contextmanager
+def _signals_ignored() -> Iterator[None]:
+    """A process started meanwhile inherits that it ignores both signals, from its first moment."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -1,0 +1,167 @@
+"""Reads one tool call that a model writes as a JSON object, `{"name": ..., "arguments": {...}}`.
+
+With the name first, as nearly always, the arguments are given out as they come; otherwise the
+object is read to its end first. `parameters` is Llama's word for `arguments`.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any
+
+from pando_worker.server.text.parsers.scanning import BLANKS, JsonEnd
+
+MAX_NAME_CHARS = 256
+HEAD_CHARS = 1024  # within which the arguments must begin to be given out as they come
+_BEGIN = re.compile(r"[ \t\r\n]*\{[ \t\r\n]*")
+_FIRST_KEYS = ('"name"', '"arguments"', '"parameters"', '"id"', '"type"')
+_HEAD = re.compile(
+    r'[ \t\r\n]*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.){1,256}")\s*,\s*"(?:arguments|parameters)"\s*:\s*'
+    r"(?=\{)"
+)
+
+
+class State(Enum):
+    UNDECIDED = auto()
+    ARGUMENTS = auto()  # it is a call; its arguments are coming
+    CLOSING = auto()  # the arguments are complete
+    DONE = auto()
+    NO_CALL = auto()  # `given_back` is text that was no call
+
+
+class CallObject:
+    """`push` until the state is DONE or NO_CALL. The name is known from ARGUMENTS on."""
+
+    def __init__(self, is_tool: Callable[[str], bool] = bool) -> None:
+        """An object whose name is no tool's is no call; by default any name will do."""
+        self.state = State.UNDECIDED
+        self.name = ""
+        self.given_back = ""
+        self._is_tool = is_tool
+        self._closes = False  # other keys or the last bracket have come
+        self._read: list[str] = []  # while undecided, all of it
+        self._reads_whole = False  # to its end, before it is decided
+        self._end = JsonEnd()  # of the object, or of its arguments
+
+    def push(self, text: str) -> tuple[str, str]:
+        """The next part of the arguments, and the text that follows the object or what was given
+        back; either may be empty."""
+        arguments = ""
+        if self.state is State.UNDECIDED:
+            arguments, text = self._decide(text)
+        if self.state is State.ARGUMENTS and text:
+            end = self._end.find(text)
+            cut = len(text) if end < 0 else end
+            arguments, text = text[:cut], text[cut:]
+            if end >= 0:
+                self.state, self._end = State.CLOSING, JsonEnd(depth=1)
+        if self.state is State.CLOSING and text:
+            text = self._close(text)
+        return arguments, text
+
+    def flush(self) -> None:
+        """The text has ended: what is undecided is no call; unfinished arguments stay so."""
+        if self.state is State.UNDECIDED:
+            self._give_back("".join(self._read))
+
+    def _decide(self, text: str) -> tuple[str, str]:
+        """Where the decision falls depends on the text alone, not on where it was cut."""
+        if not self._reads_whole:
+            text = "".join(self._read) + text
+            self._read.clear()
+            if (decided := self._decide_by_head(text)) is not None:
+                return decided
+            if len(text) < HEAD_CHARS and JsonEnd().find(text.lstrip(BLANKS)) < 0:
+                self._read.append(text)
+                return "", ""
+            self._reads_whole = True
+            blanks = len(text) - len(text.lstrip(BLANKS))
+            self._read.append(text[:blanks])
+            text = text[blanks:]
+        end = self._end.find(text)
+        self._read.append(text if end < 0 else text[:end])
+        return ("", "") if end < 0 else self._whole("".join(self._read), text[end:])
+
+    def _decide_by_head(self, read: str) -> tuple[str, str] | None:
+        """By the first HEAD_CHARS of the text; None where they do not decide it (yet)."""
+        head = read[:HEAD_CHARS]
+        begin = _BEGIN.match(head)
+        if begin is None:
+            blanks = len(head) - len(head.lstrip(BLANKS))
+            if blanks == len(read) < HEAD_CHARS:
+                return None
+            return self._give_back(read[:blanks], read[blanks:])
+        key = head[begin.end() :]
+        if not any(key.startswith(first) or first.startswith(key) for first in _FIRST_KEYS):
+            return self._give_back(read[: begin.end()], read[begin.end() :])
+        found = _HEAD.match(head)
+        name = _unquoted(found[1]) if found else None
+        if found is None or name is None:
+            return None
+        if not self._is_tool(name):
+            return self._give_back(read[: found.end()], read[found.end() :])
+        self.name = name
+        self.state = State.ARGUMENTS
+        return "", read[found.end() :]
+
+    def _whole(self, text: str, rest: str) -> tuple[str, str]:
+        """The object came to its end before the arguments could be told from the rest."""
+        call = _read_call(text)
+        if call is None or not self._is_tool(call[0]):
+            return self._give_back(text, rest)
+        self.name, arguments = call
+        self.state = State.DONE
+        return arguments, rest
+
+    def _close(self, text: str) -> str:
+        """Other keys may follow the arguments. Models also forget the last bracket."""
+        if not self._closes:
+            text = text.lstrip(BLANKS)
+            if not text:
+                return ""
+            if text[0] not in ",}":
+                self.state = State.DONE
+                return text
+            self._closes = True
+        end = self._end.find(text)
+        if end < 0:
+            return ""
+        self.state = State.DONE
+        return text[end:]
+
+    def _give_back(self, text: str, rest: str = "") -> tuple[str, str]:
+        self.state, self.given_back = State.NO_CALL, text
+        return "", rest
+
+
+def _read_call(text: str) -> tuple[str, str] | None:
+    """Name and arguments, as JSON text, of a whole object."""
+    try:
+        call: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(call, dict) or not isinstance(name := call.get("name"), str):
+        return None
+    arguments = call.get("arguments", call.get("parameters"))
+    if arguments is None and call.keys() <= {"name", "id", "type"}:
+        arguments = {}  # some models leave out what is empty
+    if isinstance(arguments, str):  # some models write them as a string
+        return (name, arguments) if _is_object(arguments) else None
+    if not 1 <= len(name) <= MAX_NAME_CHARS or not isinstance(arguments, dict):
+        return None
+    return name, json.dumps(arguments, ensure_ascii=False)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _unquoted(text: str) -> str | None:
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        return None

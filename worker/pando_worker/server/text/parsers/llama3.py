@@ -1,0 +1,63 @@
+"""Tool calls as Llama 3 writes them: the output is `{"name": ..., "parameters": {...}}`, or comes
+to that after the token `<|python_tag|>`; several are separated by semicolons.
+
+Without the token only an object whose name is a tool's is a call, and only where the output begins.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from pando_worker.server.text.parsers import lark
+from pando_worker.server.text.parsers.formats import ToolFormat, long_id
+from pando_worker.server.text.parsers.reader import Reader
+from pando_worker.server.text.parsers.scanning import BLANKS, MAX_BLANKS
+from pando_worker.server.text.parsers.tools import Tool
+
+TAG = "<|python_tag|>"
+
+
+class _Llama3:
+    def __init__(self, names: Collection[str], new_id: Callable[[], str]) -> None:
+        self.reader = Reader(TAG, new_id, self._found, names.__contains__)
+        self.reader.step = self._read_beginning
+
+    def _found(self) -> None:
+        self.reader.expect_call(self._read_separator)
+
+    def _read_beginning(self) -> bool:
+        reader = self.reader
+        text = reader.unread.lstrip(BLANKS)
+        if not text and len(reader.unread) < MAX_BLANKS:
+            return False
+        blanks = reader.unread[: len(reader.unread) - len(text)]
+        if len(blanks) < MAX_BLANKS and text[0] == "{":
+            reader.unread, reader.held = text, blanks
+            self._found()
+        else:
+            reader.step = reader.read_text
+        return True
+
+    def _read_separator(self) -> bool:
+        return self.reader.read_separator(";", closing="")
+
+
+def _grammar(tools: Sequence[Tool], special_tokens: Mapping[str, int], *, parallel: bool) -> str:
+    """Always one call: Llama's chat templates refuse more."""
+    tag = lark.marker(TAG, special_tokens)
+    return "\n".join(
+        [
+            "calls: object",
+            f"text_or_calls: (TEXT | {tag}? object)?",
+            r"TEXT: /\s*[^{\s](?s:.*)/",
+            lark.call_object("object", tools, "parameters"),
+        ]
+    )
+
+
+LLAMA3 = ToolFormat(
+    name="llama3",
+    markers=(TAG,),
+    new_parser=lambda tools, new_id: _Llama3({tool.name for tool in tools}, new_id).reader,
+    grammar=_grammar,
+    new_id=long_id,
+    beside_json=False,
+)

@@ -1,0 +1,111 @@
+"""Tool calls as Mistral's models write them, after the token `[TOOL_CALLS]`.
+
+Older models write one JSON array, `[{"name": ..., "arguments": {...}}, ...]`; newer ones each call
+as `[TOOL_CALLS]name[ARGS]{...}`, some of them without `[ARGS]` or with `[CALL_ID]` and an id.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from pando_worker.server.text.parsers import lark
+from pando_worker.server.text.parsers.formats import ToolFormat, random_id
+from pando_worker.server.text.parsers.reader import Reader
+from pando_worker.server.text.parsers.scanning import BLANKS, MAX_BLANKS, JsonEnd
+from pando_worker.server.text.parsers.tools import Tool
+
+TOOL_CALLS, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
+_HEADER = re.compile(
+    r"\s*([\w.-]{1,256})\s*(?:\[CALL_ID\]\s*\w{1,64}\s*)?(?:\[ARGS\])?\s*", re.ASCII
+)
+_NOT_OF_HEADER = re.compile(r"[^\w.\-\s\[\]]", re.ASCII)
+_MAX_HEADER_CHARS = MAX_BLANKS
+
+
+class _Mistral:
+    def __init__(self, new_id: Callable[[], str]) -> None:
+        self.reader = Reader(TOOL_CALLS, new_id, self._found)
+        self._arguments = JsonEnd()
+
+    def _found(self) -> None:
+        self.reader.step = self._read_form
+
+    def _read_form(self) -> bool:
+        """After the token: an array or a name?"""
+        reader = self.reader
+        text = reader.unread.lstrip(BLANKS)
+        if not text and len(reader.unread) < MAX_BLANKS:
+            return False
+        blanks = reader.unread[: len(reader.unread) - len(text)]
+        if len(blanks) < MAX_BLANKS and text[0] == "[":
+            reader.unread = text[1:]
+            reader.held += blanks + "["
+            reader.expect_call(self._read_separator)
+        else:
+            reader.step = self._read_header
+        return True
+
+    def _read_header(self) -> bool:
+        reader = self.reader
+        text = reader.unread
+        stop = _NOT_OF_HEADER.search(text, 0, _MAX_HEADER_CHARS)
+        if stop is None and len(text) < _MAX_HEADER_CHARS:
+            return False
+        header = _HEADER.fullmatch(text, 0, stop.start()) if stop and stop[0] == "{" else None
+        if header is None:
+            reader.give_back()
+        else:
+            reader.out.call(header[1])
+            reader.unread, reader.held = text[header.end() :], ""
+            self._arguments, reader.step = JsonEnd(), self._read_arguments
+        return True
+
+    def _read_arguments(self) -> bool:
+        reader = self.reader
+        end = self._arguments.find(reader.unread)
+        cut = len(reader.unread) if end < 0 else end
+        reader.out.arguments(reader.unread[:cut])
+        reader.unread = reader.unread[cut:]
+        if end >= 0:
+            reader.step = reader.read_text
+        return True
+
+    def _read_separator(self) -> bool:
+        return self.reader.read_separator(",", closing="]")
+
+
+def _grammar(tools: Sequence[Tool], special_tokens: Mapping[str, int], *, parallel: bool) -> str:
+    """In the newer form where the tokenizer knows its tokens."""
+    opening = lark.marker(TOOL_CALLS, special_tokens)
+    if ARGS not in special_tokens:
+        more = f"({lark.literal(', ')} object)*" if parallel else ""
+        return "\n".join(
+            [
+                f"calls: {opening} array",
+                lark.text_with("text_or_calls", opening, "array", many=False),
+                f"array: {lark.literal(' [')} object {more} {lark.literal(']')}",
+                lark.call_object("object", tools, "arguments"),
+            ]
+        )
+    args = lark.marker(ARGS, special_tokens)
+    bodies = (
+        f"{lark.literal(tool.name)} {args} {lark.json_value(tool.parameters, strict=tool.strict)}"
+        for tool in tools
+    )
+    return "\n".join(
+        [
+            f"calls: call{'+' if parallel else ''}",
+            f"call: {opening} body",
+            lark.text_with("text_or_calls", opening, "body", many=parallel),
+            f"body: {' | '.join(bodies)}",
+        ]
+    )
+
+
+MISTRAL = ToolFormat(
+    name="mistral",
+    markers=(TOOL_CALLS, ARGS, CALL_ID),
+    new_parser=lambda tools, new_id: _Mistral(new_id).reader,
+    grammar=_grammar,
+    new_id=lambda: random_id(9),  # as Mistral's chat templates demand when they read it back
+    beside_json=True,
+)

@@ -1,0 +1,122 @@
+"""Reasoning text, which models write between two tags before they answer, told from the answer."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from pando_worker.server.text.parsers.pieces import Content, Piece, Reasoning
+from pando_worker.server.text.parsers.scanning import BLANKS, MAX_BLANKS, Until
+
+TAIL_TOKENS = 16
+"""How many of a prompt's last tokens `ReasoningFormat.start` needs to see."""
+
+
+class Start(Enum):
+    """Where an output begins."""
+
+    INSIDE = auto()  # the prompt has opened the reasoning
+    MAY_OPEN = auto()  # the model may open it
+    ANSWER = auto()  # the prompt has closed it: the model was told not to reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningFormat:
+    name: str
+    # DeepSeek-R1's outputs begin within the reasoning even where no opening tag stands anywhere.
+    always: bool
+    opening: str = "<think>"
+    closing: str = "</think>"
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """As `ToolFormat.markers`: the parser must see them even where they are special tokens."""
+        return (self.opening, self.closing)
+
+    def start(self, prompt_end: str) -> Start:
+        """By the end of the rendered prompt, special tokens included (the text of its last
+        TAIL_TOKENS tokens): some chat templates open the reasoning, and close it where the request
+        wants none."""
+        end = prompt_end.rstrip()
+        if end.endswith(self.opening):
+            return Start.INSIDE
+        if end.endswith(self.closing):
+            return Start.ANSWER
+        return Start.INSIDE if self.always else Start.MAY_OPEN
+
+    def parser(self, start: Start) -> "ReasoningParser":
+        return ReasoningParser(self, start)
+
+
+class ReasoningParser:
+    """Gives `Reasoning`, then `Content`. White space around the tags belongs to neither."""
+
+    def __init__(self, form: ReasoningFormat, start: Start) -> None:
+        self._opening = form.opening
+        self._inside = Until(form.closing)
+        self._may_be_answer = start is Start.MAY_OPEN
+        self._unread = ""
+        self._step = self._read_answer if start is Start.ANSWER else self._read_opening
+        self._pieces: list[Piece] = []
+
+    def push(self, text: str) -> list[Piece]:
+        self._unread += text
+        while self._unread and self._step():
+            pass
+        return self._take()
+
+    def flush(self) -> list[Piece]:
+        if self._step == self._read_opening and self._may_be_answer:
+            self._add(Content, self._unread)
+        else:
+            self._add(Reasoning, self._unread.strip(BLANKS))
+            self._add(Reasoning, self._inside.flush().rstrip(BLANKS))
+        return self._take()
+
+    def _read_opening(self) -> bool:
+        """Also where the prompt has opened it: some models do so again."""
+        text = self._unread.lstrip(BLANKS)
+        blanks = len(self._unread) - len(text)
+        if self._opening.startswith(text) and text != self._opening and blanks < MAX_BLANKS:
+            return False
+        if text.startswith(self._opening) and blanks < MAX_BLANKS:
+            self._unread = text.removeprefix(self._opening)
+            self._step = self._skip_to_reasoning
+        else:
+            self._step = self._read_answer if self._may_be_answer else self._skip_to_reasoning
+        return True
+
+    def _skip_to_reasoning(self) -> bool:
+        self._unread = self._unread.lstrip(BLANKS)
+        if self._unread:
+            self._step = self._read_reasoning
+        return True
+
+    def _read_reasoning(self) -> bool:
+        before, after = self._inside.push(self._unread)
+        self._add(Reasoning, before)
+        self._unread = after or ""
+        if after is not None:
+            self._step = self._skip_to_answer
+        return True
+
+    def _skip_to_answer(self) -> bool:
+        self._unread = self._unread.lstrip(BLANKS)
+        if self._unread:
+            self._step = self._read_answer
+        return True
+
+    def _read_answer(self) -> bool:
+        self._add(Content, self._unread)
+        self._unread = ""
+        return True
+
+    def _add(self, kind: type[Reasoning] | type[Content], text: str) -> None:
+        if text:
+            self._pieces.append(kind(text))
+
+    def _take(self) -> list[Piece]:
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+
+QWEN3 = ReasoningFormat(name="qwen3", always=False)
+DEEPSEEK_R1 = ReasoningFormat(name="deepseek_r1", always=True)

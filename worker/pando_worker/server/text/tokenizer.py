@@ -1,0 +1,159 @@
+"""The model's tokenizer and chat template: text or messages to token ids, and ids to text."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jinja2
+from transformers import PreTrainedTokenizerFast
+
+from pando_worker.server.errors import bad_request
+from pando_worker.server.text.long_texts import Room, is_long, last_tokens, refuse_far_too_long
+from pando_worker.tokenizer.detokenizer import Vocabulary
+from pando_worker.tokenizer.loading import load_tokenizer
+
+T = TypeVar("T")
+
+INLINE_CHARS = 8192
+"""A longer prompt is tokenized in a thread (the tokenizer drops the GIL): at 1 to 3 µs a character
+it would hold up every stream."""
+
+_THREADS = 2
+_OWN_TEMPLATE_ARGUMENTS = {
+    "messages",
+    *inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters,
+}
+"""What is not the template's but its caller's to say: the template itself, for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    token_ids: list[int]
+    num_bytes: int  # of the text that these tokens are
+
+
+class Tokenizer:
+    """Thread-safe: the Rust tokenizer is only read after it was loaded."""
+
+    def __init__(self, model_dir: Path) -> None:
+        """Raises UnsupportedModel or BrokenCheckpoint where there is no usable tokenizer."""
+        self._tokenizer = load_tokenizer(model_dir)
+        self._backend = self._tokenizer.backend_tokenizer
+        self._backend.no_truncation()  # some files bring one; a prompt is never cut silently
+        self._backend.no_padding()
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tokenizer")
+        self.vocabulary = Vocabulary(self._backend)
+        self.eos_token_id: int | None = self._tokenizer.eos_token_id
+
+    async def encode(
+        self, text: str, room: Room | None = None, *, add_special_tokens: bool = True
+    ) -> Prompt:
+        """All tokens without a room; where it keeps the last ones only, the first may be missing.
+
+        Raises ApiError 400 for text that is not Unicode or far too long.
+        """
+        return await self._run(lambda: self._encode(text, room, add_special_tokens), len(text))
+
+    async def encode_chat(
+        self,
+        messages: Sequence[dict[str, Any]],
+        room: Room | None = None,
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        answer: str = "",
+        template_kwargs: dict[str, Any] | None = None,
+    ) -> Prompt:
+        """The rendered chat template with the beginning of an answer behind it; the room is for
+        the whole. The answer stands as it is, whatever the template would make of it as a message.
+
+        Raises ApiError 400 where the model has no chat template or it refuses the messages.
+        """
+        if self._tokenizer.chat_template is None:
+            raise bad_request(
+                "this model has no chat template; use /v1/completions with a prompt instead",
+                "messages",
+            )
+        kwargs = template_kwargs or {}
+        if reserved := sorted(_OWN_TEMPLATE_ARGUMENTS & kwargs.keys()):
+            raise bad_request(f"{reserved[0]!r} cannot be set here", "chat_template_kwargs")
+
+        def render_and_encode() -> Prompt:
+            # The template writes the special tokens itself.
+            given = {"tools": list(tools) if tools else None, **kwargs}
+            text = self._render(messages, add_generation_prompt, given) + answer
+            return self._encode(text, room, False)
+
+        return await self._run(render_and_encode, _chars([messages, tools, answer]))
+
+    @property
+    def chat_template(self) -> str | None:
+        """The source of the model's chat template, or of all of them where it has several."""
+        template = self._tokenizer.chat_template
+        return "\n".join(template.values()) if isinstance(template, dict) else template
+
+    def decode(self, token_ids: list[int], *, special_tokens: bool = True) -> str:
+        """The text of a whole token sequence, with or without its special tokens."""
+        return str(self._backend.decode(token_ids, skip_special_tokens=not special_tokens))
+
+    def tokens(self, token_ids: list[int]) -> list[str]:
+        """The vocabulary's own spelling of each token."""
+        return [self._backend.id_to_token(token_id) or "" for token_id in token_ids]
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _encode(self, text: str, room: Room | None, add_special_tokens: bool) -> Prompt:
+        try:
+            num_bytes = len(text.encode())
+        except UnicodeEncodeError as error:
+            param = room.param if room else None
+            raise bad_request(f"the prompt is not valid Unicode: {error.reason}", param) from error
+
+        def encode(part: str, special: bool = add_special_tokens) -> list[int]:
+            return list(self._backend.encode(part, add_special_tokens=special).ids)
+
+        if room is not None and is_long(text, room):
+            if room.keep_last is not None:
+                keep = min(room.keep_last, room.tokens + 1)  # with more it is too long anyway
+                ids = last_tokens(text, keep, encode)
+                return Prompt(ids, len(self.decode(ids[-keep:]).encode()))
+            refuse_far_too_long(text, room, lambda part: encode(part, False))
+        return Prompt(encode(text), num_bytes)
+
+    def _render(
+        self,
+        messages: Sequence[dict[str, Any]],
+        add_generation_prompt: bool,
+        kwargs: dict[str, Any],
+    ) -> str:
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    list(messages),
+                    tokenize=False,
+                    add_generation_prompt=add_generation_prompt,
+                    **kwargs,
+                )
+            )
+        # A template is the model's code: besides refusing a message it can stumble over one.
+        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
+            raise bad_request(f"the model's chat template: {error}", "messages") from error
+
+    async def _run(self, work: Callable[[], T], chars: int) -> T:
+        if chars <= INLINE_CHARS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def _chars(value: object) -> int:
+    """About how much text this becomes in a template."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(_chars(part) for item in value.items() for part in item)
+    return sum(map(_chars, value)) if isinstance(value, list | tuple) else 8
