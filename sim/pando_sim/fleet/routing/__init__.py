@@ -1,0 +1,13 @@
+"""A simulated router around the real deciding core.
+
+Read in this order:
+    router.py            `pando_router.core` driven by the virtual clock
+    job.py               a request, from its arrival to its end
+    view.py              the fleet as routers know it
+    interfaces.py        what plugs in: a placement rule
+    context.py           what a rule may know
+    shared_placement.py  Pando's own placement, by the same scripts
+    errand.py            a coroutine that waits for virtual time
+
+Imports fleet's placement and the router's core.
+"""

@@ -1,0 +1,11 @@
+"""A model's files to a model with weights.
+
+Read in this order:
+    hub.py           where the files are
+    checkpoint.py    tensors by name, whatever files they are in
+    quantization.py  checkpoints of quantized weights
+    loader.py        builds a model and fills it
+    dummy.py         random weights, for measurements
+
+Imports config, registry and layers.
+"""

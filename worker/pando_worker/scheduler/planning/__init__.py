@@ -1,0 +1,11 @@
+"""Which requests the next step runs.
+
+Read in this order:
+    planner.py          the queues, and the next step
+    policy.py           in which order waiting requests are considered
+    sharing.py          prefixes shared among requests that wait together
+    admission.py        which start, and which are retracted: the victim
+    new_token_ratio.py  how much running requests are expected to produce
+
+Imports pages and batches.
+"""
