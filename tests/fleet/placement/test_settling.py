@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from pando_fleet.placement.placer import Placer, PoolFull, settling
+from pando_fleet.placement import settling
+from pando_fleet.placement.placer import Placer, PoolFull
 from pando_fleet.redis.client import RedisClient, connect
 from pando_fleet.redis.wire import Wire
 from pando_fleet.registry.registry import Registry
