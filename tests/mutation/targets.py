@@ -59,7 +59,10 @@ TARGETS = (
         "router/pando_router/core/fair_queue.py",
         ("tests/router/admission/test_admission_order.py",),
     ),
-    Target("router/pando_router/core/line.py", ("tests/router/admission/test_admission_queue.py",)),
+    Target(
+        "router/pando_router/core/bounded_queue.py",
+        ("tests/router/admission/test_admission_queue.py",),
+    ),
     Target("router/pando_router/core/flight.py", ("tests/router/core/test_flight.py",)),
     Target(
         "router/pando_router/admission/pool_queue.py",

@@ -1,10 +1,10 @@
-"""Requests that wait because every replica has all that it may have.
+"""Queues requests while every replica is at its limit.
 
 Read in this order:
-    admission.py   the queues of all pools, and who enters one
-    pool_queue.py  one pool's queue, and the task that gets places for it
-    priority.py    a request's priority among those of its tenant
-    reports.py     tells Redis how much waits here, and learns what waits elsewhere
+    admission.py   the queues of all pools, and which one a request enters
+    pool_queue.py  one queue, and the task that gets places for it
+    priority.py    a request's priority within its tenant
+    reports.py     reports queue lengths to Redis and reads other routers' lengths
 
-The order itself is in `core/line.py` and `core/fair_queue.py`. Imported by the driver.
+The order itself is in `core/bounded_queue.py` and `core/fair_queue.py`. Imported by the driver.
 """

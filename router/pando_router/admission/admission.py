@@ -1,10 +1,11 @@
-"""Admission: the queues of all pools, which requests enter when there is no place for them.
+"""Admission: the queues of all pools, for requests that find no place.
 
-A request that finds a place while nobody waits touches none of this but `waiting`.
-Requests that ask for the same of the same pools share a queue, whichever replicas these have now:
-one that joins or leaves changes nothing for who waits. What only some replicas of a model serve
-(an adapter, a path, an earlier response) has a queue of its own, so that nobody waits behind a
-request that needs another replica.
+A request that finds a place while no other waits reads only `waiting`.
+
+Requests with the same needs from the same pools share a queue, so a replica that joins or leaves
+does not affect those that wait. Requests that only some replicas of a model serve (an adapter, a
+path, an earlier response) have a queue of their own, so that none waits behind a request that needs
+another replica.
 """
 
 import asyncio
@@ -19,9 +20,9 @@ from msgspec.structs import replace
 from pando_router.admission.pool_queue import PoolQueue, Waiting
 from pando_router.admission.priority import priority_of
 from pando_router.configuration.live import Live
+from pando_router.core.bounded_queue import LeaveReason, Limits, is_for_us
 from pando_router.core.fair_queue import Entry
 from pando_router.core.flight import Flight, Flights
-from pando_router.core.line import LeaveReason, Limits, is_for_us
 from pando_router.core.route import Shortage
 from pando_router.core.tries import Tries
 from pando_router.errors import ApiError, unavailable
@@ -33,12 +34,12 @@ from pando_router.placing.route import Prompt
 from pando_router.telemetry.metrics import Metrics
 
 MAX_QUEUES = 1024
-"""Empty queues are forgotten above it; they hold nothing but the rate of their pool."""
+"""Above it, empty queues are dropped; all they hold is the rate of their pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What waits: the prompt, the path that it came by, and who of the replicas is dead to it."""
+    """A waiting request: its prompt, its path, and the incarnations that are dead to it."""
 
     prompt: Prompt
     path: str
@@ -46,14 +47,14 @@ class Asked:
 
 
 class Reach(NamedTuple):
-    """Where a request may go; those of one reach share a queue."""
+    """Where a request may go; requests of equal reach share a queue."""
 
     pools: tuple[str, ...]
-    asks: tuple[tuple[str, ...], ...]  # of each pool: the model, and what narrows the choice
+    needs: tuple[tuple[str, ...], ...]  # of each pool: the model, and what narrows the choice
 
 
 class Admission:
-    """`wait` for a place; `released` says that one may be free."""
+    """`wait` gets a place for a request; `released` reports one that became free."""
 
     def __init__(
         self,
@@ -80,46 +81,46 @@ class Admission:
         flights.on_release.append(self.released)
 
     def is_overtaken_by(self, prompt: Prompt) -> bool:
-        """Whether requests wait whose turn is before this one."""
+        """Whether placing this request now would overtake waiting ones."""
         if not self.waiting or not prompt.request.computes:
             return False
         queue = self._queues.get(_reach(prompt))
-        return queue is not None and bool(queue.line)
+        return queue is not None and bool(queue.entries)
 
     def lengths(self) -> dict[str, int]:
-        """By pool the requests of this router that wait for one of its replicas."""
+        """The number of this router's waiting requests, by pool."""
         lengths: dict[str, int] = {}
         for reach, queue in self._queues.items():
             for pool in reach.pools:
-                lengths[pool] = lengths.get(pool, 0) + len(queue.line)
+                lengths[pool] = lengths.get(pool, 0) + len(queue.entries)
         return lengths
 
     def longest_wait_s(self, pool: str) -> float:
-        """By the request that waits longest for `pool`; 0.0 where none does."""
+        """How long the oldest request has waited for `pool`; 0.0 if none waits."""
         queues = (queue for reach, queue in self._queues.items() if pool in reach.pools)
-        return max((queue.line.longest_wait_s for queue in queues), default=0.0)
+        return max((queue.entries.longest_wait_s for queue in queues), default=0.0)
 
     def waiting_tokens(self, pool: str) -> int:
-        """Estimated, of the prompts and the expected outputs of those that wait for `pool`."""
+        """Estimated prompt and output tokens of the requests that wait for `pool`."""
         queues = (queue for reach, queue in self._queues.items() if pool in reach.pools)
-        return round(sum(queue.line.tokens for queue in queues))
+        return round(sum(queue.entries.tokens for queue in queues))
 
-    async def somebody_waits(self) -> None:
-        """Returns at once where requests wait, else when the first one does."""
+    async def until_waiting(self) -> None:
+        """Returns as soon as at least one request waits."""
         if not self.waiting:
             self._arrival.clear()
             await self._arrival.wait()
 
     def learn(self, elsewhere: dict[str, int]) -> None:
-        """How many requests wait for each pool at other routers; none where that is not known."""
+        """Sets how many requests wait at other routers, by pool; pools not known are left out."""
         self._elsewhere = elsewhere
 
     def released(self, pool: str) -> None:
-        """A stay at a replica of `pool` has ended: its place is for one who waits here, or not."""
+        """A request left a replica of `pool`; wakes its queues if the place goes to this router."""
         if not self.waiting:
             return
-        queues = [q for reach, q in self._queues.items() if q.line and pool in reach.pools]
-        here = sum(len(queue.line) for queue in queues)
+        queues = [q for reach, q in self._queues.items() if q.entries and pool in reach.pools]
+        here = sum(len(queue.entries) for queue in queues)
         if here and is_for_us(self._rng, here, self._elsewhere.get(pool, 0)):
             for queue in queues:
                 queue.wake()
@@ -131,11 +132,12 @@ class Admission:
         order: Order,
         shortage: Shortage,
     ) -> Flight:
-        """The request's place, in its turn.
+        """Queues the request and returns the place that it gets.
 
-        A request that comes again has what is left of the time that it had at first.
-        Raises ApiError: 429 and 503 with Retry-After where the queue is full or the wait too long,
-        504 where the request's own time is over, 400.
+        A request that waits again has only the rest of its first time limit.
+
+        Raises ApiError: 429 or 503 with Retry-After if the queue is full or the wait too long, 504
+        if the request's own deadline has passed, 400 for a malformed priority.
         """
         prompt, settings = order.prompt, self._live.settings
         request, tenant = prompt.request, prompt.tenant
@@ -145,7 +147,7 @@ class Admission:
         )
         prompt_tokens = request.prompt_tokens(prompt.targets[0].bytes_per_token)
         entry = Entry(
-            what=Waiting[Asked, Flight](Asked(prompt, incoming.path, tries.dead_now)),
+            item=Waiting[Asked, Flight](Asked(prompt, incoming.path, tries.dead_now)),
             tenant=tenant.name,
             weight=tenant.weight,
             rank=tenant.priority,
@@ -160,7 +162,7 @@ class Admission:
         if (own_s := exchange.left_s) < left_s:
             left_s, late = own_s, partial(_past_deadline, exchange.limit_s)
         if left_s <= 0:
-            raise late(queue.line.retry_after_s())
+            raise late(queue.entries.retry_after_s())
         self.waiting += 1
         self._arrival.set()
         try:
@@ -180,7 +182,7 @@ class Admission:
         queue = self._queues.get(reach)
         if queue is None:
             if len(self._queues) >= MAX_QUEUES:
-                self._queues = {key: queue for key, queue in self._queues.items() if queue.line}
+                self._queues = {key: queue for key, queue in self._queues.items() if queue.entries}
             queue = self._queues[reach] = PoolQueue(
                 ", ".join(reach.pools),
                 self._limits,
@@ -193,25 +195,25 @@ class Admission:
 
     async def _place(self, asked: Asked) -> Flight | Shortage:
         prompt = self._as_of_now(asked)
-        # A place that was given back here is free once Redis knows it.
+        # A place freed by this router can be taken only after Redis has received the release.
         await self._placers.settled(target.pool for target in prompt.targets)
         dead = asked.dead()
         found = await self._dispatcher.place(prompt, dead)
-        if found is Shortage.NONE and dead:  # there is nobody else
+        if found is Shortage.NONE and dead:  # no other replica is left
             found = await self._dispatcher.place(prompt, ())
         return found
 
     def _as_of_now(self, asked: Asked) -> Prompt:
-        """The prompt with the replicas of today: those that it came with may be gone."""
+        """The prompt with its pools' current replicas; those at its arrival may be gone."""
         prompt = asked.prompt
         if prompt.request.earlier is not None:
-            return prompt  # it belongs to one replica
+            return prompt  # only the replica with its earlier response can serve it
         before = prompt.targets[0]
         targets = self._view.fleet.serving(before.adapter or before.model, asked.path)
         if not targets:
             return prompt
         first, keys = targets[0], prompt.keys
-        if first.adapter != before.adapter:  # nobody knew while the pool slept
+        if first.adapter != before.adapter:  # adapters are unknown while a pool sleeps
             keys = prompt.request.keys(first.model, first.adapter, prompt.tenant.salt)
         return replace(prompt, targets=targets, keys=keys)
 

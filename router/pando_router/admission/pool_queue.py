@@ -1,13 +1,13 @@
 """Requests that wait for a place at a replica, and the one task that gets places for them.
 
-`wait` returns what `place` found for the request. While somebody waits, a pump asks `place` for
-whoever is next in the `Line`, one call at a time: at once after `wake` (a place of this router's
-own was given back) and after each success, else after a short pause. Without waiting requests there
-is no task and no timer.
+`wait` returns what `place` found for the request. While requests wait, a pump calls `place` for the
+next one in the `BoundedQueue`, one call at a time: at once after `wake` (this router freed a place)
+and after each success, otherwise after a short pause. Without waiting requests there is no task and
+no timer.
 
-Each request has one owner: the coroutine in `wait`, until it ends, by whatever end, in its
-`finally`. A place has one owner too: the pump, until the request's future holds it, then the
-coroutine in `wait`; who finds that nobody wants it any more gives it to `give_back`.
+Each request has one owner: the coroutine in `wait`, until its `finally`. Each place has one owner
+too: the pump, until the request's future holds it, then the coroutine in `wait`. The owner of a
+place that is no longer needed calls `give_back`.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
+from pando_router.core.bounded_queue import BoundedQueue, LeaveReason, Limits, pause_s
 from pando_router.core.fair_queue import Entry
-from pando_router.core.line import LeaveReason, Limits, Line, pause_s
 from pando_router.core.route import Shortage
 from pando_router.current import Current
 from pando_router.errors import ApiError
@@ -33,14 +33,14 @@ def _future() -> "asyncio.Future[Any]":
 
 @dataclass(slots=True, eq=False)
 class Waiting(Generic[AskT, PlaceT]):
-    """What an entry of the line stands for; made in the event loop."""
+    """The item of a queue's entry; created in the event loop."""
 
     ask: AskT
     found: "asyncio.Future[PlaceT]" = field(default_factory=_future)
 
 
 class PoolQueue(Generic[AskT, PlaceT]):
-    """The line of one pool in one router, in the running event loop."""
+    """One pool's queue in one router, in the running event loop."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class PoolQueue(Generic[AskT, PlaceT]):
         rng: random.Random,
     ) -> None:
         """Calls `left` when a wait ends."""
-        self.line: Line[Waiting[AskT, PlaceT]] = Line(name, limits, monotonic)
+        self.entries: BoundedQueue[Waiting[AskT, PlaceT]] = BoundedQueue(name, limits, monotonic)
         self._place = place
         self._give_back = give_back
         self._left = left
@@ -61,7 +61,7 @@ class PoolQueue(Generic[AskT, PlaceT]):
         self._pump: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
-        """A place may be free."""
+        """Reports that a place may be free."""
         self._free.set()
 
     async def wait(
@@ -71,16 +71,16 @@ class PoolQueue(Generic[AskT, PlaceT]):
         timeout_s: float,
         late: Callable[[int], ApiError],
     ) -> PlaceT:
-        """The request's place, in its turn.
+        """Queues the request and returns the place that it gets.
 
-        Raises ApiError: at once where the queue is full, 429 or 503 while no replica is ready;
-        after `timeout_s` what `late` makes of a Retry-After in seconds; and what `place` raises.
+        Raises ApiError: at once if the queue is full, 429 or (while no replica is ready) 503;
+        after `timeout_s`, what `late` returns for a Retry-After in seconds; what `place` raises.
         """
-        if (gone := self.line.enter(mine, shortage)) is not None:
+        if (gone := self.entries.enter(mine, shortage)) is not None:
             self._refuse(gone[0], LeaveReason.CROWDED_OUT, gone[1])
         if self._pump is None:
             self._pump = asyncio.create_task(self._run())
-        found = mine.what.found
+        found = mine.item.found
         timer = found.get_loop().call_later(timeout_s, self._expire, mine, late)
         try:
             return await found
@@ -88,35 +88,35 @@ class PoolQueue(Generic[AskT, PlaceT]):
             if found.cancelled():
                 self._left(LeaveReason.CLIENT_LEFT)
             elif found.exception() is None:
-                self._give_back(found.result())  # found in the moment of leaving
+                self._give_back(found.result())  # found just as the client left
             raise
         finally:
             timer.cancel()
-            if mine in self.line:
-                self.line.leave(mine)
+            if mine in self.entries:
+                self.entries.leave(mine)
 
     def close(self) -> None:
-        """Ends the pump; nobody may wait any more."""
+        """Ends the pump; no request may wait after that."""
         if self._pump is not None:
             self._pump.cancel()
 
     def _refuse(
         self, entry: Entry[Waiting[AskT, PlaceT]], reason: LeaveReason, error: Exception
     ) -> None:
-        """The entry has left the line."""
-        if not entry.what.found.done():  # else its client is leaving, which is its end
+        """Ends the wait of an entry that has left the queue."""
+        if not entry.item.found.done():  # else its client disconnected, which ends its wait
             self._left(reason)
-            entry.what.found.set_exception(error)
+            entry.item.found.set_exception(error)
 
     def _expire(self, entry: Entry[Waiting[AskT, PlaceT]], late: Callable[[int], ApiError]) -> None:
-        if entry in self.line:
-            error = late(self.line.retry_after_s())
-            self.line.leave(entry)
+        if entry in self.entries:
+            error = late(self.entries.retry_after_s())
+            self.entries.leave(entry)
             self._refuse(entry, LeaveReason.EXPIRED, error)
 
     async def _run(self) -> None:
         try:
-            while (head := self.line.head()) is not None:
+            while (head := self.entries.head()) is not None:
                 self._free.clear()
                 if not await self._serve(head):
                     await self._pause()
@@ -124,26 +124,26 @@ class PoolQueue(Generic[AskT, PlaceT]):
             self._pump = None
 
     async def _serve(self, head: Entry[Waiting[AskT, PlaceT]]) -> bool:
-        """Tries to find a place for `head`; whether to go on at once."""
+        """Tries to find a place for `head`. Returns whether to serve the next one at once."""
         try:
-            found = await self._place(head.what.ask)
+            found = await self._place(head.item.ask)
         except Exception as error:
-            # As where it need not wait: what its placement raises is this request's end.
-            if head in self.line:
-                self.line.leave(head)
+            # The error of a placement ends its request, as it does for one that need not wait.
+            if head in self.entries:
+                self.entries.leave(head)
                 self._refuse(head, LeaveReason.FAILED, error)
             return True
         if isinstance(found, Shortage):
-            refusal = self.line.none_for(head, found)
+            refusal = self.entries.not_placed(head, found)
             if refusal is not None:
                 self._refuse(head, LeaveReason.NO_REPLICA, refusal)
             return refusal is not None
-        if head not in self.line or head.what.found.done():  # left while its place was sought
+        if head not in self.entries or head.item.found.done():  # left while its place was sought
             self._give_back(found)
             return True
-        self.line.take(head)
+        self.entries.take(head)
         self._left(LeaveReason.PLACED)
-        head.what.found.set_result(found)
+        head.item.found.set_result(found)
         return True
 
     async def _pause(self) -> None:

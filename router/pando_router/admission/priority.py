@@ -1,6 +1,6 @@
-"""A waiting request's priority among its tenant's own, from header and body.
+"""A waiting request's priority among those of its tenant, from header and body.
 
-Read only where a request waits: one that is placed at once pays nothing for it.
+Read only when a request waits, so that one that is placed at once pays nothing.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ MAX_PRIORITY = 2**31 - 1
 def priority_of(
     headers: Sequence[tuple[bytes, bytes]], body_priority: int | None, *, header_counts: bool
 ) -> int:
-    """Higher goes first. `header_counts` says whether x-priority goes before the body's priority.
+    """The priority; higher goes first. If `header_counts`, x-priority overrides the body.
 
-    Raises ApiError 400 for a header that is no whole number.
+    Raises ApiError 400 if the header is not an integer.
     """
     priority = body_priority or 0
     if header_counts:
@@ -30,4 +30,4 @@ def _number(value: bytes) -> int:
     try:
         return int(value)
     except ValueError:
-        raise bad_request(f"x-priority is a whole number, not {value[:40]!r}") from None
+        raise bad_request(f"x-priority must be an integer, not {value[:40]!r}") from None

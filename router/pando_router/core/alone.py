@@ -1,4 +1,4 @@
-"""Where a request goes when Redis has no part in it, by what this router knows itself."""
+"""Chooses a replica without Redis, from what this router knows."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ from pando_router.core.route import Route
 def with_room(
     members: Sequence[MemberT], load: Callable[[MemberT], int], most: int
 ) -> tuple[MemberT, ...]:
-    """Those that may have one more request; `most` is the router's own bound, 0 for none."""
+    """Members that may take one more request; `most` is the router's own limit, 0 for none."""
     return tuple(one for one in members if _has_room(load(one), most, one.beat.max_requests))
 
 
@@ -21,11 +21,12 @@ def route_alone(
     affinity: bytes,
     load: Callable[[MemberT], int],
 ) -> Route:
-    """What the policy picked of `members` (at least one), else where the prompt's start belongs.
+    """Returns the member that the policy picked, else one by hash of the prompt's start.
 
     Args:
-        affinity: the start of the prompt, by which prompts that share it stay together.
-        load: requests at a member, as far as this router knows.
+        members: at least one.
+        affinity: the start of the prompt, so that prompts that share it go to the same replica.
+        load: number of requests at a member, as far as this router knows.
     """
     if picked is None:
         by_name = {one.beat.replica: one for one in members}

@@ -1,11 +1,12 @@
-"""Breaker: a replica that fails is left alone for a while, longer each time.
+"""Circuit breaker: a failing replica gets no requests for a while, longer each time.
 
-It opens after FAILURES in a row, or where of at least LEAST requests within WINDOW_S a share of
-SHARE failed: a replica that answers every other request is as bad as a dead one. Both follow
-Envoy's outlier detection (`consecutive_gateway_failure`, `failure_percentage_threshold`). After the
-pause it is half open: one request at a time is let through as a probe, whose success closes the
-breaker and whose failure doubles the pause. Keyed by incarnation, so a restarted worker starts with
-a clean slate. A replica that has not failed lately has no record and costs nothing.
+The breaker opens after FAILURES in a row, or when a share of SHARE of at least LEAST requests
+within WINDOW_S failed: a replica that fails every other request is as bad as a dead one. Both rules
+follow Envoy's outlier detection (`consecutive_gateway_failure`, `failure_percentage_threshold`).
+After the pause the breaker is half open: it lets one request at a time through as a probe. A
+successful probe closes the breaker; a failed one doubles the pause. Records are keyed by
+incarnation, so a restarted replica starts with a clean slate. A replica that has not failed lately
+has no record and costs nothing.
 """
 
 from collections.abc import Callable
@@ -36,11 +37,11 @@ class _Second:
 
 @dataclass(slots=True)
 class _Record:
-    """Of one incarnation, from its first failure on until a window passes without one."""
+    """One incarnation's results, from its first failure until a window without failures."""
 
     in_a_row: int = 0
     seconds: list[_Second] = field(default_factory=list)  # at most WINDOW_S, oldest first
-    opened: int = 0  # times in a row; 0 is closed
+    opened: int = 0  # how many times in a row; 0 means closed
     open_until: float = 0.0
     probing: bool = False
 
@@ -68,11 +69,11 @@ class _Record:
 
 
 class Breaker:
-    """What became of the requests to every replica incarnation that failed lately."""
+    """Records the results of requests to each replica incarnation that failed lately."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self.records: dict[str, _Record] = {}  # of those that have failed lately
+        self.records: dict[str, _Record] = {}  # by incarnation
 
     def state(self, incarnation: str) -> BreakerState:
         record = self.records.get(incarnation)
@@ -83,7 +84,7 @@ class Breaker:
         return BreakerState.PROBING
 
     def trying(self, incarnation: str) -> None:
-        """A request goes there: while it is the probe, no other shall follow it."""
+        """Notes that a request is sent there; while it is the probe, no other may follow."""
         if self.records and self.state(incarnation) is BreakerState.PROBING:
             record = self.records[incarnation]
             record.open_until = self._clock() + record.pause_s
@@ -95,7 +96,7 @@ class Breaker:
         if record.opened:
             if record.probing:
                 del self.records[incarnation]
-            return  # else it was under way when the breaker opened, and says nothing new
+            return  # else the request began before the breaker opened and proves nothing
         record.in_a_row = 0
         record.count(self._clock(), failures=0)
         if not record.failed_lately:
@@ -114,6 +115,6 @@ class Breaker:
             record.open_until = now + record.pause_s
 
     def keep_only(self, incarnations: set[str]) -> None:
-        """Forgets replicas that are no longer known."""
+        """Drops the records of all other incarnations."""
         for gone in self.records.keys() - incarnations:
             del self.records[gone]

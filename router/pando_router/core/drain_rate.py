@@ -1,4 +1,4 @@
-"""How fast places are given out, and from that when a client should try again."""
+"""Measures how fast waiting requests get places, to compute Retry-After."""
 
 from collections.abc import Callable
 from math import ceil, exp
@@ -7,13 +7,13 @@ from time import monotonic
 WINDOW_S = 10.0  # time constant of the mean
 
 UNMEASURED_S = 5
-"""Retry-After where nothing was given out yet, as while a pool wakes."""
+"""Retry-After in seconds before the first place was given out, as while a pool wakes."""
 
 LONGEST_S = 60
 
 
 class DrainRate:
-    """Places a second, as an exponentially weighted mean over about WINDOW_S."""
+    """Places per second, as an exponentially weighted mean over about WINDOW_S."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -21,21 +21,21 @@ class DrainRate:
         self._sum = 0.0  # of places, each weighted by exp(-age / WINDOW_S)
 
     def count(self) -> None:
-        """A place was given out."""
+        """Counts one place."""
         now = self._clock()
         self._sum = self._sum * exp((self._at - now) / WINDOW_S) + 1.0
         self._at = now
 
     @property
     def per_s(self) -> float:
-        """0.0 where nothing was given out yet."""
+        """0.0 before the first place."""
         now = self._clock()
-        # What of the window has been seen: without it the first seconds would look slow.
+        # The observed part of the window: dividing by all of it underestimates the first seconds.
         seen_s = WINDOW_S * (1.0 - exp((self._started - now) / WINDOW_S))
         return self._sum * exp((self._at - now) / WINDOW_S) / seen_s if seen_s > 0 else 0.0
 
     def retry_after_s(self, waiting: int) -> int:
-        """Whole seconds until `waiting` requests have their places, 1 to LONGEST_S."""
+        """Whole seconds until `waiting` requests have got a place, from 1 to LONGEST_S."""
         rate = self.per_s
         if rate <= 0.0:
             return UNMEASURED_S

@@ -1,4 +1,4 @@
-"""What happens to a request: what replicas report, and the events that its observer receives."""
+"""A request's events: what replicas report, and the calls that its observer receives."""
 
 from enum import Enum, auto
 
@@ -8,7 +8,7 @@ from pando_router.core.route import Route
 
 
 class CacheReport(msgspec.Struct, frozen=True, gc=False):
-    """How many tokens of a prompt a replica had cached, and how many the prompt has."""
+    """How many of a prompt's tokens a replica had cached, as the replica reports it."""
 
     cached_tokens: int
     prompt_tokens: int
@@ -17,10 +17,10 @@ class CacheReport(msgspec.Struct, frozen=True, gc=False):
 class Failure(Enum):
     """How a replica fails a request."""
 
-    NO_ANSWER = auto()  # its connection broke, or it answered that it cannot serve
-    SILENT = auto()  # it has the request, and no answer came in time
-    CUT_OFF = auto()  # its connection broke amid the answer
-    STALLED = auto()  # its answer stood still for too long
+    NO_ANSWER = auto()  # the connection broke before an answer, or the answer was a server error
+    SILENT = auto()  # it has the request but did not answer in time
+    CUT_OFF = auto()  # the connection broke mid-answer
+    STALLED = auto()  # the answer sent nothing for too long
 
     @property
     def is_mid_stream(self) -> bool:
@@ -28,45 +28,47 @@ class Failure(Enum):
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
-    """What is known of an answer when its first byte is here."""
+    """The start of an answer, up to its first bytes."""
 
     status: int
     report: CacheReport | None = None
-    complete: bool = False  # the whole answer is here
-    is_stream: bool = False  # of events
-    retry_after_s: int = 1  # of a 429
+    complete: bool = False  # the whole answer has arrived
+    is_stream: bool = False  # server-sent events
+    retry_after_s: int = 1  # for a 429
     first_bytes: bytes = b""
 
 
 class Observer:
-    """Is told what becomes of one request; a subclass overrides the events that it wants.
+    """Receives the events of one request; a subclass overrides those that it needs.
 
-    Events come in the order in which they happen. `placed` begins a try, of which there may be
-    several.
+    Events arrive in the order in which they happen. Each `placed` begins a new try.
     """
 
     __slots__ = ()
 
     def placed(self, route: Route) -> None:
-        """A replica is found; the request goes there next."""
+        """A replica was chosen; the request will be sent there."""
 
     def not_sent(self, route: Route) -> None:
-        """No connection to the replica was free: it never saw the request."""
+        """No connection to the replica was free, so it never received the request."""
 
     def was_busy(self, route: Route) -> None:
-        """The replica answered 429; another one is asked."""
+        """The replica answered 429; the request is tried at another one."""
 
     def failed(self, route: Route, error: str, how: Failure) -> None:
-        """The replica failed; another one may be asked."""
+        """The replica failed; the request may be tried at another one."""
 
     def retried(self, route: Route, reason: str) -> None:
-        """`route` follows a try that ended by `reason`."""
+        """The request is retried at `route` because its last try ended with `reason`."""
 
     def retry_refused(self, route: Route) -> None:
-        """The try at `route` failed, and the budget of retries is spent."""
+        """The try at `route` failed, and the retry budget is spent."""
 
     def answered(self, route: Route, head: Head) -> None:
-        """The first byte of an answer that goes to the client."""
+        """The first byte arrived of the answer that will be relayed to the client."""
 
     def cached(self, route: Route, report: CacheReport, *, was_cut: bool) -> None:
-        """The replica reports its cache; `was_cut` says that the shared tree knew less well."""
+        """The replica reported its cached tokens.
+
+        `was_cut` is true if the shared tree expected more and was corrected.
+        """

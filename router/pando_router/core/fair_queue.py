@@ -1,16 +1,16 @@
-"""Who is next: an order over waiting requests that is fair to tenants and forgets nobody.
+"""The order of waiting requests: fair to tenants, and free of starvation.
 
-Three rules, the first that decides wins:
+Three rules; the first that decides wins:
 
-1. Every OLDEST_TURN-th place goes to the request that has waited longest, whoever sent it.
-2. Tenants of a higher rank (the operator's word) go first.
-3. Among tenants of one rank, start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): places
-   are shared in the proportion of the tenants' weights, counted in estimated tokens. Within a
-   tenant the higher priority (the client's word) goes first, then who came first.
+1. Every OLDEST_TURN-th place goes to the request that has waited longest, whatever its tenant.
+2. Tenants of a higher rank (set by the operator) go first.
+3. Tenants of equal rank share places by start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM
+   1996), in proportion to their weights and counted in estimated tokens. Within a tenant, requests
+   go by priority (set by the client), then by arrival.
 
-So a client's priority never takes a place from another tenant, and rule 1 bounds overtaking:
-a request that found k others waiting is out after at most OLDEST_TURN * (k + 1) places. Pure: no
-clock, no I/O. State is the waiting requests and, per tenant served in this busy period, one number.
+So a client's priority never takes a place from another tenant, and rule 1 bounds overtaking: a
+request that arrives behind k others leaves after at most OLDEST_TURN * (k + 1) places. No clock, no
+I/O. The state is the waiting requests and one number per tenant served in this busy period.
 """
 
 from bisect import bisect_left, insort
@@ -21,16 +21,16 @@ from typing import Generic, TypeVar
 OLDEST_TURN = 16
 
 MAX_DEBTS = 1024
-"""Tenants of one rank without a waiting request whose virtual time is remembered."""
+"""For how many tenants of one rank without waiting requests the virtual time is kept."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Entry(Generic[T]):
-    """One waiting request. `number`, its order of arrival, is given by the queue."""
+    """One waiting request. The queue sets `number`, its order of arrival."""
 
-    what: T
+    item: T
     tenant: str
     weight: float = 1.0
     rank: int = 0  # of the tenant, higher first
@@ -38,7 +38,7 @@ class Entry(Generic[T]):
     cost: float = 1.0  # estimated tokens
     body_bytes: int = 0
     number: int = 0
-    since: float = 0.0  # when it entered, by the clock of its line
+    since: float = 0.0  # when it entered, by the queue's clock
 
     @property
     def order(self) -> tuple[int, int]:
@@ -47,11 +47,11 @@ class Entry(Generic[T]):
 
 @dataclass(slots=True, eq=False)
 class _Flow(Generic[T]):
-    """A tenant's waiting requests in their order, at least one; `tag` is its virtual start time."""
+    """A tenant's waiting requests in order, at least one; `tag` is its virtual start time."""
 
     tenant: str
     tag: float
-    number: int  # order of activation: decides between equal tags
+    number: int  # order of activation, which decides between equal tags
     entries: list[Entry[T]] = field(default_factory=list)
 
     @property
@@ -61,16 +61,16 @@ class _Flow(Generic[T]):
 
 @dataclass(slots=True, eq=False)
 class _Rank(Generic[T]):
-    """Flows of equally ranked tenants. It lives as long as one of them waits: a busy period."""
+    """The flows of equally ranked tenants during a busy period, while one has waiting requests."""
 
     rank: int
     virtual_time: float = 0.0
     flows: dict[str, _Flow[T]] = field(default_factory=dict)
     ordered: list[_Flow[T]] = field(default_factory=list)
-    debts: dict[str, float] = field(default_factory=dict)  # tags of tenants that do not wait now
+    debts: dict[str, float] = field(default_factory=dict)  # tags of tenants with none waiting
 
     def owe(self, tenant: str, tag: float) -> None:
-        """Remembers what a tenant without waiting requests has had, where it was ahead."""
+        """Keeps the tag of a tenant without waiting requests if it is ahead of virtual time."""
         if tag <= self.virtual_time:
             return
         self.debts[tenant] = tag
@@ -81,7 +81,7 @@ class _Rank(Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """`add`, then `head` and `take` for each place; `remove` for who leaves without one."""
+    """`add` a request, `take` the `head` for each place, `remove` one that leaves without."""
 
     def __init__(self) -> None:
         self._arrivals: OrderedDict[int, Entry[T]] = OrderedDict()
@@ -109,7 +109,7 @@ class FairQueue(Generic[T]):
         insort(flow.entries, entry, key=lambda entry: entry.order)
 
     def head(self) -> Entry[T] | None:
-        """Who gets the next place; the same one until something is added, taken or removed."""
+        """The entry that gets the next place; it changes only by `add`, `take` and `remove`."""
         if not self._arrivals:
             return None
         if (self._taken + 1) % OLDEST_TURN == 0:
@@ -117,16 +117,16 @@ class FairQueue(Generic[T]):
         return self._ranks[0].ordered[0].entries[0]
 
     def oldest(self) -> Entry[T] | None:
-        """Who has waited longest."""
+        """The entry that has waited longest."""
         return next(iter(self._arrivals.values()), None)
 
     def take(self, entry: Entry[T]) -> None:
-        """The entry leaves with a place, which its tenant is charged for."""
+        """Removes an entry that got a place, and charges its tenant."""
         self._taken += 1
         rank = self._rank(entry.rank)
         flow = rank.flows[entry.tenant]
         rank.ordered.pop(bisect_left(rank.ordered, flow.order, key=lambda flow: flow.order))
-        # Out of turn, virtual time stays with those that are behind.
+        # When the oldest request goes out of turn, virtual time must not overtake the other flows.
         if not rank.ordered or flow.order < rank.ordered[0].order:
             rank.virtual_time = flow.tag
         flow.tag += entry.cost / entry.weight
@@ -134,7 +134,7 @@ class FairQueue(Generic[T]):
         self.remove(entry)
 
     def remove(self, entry: Entry[T]) -> None:
-        """The entry leaves without a place. Raises KeyError where it is not here."""
+        """Removes an entry without a place. Raises KeyError if it is not in the queue."""
         del self._arrivals[entry.number]
         rank = self._rank(entry.rank)
         flow = rank.flows[entry.tenant]
@@ -148,13 +148,13 @@ class FairQueue(Generic[T]):
         else:
             self._ranks.remove(rank)
 
-    def gives_way(self, newcomer: Entry[T]) -> Entry[T] | None:
-        """Who should leave a full queue for `newcomer`, None where the newcomer should, as where
-        nobody waits.
+    def victim(self, newcomer: Entry[T]) -> Entry[T] | None:
+        """The entry to drop from a full queue for `newcomer`; None to refuse the newcomer.
 
-        The last of the tenant that has most requests waiting for its weight, as in McKenney's
-        stochastic fairness queueing (INFOCOM 1990), so that nobody can fill the queue for all.
-        Lower ranks give way first; among a tenant's own the lowest priority.
+        Drops the last entry of the tenant with most waiting requests relative to its weight, as
+        McKenney's stochastic fairness queueing does (INFOCOM 1990), so that no tenant can fill the
+        queue. Entries of the lowest rank are dropped first, and a tenant's lowest priority. Returns
+        None for an empty queue.
         """
         if not self._ranks:
             return None

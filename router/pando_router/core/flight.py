@@ -1,8 +1,8 @@
-"""`Flight`: a request's stay at one replica; `Flights`: what all of one router share.
+"""`Flight`: one request at one replica; `Flights`: the state that a router's flights share.
 
-A flight owns what placing did, from the placement on: the request's count, the breaker's probe, the
-lease and the path touched in the shared tree. Whoever leaves closes it, and needs to remember
-nothing else: a lease that closes before a good first byte cuts the path to what the replica held.
+A flight owns the effects of its placement: the in-flight count, the breaker's probe, the lease and
+the path touched in the shared tree. `close` undoes them all. A lease that closes before a good
+first byte cuts the path to what the replica held before.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -24,26 +24,26 @@ Clock = Callable[[], float]
 
 
 def has_failed(status: int) -> bool:
-    """Whether an answer with this status is a failure of its replica.
+    """Whether an answer with this status counts as a failure of its replica.
 
-    From 500 on it is, which costs the replica its traffic: it fails faster than others answer, so
-    its backlog would draw them all. 501 says that it is well and does not know the request, 429
-    that it is well and full.
+    Statuses from 500 do, or a replica that fails faster than others answer would look idle and
+    attract all requests. 501 means a healthy replica that does not know the request, 429 a healthy
+    one that is full.
     """
     return status >= 500 and status != _NOT_IMPLEMENTED
 
 
 class Flight:
-    """Begins where a replica is found; `answered` or `failed` in between, `close` in any case."""
+    """Begins when a replica is chosen; `answered` or `failed` may follow, `close` always does."""
 
     __slots__ = ("_flights", "_is_open", "_prompt_bytes", "route")
 
     def __init__(self, flights: "Flights", route: Route, prompt_bytes: int) -> None:
-        """A try begins at `route`.
+        """Begins a try at `route`.
 
         Args:
-            prompt_bytes: the size of the canonical prompt, by which a replica's report of its cache
-                is compared with the tree; 0 where tokens come from elsewhere too, as from images.
+            prompt_bytes: the size of the canonical prompt, which converts a replica's cache report
+                from tokens to chunks; 0 if the prompt has tokens without text, as of images.
         """
         self.route = route
         self._flights = flights
@@ -53,7 +53,7 @@ class Flight:
         flights.breaker.trying(route.incarnation)
 
     def answered(self, status: int, *, complete: bool) -> None:
-        """The first byte of an answer that has this HTTP status; an error has computed nothing."""
+        """The first byte of an answer arrived; an error status means that nothing was computed."""
         if status >= 400 and has_failed(status):
             self.failed()
             return
@@ -63,27 +63,27 @@ class Flight:
             self.route.lease.answered(complete=complete)
 
     def failed(self) -> None:
-        """The replica is lost, silent or broken, before its first byte or behind it."""
+        """The replica failed, before or after its first byte."""
         self._flights.breaker.failed(self.route.incarnation)
 
     def reported(self, report: CacheReport) -> bool:
-        """Cuts the path where the replica had clearly less of it than the tree said.
+        """Cuts the path if the replica had clearly less of it than the tree said.
 
-        Returns whether it did.
+        Returns whether it was cut.
         """
         route = self.route
         if route.lease is None or not self._prompt_bytes or not report.prompt_tokens:
             return False
         bytes_per_token = self._prompt_bytes / report.prompt_tokens
         delivered = int(report.cached_tokens * bytes_per_token / CHUNK_BYTES)  # full chunks
-        # One chunk is within what page size and uneven bytes per token make of a full hit.
+        # A full hit may look one chunk short, because of page size and uneven bytes per token.
         if delivered >= route.matched_chunks - 1:
             return False
         route.lease.correct(delivered)
         return True
 
     def close(self) -> None:
-        """The stay is over, by whatever end; the second call does nothing."""
+        """Ends the flight, whatever its outcome; further calls do nothing."""
         if not self._is_open:
             return
         self._is_open = False
@@ -105,22 +105,24 @@ MemberT = TypeVar("MemberT", bound=Member)
 
 
 class Flights:
-    """`usable` says which replicas may be tried."""
+    """The in-flight counts, health and retry budget that all flights share."""
 
     def __init__(self, retry_share: Current[float], clock: Clock = monotonic) -> None:
-        """`clock` gives seconds and never goes back."""
+        """`clock` returns seconds and is monotonic."""
         self.clock = clock
         self.breaker = Breaker(clock)
         self.in_flight = InFlight()
         self.budget = RetryBudget(retry_share, clock)
-        self.unhealthy: set[str] = set()  # incarnations that fail their checks; checks keep it
-        self.answered: set[str] = set()  # incarnations, since it was emptied: they live
+        self.unhealthy: set[str] = set()  # incarnations that fail health checks, which update it
+        self.answered: set[str] = set()  # incarnations that answered since it was last emptied
         self.unanswering: set[str] = set()  # incarnations whose last check got no good answer
         self.on_release: list[Callable[[str], None]] = []  # called with the pool that has room
 
     def usable(self, members: Sequence[MemberT], barred: Collection[str]) -> tuple[MemberT, ...]:
-        """Those outside `barred` (incarnations), without those that breakers or checks leave out,
-        unless that would leave none."""
+        """The members outside `barred` (incarnations) that breakers and health checks allow.
+
+        If these allow none, returns all members outside `barred`.
+        """
         if barred:
             members = [one for one in members if one.beat.incarnation not in barred]
         if self.breaker.records or self.unhealthy:
@@ -128,11 +130,11 @@ class Flights:
         return tuple(members)
 
     def is_out(self, incarnation: str) -> bool:
-        """Whether the breaker or checks leave the replica out."""
+        """Whether the breaker or health checks exclude the replica."""
         return incarnation in self.unhealthy or self.is_open(incarnation)
 
     def is_open(self, incarnation: str) -> bool:
-        """Whether the breaker leaves the replica out."""
+        """Whether the breaker excludes the replica."""
         breaker = self.breaker
         return bool(breaker.records) and breaker.state(incarnation) is BreakerState.OPEN
 

@@ -1,10 +1,10 @@
-"""This router's own requests in flight, by replica: what it knows of load without asking anyone."""
+"""Counts this router's own requests in flight by replica: the load that it knows without Redis."""
 
 from collections import Counter
 
 
 class InFlight:
-    """Counts by incarnation; a restarted worker starts at zero."""
+    """Counts by incarnation; a restarted replica starts at zero."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()

@@ -1,8 +1,8 @@
-"""Rendezvous hashing with bounded loads: equal prompt starts go to the same place, without memory.
+"""Rendezvous hashing with bounded loads: equal prompt starts go to the same replica, statelessly.
 
-Highest random weight hashing (Thaler and Ravishankar, 1996): every replica gets a weight from the
-hash of the prompt's start and its name, and the heaviest wins, so a replica that comes or goes
-moves only its own share. One whose load is above 1.25 times the mean is passed over, as in
+Highest random weight hashing (Thaler and Ravishankar, 1996): each replica's weight is a hash of the
+prompt's start and the replica's name, and the heaviest wins, so a replica that joins or leaves
+moves only its own share. Replicas with more than 1.25 times the mean load are skipped, as in
 consistent hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2018).
 """
 
@@ -19,11 +19,11 @@ def weight(affinity: bytes, name: str) -> int:
 
 
 def rank(affinity: bytes, names: list[str]) -> list[str]:
-    """`names`, heaviest first for these bytes."""
+    """`names` by weight for these bytes, heaviest first."""
     return sorted(names, key=lambda name: weight(affinity, name), reverse=True)
 
 
 def choose(affinity: bytes, loads: Mapping[str, int]) -> str:
-    """The first in rank whose load, with this request, stays within the bound; `loads` by name."""
+    """The heaviest replica whose load, with this request, is within the bound; `loads` by name."""
     limit = ceil(BOUND * (sum(loads.values()) + 1) / len(loads))
     return next(name for name in rank(affinity, list(loads)) if loads[name] < limit)

@@ -1,9 +1,9 @@
-"""Retry budget: how many of the requests may be tried a second time.
+"""Retry budget: limits retries to a share of the requests.
 
-Bounded tries alone let every request of an overloaded pool come twice or thrice, which keeps it
-overloaded. So retries of the last WINDOW_S seconds may be at most a share of that time's requests,
-and MIN_PER_S on top, for routers with little traffic: Finagle's RetryBudget (20 % and 10 a second
-over 10 seconds by default), also in Envoy as `retry_budget`.
+A limit per request alone lets an overloaded pool receive each request two or three times, which
+keeps it overloaded. So the retries of the last WINDOW_S seconds may be at most a share of the
+requests of that time, plus MIN_PER_S for routers with little traffic. This is Finagle's RetryBudget
+(default 20 % and 10 per second over 10 seconds), which Envoy has as `retry_budget`.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class RetryBudget:
         self._retries = [0] * WINDOW_S
 
     def request(self) -> None:
-        """A request came."""
+        """Counts a new request."""
         self._requests[self._slot()] += 1
 
     def allows(self) -> bool:
@@ -36,7 +36,7 @@ class RetryBudget:
         return sum(self._retries) + 1 <= allowed
 
     def retry(self) -> None:
-        """A request is tried again."""
+        """Counts a retry."""
         self._retries[self._slot()] += 1
 
     def _slot(self) -> int:

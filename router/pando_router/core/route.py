@@ -1,4 +1,4 @@
-"""`Route`: a replica for one try, and `Shortage`: why there is none."""
+"""`Route`: the replica chosen for one try; `Shortage`: why there is none."""
 
 from enum import StrEnum
 from typing import Protocol
@@ -11,13 +11,13 @@ from pando_fleet.placement.placer import Placement
 class Shortage(StrEnum):
     """Why a request cannot be placed now."""
 
-    FULL = "full"  # replicas are ready, and each has all the requests that it may have
-    ASLEEP = "asleep"  # none is ready, one is coming
-    NONE = "none"  # none is ready, and none is known to come
+    FULL = "full"  # all ready replicas are at their limit of requests
+    ASLEEP = "asleep"  # no replica is ready, but one is starting
+    NONE = "none"  # no replica is ready, and none is known to be starting
 
 
 class Lease(Protocol):
-    """What placing reserved and its undo, as `pando_fleet.placement.lease.Lease` has it."""
+    """The part of `pando_fleet.placement.lease.Lease` that flights use."""
 
     def answered(self, *, complete: bool) -> None: ...
 
@@ -27,13 +27,13 @@ class Lease(Protocol):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A replica, and what is believed to be cached there of the prompt."""
+    """A replica, and how much of the prompt it is expected to have cached."""
 
     pool: str
     replica: str
     incarnation: str
     url: str
-    lease: Lease | None = None  # None where Redis had no part in it
-    placement: Placement | None = None  # the shared placement's terms, where it chose
+    lease: Lease | None = None  # None if placed without Redis
+    placement: Placement | None = None  # the terms of the shared placement, None without Redis
     matched_chunks: int = 0
     matched_tokens: int = 0

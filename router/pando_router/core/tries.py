@@ -1,17 +1,17 @@
-"""`Tries`: what becomes of one request, from its arrival to its end. No I/O, no clock of its own.
+"""`Tries`: the state machine of one request, from arrival to end. No I/O, no clock of its own.
 
-Whoever drives it calls the method of what happened and does what the returned action says. The
-states, and which events are allowed in each:
+The driver reports each event by calling its method, and performs the action that is returned. The
+states, and the events that each allows:
 
-    PLACING   placed                                     an answer to `Place` is awaited
-    WAITING   placed                                     the request stands in a queue (`Wait`)
-    SENT      not_sent, failed, silent, answered         a replica has it (`Send`)
-    ANSWERED  reported, lost                             its answer goes to the client (`Relay`)
-    LOST      goes_on                                    its replica was lost amid the answer
-    ENDED                                                everything is given back
+    PLACING   placed                                     a replica is being chosen (`Place`)
+    WAITING   placed                                     the request waits in a queue (`Wait`)
+    SENT      not_sent, failed, silent, answered         a replica has the request (`Send`)
+    ANSWERED  reported, lost                             its answer is being relayed (`Relay`)
+    LOST      goes_on                                    the replica was lost mid-answer
+    ENDED                                                all resources are released
 
-`close` is allowed always and ends the request: its client has gone, or all is done. An event that
-is not allowed raises OutOfTurnError.
+`close` is allowed in every state and ends the request: it is done, or its client has disconnected.
+An event that is not allowed raises OutOfTurnError.
 """
 
 from collections.abc import Collection
@@ -37,31 +37,31 @@ class State(Enum):
     ENDED = auto()
 
 
-# Members by plain names: reading them from the class costs five times as much.
+# Plain names, because reading a member from the class costs five times as much.
 _PLACING, _WAITING, _SENT, _ANSWERED, _LOST, _ENDED = State
 
 
 class OutOfTurnError(Exception):
-    """The driver reported an event that cannot happen now."""
+    """The driver reported an event that the current state does not allow."""
 
 
 class Why(StrEnum):
     """Why a request is refused."""
 
-    NO_REPLICA = "no_replica"  # none is ready
-    FAILED = "failed"  # those that were tried failed
-    BUSY = "busy"  # of those that were tried, one was only busy
-    SILENT = "silent"  # the replica has the request and does not answer
+    NO_REPLICA = "no_replica"  # no replica is ready
+    FAILED = "failed"  # all replicas tried failed
+    BUSY = "busy"  # at least one replica tried was only busy
+    SILENT = "silent"  # a replica has the request but does not answer
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """Find a replica outside `barred` (incarnations); then `placed`."""
+    """Choose a replica outside `barred` (incarnations); then call `placed`."""
 
     barred: Collection[str]
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):
-    """Let the request wait for its turn in the queue; then `placed`, or `close`."""
+    """Queue the request until it gets a place; then call `placed`, or `close`."""
 
     shortage: Shortage
 
@@ -73,14 +73,14 @@ class Send(msgspec.Struct, frozen=True, gc=False):
 
 
 class Relay(msgspec.Struct, frozen=True, gc=False):
-    """Pass the last answer on to the client."""
+    """Relay the last answer to the client."""
 
 
 class Refuse(msgspec.Struct, frozen=True):
-    """Tell the client that there is no answer, and `close`."""
+    """Answer the client with an error, and call `close`."""
 
     why: Why
-    message: str = ""  # what happened at the replicas that were tried
+    message: str = ""  # what happened at each replica tried
     retry_after_s: int = 0  # the longest that a busy replica asked for
 
 
@@ -100,35 +100,35 @@ class Tries:
     ) -> None:
         """
         Args:
-            max_tries: until a replica answers, and again after each loss of one that did.
-            looks_ready_s: for so long a replica that died may still look ready.
+            max_tries: the limit until a replica answers, and again after each lost answer.
+            looks_ready_s: how long a dead replica may still look ready.
         """
         self.state = _PLACING
-        self.flight: Flight | None = None  # of the try under way
+        self.flight: Flight | None = None  # of the current try
         self._flights = flights
         self._observer = observer
         self._max_tries = max_tries
         self._looks_ready_s = looks_ready_s
-        self._failures: dict[str, str] = {}  # by incarnation, what happened there
-        self._dead: dict[str, float] = {}  # incarnations, until when they are left out
-        self._deadline: float | None = None  # by the clock of `flights`, of the wait
+        self._failures: dict[str, str] = {}  # error by incarnation
+        self._dead: dict[str, float] = {}  # by incarnation, until when it is excluded
+        self._deadline: float | None = None  # of the wait, by the clock of `flights`
         self._retry_after_s = 0
         self._tries = 0
         self._allowed = max_tries
-        self._reason = ""  # how the last try ended, if another one may follow it
-        self._busy: Head | None = None  # the 429 with which the last try ended
+        self._reason = ""  # why the last try ended, if it may be retried
+        self._busy: Head | None = None  # the 429 that ended the last try
 
-    # What happens before a replica is asked
+    # Events before a replica has the request
 
     def arrived(self, *, overtakes: bool) -> Place | Wait:
-        """The request is here; `overtakes` says that others wait, whose turn is before."""
+        """The request arrived; `overtakes` is true if placing it now would overtake others."""
         self._flights.budget.request()
         return self._wait(Shortage.FULL) if overtakes else self._place()
 
     def placed(self, found: Flight | Shortage) -> Send | Wait | Relay | Refuse:
         self._expect(_PLACING, _WAITING)
         if isinstance(found, Shortage):
-            # A busy replica's answer in hand is better than a place in the queue.
+            # Relaying a busy replica's 429 now is better than queueing.
             gives_up = found is Shortage.NONE or self._busy is not None
             return self._give_up() if gives_up else self._wait(found)
         self.state, self.flight, self._busy = _SENT, found, None
@@ -140,21 +140,23 @@ class Tries:
         return Send(found)
 
     def waits_until(self, timeout_s: float) -> float:
-        """By the clock of `flights`; one that comes again has what is left of its first wait."""
+        """The deadline by the clock of `flights`; a later wait has what the first one left."""
         if self._deadline is None:
             self._deadline = self._flights.clock() + timeout_s
         return self._deadline
 
     def dead_now(self) -> list[str]:
-        """Incarnations to leave out while the request waits: their connections broke, though a
-        heartbeat from before may make them look ready."""
+        """Incarnations to exclude while the request waits.
+
+        Their connections broke, but an earlier heartbeat may make them look ready.
+        """
         now = self._flights.clock()
         return [incarnation for incarnation, until in self._dead.items() if now < until]
 
-    # What happens at a replica
+    # Events at a replica
 
     def not_sent(self) -> Place:
-        """No connection was free: the replica counts as full, not as failed."""
+        """No connection was free; the replica counts as full, not as failed."""
         self._expect(_SENT)
         assert self.flight is not None
         self.flight.close()
@@ -163,21 +165,23 @@ class Tries:
         return self._place()
 
     def failed(self, error: str, status: int | None = None) -> Place | Relay | Refuse:
-        """It failed before its first byte, by an answer of `status` or by its connection."""
+        """The replica failed before its first byte: by `status`, or by its connection if None."""
         route = self._fails(Failure.NO_ANSWER, error).route
         if status is None:
             self._found_dead(route)
         return self._again(route, str(status or "connection"))
 
     def silent(self, error: str) -> Refuse:
-        """It did not answer in time, and may be at work: another would do the work twice."""
+        """The replica did not answer in time; no retry, because it may still be computing."""
         route = self._fails(Failure.SILENT, error).route
         self.close()
         return Refuse(Why.SILENT, f"replica {route.replica!r} {error}")
 
     def answered(self, head: Head) -> Place | Relay | Refuse:
-        """The first byte is here. Another replica is asked where this one is busy; keep its answer,
-        as `Relay` may mean it later."""
+        """The first byte arrived. A busy replica's request is tried at another one.
+
+        Keep the busy answer: a later `Relay` may refer to it.
+        """
         self._expect(_SENT)
         assert self.flight is not None
         flight, route = self.flight, self.flight.route
@@ -192,28 +196,28 @@ class Tries:
         return self._relay(head)
 
     def reported(self, report: CacheReport) -> None:
-        """What the replica says of its cache, with its first byte or at the end."""
+        """The replica reported its cached tokens, with its first byte or at the end."""
         self._expect(_ANSWERED)
         assert self.flight is not None
         was_cut = self.flight.reported(report)
         self._observer.cached(self.flight.route, report, was_cut=was_cut)
 
     def lost(self, error: str, *, stalled: bool = False) -> None:
-        """The answer broke off, or stands still. Then `goes_on`, or `close`."""
+        """The answer was cut off, or stalled. Call `goes_on` or `close` next."""
         self._fails(Failure.STALLED if stalled else Failure.CUT_OFF, error)
         self.state = _LOST
 
     def goes_on(self) -> Place:
-        """The rest of a lost answer is asked of another replica."""
+        """Another replica continues a lost answer."""
         self._expect(_LOST)
         self._tries += 1
         self._allowed = self._tries + self._max_tries
-        self._deadline = None  # what it waits from here on is another wait
+        self._deadline = None  # a wait from here on is a new one
         self._reason = MID_STREAM
         return self._place()
 
     def close(self) -> None:
-        """The request is over, by whatever end; the second call does nothing."""
+        """Ends the request, whatever its outcome; further calls do nothing."""
         if self.flight is not None:
             self.flight.close()
             self.flight = None
@@ -255,14 +259,14 @@ class Tries:
         self.close()
         return Refuse(why, "; ".join(self._failures.values()), self._retry_after_s)
 
-    # What failed
+    # Failures
 
     def _fails(self, how: Failure, error: str) -> Flight:
-        """The flight that failed, which is closed."""
+        """Closes the current flight as failed, and returns it."""
         self._expect(_ANSWERED if how.is_mid_stream else _SENT)
         assert self.flight is not None
         flight, route = self.flight, self.flight.route
-        if how is not Failure.STALLED:  # which may be the client's or the network's doing
+        if how is not Failure.STALLED:  # a stall may be caused by the client or the network
             flight.failed()
         if how is Failure.CUT_OFF or how is Failure.STALLED:
             self._found_dead(route)
@@ -276,4 +280,5 @@ class Tries:
 
     def _expect(self, *states: State) -> None:
         if self.state not in states:
-            raise OutOfTurnError(f"{self.state.name} is none of {[one.name for one in states]}")
+            allowed = " or ".join(one.name for one in states)
+            raise OutOfTurnError(f"the request is {self.state.name}, expected {allowed}")

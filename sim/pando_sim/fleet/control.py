@@ -116,7 +116,7 @@ class FleetControl:
 
     def queued(self) -> int:
         """Requests that wait in the routers."""
-        return sum(len(router.line) for router in self._routers)
+        return sum(len(router.queue) for router in self._routers)
 
     def in_flight(self) -> int:
         """Requests that came and have not ended."""

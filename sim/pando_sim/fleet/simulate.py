@@ -217,8 +217,8 @@ class Simulation:
 
     def _queues(self) -> list[tuple[Router, int]]:
         """The routers where requests wait, and how many wait at the others."""
-        waiting = sum(len(router.line) for router in self._routers)
-        return [(one, waiting - len(one.line)) for one in self._routers if one.line]
+        waiting = sum(len(router.queue) for router in self._routers)
+        return [(one, waiting - len(one.queue)) for one in self._routers if one.queue]
 
     # What comes again and again
 
@@ -243,15 +243,15 @@ class Simulation:
     def _tell_queues(self) -> None:
         """As the routers do, so that the operator sees what waits in them."""
         for router in self._routers:
-            waiting = len(router.line)
+            waiting = len(router.queue)
             if waiting or router.told_waiting:
                 told = TellQueue(
                     queues=PoolKeys(POOL).queues,
                     now=self._timeline.redis_ms(),
                     router=router.name,
                     requests=waiting,
-                    waited_ms=int(1000 * router.line.longest_wait_s),
-                    tokens=round(router.line.tokens),
+                    waited_ms=int(1000 * router.queue.longest_wait_s),
+                    tokens=round(router.queue.tokens),
                 )
                 self._tell_queue.send(told, (), _unheard)
             router.told_waiting = waiting > 0

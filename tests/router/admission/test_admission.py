@@ -14,7 +14,7 @@ from pando_fleet.records.queues import Queues
 from pando_fleet.redis.client import connect
 from pando_fleet.registry.replica import ReplicaState
 from pando_router.admission import reports
-from pando_router.core import line
+from pando_router.core import bounded_queue
 from tests.fleet.redis_server import RedisServer, free_port
 from tests.router.world import Answer, Replica, RouterClient, completion, serving, until
 
@@ -114,7 +114,7 @@ async def test_newcomers_do_not_overtake_those_who_wait(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though there is room, which the queue has not noticed: another router gave it back."""
-    monkeypatch.setattr(line, "PACE_S", 3600.0)
+    monkeypatch.setattr(bounded_queue, "PACE_S", 3600.0)
     async with (
         Replica(valkey_url, "a") as a,
         serving(valkey_url, max_replica_requests=1) as one,
@@ -410,7 +410,7 @@ async def test_what_computes_nothing_does_not_wait(valkey_url: str) -> None:
 async def test_the_end_of_an_own_request_wakes_the_queue(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "PACE_S", 3600.0)
+    monkeypatch.setattr(bounded_queue, "PACE_S", 3600.0)
     async with (
         Replica(valkey_url, "a") as a,
         serving(valkey_url, max_replica_requests=1) as router,
@@ -452,7 +452,7 @@ async def test_the_queues_length_is_in_redis_while_requests_wait(valkey_url: str
 
 async def test_routers_leave_each_other_places(valkey_url: str, monkeypatch: Any) -> None:
     """One has all places and a queue that would take every one that is given back."""
-    monkeypatch.setattr(line, "PACE_S", 0.2)
+    monkeypatch.setattr(bounded_queue, "PACE_S", 0.2)
     async with (
         Replica(valkey_url, "a") as a,
         serving(valkey_url, max_replica_requests=1) as one,

@@ -12,7 +12,7 @@ from pando_router.core.fair_queue import MAX_DEBTS, OLDEST_TURN, Entry, FairQueu
 def entry(
     tenant: str = "t", *, weight: float = 1.0, rank: int = 0, priority: int = 0, cost: float = 1.0
 ) -> Entry[None]:
-    return Entry(what=None, tenant=tenant, weight=weight, rank=rank, priority=priority, cost=cost)
+    return Entry(item=None, tenant=tenant, weight=weight, rank=rank, priority=priority, cost=cost)
 
 
 def served(queue: FairQueue[None], times: int) -> list[Entry[None]]:
@@ -215,15 +215,15 @@ def test_a_full_queue_takes_from_the_tenant_that_fills_it() -> None:
     flood = [entry("flood", priority=p) for p in (0, 0, 3)]
     for one in flood:
         queue.add(one)
-    assert queue.gives_way(entry("polite")) is flood[1]  # the last of the lowest priority
-    assert queue.gives_way(entry("flood")) is None
-    assert queue.gives_way(entry("flood", priority=1)) is flood[1]
-    assert queue.gives_way(entry("polite", rank=-1)) is None
-    assert queue.gives_way(entry("flood", rank=1)) is flood[1]
+    assert queue.victim(entry("polite")) is flood[1]  # the last of the lowest priority
+    assert queue.victim(entry("flood")) is None
+    assert queue.victim(entry("flood", priority=1)) is flood[1]
+    assert queue.victim(entry("polite", rank=-1)) is None
+    assert queue.victim(entry("flood", rank=1)) is flood[1]
     queue.add(entry("polite"))
-    assert queue.gives_way(entry("polite")) is flood[1]
+    assert queue.victim(entry("polite")) is flood[1]
     queue.add(entry("polite"))
-    assert queue.gives_way(entry("polite")) is None  # it would have as many as the flood
+    assert queue.victim(entry("polite")) is None  # it would have as many as the flood
 
 
 def test_a_full_queue_counts_requests_by_the_weight_of_their_tenant() -> None:
@@ -231,12 +231,12 @@ def test_a_full_queue_counts_requests_by_the_weight_of_their_tenant() -> None:
     for tenant, weight in (("heavy", 4.0), ("light", 1.0)):
         for _ in range(2):
             queue.add(entry(tenant, weight=weight))
-    lights = queue.gives_way(entry("other"))
+    lights = queue.victim(entry("other"))
     assert lights is not None
     assert lights.tenant == "light", "2 requests for a weight of 1, against 2 for 4"
-    assert queue.gives_way(entry("third", weight=3.0)) is lights
-    assert queue.gives_way(entry("above", rank=1)) is lights
-    assert queue.gives_way(entry("least", weight=0.5)) is None, "1 request for a half is 2 for 1"
+    assert queue.victim(entry("third", weight=3.0)) is lights
+    assert queue.victim(entry("above", rank=1)) is lights
+    assert queue.victim(entry("least", weight=0.5)) is None, "1 request for a half is 2 for 1"
 
 
 def test_state_is_bounded_by_what_waits() -> None:

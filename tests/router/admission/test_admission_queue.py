@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from pando_router.admission.pool_queue import PoolQueue, Waiting
-from pando_router.core import line
+from pando_router.core import bounded_queue
+from pando_router.core.bounded_queue import BoundedQueue, LeaveReason, Limits, is_for_us
 from pando_router.core.fair_queue import Entry
-from pando_router.core.line import LeaveReason, Limits, Line, is_for_us
 from pando_router.core.route import Shortage
 from pando_router.current import Current
 from pando_router.errors import ApiError, unavailable
@@ -62,7 +62,7 @@ class Bench:
     async def wait(
         self, name: str, timeout_s: float = 60.0, body_bytes: int = 1, tenant: str = "t"
     ) -> str:
-        entry = Entry(what=Waiting[str, str](name), tenant=tenant, body_bytes=body_bytes)
+        entry = Entry(item=Waiting[str, str](name), tenant=tenant, body_bytes=body_bytes)
         return await self.queue.wait(entry, self.shortage, timeout_s, late)
 
     def enqueue(self, *names: str, **options: float) -> list["asyncio.Task[str]"]:
@@ -81,7 +81,7 @@ def late(retry_after: int) -> ApiError:
 def no_pace(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Only what wakes the queue moves it."""
     with monkeypatch.context() as patch:
-        patch.setattr(line, "PACE_S", 3600.0)
+        patch.setattr(bounded_queue, "PACE_S", 3600.0)
         yield
 
 
@@ -104,7 +104,7 @@ async def test_places_of_other_routers_are_noticed_though_nobody_tells() -> None
     loop = asyncio.get_running_loop()
     started = loop.time()
     assert await task == "a"
-    assert loop.time() - started < 10 * line.LONGEST_PAUSE_S  # on a busy machine
+    assert loop.time() - started < 10 * bounded_queue.LONGEST_PAUSE_S  # on a busy machine
 
 
 async def test_one_placement_is_under_way_at_a_time_and_none_while_nobody_waits() -> None:
@@ -121,10 +121,10 @@ async def test_one_placement_is_under_way_at_a_time_and_none_while_nobody_waits(
 async def test_who_leaves_frees_the_place_in_the_queue() -> None:
     bench = Bench(requests=1)
     (gone,) = bench.enqueue("gone")
-    await until(lambda: len(bench.queue.line), "waiting")
+    await until(lambda: len(bench.queue.entries), "waiting")
     gone.cancel()
     await asyncio.wait([gone])
-    assert len(bench.queue.line) == 0
+    assert len(bench.queue.entries) == 0
     (stays,) = bench.enqueue("stays")
     bench.free_one()
     assert await stays == "stays"
@@ -154,7 +154,7 @@ async def test_who_leaves_while_its_placement_fails_has_one_end() -> None:
     with pytest.raises(asyncio.CancelledError):
         await bench.leaver
     assert bench.ends == [LeaveReason.CLIENT_LEFT]
-    assert len(bench.queue.line) == 0
+    assert len(bench.queue.entries) == 0
 
 
 async def test_places_add_up_whoever_leaves_when() -> None:
@@ -183,7 +183,7 @@ async def test_places_add_up_whoever_leaves_when() -> None:
             if not task.cancelled() and (error := task.exception()):
                 assert isinstance(error, ApiError)
         await until(lambda: bench.free == 3, "a place that was being sought given back")
-        assert (len(bench.queue.line), bench.free) == (0, 3)
+        assert (len(bench.queue.entries), bench.free) == (0, 3)
     assert {LeaveReason.PLACED, LeaveReason.CLIENT_LEFT} <= set(bench.ends)
     assert len(bench.ends) == waits  # each has one end
 
@@ -194,19 +194,19 @@ async def test_a_wait_ends_at_its_deadline_with_a_clear_error() -> None:
         await bench.wait("a", timeout_s=0.01)
     assert caught.value.code == "queue_timeout"
     assert bench.ends == [LeaveReason.EXPIRED]
-    assert len(bench.queue.line) == 0
+    assert len(bench.queue.entries) == 0
 
 
 async def test_a_full_queue_says_when_to_come_back() -> None:
     bench = Bench(requests=2)
     tasks = bench.enqueue("a", "b")
-    await until(lambda: len(bench.queue.line) == 2, "a full queue")
+    await until(lambda: len(bench.queue.entries) == 2, "a full queue")
     with pytest.raises(ApiError) as caught:
         await bench.wait("c")
     assert (caught.value.status, caught.value.code) == (429, "queue_full")
     assert 1 <= int(caught.value.headers["retry-after"]) <= 60
     bench.shortage = Shortage.ASLEEP
-    await until(lambda: bench.queue.line._shortage is Shortage.ASLEEP, "the pool being asleep")
+    await until(lambda: bench.queue.entries._shortage is Shortage.ASLEEP, "the pool being asleep")
     with pytest.raises(ApiError) as caught:
         await bench.wait("c")
     assert caught.value.status == 503
@@ -224,7 +224,7 @@ async def test_a_queue_without_places_is_always_full() -> None:
 async def test_a_full_queue_has_room_for_a_tenant_that_has_less_in_it() -> None:
     bench = Bench(requests=3)
     tasks = bench.enqueue("a", "b", "c")
-    await until(lambda: len(bench.queue.line) == 3, "a full queue")
+    await until(lambda: len(bench.queue.entries) == 3, "a full queue")
     polite = asyncio.create_task(bench.wait("polite", tenant="polite"))
     with pytest.raises(ApiError) as caught:
         await tasks[2]
@@ -238,7 +238,7 @@ async def test_a_full_queue_has_room_for_a_tenant_that_has_less_in_it() -> None:
 async def test_bodies_that_wait_are_bounded_in_bytes() -> None:
     bench = Bench(body_bytes=100)
     (task,) = bench.enqueue("a", body_bytes=60)
-    await until(lambda: len(bench.queue.line), "waiting")
+    await until(lambda: len(bench.queue.entries), "waiting")
     with pytest.raises(ApiError) as caught:
         await bench.wait("b", body_bytes=41)
     assert caught.value.status == 429
@@ -267,11 +267,11 @@ async def test_nobody_waits_for_replicas_that_will_not_come() -> None:
         assert (caught.value.status, caught.value.code) == (503, "no_ready_replica")
 
 
-def test_a_line_knows_tokens_bytes_and_time_of_those_who_wait_whichever_way_they_leave() -> None:
+def test_the_queue_sums_tokens_bytes_and_time_of_waiting_requests_however_they_leave() -> None:
     now = 100.0
-    waiting: Line[None] = Line("p", Current(Limits(10, 100)), lambda: now)
+    waiting: BoundedQueue[None] = BoundedQueue("p", Current(Limits(10, 100)), lambda: now)
     placed, left, refused = entries = [
-        Entry(what=None, tenant="t", cost=cost, body_bytes=30) for cost in (1.0, 2.0, 4.0)
+        Entry(item=None, tenant="t", cost=cost, body_bytes=30) for cost in (1.0, 2.0, 4.0)
     ]
     assert (waiting.tokens, waiting.longest_wait_s) == (0, 0)
     for entry in entries:
@@ -282,9 +282,9 @@ def test_a_line_knows_tokens_bytes_and_time_of_those_who_wait_whichever_way_they
     assert (waiting.tokens, waiting.longest_wait_s) == (6, 4)
     waiting.leave(left)
     assert waiting.tokens == 4
-    assert waiting.none_for(refused, Shortage.NONE) is not None
+    assert waiting.not_placed(refused, Shortage.NONE) is not None
     assert waiting.tokens == 0
-    assert waiting.enter(Entry(what=None, tenant="t", body_bytes=100), Shortage.FULL) is None
+    assert waiting.enter(Entry(item=None, tenant="t", body_bytes=100), Shortage.FULL) is None
 
 
 def test_a_place_given_back_is_for_one_who_waits_here_as_often_as_the_next_one_does() -> None:

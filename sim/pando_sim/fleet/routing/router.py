@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from pando_fleet.redis.wire import Line as RedisLine
+from pando_router.core.bounded_queue import PACE_S, BoundedQueue, Limits, is_for_us, pause_s
 from pando_router.core.events import CacheReport, Head, Observer
 from pando_router.core.fair_queue import Entry
 from pando_router.core.flight import Flight
-from pando_router.core.line import PACE_S, Limits, Line, is_for_us, pause_s
 from pando_router.core.route import Shortage
 from pando_router.core.tries import Action, Place, Refuse, Send, State, Tries, Wait
 from pando_router.current import Current
@@ -67,7 +67,7 @@ class Router:
         )
         self.name = f"router-{number}"
         self.rule = make_rule(self.context)
-        self.line: Line[Job] = Line(
+        self.queue: BoundedQueue[Job] = BoundedQueue(
             POOL, Current(Limits(spec.queue_requests, body_bytes=2**63)), self.context.monotonic_s
         )
         self.told_waiting = False  # to Redis, by who tells it
@@ -90,7 +90,7 @@ class Router:
             request.prompt.num_tokens,
             tries,
         )
-        await self._go(job, tries.arrived(overtakes=bool(self.line)))
+        await self._go(job, tries.arrived(overtakes=bool(self.queue)))
 
     @property
     def in_flight(self) -> int:
@@ -99,7 +99,7 @@ class Router:
 
     def given_back(self, elsewhere: int) -> None:
         """A request that was sent from here has ended, and `elsewhere` wait at other routers."""
-        if is_for_us(self._random, len(self.line), elsewhere):
+        if is_for_us(self._random, len(self.queue), elsewhere):
             self._look_after(0.0)
         else:
             self.look_later(elsewhere)
@@ -109,7 +109,7 @@ class Router:
         self._look_after(pause_s(self._random) if elsewhere else PACE_S)
 
     def _look_after(self, pause_s: float) -> None:
-        if self.line and not self._will_pump:
+        if self.queue and not self._will_pump:
             self._will_pump = True
             self._timeline.after(pause_s, self._pump)
 
@@ -154,33 +154,33 @@ class Router:
 
     def _wait(self, job: Job, shortage: Shortage) -> None:
         until_s = job.tries.waits_until(self._spec.queue_deadline_s)
-        entry = Entry(what=job, tenant="", cost=job.prompt_tokens + self._output(job))
+        entry = Entry(item=job, tenant="", cost=job.prompt_tokens + self._output(job))
         try:
             if until_s <= self._timeline.now_s:
                 self._refuse(job)
                 return
-            self.line.enter(entry, shortage)
+            self.queue.enter(entry, shortage)
         except ApiError:
             self._refuse(job)
             return
         self._timeline.at(until_s, partial(self._expire, entry))
 
     def _expire(self, entry: Entry[Job]) -> None:
-        if entry in self.line:
-            self.line.leave(entry)
-            self._refuse(entry.what)
+        if entry in self.queue:
+            self.queue.leave(entry)
+            self._refuse(entry.item)
 
     async def _pump(self) -> None:
         self._will_pump = False
-        while (head := self.line.head()) is not None:
-            job = head.what
+        while (head := self.queue.head()) is not None:
+            job = head.item
             dead = job.tries.dead_now()
             found = await self._place(job, dead)
             if found is Shortage.NONE and dead:  # there is nobody else
                 found = await self._place(job, ())
             if isinstance(found, Shortage):
                 return
-            self.line.take(head)
+            self.queue.take(head)
             await self._go(job, job.tries.placed(found))
 
     def _refuse(self, job: Job) -> None:

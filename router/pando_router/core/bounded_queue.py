@@ -1,9 +1,8 @@
-"""`Line`: the requests of one router that wait for a pool's replicas. No I/O, no clock of its own.
+"""`BoundedQueue`: one router's requests that wait for a pool's replicas. No I/O, no own clock.
 
-`enter`, then `head` says whose turn it is; `take` and `none_for` are what became of its placing.
-Whoever drives the line asks for places: at once after a success, and where a place that was given
-back `is_for_us`; else after `pause_s`, by which it notices places that other routers gave back, and
-replicas that become ready.
+`enter` adds a request, `head` is the next one, and `take` or `not_placed` reports the result of
+placing it. The driver looks for places: at once after a success or when a freed place `is_for_us`,
+otherwise after `pause_s`, to notice places that other routers freed and replicas that became ready.
 """
 
 import random
@@ -19,7 +18,7 @@ from pando_router.current import Current
 from pando_router.errors import ApiError, unavailable
 
 PACE_S = 0.02
-JITTER = 0.5  # of PACE_S, either way: routers shall not knock together
+JITTER = 0.5  # of PACE_S, either way, so that routers do not look at the same moments
 LONGEST_PAUSE_S = PACE_S * (1 + JITTER)
 
 T = TypeVar("T")
@@ -43,26 +42,26 @@ class Limits:
 
 
 def pause_s(rng: random.Random) -> float:
-    """Until the next look for a place that nobody here gave back."""
+    """Seconds until the next attempt to find a place that this router did not free."""
     return PACE_S * rng.uniform(1 - JITTER, 1 + JITTER)
 
 
 def is_for_us(rng: random.Random, here: int, elsewhere: int) -> bool:
-    """Whether a place that was given back here is for one of the `here` that wait at this router.
+    """Whether a place freed by this router goes to one of the `here` requests that wait at it.
 
-    It is with the chance that the next one of all who wait is here; else it is left to whichever
-    router looks first. Without that, a router whose requests have all places would keep them as
-    long as it has a queue.
+    True with the probability that the next of all waiting requests is here; otherwise the router
+    that looks first gets the place. Without this rule, a router that holds all places would keep
+    them while it has a queue.
     """
     return not elsewhere or rng.random() * (here + elsewhere) < here
 
 
-class Line(Generic[T]):
+class BoundedQueue(Generic[T]):
     """The bounded queue of one pool in one router."""
 
     def __init__(self, name: str, limits: Current[Limits], clock: Callable[[], float]) -> None:
         self._limits = limits
-        self.tokens = 0.0  # estimated, of all who wait
+        self.tokens = 0.0  # estimated, of all waiting requests
         self._name = name
         self._clock = clock
         self._queue: FairQueue[T] = FairQueue()
@@ -77,7 +76,7 @@ class Line(Generic[T]):
         return entry in self._queue
 
     def head(self) -> Entry[T] | None:
-        """Whose turn it is."""
+        """The next request in the queue."""
         return self._queue.head()
 
     @property
@@ -89,22 +88,22 @@ class Line(Generic[T]):
         return self._rate.retry_after_s(len(self._queue) + 1)
 
     def enter(self, entry: Entry[T], shortage: Shortage) -> tuple[Entry[T], ApiError] | None:
-        """`shortage` is why the request has no place yet.
+        """Adds a request; `shortage` is why it has no place yet.
 
-        Returns who lost the place in the queue to it, and what to answer that one. Raises ApiError,
-        429, or 503 while no replica is ready, where the queue is full.
+        Returns the entry dropped from a full queue in its favour, with that entry's error. Raises
+        ApiError if the queue is full: 429, or 503 while no replica is ready.
         """
         if not self._queue:
             self._shortage = shortage
         limits = self._limits.now
         if self._body_bytes + entry.body_bytes > limits.body_bytes:
-            raise self._full(f"{self._body_bytes} bytes of requests wait already")
+            raise self._full(f"{self._body_bytes} bytes of requests are already waiting")
         lost = None
         if len(self._queue) >= limits.requests:
-            gone = self._queue.gives_way(entry)
+            gone = self._queue.victim(entry)
             if gone is None:
-                raise self._full(f"{len(self._queue)} requests wait already")
-            lost = gone, self._full("others needed the place in the queue")
+                raise self._full(f"{len(self._queue)} requests are already waiting")
+            lost = gone, self._full("the full queue dropped this request in favour of another")
             self.leave(gone)
         entry.since = self._clock()
         self._queue.add(entry)
@@ -112,27 +111,28 @@ class Line(Generic[T]):
         return lost
 
     def leave(self, entry: Entry[T]) -> None:
-        """Without a place. Raises KeyError where the entry is not here."""
+        """Removes an entry without a place. Raises KeyError if it is not in the queue."""
         self._queue.remove(entry)
         self._count(entry, -1)
 
     def take(self, entry: Entry[T]) -> None:
-        """A place was found for the entry, which leaves with it."""
+        """Removes an entry that got a place."""
         self._rate.count()
         self._count(entry, -1)
         self._queue.take(entry)
 
-    def none_for(self, entry: Entry[T], shortage: Shortage) -> ApiError | None:
-        """No place was found for the head of the line.
+    def not_placed(self, entry: Entry[T], shortage: Shortage) -> ApiError | None:
+        """Notes that no place was found for the entry.
 
-        Returns 503, and the entry has left, where none is coming; None where it waits on.
+        If no replica is ready or expected, removes the entry and returns its error, a 503. Returns
+        None if the entry keeps waiting.
         """
         self._shortage = shortage
         if shortage is not Shortage.NONE or entry not in self._queue:
             return None
         self.leave(entry)
         return unavailable(
-            f"pool {self._name!r} has no ready replica any more, and none is coming",
+            f"pool {self._name!r} has no ready replica left, and none is starting",
             "no_ready_replica",
             retry_after=self.retry_after_s(),
         )
