@@ -17,8 +17,8 @@ import psutil
 
 from pando_sim.cost import load
 from pando_sim.fleet.simulate import simulate
+from pando_sim.policies import POLICIES
 from pando_sim.records import Outcome, Run
-from pando_sim.rules import RULES
 from pando_sim.spec import FleetSpec, WorkerSpec
 from pando_sim.traces import Shape, open_trace, shaped
 
@@ -64,7 +64,7 @@ class Growth:
 @click.option("--replicas", type=click.IntRange(1), default=1_000, show_default=True)
 @click.option("--requests", type=click.IntRange(1), default=100_000, show_default=True)
 @click.option("--capacity-tokens", type=click.IntRange(1), default=131_072, show_default=True)
-@click.option("--policy", type=click.Choice(list(RULES)), default="cache_aware")
+@click.option("--policy", type=click.Choice(list(POLICIES)), default="cache_aware")
 @click.option("--rows", type=click.IntRange(1), default=10, show_default=True)
 def main(
     trace: Path, replicas: int, requests: int, capacity_tokens: int, policy: str, rows: int
@@ -73,7 +73,7 @@ def main(
     spec = FleetSpec(
         worker=WorkerSpec(cost_model=COST_MODEL, capacity_tokens=capacity_tokens),
         replicas=replicas,
-        placement=policy,
+        policy=policy,
     )
     click.echo(HEAD)
     run = asyncio.run(_run(spec, trace, requests, Growth(every=-(-requests // rows))))
@@ -89,7 +89,7 @@ async def _run(spec: FleetSpec, trace: Path, requests: int, growth: Growth) -> R
         spec,
         islice(shaped(source, shape), requests),
         cost=load(COST_MODEL),
-        rule=RULES[spec.placement](spec),
+        policy=POLICIES[spec.policy](spec),
         progress=growth.look,
     )
 

@@ -21,7 +21,7 @@ from bench.side_by_side import side_by_side
     help=f"folder of {', '.join(FILES.values())}; without it the small trace is played alone",
 )
 @click.option("--only", default="", help="cells with this in their names")
-@click.option("--policy", multiple=True, help="only these placements")
+@click.option("--policy", multiple=True, help="only these policies")
 def main(output: Path, traces: Path | None, only: str, policy: tuple[str, ...]) -> None:
     """Simulate what OUTPUT/results.jsonl does not have yet."""
     results = Results(output / "results.jsonl")

@@ -1,4 +1,4 @@
-"""A dot a cell and placement: goodput against hit rate, a panel a trace, as SVG."""
+"""A dot a cell and policy: goodput against hit rate, a panel a trace, as SVG."""
 
 import io
 from collections.abc import Sequence

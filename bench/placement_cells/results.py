@@ -19,7 +19,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Play(msgspec.Struct, frozen=True, kw_only=True):
-    """One placement in one cell, at a share of the cell's load."""
+    """One policy in one cell, at a share of the cell's load."""
 
     cell: str
     policy: str
@@ -31,7 +31,7 @@ class Play(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Results:
-    """A file of plays; the last line of a cell, placement and share counts."""
+    """A file of plays; the last line of a cell, policy and share counts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class Results:
         return (cell, policy, share) in self._found
 
     def of(self, cell: str) -> Mapping[str, Measures]:
-        """By placement, the means of its plays."""
+        """By policy, the means of its plays."""
         plays: dict[str, list[Measures]] = {}
         for (name, policy, _), play in self._found.items():
             if name == cell:

@@ -1,4 +1,4 @@
-"""One placement in one cell, by the same plan as `pando sim`."""
+"""One policy in one cell, by the same plan as `pando sim`."""
 
 import asyncio
 from functools import cache

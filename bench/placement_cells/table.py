@@ -1,4 +1,4 @@
-"""The results as Markdown: each cell's best values, and how far Pando's placement is from them."""
+"""The results as Markdown: each cell's best values, and how far Pando's policy is from them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ def tables(cells: Sequence[Cell], results: Results) -> str:
 
 
 def _ordered(cell: Cell, plays: Mapping[str, Measures]) -> Mapping[str, Measures]:
-    """As the cell names its placements: plays end in any order."""
+    """As the cell names its policies: plays end in any order."""
     return {name: plays[name] for name in cell.policies if name in plays}
 
 
@@ -89,7 +89,7 @@ def _cells(found: Mapping[Cell, Mapping[str, Measures]]) -> Iterator[str]:
 
 
 def _policies(found: Mapping[Cell, Mapping[str, Measures]]) -> Iterator[str]:
-    """Each placement where it was simulated, in the mean."""
+    """Each policy where it was simulated, in the mean."""
     yield "| placement | cells | goodput | hit rate | TTFT p50 | TTFT p99 | gap p99 | load spread |"
     yield "|---" * 8 + "|"
     names = dict.fromkeys(name for results in found.values() for name in results)

@@ -10,14 +10,14 @@ from bench.scaling_days.contenders import FIRST_REPLICAS, Contender
 from bench.scaling_days.loads import Load, curve
 from pando_sim.cost import load as load_cost
 from pando_sim.fleet.simulate import simulate
+from pando_sim.policies import POLICIES
 from pando_sim.records import Outcome, Run
 from pando_sim.report import digest, write_requests
-from pando_sim.rules import RULES
 from pando_sim.scaling.scalers import SCALERS
 from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
 from pando_sim.traces import Shape, open_trace, shaped
 
-PLACEMENT = "cache_aware"
+POLICY = "cache_aware"
 SLOW_TTFT_S, SLOW_GAP_S = 2.0, 0.05
 BEAT_S = 2.5
 """Between two heartbeats: a day of them takes five times as long at the worker's own 0.5 s."""
@@ -74,7 +74,7 @@ async def _day(load: Load, contender: Contender, start_s: float, hours: float) -
         ),
         router=RouterSpec(max_outstanding=load.most_requests, queue_deadline_s=120.0),
         replicas=FIRST_REPLICAS,
-        placement=PLACEMENT,
+        policy=POLICY,
         scaling=contender.scaling,
         hpa_queue_target=contender.knob,
         knative_target=contender.knob,
@@ -84,9 +84,9 @@ async def _day(load: Load, contender: Contender, start_s: float, hours: float) -
     )
     scaler = SCALERS[contender.scaling](spec, contender.pool())
     requests = shaped(open_trace(load.trace), Shape(day=curve(load, hours)))
-    rule = RULES[PLACEMENT](spec)
+    policy = POLICIES[POLICY](spec)
     cost = load_cost(load.cost_model)
-    return await simulate(spec, requests, cost=cost, rule=rule, scaler=scaler)
+    return await simulate(spec, requests, cost=cost, policy=policy, scaler=scaler)
 
 
 def _result(record: Run, load: Load, contender: Contender, start_s: float, hours: float) -> Result:

@@ -7,8 +7,8 @@ from bench.sim_fidelity.measured import Answer, Outcome
 from pando_router.fleet_view.view import REFRESH_S
 from pando_sim.cost.model import CostModel
 from pando_sim.fleet.simulate import simulate
+from pando_sim.policies import POLICIES
 from pando_sim.records import Outcome as End
-from pando_sim.rules import RULES
 from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
 from pando_sim.traces import open_trace
 from pando_worker.server.process.heartbeat import MIN_INTERVAL_S
@@ -54,10 +54,10 @@ async def answers(
         ),
         router=RouterSpec(network_s=0.0, max_outstanding=256),
         replicas=replicas,
-        placement=policy,
+        policy=policy,
     )
     requests = (replace(one, at_s=one.at_s + late_s) for one in open_trace(trace))
-    run = await simulate(spec, requests, cost=cost, rule=RULES[policy](spec))
+    run = await simulate(spec, requests, cost=cost, policy=POLICIES[policy](spec))
     answered = sorted(run.served, key=lambda one: one.number)
     for served in answered:
         if served.outcome is not End.FINISHED:

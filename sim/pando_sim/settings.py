@@ -1,6 +1,6 @@
 """Every setting of `pando sim`: positional trace, flags, `PANDO_SIM_…` variables and the file.
 
-What a pool is comes from its manifest; here is what only a simulation needs. Names of placements,
+What a pool is comes from its manifest; here is what only a simulation needs. Names of policies,
 scalings and cost models are judged where those are known, so that this module imports none of them.
 """
 
@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 ALL = "all"
-"""Of placements or scalings: every one that there is."""
+"""Of policies or scalings: every one that there is."""
 
 
 def _words(value: Any) -> Any:
@@ -31,9 +31,9 @@ class SimSettings(BaseSettings):
 
     Placement, scheduler, caches and scaling are Pando's own code; the GPU (a cost model), the
     network and the clock are simulated. Shows a table, and writes report.html, results.json and CSV
-    files. Each placement with each scaling is a run of its own, in a process of its own.
+    files. Each policy with each scaling is a run of its own, in a process of its own.
 
-    pando sim compare TRACE runs all placements, Pando's and those of other routers; pando sim
+    pando sim compare TRACE runs all policies, Pando's and those of other routers; pando sim
     calibrate URL measures a worker's cost model. Each has its own --help.
     """
 
@@ -59,7 +59,8 @@ class SimSettings(BaseSettings):
         Words,
         Field(
             min_length=1,
-            description="placement; again for each further run, 'all' for every one there is",
+            description="how a replica is chosen; again for each further run, 'all' for every one"
+            " there is",
         ),
     ] = ("cache_aware",)
     replicas: Annotated[

@@ -38,7 +38,7 @@ class FleetSpec:
     worker: WorkerSpec
     router: RouterSpec = RouterSpec()
     replicas: int = 8  # at the start
-    placement: str = "cache_aware"  # a name that `pando_sim.rules` knows
+    policy: str = "cache_aware"  # a name that `pando_sim.policies` knows
     scaling: str = "none"  # a name that `pando_sim.scaling` knows
     hpa_queue_target: float = 5.0  # waiting requests a replica, of scaling hpa_queue
     knative_target: float = 100.0  # requests at a time in a replica, of scaling knative

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 LEAST_WIDTH = 110  # characters of a line that goes to no terminal
 
-_COMPARE = """Compare all placements, Pando's own and those of other routers, on one trace.
+_COMPARE = """Compare all policies, Pando's own and those of other routers, on one trace.
 
 The same as pando sim with --policy all, or, where --scaling is given without --policy, all of these
-scalings with Pando's own placement: --scaling all for the operator, Kubernetes' and Knative's."""
+scalings with Pando's own policy: --scaling all for the operator, Kubernetes' and Knative's."""
 
 
 def sim_command() -> click.Command:
@@ -74,7 +74,7 @@ _PARTS: dict[str, Callable[[], click.Command]] = {"compare": _compare, "calibrat
 
 
 def _all_of(settings: SimSettings) -> SimSettings:
-    """All placements where nothing was said of them."""
+    """All policies where none was named."""
     if "policy" in settings.model_fields_set or settings.scaling:
         return settings
     return settings.model_copy(update={"policy": (ALL,)})

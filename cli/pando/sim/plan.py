@@ -14,7 +14,7 @@ from pando.sim.manifest import SCHEDULING, ManifestError
 from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.scaling import Mode
 from pando_sim.cost import CostModel, CostModelError, load
-from pando_sim.rules import RULES
+from pando_sim.policies import POLICIES
 from pando_sim.scaling.scalers import SCALERS
 from pando_sim.settings import ALL, SimSettings
 from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
@@ -62,7 +62,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        return f"{self.spec.placement}.{self.spec.scaling}"
+        return f"{self.spec.policy}.{self.spec.scaling}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +92,14 @@ def make_plan(settings: SimSettings) -> Plan:
     worker = _worker(settings, manifest.engine(pool), cost)
     tasks = [
         Task(
-            spec=_fleet(settings, pool, worker, extent, placement, scaling),
+            spec=_fleet(settings, pool, worker, extent, policy, scaling),
             trace=trace,
             shape=shape,
             pool=pool,
             faults=settings.fault,
             csv=settings.output if settings.csv else None,
         )
-        for placement in _chosen("policy", settings.policy, list(RULES))
+        for policy in _chosen("policy", settings.policy, list(POLICIES))
         for scaling in _scalings(settings, pool)
     ]
     _check_faults(settings, tasks, extent)
@@ -225,7 +225,7 @@ def _fleet(
     pool: WorkerPool,
     worker: WorkerSpec,
     extent: Extent,
-    placement: str,
+    policy: str,
     scaling: str,
 ) -> FleetSpec:
     replicas = settings.replicas or pool.spec.replicas
@@ -247,7 +247,7 @@ def _fleet(
             max_tries=settings.max_tries,
         ),
         replicas=replicas,
-        placement=placement,
+        policy=policy,
         scaling=scaling,
         hpa_queue_target=settings.hpa_queue_target,
         knative_target=settings.knative_target,

@@ -15,8 +15,8 @@ from pando.sim.faults import parse_fault
 from pando.sim.plan import NO_SCALING, Task
 from pando_sim.cost import load
 from pando_sim.fleet.simulate import simulate
+from pando_sim.policies import POLICIES
 from pando_sim.report import Digest, digest, write_requests, write_samples
-from pando_sim.rules import RULES
 from pando_sim.scaling.scalers import SCALERS
 from pando_sim.traces import shaped
 
@@ -66,7 +66,7 @@ async def run(task: Task, progress: Callable[[int, float], None] | None = None) 
         spec,
         shaped(task.trace, task.shape),
         cost=load(spec.worker.cost_model),
-        rule=RULES[spec.placement](spec),
+        policy=POLICIES[spec.policy](spec),
         scaler=SCALERS[spec.scaling](spec, task.pool) if spec.scaling != NO_SCALING else None,
         faults=[parse_fault(text) for text in task.faults],
         progress=progress,

@@ -11,5 +11,5 @@ Read in this order:
     sampling.py  the pool at one moment
     checks.py    what must hold in every run
 
-Imports worker, traces and report; `rules` and `scaling` import it.
+Imports worker, traces and report; `policies` and `scaling` import it.
 """

@@ -21,7 +21,7 @@ from pando_sim.fleet.control import Fault, FleetControl, Scaler
 from pando_sim.fleet.fleet import Fleet
 from pando_sim.fleet.redis.line import BlockingLine
 from pando_sim.fleet.redis.server import valkey
-from pando_sim.fleet.routing.context import RuleFactory
+from pando_sim.fleet.routing.context import PolicyFactory
 from pando_sim.fleet.routing.interfaces import POOL
 from pando_sim.fleet.routing.router import Router, Surroundings
 from pando_sim.fleet.routing.view import View
@@ -41,7 +41,7 @@ async def simulate(
     requests: Iterator[Request],
     *,
     cost: CostModel,
-    rule: RuleFactory,
+    policy: PolicyFactory,
     scaler: Scaler | None = None,
     faults: Sequence[Fault] = (),
     progress: Progress | None = None,
@@ -50,7 +50,7 @@ async def simulate(
     """Runs the trace to its end: all of its requests have ended, and all replicas are idle.
 
     Args:
-        rule: makes the placement of each router.
+        policy: makes the policy of each router.
         scaler: None keeps the size.
         strides: False takes each step by itself, which is the same and slower.
 
@@ -59,7 +59,7 @@ async def simulate(
     """
     started = time.perf_counter()
     with valkey() as socket:
-        simulation = Simulation(spec, requests, cost, rule, scaler, socket, strides=strides)
+        simulation = Simulation(spec, requests, cost, policy, scaler, socket, strides=strides)
         try:
             await simulation.run(faults, progress)
         finally:
@@ -76,14 +76,14 @@ class Simulation:
         spec: FleetSpec,
         requests: Iterator[Request],
         cost: CostModel,
-        rule: RuleFactory,
+        policy: PolicyFactory,
         scaler: Scaler | None,
         socket: str,
         *,
         strides: bool,
     ) -> None:
         self.record = Run(
-            policy=spec.placement,
+            policy=spec.policy,
             scaling=spec.scaling,
             seed=spec.seed,
             cost_model=f"{cost.name}: {cost.source}",
@@ -113,7 +113,7 @@ class Simulation:
                 number,
                 spec.router,
                 around,
-                rule,
+                policy,
                 self._rng(f"router {number}"),
                 self._rng(f"queue {number}"),
             )
@@ -283,7 +283,7 @@ class Simulation:
         if self._scaler is not None:
             self._scaler.close(self._control)
         for router in self._routers:
-            router.rule.close()
+            router.policy.close()
         for replica in self._fleet.replicas.values():
             self._checks.idle(replica)
         self._checks.tokens(self._fleet, sum(warming.computed for warming in self._warming))

@@ -12,7 +12,7 @@ from pando_sim.report.statistics import Statistics, statistics
 
 
 class Digest(msgspec.Struct, frozen=True, kw_only=True):
-    policy: str  # of placement
+    policy: str
     scaling: str  # "none" for a fixed size
     cost_model: str
     settings: Mapping[str, object]
@@ -47,7 +47,7 @@ def digest(run: Run, *, slow_ttft_s: float, slow_gap_s: float, gpus_per_replica:
 
 
 def names(digests: list[Digest]) -> list[str]:
-    """What tells the runs apart: the placement, the scaling, or both."""
+    """What tells the runs apart: the policy, the scaling, or both."""
     several_policies = len({one.policy for one in digests}) > 1
     several_scalings = len({one.scaling for one in digests}) > 1
     if several_policies and several_scalings:

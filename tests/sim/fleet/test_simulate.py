@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from pando_router.core.route import Route
 from pando_sim.fleet.control import FleetControl
-from pando_sim.fleet.routing.context import Context, RuleFactory
+from pando_sim.fleet.routing.context import Context, PolicyFactory
 from pando_sim.fleet.routing.interfaces import Question
+from pando_sim.policies import llm_d, vllm
+from pando_sim.policies.local import route_to
 from pando_sim.records import Outcome
 from pando_sim.request import Request
-from pando_sim.rules import llm_d, vllm
-from pando_sim.rules.local import route_to
 from pando_sim.traces.prompts import KeyedPrompt
 from tests.sim.fleet.world import (
     COST,
@@ -99,7 +99,7 @@ def test_what_a_full_worker_refuses_is_tried_elsewhere() -> None:
 
         def close(self) -> None: ...
 
-    served = by_number(run(burst, spec, rule=First))
+    served = by_number(run(burst, spec, policy=First))
     # One runs and one waits at each of three replicas, but for those that come before it runs.
     assert {each.replica for each in served} == {"replica-0", "replica-1", "replica-2"}
     refused = [each for each in served if each.outcome is Outcome.REFUSED]
@@ -279,16 +279,14 @@ def test_nothing_of_a_request_that_has_ended_waits_for_the_garbage_collector() -
         gc.enable()
 
 
-@pytest.mark.parametrize(
-    "rule", [partial(llm_d.Scorers, page_size=16), partial(vllm.LeastScore, routers=1)]
-)
-def test_how_often_samples_are_taken_changes_nothing(rule: RuleFactory) -> None:
-    """Nor for rules that look into replicas while these are in the middle of a step."""
+@pytest.mark.parametrize("policy", [partial(llm_d.make, spec=SPEC), partial(vllm.make, spec=SPEC)])
+def test_how_often_samples_are_taken_changes_nothing(policy: PolicyFactory) -> None:
+    """Nor for policies that look into replicas while these are in the middle of a step."""
     rng = random.Random(13)
     times = sorted(rng.uniform(0, 20) for _ in range(100))
     requests = [
         request(n, at_s, *range(200 * n, 200 * n + rng.randint(10, 60)), output=rng.randint(5, 80))
         for n, at_s in enumerate(times)
     ]
-    found = [run(requests, replace(SPEC, sample_s=s), rule=rule) for s in (0.7, 5.0)]
+    found = [run(requests, replace(SPEC, sample_s=s), policy=policy) for s in (0.7, 5.0)]
     assert len({repr(each.served) for each in found}) == 1

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pando_fleet.placement.prefix import chunk_keys
 from pando_fleet.records.marks import MarkKind
 from pando_sim.fleet.control import Fault, FleetControl, Scaler
-from pando_sim.fleet.routing.context import RuleFactory
+from pando_sim.fleet.routing.context import PolicyFactory
 from pando_sim.fleet.routing.shared_placement import SharedPlacement
 from pando_sim.fleet.simulate import simulate
 from pando_sim.records import Run, Served
@@ -90,7 +90,7 @@ def run(
     requests: Sequence[Request],
     spec: FleetSpec = SPEC,
     *,
-    rule: RuleFactory | None = None,
+    policy: PolicyFactory | None = None,
     scaler: Scaler | None = None,
     faults: Sequence[Fault] = (),
     strides: bool = True,
@@ -100,7 +100,7 @@ def run(
             spec,
             iter(requests),
             cost=COST,
-            rule=rule or (lambda context: SharedPlacement(context, spec.router)),
+            policy=policy or (lambda context: SharedPlacement(context, spec.router)),
             scaler=scaler,
             faults=faults,
             strides=strides,

@@ -38,7 +38,7 @@ def made_run(
         scaling=scaling,
         seed=seed,
         cost_model=ABOUT.cost_model,
-        settings={"worker": {"page_size": 16}, "placement": policy, "seed": seed},
+        settings={"worker": {"page_size": 16}, "policy": policy, "seed": seed},
         checks={"tokens conserved": requests, "leases released": 4},
         wall_s=3.2,
     )

@@ -8,8 +8,8 @@ import pytest
 
 from pando_operator.resource.pool import WorkerPool
 from pando_sim.fleet.control import FleetControl
+from pando_sim.policies import vllm
 from pando_sim.records import Outcome, Run, Served
-from pando_sim.rules import vllm
 from pando_sim.scaling.scalers import SCALERS
 from tests.sim.fleet.world import WORKER, by_number, fault, outage, request, run, with_worker
 from tests.sim.scaling.world import START_S, pool, scaled
@@ -103,11 +103,11 @@ def test_the_same_seed_hands_off_to_the_same_replicas() -> None:
     assert len({handed_off() for _ in range(4)}) == 1
 
 
-def test_a_rule_of_its_own_does_not_see_who_joins_before_it_is_warm() -> None:
+def test_a_policy_of_its_own_does_not_see_who_joins_before_it_is_warm() -> None:
     def first_placed_s(manifest: WorkerPool) -> float:
         spec = replace(with_worker(start_s=START_S), replicas=1, scaling="pando", sample_s=1.0)
         scaler = SCALERS["pando"](spec, manifest)
-        found = run(HIGH, spec, rule=partial(vllm.LeastScore, routers=1), scaler=scaler)
+        found = run(HIGH, spec, policy=partial(vllm.make, spec=spec), scaler=scaler)
         assert found.steps[0].ready_s == joins_s()
         return firsts(found)["replica-1"].placed_s
 

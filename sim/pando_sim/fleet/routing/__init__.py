@@ -4,8 +4,8 @@ Read in this order:
     router.py            `pando_router.core` driven by the virtual clock
     job.py               a request, from its arrival to its end
     view.py              the fleet as routers know it
-    interfaces.py        what plugs in: a placement rule
-    context.py           what a rule may know
+    interfaces.py        what plugs in: a placement policy
+    context.py           what a policy may know
     shared_placement.py  Pando's own placement, by the same scripts
     errand.py            a coroutine that waits for virtual time
 

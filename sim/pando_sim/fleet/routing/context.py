@@ -1,4 +1,4 @@
-"""`Context`: what the placement rule of one simulated router may know and use."""
+"""`Context`: what the placement policy of one simulated router may know and use."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from pando_fleet.redis.wire import Line
 from pando_fleet.registry.replica import Heartbeat
 from pando_router.core.flight import Flights
 from pando_router.current import Current
-from pando_sim.fleet.routing.interfaces import POOL, Member, Rule
+from pando_sim.fleet.routing.interfaces import POOL, Member, Policy
 from pando_sim.fleet.routing.view import View
 from pando_sim.timeline import Timeline
 from pando_sim.worker.replica import Replica
@@ -66,14 +66,14 @@ class Context:
         return self.flights.in_flight[member.beat.incarnation]
 
     def look(self, replica: str) -> Heartbeat | None:
-        """What the replica says of itself at this moment; None where it is gone. For rules of
+        """What the replica says of itself at this moment; None where it is gone. For policies of
         routers that ask their engines more often than heartbeats come."""
         self._timeline.looks_any_time = True
         there = self._replicas.get(replica)
         return there.heartbeat() if there else None
 
     def cached_tokens(self, replica: str, tokens: NDArray[np.int32]) -> int:
-        """Of a prompt, what the replica holds at this moment: for rules of fleets whose engines
+        """Of a prompt, what the replica holds at this moment: for policies of fleets whose engines
         tell each change of their caches."""
         there = self._replicas.get(replica)
         return there.cached_tokens(tokens) if there else 0
@@ -83,5 +83,5 @@ class Context:
         self._timeline.after(delay_s, act)
 
 
-RuleFactory = Callable[[Context], Rule]
-"""Makes the rule of one router."""
+PolicyFactory = Callable[[Context], Policy]
+"""Makes the policy of one router."""

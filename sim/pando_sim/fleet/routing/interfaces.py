@@ -1,4 +1,4 @@
-"""What plugs into a simulated router: a placement rule.
+"""What plugs into a simulated router: a placement policy.
 
 Times are virtual seconds from the trace's start. Whatever is drawn at random is drawn from the
 `random.Random` that comes with the context, and whatever is iterated has an order, so that the same
@@ -28,8 +28,8 @@ class Question:
     allowed: tuple["Member", ...]  # those that may be chosen, by name; at least one
 
 
-class Rule(Protocol):
-    """The placement of one router. It may keep state of its own, and learns what a router learns:
+class Policy(Protocol):
+    """How one router chooses. It may keep state of its own, and learns what a router learns:
     the lease of a route hears of the first byte and of its end.
 
     The calls come in the order of virtual time. None but `place` waits for anything.

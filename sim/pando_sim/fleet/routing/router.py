@@ -1,8 +1,8 @@
 """`Router`: the router's own deciding core (`pando_router.core`), driven by the virtual clock.
 
 The core says what happens next to each request; what asyncio does in production (`driver.py`,
-`admission/`) is done here: asking the rule for a place, sending to a simulated replica, waiting in
-the line, and all of it with the network's delay.
+`admission/`) is done here: asking the policy for a place, sending to a simulated replica, waiting
+in the line, and all of it with the network's delay.
 """
 
 import random
@@ -21,7 +21,7 @@ from pando_router.current import Current
 from pando_router.errors import ApiError
 from pando_router.fleet_view.view import LOOKS_READY_S
 from pando_sim.cost.model import CostModel
-from pando_sim.fleet.routing.context import Context, RuleFactory
+from pando_sim.fleet.routing.context import Context, PolicyFactory
 from pando_sim.fleet.routing.interfaces import POOL, Question
 from pando_sim.fleet.routing.job import Job
 from pando_sim.fleet.routing.view import View
@@ -58,7 +58,7 @@ class Router:
         number: int,
         spec: RouterSpec,
         around: Surroundings,
-        make_rule: RuleFactory,
+        make_policy: PolicyFactory,
         rng: random.Random,
         queue_rng: random.Random,
     ) -> None:
@@ -66,7 +66,7 @@ class Router:
             number, around.timeline, around.line, around.view, around.replicas, rng
         )
         self.name = f"router-{number}"
-        self.rule = make_rule(self.context)
+        self.policy = make_policy(self.context)
         self.queue: BoundedQueue[Job] = BoundedQueue(
             POOL, Current(Limits(spec.queue_requests, body_bytes=2**63)), self.context.monotonic_s
         )
@@ -132,7 +132,7 @@ class Router:
         if not allowed:  # a simulated pool always has replicas to come
             return Shortage.NONE if barred else Shortage.ASLEEP
         prompt = job.request.prompt
-        found = await self.rule.place(
+        found = await self.policy.place(
             Question(
                 request=job.request,
                 prompt_tokens=job.prompt_tokens,

@@ -33,7 +33,7 @@ def affinity(question: Question) -> bytes:
 
 
 class SharedPlacement:
-    """A rule; as `pando_router.placing.dispatch` does it."""
+    """A policy; as `pando_router.placing.dispatch` does it."""
 
     def __init__(self, context: Context, spec: RouterSpec, pick: Pick = _by_redis) -> None:
         self._context = context
@@ -128,16 +128,16 @@ class _Written:
     """A lease whose updates are written in virtual time."""
 
     lease: Lease
-    rule: SharedPlacement
+    policy: SharedPlacement
 
     def answered(self, *, complete: bool) -> None:
         self.lease.answered(complete=complete)
-        self.rule.write_soon()
+        self.policy.write_soon()
 
     def correct(self, chunks: int) -> None:
         self.lease.correct(chunks)
-        self.rule.write_soon()
+        self.policy.write_soon()
 
     def close(self) -> None:
         self.lease.close()
-        self.rule.write_soon()
+        self.policy.write_soon()

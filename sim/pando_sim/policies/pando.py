@@ -23,7 +23,7 @@ from pando_router.placing.policies.prefix_hash import PrefixHash
 from pando_router.placing.policies.random_choice import RandomChoice
 from pando_router.placing.policies.round_robin import RoundRobin
 from pando_router.placing.policies.session import Session
-from pando_sim.fleet.routing.context import Context, RuleFactory
+from pando_sim.fleet.routing.context import Context, PolicyFactory
 from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.fleet.routing.shared_placement import SharedPlacement, affinity
 from pando_sim.spec import FleetSpec
@@ -54,7 +54,7 @@ class _Prompt:
     request: _Asked = _Asked()
 
 
-def factory(policy: PolicyName, spec: FleetSpec) -> RuleFactory:
+def factory(policy: PolicyName, spec: FleetSpec) -> PolicyFactory:
     """Of the router's policy with this name."""
     return partial(_rule, policy, spec)
 

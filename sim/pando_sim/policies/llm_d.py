@@ -27,10 +27,11 @@ from collections.abc import Sequence
 
 from pando_fleet.registry.replica import Heartbeat
 from pando_sim.fleet.routing.context import Context
-from pando_sim.fleet.routing.interfaces import Member, Question
-from pando_sim.rules.local import Local
-from pando_sim.rules.polled import Polled
-from pando_sim.rules.sent import Replicas, Sent, split
+from pando_sim.fleet.routing.interfaces import Member, Policy, Question
+from pando_sim.policies.local import Local
+from pando_sim.policies.polled import Polled
+from pando_sim.policies.sent import Replicas, Sent, split
+from pando_sim.spec import FleetSpec
 
 QUEUE_WEIGHT = 2.0
 KV_WEIGHT = 2.0
@@ -38,7 +39,11 @@ PREFIX_WEIGHT = 3.0
 SCRAPE_EVERY_S = 0.05
 
 
-class Scorers(Local):
+def make(context: Context, spec: FleetSpec) -> Policy:
+    return Local(Scorers(context, spec.worker.page_size))
+
+
+class Scorers:
     def __init__(self, context: Context, page_size: int) -> None:
         self._engines = Polled(context, SCRAPE_EVERY_S)
         self._page_size = page_size

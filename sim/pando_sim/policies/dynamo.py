@@ -29,9 +29,10 @@ from dataclasses import dataclass, field
 from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_router.core.route import Route
 from pando_sim.fleet.routing.context import Context
-from pando_sim.fleet.routing.interfaces import Member, Question
-from pando_sim.rules.local import route_to
-from pando_sim.rules.sent import split
+from pando_sim.fleet.routing.interfaces import Member, Policy, Question
+from pando_sim.policies.local import route_to
+from pando_sim.policies.sent import split
+from pando_sim.spec import FleetSpec
 
 
 @dataclass(slots=True)
@@ -47,13 +48,13 @@ class Load:
 class Active:
     """A request that is there, as the lease of its route."""
 
-    rule: "KvRouter"
+    policy: "KvRouter"
     incarnation: str
     keys: list[bytes]
     prefill_tokens: int  # until its first token
 
     def answered(self, *, complete: bool) -> None:
-        load = self.rule.loads[self.incarnation]
+        load = self.policy.loads[self.incarnation]
         load.prefill_tokens -= self.prefill_tokens
         self.prefill_tokens = 0
 
@@ -62,14 +63,18 @@ class Active:
 
     def close(self) -> None:
         self.answered(complete=True)
-        load = self.rule.loads[self.incarnation]
+        load = self.policy.loads[self.incarnation]
         for key in self.keys:
             load.blocks[key] -= 1
             if not load.blocks[key]:
                 del load.blocks[key]
         load.requests -= 1
         if not load.requests:
-            del self.rule.loads[self.incarnation]
+            del self.policy.loads[self.incarnation]
+
+
+def make(context: Context, spec: FleetSpec) -> Policy:
+    return KvRouter(context)
 
 
 class KvRouter:

@@ -1,4 +1,4 @@
-"""All rules in whole runs, and as they are listed."""
+"""All policies in whole runs, and as they are listed."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,9 +10,9 @@ import pytest
 from pando_fleet.placement.prefix import KEY_BYTES
 from pando_router.configuration.settings import PolicyName
 from pando_router.core import rendezvous
+from pando_sim.policies import POLICIES
 from pando_sim.records import Outcome, Run
 from pando_sim.request import Request
-from pando_sim.rules import RULES
 from tests.sim.fleet.world import by_number, conversations, request, run, with_router
 
 ROOT = Path(__file__).parents[3]
@@ -21,11 +21,11 @@ REQUESTS = conversations(6, 8, 0.4)
 
 
 def played(name: str, requests: list[Request], *, strides: bool = True) -> Run:
-    spec = replace(SPEC, placement=name)
-    return run(requests, spec, rule=RULES[name](spec), strides=strides)
+    spec = replace(SPEC, policy=name)
+    return run(requests, spec, policy=POLICIES[name](spec), strides=strides)
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", POLICIES)
 def test_a_seed_gives_one_run_also_in_single_steps(name: str) -> None:
     requests = conversations(4, 4, 0.11)
     first, again = (played(name, requests, strides=strides) for strides in (True, False))
@@ -34,10 +34,10 @@ def test_a_seed_gives_one_run_also_in_single_steps(name: str) -> None:
 
 
 def test_all_of_the_routers_policies_are_there() -> None:
-    assert {*get_args(PolicyName)} <= {*RULES}
+    assert {*get_args(PolicyName)} <= {*POLICIES}
 
 
-def test_rules_that_know_prefixes_find_them() -> None:
+def test_policies_that_know_prefixes_find_them() -> None:
     knowing = ("cache_aware", "smg", "llm_d", "dynamo", "production_stack")
     cached = {
         name: sum(served.cached_tokens for served in played(name, REQUESTS).served)
@@ -67,6 +67,6 @@ def test_prefix_hash_goes_by_the_first_chunk() -> None:
         assert served.replica == rendezvous.choose(start, dict.fromkeys(names, 0))
 
 
-def test_the_documentation_lists_every_rule() -> None:
+def test_the_documentation_lists_every_policy() -> None:
     text = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
-    assert [name for name in RULES if f"| `{name}` |" not in text] == []
+    assert [name for name in POLICIES if f"| `{name}` |" not in text] == []

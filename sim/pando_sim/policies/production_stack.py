@@ -14,14 +14,19 @@ one replica (1 GiB of prompts), so that long runs end in bounded memory.
 """
 
 from pando_sim.fleet.routing.context import Context
-from pando_sim.fleet.routing.interfaces import Member, Question
-from pando_sim.rules.local import Local
-from pando_sim.rules.sent import Replicas, Sent, split
+from pando_sim.fleet.routing.interfaces import Member, Policy, Question
+from pando_sim.policies.local import Local
+from pando_sim.policies.sent import Replicas, Sent, split
+from pando_sim.spec import FleetSpec
 
 MAX_CHUNKS = 2**22
 
 
-class LongestPrefix(Local):
+def make(context: Context, spec: FleetSpec) -> Policy:
+    return Local(LongestPrefix(context))
+
+
+class LongestPrefix:
     def __init__(self, context: Context) -> None:
         self._random = context.random
         self._trie = Sent()

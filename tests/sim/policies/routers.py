@@ -1,4 +1,4 @@
-"""Routers for rules to be asked by: what they know is set by hand."""
+"""Routers for policies to be asked by: what they know is set by hand."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_router.core.route import Route
 from pando_sim.fleet.routing.context import Context
-from pando_sim.fleet.routing.interfaces import Member, Question, Rule
+from pando_sim.fleet.routing.interfaces import Member, Policy, Question
 from pando_sim.request import Request
 from tests.sim.fleet.world import request
 
@@ -32,7 +32,7 @@ def beat(name: str, **values: object) -> Heartbeat:
 
 @dataclass
 class Known(Context):
-    """All that no rule here has to do with is left out."""
+    """All that no policy here has to do with is left out."""
 
     beats: dict[str, Heartbeat]
     number: int = 0
@@ -77,12 +77,12 @@ def question(known: Known, asked: Request, *, without: Sequence[str] = ()) -> Qu
     )
 
 
-def ask(rule: Rule, known: Known, *blocks: int, without: Sequence[str] = ()) -> Route:
+def ask(policy: Policy, known: Known, *blocks: int, without: Sequence[str] = ()) -> Route:
     """Where a prompt of these blocks goes, of 64 tokens, one chunk, each."""
-    found = asyncio.run(rule.place(question(known, request(0, 0.0, *blocks), without=without)))
+    found = asyncio.run(policy.place(question(known, request(0, 0.0, *blocks), without=without)))
     assert isinstance(found, Route)
     return found
 
 
-def went(rule: Rule, known: Known, *blocks: int, without: Sequence[str] = ()) -> str:
-    return ask(rule, known, *blocks, without=without).replica
+def went(policy: Policy, known: Known, *blocks: int, without: Sequence[str] = ()) -> str:
+    return ask(policy, known, *blocks, without=without).replica

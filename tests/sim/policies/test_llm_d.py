@@ -2,8 +2,9 @@
 
 import pytest
 
-from pando_sim.rules import llm_d
-from tests.sim.rules.routers import ask, beat, fleet, went
+from pando_sim.policies import llm_d
+from tests.sim.fleet.world import SPEC
+from tests.sim.policies.routers import ask, beat, fleet, went
 
 
 def test_queues_are_scored_between_the_longest_and_the_shortest() -> None:
@@ -29,48 +30,48 @@ def test_only_what_is_pinned_is_used() -> None:
 )
 def test_the_weighted_sum_decides(pinned: int, waiting: int, to: str) -> None:
     known = fleet("a", "b")
-    rule = llm_d.Scorers(known, 16)
-    assert went(rule, known, 1, 2) == "a"
+    policy = llm_d.make(known, SPEC)
+    assert went(policy, known, 1, 2) == "a"
     known.time_s = 1.0
     known.beats["a"] = beat("a", pinned_tokens=pinned, waiting=waiting)
-    assert went(rule, known, 1, 2) == to
+    assert went(policy, known, 1, 2) == to
 
 
 def test_equals_take_turns() -> None:
     known = fleet("a", "b", "c")
-    rule = llm_d.Scorers(known, 16)
-    assert [went(rule, known, 10 + at) for at in range(4)] == ["a", "b", "c", "a"]
+    policy = llm_d.make(known, SPEC)
+    assert [went(policy, known, 10 + at) for at in range(4)] == ["a", "b", "c", "a"]
 
 
 def test_metrics_are_as_old_as_a_scrape() -> None:
     known = fleet("a", "b")
-    rule = llm_d.Scorers(known, 16)
-    assert went(rule, known, 1) == "a"
+    policy = llm_d.make(known, SPEC)
+    assert went(policy, known, 1) == "a"
     known.beats["b"] = beat("b", waiting=3)
     known.time_s = 0.049
-    assert went(rule, known, 2) == "b"  # its turn: the queue is not yet known
+    assert went(policy, known, 2) == "b"  # its turn: the queue is not yet known
     known.time_s = 0.05
-    assert went(rule, known, 3) == "a"
+    assert went(policy, known, 3) == "a"
     assert known.looks == 4
 
 
 def test_the_index_holds_as_many_blocks_as_the_engine() -> None:
     known = fleet("a", "b")
     known.beats["a"] = beat("a", capacity_tokens=64)
-    rule = llm_d.Scorers(known, 16)
-    assert ask(rule, known, 1, 2, 3).replica == "a"
-    assert went(rule, known, 9) == "b"
-    place = ask(rule, known, 1, 2, 3)  # 3 of 4
+    policy = llm_d.make(known, SPEC)
+    assert ask(policy, known, 1, 2, 3).replica == "a"
+    assert went(policy, known, 9) == "b"
+    place = ask(policy, known, 1, 2, 3)  # 3 of 4
     assert (place.replica, place.matched_chunks) == ("a", 3)
-    ask(rule, known, 1, 2, 3, 4, 5)  # its root is the least recent one, and goes first
-    assert ask(rule, known, 1, 2, 3, 4, 5).matched_chunks == 0
+    ask(policy, known, 1, 2, 3, 4, 5)  # its root is the least recent one, and goes first
+    assert ask(policy, known, 1, 2, 3, 4, 5).matched_chunks == 0
 
 
 def test_a_replica_that_is_gone_is_forgotten() -> None:
     known = fleet("a", "b")
-    rule = llm_d.Scorers(known, 16)
-    assert went(rule, known, 1, 2) == "a"
+    policy = llm_d.make(known, SPEC)
+    assert went(policy, known, 1, 2) == "a"
     del known.beats["a"]
-    assert went(rule, known, 7) == "b"
+    assert went(policy, known, 7) == "b"
     known.beats["a"] = beat("a")
-    assert ask(rule, known, 1, 2).matched_chunks == 0
+    assert ask(policy, known, 1, 2).matched_chunks == 0

@@ -20,9 +20,10 @@ between routers is optional and not simulated, nor are the trees fed by KV event
 
 from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_sim.fleet.routing.context import Context
-from pando_sim.fleet.routing.interfaces import Member, Question
-from pando_sim.rules.local import Local
-from pando_sim.rules.sent import Sent, split
+from pando_sim.fleet.routing.interfaces import Member, Policy, Question
+from pando_sim.policies.local import Local
+from pando_sim.policies.sent import Sent, split
+from pando_sim.spec import FleetSpec
 
 CACHE_THRESHOLD = 0.3
 BALANCE_ABS = 64
@@ -31,7 +32,11 @@ EVICT_EVERY_S = 60.0
 MAX_TREE_BYTES = 2**26  # of each worker
 
 
-class CacheAware(Local):
+def make(context: Context, spec: FleetSpec) -> Policy:
+    return Local(CacheAware(context))
+
+
+class CacheAware:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._tree = Sent()

@@ -1,4 +1,6 @@
-"""`Local`: a rule that chooses by what its router knows, and leases nothing anywhere."""
+"""`Local`: a policy that chooses by what its router knows, and leases nothing anywhere."""
+
+from typing import Protocol
 
 from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_router.core.route import Lease, Route
@@ -20,16 +22,21 @@ def route_to(
     )
 
 
+class Chooser(Protocol):
+    def choose(self, question: Question) -> tuple[Member, int]:
+        """One of the members that are allowed, and how many of the prompt's chunks it is believed
+        to hold."""
+        ...
+
+
 class Local:
     """Never short of a place: what is too much waits at the replicas."""
 
-    def choose(self, question: Question) -> tuple[Member, int]:
-        """One of those that are allowed, and how many of the prompt's chunks it is believed to
-        hold."""
-        raise NotImplementedError
+    def __init__(self, chooser: Chooser) -> None:
+        self._chooser = chooser
 
     async def place(self, question: Question) -> Route:
-        return route_to(question, *self.choose(question))
+        return route_to(question, *self._chooser.choose(question))
 
     def close(self) -> None:
         pass

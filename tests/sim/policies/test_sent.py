@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pando_fleet.placement.prefix import chunk_keys
-from pando_sim.rules.sent import Sent, split
+from pando_sim.policies.sent import Sent, split
 
 Acts = list[tuple[str, list[int], int]]
 

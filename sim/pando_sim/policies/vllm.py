@@ -12,15 +12,20 @@ Simplified: engines are whole replicas; numbers are those of the moment of the f
 """
 
 from pando_sim.fleet.routing.context import Context
-from pando_sim.fleet.routing.interfaces import Member, Question
-from pando_sim.rules.local import Local
-from pando_sim.rules.polled import Polled
+from pando_sim.fleet.routing.interfaces import Member, Policy, Question
+from pando_sim.policies.local import Local
+from pando_sim.policies.polled import Polled
+from pando_sim.spec import FleetSpec
 
 WAITING_WEIGHT = 4
 TOLD_EVERY_S = 0.1
 
 
-class LeastScore(Local):
+def make(context: Context, spec: FleetSpec) -> Policy:
+    return Local(LeastScore(context, spec.router.routers))
+
+
+class LeastScore:
     def __init__(self, context: Context, routers: int) -> None:
         self._number, self._routers = context.number, routers
         self._engines = Polled(context, TOLD_EVERY_S)
