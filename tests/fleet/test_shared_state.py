@@ -202,6 +202,7 @@ class SharedState(RuleBasedStateMachine):
                 router.waits[answer.lease] = True
             else:
                 assert isinstance(answer, FleetUnavailable | NoReplica), answer
+        router.is_known = await self._knows(router)
 
     @rule(number=st.integers(0, 50))
     def first_byte(self, number: int) -> None:
@@ -238,9 +239,7 @@ class SharedState(RuleBasedStateMachine):
     async def _look(self, router: Router) -> None:
         try:
             await router.keeper.look(self.at_s, LEASE_MS)
-            # One that has nothing there is not: nobody notices where it places and dies before
-            # its next look.
-            router.is_known = await self.redis.zscore(KEYS.routers, router.name) is not None
+            router.is_known = await self._knows(router)
         except FleetError:
             assert router.line.fails
         await self._write(router)
@@ -248,6 +247,9 @@ class SharedState(RuleBasedStateMachine):
             router.looks_until_late -= 1
             if not router.looks_until_late:
                 await router.line.run_late()
+
+    async def _knows(self, router: Router) -> bool:
+        return await self.redis.zscore(KEYS.routers, router.name) is not None
 
     @rule(beats=st.integers(1, 12))
     def time_passes(self, beats: int) -> None:

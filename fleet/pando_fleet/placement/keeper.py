@@ -1,19 +1,22 @@
 """`Keeper`: makes Redis agree with what one router knows of its leases, and ends dead ones' leases.
 
-Routers have heartbeats. Where one falls silent, the others end its leases; unless all were silent,
-which is Redis's doing. A router that Redis does not know, because it was thought dead or because
-Redis lost keys, renews all of its leases, and they are there again. Where answers or writes were
-lost, Redis may also have leases that nobody holds: a placement that ran after its router had given
-up, or a lost release. Then the router reads what Redis has in its name and releases what it does
-not know; several times, as a call on a broken connection may run late.
+Routers send heartbeats, the first one ahead of their first placement. When a router falls silent,
+the others end its leases; unless all were silent, because then Redis stood still. A router that
+Redis does not know, because it was thought dead or because Redis lost keys, renews all of its
+leases, and they are there again. Where answers or writes were lost, Redis may also have leases that
+nobody holds: a placement ran after its router had given up, or a release was lost. Then the router
+reads the leases that Redis has in its name and releases those that it does not know; several times,
+because a call on a broken connection may run late.
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from pando_fleet.placement.placer import Placer
+from pando_fleet.redis.client import FleetError
 from pando_fleet.redis.keys import PoolKeys
 from pando_fleet.redis.layout.calls import BeatRouter, Reap
 from pando_fleet.redis.scripts import Clock, time_arg
@@ -66,10 +69,10 @@ class Keeper:
         self._beat = WireScript(wire, BeatRouter)
         self._reap = WireScript(wire, Reap)
         self._is_known = False  # to Redis, as far as this router knows
-        self._turns = 0  # of the placer, when it was looked at last
         self._busy_s = -inf
         self._sweeps_left = 0
         self._cursors: dict[str, bytes] = {}  # by router, where reading its leases goes on
+        placer.woken = self._announce
 
     async def look(self, now_s: float, lease_ms: int) -> Seen:
         """A heartbeat, and what follows from it; leases last `lease_ms` from now on.
@@ -83,7 +86,7 @@ class Keeper:
             return Seen()
         placer.renew(now_s, lease_ms)
         self._is_known = True
-        is_unknown, *dead = await self._tell()
+        is_unknown, *dead = await self._beat(self._beat_call())
         is_unsure = bool(is_unknown) or (placer.in_doubt and not self._sweeps_left)
         if is_unsure:
             placer.in_doubt = False
@@ -101,45 +104,72 @@ class Keeper:
     async def leave(self) -> None:
         """Says goodbye, so that nobody takes this router for dead. Raises as `look`."""
         if self._is_known:
-            await self._call("ZREM", self._keys.routers, self._router)
-            self._is_known = False
+            self._is_known = False  # at once: who asks meanwhile announces this router anew
+            try:
+                await self._call("ZREM", self._keys.routers, self._router)
+            except FleetError:
+                self._is_known = True
+                raise
+
+    def _announce(self) -> None:
+        """Others end this router's leases should it die before it looks.
+
+        Redis may have older leases in its name, from before it left.
+        """
+        if not self._is_known:
+            self._is_known = True
+            self._sweeps_left = SWEEPS
+            with suppress(FleetError):  # then it is unknown when it looks
+                self._beat.send(self._beat_call(), (), lambda reply: None)
 
     def _is_busy(self, now_s: float) -> bool:
         placer = self._placer
-        if placer.open or placer.in_doubt or self._sweeps_left or placer.turns != self._turns:
-            self._turns, self._busy_s = placer.turns, now_s
+        is_quiet, placer.is_quiet = placer.is_quiet, True
+        if placer.open or placer.in_doubt or self._sweeps_left or not is_quiet:
+            self._busy_s = now_s
         return now_s - self._busy_s < IDLE_S
 
-    async def _tell(self) -> Any:
+    def _beat_call(self) -> BeatRouter:
         leases, parts, loads = self._keys.leases
-        return await self._beat(
-            BeatRouter(
-                routers=self._keys.routers,
-                leases=leases,
-                parts=parts,
-                loads=loads,
-                now=time_arg(self._clock),
-                router=self._router,
-            )
+        return BeatRouter(
+            routers=self._keys.routers,
+            leases=leases,
+            parts=parts,
+            loads=loads,
+            now=time_arg(self._clock),
+            router=self._router,
         )
 
     async def _sweep(self, until_s: float) -> int:
-        """Releases what Redis has in this router's name and the router does not know; how much.
-
-        What the placer placed before it knows, as answers come in order.
-        """
+        """Releases the leases that Redis has in this router's name and nobody holds; how many."""
         leases, found = self._keys.leases[0], 0
         loop, mine = asyncio.get_running_loop(), f"{self._router}-*"
         while True:
             cursor = self._cursors.pop(self._router, _BEGIN)
             cursor, rows = await self._call("ZSCAN", leases, cursor, "MATCH", mine, "COUNT", SWEPT)
-            found += self._placer.release_unknown(row.decode() for row in rows[::2])
+            found += await self._release_unknown([row.decode() for row in rows[::2]])
             if cursor == _BEGIN:
                 self._sweeps_left -= 1
                 return found
             self._cursors[self._router] = cursor
             if loop.time() >= until_s:
                 return found
+
+    async def _release_unknown(self, leases: list[str]) -> int:
+        """Of those that Redis has listed.
+
+        The placer knows what it placed before that, because answers come in order. What it does not
+        know may have been released since then; Redis is asked again behind that release.
+        """
+        unknown = self._placer.unknown(leases)
+        found = 0
+        for first in range(0, len(unknown), SWEPT):
+            some = unknown[first : first + SWEPT]
+            self._placer.write()
+            ends = await self._call("ZMSCORE", self._keys.leases[0], *some)
+            left = [lease for lease, end in zip(some, ends, strict=True) if end is not None]
+            found += self._placer.release_unknown(left)
+        return found
 
     async def _end_leases_of(self, router: str, until_s: float) -> int:
         leases, parts, loads = self._keys.leases

@@ -109,7 +109,7 @@ class Placer:
 
     `prefilled`, `renew`, `release` and `cut` return at once; what they say is in Redis a few
     milliseconds later, in the order of the calls. Where it cannot be written `failed` is told, and
-    the placer is `in_doubt`; `keeping.Keeper` then makes Redis agree with it. With `every_s=None`
+    the placer is `in_doubt`; `keeper.Keeper` then makes Redis agree with it. With `every_s=None`
     nothing is written before `write` or `flush`, so that a simulation knows when.
     """
 
@@ -144,7 +144,8 @@ class Placer:
         self._open: dict[str, Placement] = {}  # by lease; those first that were renewed longest ago
         self._now_s = -inf  # when leases were renewed last
         self.in_doubt = False  # whether Redis may have other leases of this router than it knows
-        self.turns = 0  # of the event loop, with at least one ask
+        self.is_quiet = True  # nothing was asked since its keeper looked
+        self.woken: Callable[[], None] = _nobody  # called ahead of the first ask after that
         self._asked: list[tuple[Ask, asyncio.Future[Placement]]] = []
         self._timeout_s = timeout_s
         self._patience: Patience | None = None
@@ -200,9 +201,13 @@ class Placer:
         """Placements that are not released."""
         return len(self._open)
 
+    def unknown(self, leases: Iterable[str]) -> list[str]:
+        """Those of this router's `leases` in Redis that are no placement of it now."""
+        return [lease for lease in leases if lease not in self._open]
+
     def release_unknown(self, leases: Iterable[str]) -> int:
-        """Releases those of this router's `leases` in Redis that are no placement of it."""
-        unknown = [lease for lease in leases if lease not in self._open]
+        """Releases those that nobody holds; how many."""
+        unknown = self.unknown(leases)
         for lease in unknown:
             self._settling.put(Release(lease))
         return len(unknown)
@@ -239,7 +244,9 @@ class Placer:
     def _send_asks(self) -> None:
         asked = [item for item in self._asked if not item[1].done()]  # some were cancelled
         self._asked = []
-        self.turns += 1
+        if self.is_quiet:
+            self.is_quiet = False
+            self.woken()
         if self._every_s is not None:
             self._settling.hurry()
         for first in range(0, len(asked), MAX_ASKS):
@@ -318,6 +325,10 @@ class Placer:
                 share=share,
             )
             self._settling.put(touch, weight=len(path))
+
+
+def _nobody() -> None:
+    """Who keeps no leases is told nothing."""
 
 
 def _prompt(ask: Ask) -> Prompt:

@@ -1,5 +1,6 @@
 """Routers' heartbeats, whole renewals and repairs: Redis holds what the living routers know."""
 
+import asyncio
 import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -20,7 +21,8 @@ from pando_fleet.redis.layout.constants import (
 )
 from pando_fleet.redis.layout.rows import PART
 from pando_fleet.redis.scripts import time_arg
-from pando_fleet.redis.wire import WireScript
+from pando_fleet.redis.wire import Wire, WireScript
+from pando_fleet.redis.wire.call import Answer, Reply
 from tests.fleet.world import POOL, World
 
 LEASE_MS = 30_000
@@ -29,14 +31,31 @@ KEYS = PoolKeys(POOL)
 LEASES, PARTS, LOADS = KEYS.leases
 
 
+class SlowLine:
+    """Gives the answer to ZSCAN only after `meanwhile`."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.flush = wire.flush
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def send(self, key: str, packed: bytes, answer: Answer, script: bytes = b"") -> None:
+        def slow_answer(reply: Reply) -> None:
+            self.meanwhile()
+            answer(reply)
+
+        self._wire.send(key, packed, slow_answer if b"ZSCAN" in packed else answer, script)
+
+
 class Router:
     """One router of a world whose time the test moves."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
         self._world = world
-        self.placer = Placer(world.wire, POOL, world.clock, every_s=None)
-        self.keeper = Keeper(world.wire, self.placer, POOL, name, world.clock)
+        self.line = SlowLine(world.wire)
+        self.placer = Placer(self.line, POOL, world.clock, every_s=None)
+        self.keeper = Keeper(self.line, self.placer, POOL, name, world.clock)
         self._number = 0
 
     async def place(self, **fields: Any) -> Placement:
@@ -204,6 +223,33 @@ async def test_a_dead_routers_places_are_free_within_five_seconds(world: World) 
     assert not await world.redis.exists(KEYS.queues), "nobody waits there any more"
 
 
+@pytest.mark.parametrize("had_left", [False, True])
+async def test_so_are_those_of_one_that_dies_right_after_its_first_placement(
+    world: World, had_left: bool
+) -> None:
+    await world.beat("a")
+    dead, alive = Router(world, "r1"), Router(world, "r2")
+    await alive.place()
+    if had_left:
+        dead.placer.release(await dead.place())
+        await pass_time(world, int(1000 * IDLE_S) + (SWEEPS + 1) * BEAT_MS, dead, alive)
+        assert await world.redis.zrange(KEYS.routers, 0, -1) == [b"r2"]
+    else:
+        await pass_time(world, 1_000, alive)
+    await dead.place()
+    await pass_time(world, ROUTER_SILENCE_MS + BEAT_MS, alive)
+    assert (await truth(world))[0] == 1
+
+
+async def test_a_router_that_places_while_it_leaves_is_known(world: World) -> None:
+    await world.beat("a")
+    router = Router(world, "r1")
+    router.placer.release(await router.place())
+    await router.look()
+    await asyncio.gather(router.keeper.leave(), router.place())
+    assert await world.redis.zrange(KEYS.routers, 0, -1) == [b"r1"]
+
+
 async def test_a_router_that_was_only_stopped_has_its_leases_again_with_its_next_beat(
     world: World,
 ) -> None:
@@ -275,6 +321,22 @@ async def test_leases_that_nobody_holds_are_found_though_a_lost_call_runs_late(
     assert (await truth(world))[0] == 2
     assert (await router.look()).unknown == 1
     assert (await truth(world))[0] == 1
+
+
+async def test_what_a_router_releases_while_redis_lists_its_leases_is_no_lease_that_nobody_held(
+    world: World,
+) -> None:
+    await world.beat("a")
+    router = Router(world, "r1")
+    held = [await router.place() for _ in range(32)]
+
+    def release() -> None:
+        for placement in held:
+            router.placer.release(placement)
+
+    router.line.meanwhile = release
+    assert [(await router.look()).unknown for _ in range(SWEEPS)] == [0] * SWEEPS
+    assert await world.redis.zcard(LEASES) == 0
 
 
 async def test_an_idle_router_leaves_and_is_not_taken_for_dead(world: World) -> None:
