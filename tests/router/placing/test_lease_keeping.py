@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -124,7 +125,7 @@ async def test_answers_of_placements_that_a_frozen_redis_kept_leave_no_lease(
         answers = await asyncio.gather(*asked)
         assert {answer.status for answer in answers} == {200}
         for router in routers:
-            await until(lambda: gave_up(router), "no answer being waited for any more")
+            await until(partial(gave_up, router), "no answer being waited for any more")
         server.thaw()
         with server.admin() as admin:
             await becomes(admin, 0, within_s=5)  # of the 30 s that a lease lasts
