@@ -1,4 +1,4 @@
-"""Puts a scheduler together around a model that is loaded."""
+"""Builds a scheduler around a loaded model."""
 
 import time
 from collections.abc import Callable
@@ -23,8 +23,8 @@ def make_scheduler(
 ) -> Scheduler:
     """
     Args:
-        runner: what batches are launched on, the model that has the pools or something around it.
-        grammars: None refuses requests that come with one.
+        runner: launches the batches: the model that owns the pools, or a wrapper around it.
+        grammars: None rejects requests that carry one.
         clock: seconds.
         build: as for the `Scheduler`.
     """

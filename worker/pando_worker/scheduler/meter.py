@@ -1,4 +1,4 @@
-"""What the scheduler counts and measures of its own work, for heartbeats, metrics and its log."""
+"""The scheduler's counters and measured rates, for heartbeats, metrics and its log."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from pando_worker.scheduler.batches.context_cost import ContextCost
 
 @dataclass(slots=True)
 class Meter:
-    counts: Stats = field(default_factory=Stats)  # only its counters; they only grow
+    counts: Stats = field(default_factory=Stats)  # of this, only the counters are used
     prefill_rate: Rate = field(default_factory=Rate)
     prefill_context_rate: Rate = field(default_factory=Rate)
     context_cost: ContextCost = field(default_factory=ContextCost)
@@ -20,7 +20,7 @@ class Meter:
     release_rate: Rate = field(default_factory=Rate)
 
     def stats(self) -> Stats:
-        """A copy of the counters, with the rates of this moment."""
+        """A copy of the counters, with the current rates."""
         stats = copy(self.counts)
         stats.batch_sizes = self.counts.batch_sizes.copy()
         stats.prefill_tokens_per_s = self.prefill_rate.per_second
@@ -40,9 +40,9 @@ class Meter:
         released: int,
         seconds: float,
     ) -> None:
-        """A step's result is in, `seconds` after it began or after the one before it.
+        """Count a step whose result arrived `seconds` after its start or after the previous result.
 
-        `prefill_context` is what its prompt tokens saw, `attended`.
+        `prefill_context` is the sum of its prompt tokens' context lengths (see `attended`).
         """
         self.counts.steps_total += 1
         self.counts.rows_total += rows
@@ -61,14 +61,14 @@ class Meter:
         prefill_contexts: Sequence[int],
         seconds: Sequence[float],
     ) -> None:
-        """As `add_step` for each of these steps of the same requests, with the tokens that came of
-        it; none of them ends, and of one prompt each step computes so many tokens, or none."""
+        """Like `add_step` for each of these steps of the same requests. No request ends in them,
+        and each step computes the same number of tokens, possibly 0, of one prompt."""
         rows = decodes + (prefill_tokens > 0)
         self.counts.steps_total += len(seconds)
         self.counts.rows_total += rows * len(seconds)
         self.counts.batch_sizes[bisect_left(BATCH_SIZES, rows)] += len(seconds)
         self.counts.output_tokens_total += decodes * len(seconds)
-        kept = self.decode_rate.shares_kept(seconds)  # all forget alike
+        kept = self.decode_rate.shares_kept(seconds)  # all rates have the same half-life
         if prefill_tokens:
             for context, each_s in zip(prefill_contexts, seconds, strict=True):
                 self._add_prefill(prefill_tokens, context, each_s)

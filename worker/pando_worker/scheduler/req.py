@@ -1,11 +1,11 @@
 """`Req`: one request in the scheduler, as data.
 
 A request is its tokens and one number: `cached_len`, how many of them have keys and values in the
-pool. Whatever lies between `cached_len` and `num_tokens` has yet to be run: a whole prompt, what a
-cache hit or a retraction left of it, or, in decode, just the last token.
+pool. Those between `cached_len` and `num_tokens` still have to run: a whole prompt, its rest
+after a cache hit or a retraction, or, in decode, just the last token.
 
-A step is launched before the one before it has told its tokens, so both numbers run ahead of what
-is known: `cached_len` counts what launched steps will have computed, `unseen` what they will yield.
+A step is launched before the previous one has yielded its tokens, so both numbers run ahead of the
+known tokens: `cached_len` counts those that launched steps run, `unseen` those that they sample.
 
     ids      0 ........... len(prompt) ........... num_known ........... num_tokens
              prompt         output that is known    sampled, not seen yet
@@ -27,15 +27,15 @@ Float32 = NDArray[np.float32]
 
 
 class Grammar(Protocol):
-    """What a request's output has to follow, and how far it has come."""
+    """The grammar of a request's output, in the state after the tokens so far."""
 
     @property
     def is_finished(self) -> bool:
-        """Nothing but an end-of-sequence token may follow."""
+        """Whether only an end-of-sequence token may follow."""
         ...
 
     def accept(self, token: int) -> bool:
-        """Go on by a token; False, and nothing has changed, where it is not allowed."""
+        """Advance by a token; returns False and changes nothing if it is not allowed."""
         ...
 
     def rollback(self, count: int) -> None:
@@ -43,58 +43,58 @@ class Grammar(Protocol):
         ...
 
     def fast_forward(self) -> list[int]:
-        """The tokens that have to come next, as far as there is no choice; may be none."""
+        """The tokens that the grammar forces next; may be empty."""
         ...
 
     def spell(self, tokens: Sequence[int]) -> list[int]:
-        """The tokenizer's own tokens of the text of these."""
+        """Retokenize: the tokens into which the tokenizer encodes the text of these."""
         ...
 
 
 class Ending(Enum):
-    """Why a request runs no further; it holds its pages until no launched step needs them."""
+    """Why a request ended; it holds its pages until no launched step needs them."""
 
-    FINISHED = auto()  # and has been answered
-    FAILED = auto()  # and has been answered; what it computed last is not to be kept
-    ABORTED = auto()  # to be answered when it lets its pages go
-    LATE = auto()  # its deadline passed; likewise
+    FINISHED = auto()  # already answered
+    FAILED = auto()  # already answered; its last computed tokens are not cached
+    ABORTED = auto()  # answered when its pages are released
+    LATE = auto()  # its deadline passed; likewise answered when its pages are released
 
 
 @dataclass(slots=True, eq=False)
 class Req:
     rid: str
     ids: Tokens  # [prompt and max_new_tokens]: room for all tokens it may ever have
-    num_known: int  # of these, how many are known: prompt and output
+    num_known: int  # of these, how many are known: the prompt and the output so far
     prompt_len: int
     sampling: SamplingParams
     arrival: int  # a counter: orders requests that are otherwise equal
     hit_when_queued: int  # tokens that were cached when it joined the queue
     queued_at: float  # the scheduler's clock, seconds
     logprobs: LogprobsWanted | None = None
-    pooling: Pooling | None = None  # it is embedded, and produces no token
+    pooling: Pooling | None = None  # set for a request to embed, which produces no token
     priority: int = 0
-    namespace: bytes = b""  # of the radix cache: it shares prefixes within it alone
-    deadline: float = math.inf  # the scheduler's clock
+    namespace: bytes = b""  # of the radix cache: it shares prefixes only within it
+    deadline: float = math.inf  # the scheduler's clock, seconds
     grammar: Grammar | None = None
 
     cached_len: int = 0
-    unseen: int = 0  # tokens that launched steps sample for it
+    unseen: int = 0  # tokens that launched steps sample for it, not known yet
     in_flight: int = 0  # launched steps that run a part of it
-    stale: bool = False  # the next of these to end runs a token that a jump has replaced
-    cached_prompt_tokens: int | None = None  # hit when it was first admitted
-    queue_seconds: float | None = None  # until it was first admitted; until it was told
+    stale: bool = False  # the next of these steps runs a token that a jump has replaced
+    cached_prompt_tokens: int | None = None  # cache hit when it was first admitted
+    queue_seconds: float | None = None  # until it was first admitted; None again once reported
     passed_over: int = 0  # later requests that were admitted while it waited
     ending: Ending | None = None
-    pooled: Float32 | None = None  # what its hidden states add up to so far, [hidden_size]
-    # Of the prompt tokens scored so far; handed over with the first output.
+    pooled: Float32 | None = None  # the sum of its pooled hidden states so far, [hidden_size]
+    # Of the prompt tokens scored so far; sent with the first output.
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
 
-    # Held while admitted, set by the KVManager.
+    # Held while the request is admitted; set by the KVManager.
     row: int = -1  # in the ReqToTokenPool
     num_pages: int = 0  # pages in that row
     tree_pages: int = 0  # of those, the leading ones that the radix cache owns
-    node: TreeNode | None = None  # the lock on these
-    # Of these pages, the ones that it has pinned for layers with a window; see `WindowPages`.
+    node: TreeNode | None = None  # the node that is locked to keep them
+    # The range of these pages whose window pages it has pinned; see `WindowPages`.
     window_first: int = 0
     window_end: int = 0
 
@@ -104,7 +104,7 @@ class Req:
 
     @property
     def num_output(self) -> int:
-        """Tokens it has produced or is about to."""
+        """Tokens that it has produced, or that launched steps sample for it."""
         return self.num_tokens - self.prompt_len
 
     @property
@@ -130,14 +130,14 @@ class Req:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its results are tokens alone, and only their number ends it."""
+        """Whether its results are only tokens, and only their number ends it."""
         return not (self.sampling.stop_token_ids or self.grammar or self.logprobs or self.pooling)
 
     @property
     def matchable(self) -> int:
-        """Leading tokens that may come from the cache. The last token is always run, since its
-        logits yield the next one, and so is each before a prompt token that is to be scored. A mean
-        needs them all."""
+        """Leading tokens that may come from the cache. The last token always runs, since its logits
+        yield the next one, and so does the token before each prompt token to be scored. Mean
+        pooling runs them all."""
         if self.pooling is Pooling.MEAN:
             return 0
         return min(self.num_known, self.first_score) - 1
@@ -152,17 +152,17 @@ class Req:
         self.num_known += 1
 
     def run_ahead(self, token: int, steps: int) -> None:
-        """So many steps ran one token each, and sampled this one each time."""
+        """Apply `steps` steps that ran one token each and sampled `token` each time."""
         end = self.num_known + steps
         self.ids[self.num_known : end] = token
         self.num_known = end
         self.cached_len += steps
 
     def take_back(self) -> None:
-        """Forget the last known token, and what a launched step may sample behind it.
+        """Drop the last known token, and the token that a launched step may sample after it.
 
-        What takes its place is run; its keys and values are written over those that the launched
-        step writes, since steps run in order.
+        The token that replaces it runs later; its keys and values overwrite those of the launched
+        step, since steps run in order.
         """
         self.num_known -= 1
         self.cached_len = min(self.cached_len, self.num_known)
@@ -171,7 +171,7 @@ class Req:
 
     @property
     def next_token(self) -> int:
-        """The first token to run; -1 - row where it is not known yet."""
+        """The first token to run; -1 - row if it is not known yet."""
         return int(self.ids[self.cached_len]) if self.cached_len < self.num_known else -1 - self.row
 
     def pending(self, count: int) -> Tokens:

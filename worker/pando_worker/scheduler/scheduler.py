@@ -1,9 +1,9 @@
 """`Scheduler`: continuous batching over the KV pool, one step at a time.
 
-It is pure bookkeeping: commands go in by `receive`, `step` launches one batch on the model runner
-and takes in the result of another, and both return the events to send. Processes and sockets are in
-`process.py`; the clock and the runner are arguments, so the same code runs under the fleet
-simulator.
+It does no I/O: `receive` takes commands, `step` launches one batch on the model runner and takes
+the result of another, and both return the events to send. Processes and sockets are in
+`engine/process.py`; the clock and the runner are arguments, so the fleet simulator runs the same
+code.
 
 A request is compiling (its grammar), then in one of the planner's queues, then ended.
 
@@ -13,9 +13,9 @@ that the device never waits for the scheduler:
     step k      launch N+1 │ take in N │ masks for N+1
     device      ── N ──────┴──── N+1 ──────────────────
 
-Two things need what N yields, and so wait for it: a grammar's mask, which delays only the sampling
-of N + 1, and a retraction, which is rare. A request that ended is let go once no launched batch has
-a part of it: it is its pages' only owner until then.
+Two things need the tokens of N and so wait for them: a grammar's mask, which delays only the
+sampling of N + 1, and a retraction, which is rare. A request that ended is released once no
+launched batch has a row of it: until then it is the only owner of its pages.
 """
 
 import logging
@@ -71,22 +71,22 @@ def _num_output(command: Generate | Embed) -> int:
 
 
 def _follow(grammar: Grammar, req: Req) -> None:
-    """Bring a grammar to where the output is that the request came with.
+    """Advance a grammar by the output that a resumed request brings with it.
 
-    Raises GrammarError where that output does not follow it.
+    Raises GrammarError if that output does not follow the grammar.
     """
     for token in req.tokens(req.num_known)[req.prompt_len :].tolist():
         if not grammar.accept(token):
-            raise GrammarError("the output to go on with does not follow the grammar")
+            raise GrammarError("the output to continue does not follow the grammar")
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """The batch that the device works on."""
+    """A batch in flight on the device."""
 
     step: Step
     plan: Plan
-    rows: list[Row]  # of the plan, as they are in the batch
+    rows: list[Row]  # of the plan, in the order of the batch
     at: float
 
 
@@ -102,7 +102,7 @@ class Scheduler:
     ) -> None:
         """
         Args:
-            grammars: None refuses requests that come with one.
+            grammars: None rejects requests that carry one.
             clock: seconds.
             build: makes the runner's batches; a runner that computes nothing needs no arrays.
         """
@@ -116,7 +116,7 @@ class Scheduler:
         kv.prefill_rate = self.meter.prefill_rate
         self.planner = Planner(settings, kv, self.meter.counts, clock)
         self._compiling: list[tuple[Req, PendingGrammar]] = []
-        self._by_rid: dict[str, Req] = {}  # all that still owe an answer
+        self._by_rid: dict[str, Req] = {}  # all requests that are not answered yet
         self._unwanted: list[Req] = []  # aborted since the last step
         self.in_flight: Launched | None = None
         self._events: list[Event] = []
@@ -130,7 +130,7 @@ class Scheduler:
 
     @property
     def only_compiles(self) -> bool:
-        """All there is to do is to wait for grammars, which other threads compile."""
+        """Whether the only pending work is grammars, which other threads compile."""
         return bool(self._compiling) and len(self._compiling) == len(self._by_rid)
 
     @property
@@ -151,19 +151,19 @@ class Scheduler:
                 return [CacheFlushed(call=call, done=self.is_idle)]
 
     def step(self) -> list[Event]:
-        """Launch one batch, if there is anything to run, and return what came of another."""
+        """Launch one batch, if there is anything to run, and return the events of another."""
         self._end_unwanted()
         self._queue_compiled()
         if self.in_flight and not self.planner.has_room:
-            self._take_in(self.in_flight)
+            self._take_result(self.in_flight)
         launched = self._launch()
         if self.in_flight:
-            self._take_in(self.in_flight)
+            self._take_result(self.in_flight)
         self.in_flight = launched
         if launched and self._grammars and is_constrained(launched.rows):
             launched.step.sample(build_mask(launched.rows, self._grammars))
         if launched and not self._settings.overlap_schedule:
-            self._take_in(launched)
+            self._take_result(launched)
         if self.is_idle:
             self.kv.check_idle()
             self.planner.ratio.reset()
@@ -171,8 +171,8 @@ class Scheduler:
         return events
 
     def stride(self, most: int) -> Stride | None:
-        """The next steps, at most so many, as one that may be taken at once; None where the next
-        two are not known beforehand, and with overlap."""
+        """The next steps, at most `most`, to be taken at once; None if the next two cannot be
+        predicted, and with overlap."""
         is_open = self.in_flight or self._unwanted or self._compiling
         if is_open or self._next_deadline < math.inf or self._settings.overlap_schedule:
             return None
@@ -188,7 +188,7 @@ class Scheduler:
         self.kv.put_stats(stats)
         return stats
 
-    # Requests come
+    # Requests arrive
 
     def _enqueue(self, command: Generate | Embed) -> list[Event]:
         sampling = command.sampling if isinstance(command, Generate) else _NO_TOKENS
@@ -228,7 +228,7 @@ class Scheduler:
     def _refusal(
         self, command: Generate | Embed, max_new_tokens: int, grammar: str | None
     ) -> tuple[int, str] | None:
-        """Why a request cannot be taken: status and message."""
+        """Why a request is rejected: status and message; None if it is accepted."""
         num_output = _num_output(command)
         prompt_len = len(command.input_ids) - num_output
         if command.rid in self._by_rid:
@@ -243,13 +243,13 @@ class Scheduler:
                 f" this worker's limit of {self.kv.max_request_tokens} tokens"
             )
         if grammar and self._grammars is None:
-            return 400, "this worker follows no grammars"
+            return 400, "this worker does not support grammars"
         if self._num_queued >= self._settings.max_queued_requests:
-            return 503, f"{self._num_queued} requests are waiting already, try again later"
+            return 503, f"{self._num_queued} requests are already waiting; try again later"
         return None
 
     def _queue_compiled(self) -> None:
-        # Asked once: they are done on other threads.
+        # Read once: other threads complete them meanwhile.
         done = [grammar.done() for _, grammar in self._compiling]
         if not any(done):
             return
@@ -263,7 +263,7 @@ class Scheduler:
                 _follow(req.grammar, req)
             except GrammarError as error:
                 self._reject(req, 400, str(error))
-            except Exception:  # whatever it is, it is one request's
+            except Exception:  # any failure concerns this request only
                 log.exception("the grammar of request %s could not be compiled", req.rid)
                 self._reject(req, 500, "the grammar could not be compiled")
             else:
@@ -272,7 +272,7 @@ class Scheduler:
     # Requests leave
 
     def _end_unwanted(self) -> None:
-        """End what was aborted and what is late."""
+        """End the aborted requests and those whose deadline has passed."""
         ended = [(req, Ending.ABORTED) for req in self._unwanted]
         self._unwanted = []
         now = self._clock()
@@ -290,14 +290,14 @@ class Scheduler:
     def _end(self, req: Req, ending: Ending) -> None:
         req.ending = ending
         if req.in_flight == 0:
-            self._let_go(req)
+            self._release(req)
 
-    def _let_go(self, req: Req) -> None:
-        """Nothing launched needs an ended request any more."""
+    def _release(self, req: Req) -> None:
+        """Release an ended request's pages, which no launched step needs any more."""
         if req.is_admitted and req.ending is Ending.FAILED:
             self.kv.release(req)
         elif req.is_admitted:
-            # The last token sampled may have been dropped; what ran after it is of no use.
+            # The last sampled token may have been dropped, and with it all that ran after it.
             self.kv.cache_finished_req(req, min(req.cached_len, req.num_known))
         if req.ending is Ending.ABORTED:
             self.meter.counts.aborted_requests_total += 1
@@ -311,7 +311,7 @@ class Scheduler:
         del self._by_rid[req.rid]
         self._events.append(Rejected(rid=req.rid, status=status, message=message))
 
-    # Run it
+    # Batches run
 
     def _launch(self) -> Launched | None:
         computing = [row.req for row in self.in_flight.plan.prefills] if self.in_flight else []
@@ -333,8 +333,8 @@ class Scheduler:
         self.planner.launched(plan)
         return Launched(step, plan, rows, started)
 
-    def _take_in(self, launched: Launched) -> None:
-        """Wait for a batch's result and act on it."""
+    def _take_result(self, launched: Launched) -> None:
+        """Wait for a batch's result and apply it."""
         self.in_flight = None
         results = read_results(launched.rows, launched.step.result())
         pinned = self.kv.pinned_tokens
@@ -356,7 +356,7 @@ class Scheduler:
             if req.ending is None and index >= len(launched.plan.decodes):
                 self.kv.cache_unfinished_req(req, row.end)
             elif req.ending is not None and req.in_flight == 0 and req.is_admitted:
-                self._let_go(req)
+                self._release(req)
         if outputs:
             self._events.append(Outputs(outputs))
         self.planner.forget_ended()
@@ -373,9 +373,9 @@ class Scheduler:
         self._taken_in_at = now
 
     def _settle(self, req: Req) -> None:
-        """After a result that may have ended the request: it owes no answer any more."""
+        """Answer a request that a result has ended."""
         if req.ending is Ending.FINISHED:
             self.meter.counts.finished_requests_total += 1
             del self._by_rid[req.rid]
         elif req.ending is Ending.FAILED:
-            self._reject(req, 500, "the model's output was not finite, or outside the grammar")
+            self._reject(req, 500, "the logits were not finite, or the grammar allowed no token")

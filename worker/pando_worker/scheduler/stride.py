@@ -1,10 +1,10 @@
-"""`Stride`: many steps of a scheduler taken at once, with the same state after them.
+"""`Stride`: takes many steps of a scheduler at once, with the same state after them.
 
-Between two events a scheduler repeats one step: each running request gets its next token, and now
-and then a page, and a prompt that is longer than a step computes its next chunk. As long as no
-request is admitted or ends, no prompt is through, and the free list has the pages, so that nothing
-is evicted or retracted, everything that a step changes is known beforehand, but for its tokens and
-its time. Whoever knows these need not launch the steps: the fleet simulator.
+Between two events a scheduler repeats one step: each running request gets its next token, now and
+then a page, and a prompt that is longer than a step computes its next chunk. While no request is
+admitted or ends, no prompt is completed, and the free list has the pages (so that nothing is
+evicted or retracted), a step's changes are predictable except for its tokens and its duration. The
+fleet simulator knows these, so it need not launch the steps.
 """
 
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ from pando_worker.scheduler.req import Req
 
 
 class Stride:
-    """The next steps of a scheduler; void once anything else has changed the scheduler.
+    """The next steps of a scheduler; invalid once anything else has changed the scheduler.
 
-    Like a step, each is launched and then taken in.
+    Like a single step, each is launched first, and its result taken later.
 
     Attributes:
         reqs: the requests that get a token in each step
-        chunk: tokens of the prompt that each step computes, whole pages; 0 where there is none
+        chunk: tokens of the prompt that each step computes, whole pages; 0 without a prompt
         steps: how many there are
-        taken_in: how many of them have been taken in
+        taken_in: how many of their results have been taken
     """
 
     def __init__(
@@ -52,18 +52,18 @@ class Stride:
 
     @property
     def decode_context(self) -> int:
-        """What the tokens of `reqs` see in the next step, summed; one more each in the next."""
+        """The sum of the context lengths of `reqs` in the next step; each grows by one per step."""
         return sum(req.num_tokens for req in self.reqs)
 
     def chunk_contexts(self, count: int) -> list[int]:
-        """What the prompt's tokens see in each of the next `count` steps, summed."""
+        """The sum of the prompt tokens' context lengths in each of the next `count` steps."""
         if self._prompt is None:
             return []
         first, chunk = self._prompt.cached_len, self.chunk
         return [attended(first + step * chunk, chunk) for step in range(count)]
 
     def launch(self, until: int) -> None:
-        """Launch the steps before number `until`: their requests get what they need to run."""
+        """Launch the steps before number `until`: allocates what their requests need to run."""
         count = until - self._launched
         if count <= 0:
             return
@@ -73,12 +73,13 @@ class Stride:
         self._launched = until
 
     def take_in(self, until: int, tokens: Sequence[int], seconds: Sequence[float]) -> None:
-        """Take in the steps before number `until`, launching those that are not. The scheduler is
-        then as it would be after that many calls of `step`, which would have returned the tokens.
+        """Take the results of the steps before number `until`, launching those that are not. This
+        leaves the scheduler in the same state as that many calls of `step`, which would have
+        returned the tokens.
 
         Args:
-            tokens: for each of `reqs`, the one that all of these steps sampled.
-            seconds: for each of these steps, how long it took.
+            tokens: for each of `reqs`, the token that every one of these steps sampled.
+            seconds: the duration of each of these steps.
         """
         count = until - self.taken_in
         assert count == len(seconds), (count, len(seconds))
@@ -100,7 +101,7 @@ class Stride:
 
 
 def plan_stride(planner: Planner, kv: KVManager, meter: Meter, most: int) -> Stride | None:
-    """Of a scheduler that has nothing in flight, to be ended or compiled, and no deadline."""
+    """The stride of a scheduler with nothing in flight, to end or to compile, and no deadline."""
     reqs, prompt, chunk, steps = tuple(planner.running), None, 0, most
     if kv.sliding is not None:
         return None
@@ -112,7 +113,7 @@ def plan_stride(planner: Planner, kv: KVManager, meter: Meter, most: int) -> Str
     elif planner.waiting or not reqs:
         return None
     if reqs:
-        # The step that ends a request is not one of them.
+        # The step that ends a request is not part of the stride.
         steps = min(steps, min(req.remaining_tokens for req in reqs) - 1)
     while steps > 1 and kv.lacking(reqs, steps) > kv.allocator.num_free:
         steps //= 2
@@ -122,13 +123,12 @@ def plan_stride(planner: Planner, kv: KVManager, meter: Meter, most: int) -> Str
 
 
 def _chunks(planner: Planner, kv: KVManager, prompt: Req, decodes: int) -> tuple[int, int]:
-    """How many tokens of the first prompt each step computes, and in how many steps in a row there
-    is room for nothing else, so that no other prompt goes on or is admitted; 0 where that is
-    unknown.
+    """How many tokens of the first prompt each step computes, and for how many steps in a row it
+    fills the budget, so that no other prompt continues or is admitted; 0 steps if unknown.
     """
     budget = planner.prompt_budget(decodes)
     chunk = budget // kv.page_size * kv.page_size
-    # Where the cache has got the next page from another request by now, a step gives pages back.
+    # If another request has put the next page into the cache meanwhile, a step frees pages.
     if not prompt.is_plain or _is_cached(kv, prompt):
         return chunk, 0
     return chunk, -(-max(0, prompt.extend_len - budget) // chunk)

@@ -1,11 +1,11 @@
-"""Requests to arrays for a step, and a step's arrays back to requests.
+"""Turns requests into the arrays of a step, and the arrays of its result into outputs.
 
 Read in this order:
     batching.py      builds the `ForwardBatch`
-    context_cost.py  how much longer a token takes behind a long context
-    constrained.py   masks of grammars, and tokens that need none
-    results.py       what each row yielded
-    outputs.py       tokens to send, and endings
+    context_cost.py  how much a long context slows a prompt token down
+    constrained.py   grammar masks, and jump-forward over forced tokens
+    results.py       the result of each row
+    outputs.py       the tokens to send, and why a request ends
 
 The batch itself is `pando_worker.batch`.
 """

@@ -1,4 +1,4 @@
-"""From requests to arrays: builds the `ForwardBatch` of one step."""
+"""Builds the `ForwardBatch` of one step from its requests."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,8 +29,9 @@ class Row:
     req: Req
     start: int
     extend_len: int
-    is_last: bool  # this step runs all it had left
-    scored: range  # prompt positions whose log-probabilities it yields, each from the one before
+    is_last: bool  # this step runs all of its remaining tokens
+    # Prompt positions whose log-probabilities it yields, each from the logits of the one before.
+    scored: range
 
     @property
     def end(self) -> int:
@@ -38,7 +39,7 @@ class Row:
 
     @property
     def context(self) -> int:
-        """What its tokens see, summed."""
+        """The sum of the context lengths that its tokens attend to."""
         return attended(self.start, self.extend_len)
 
     @property
@@ -55,7 +56,7 @@ class Row:
 
 
 BatchBuilder = Callable[[Sequence[Row], ReqToTokenPool, WindowPages | None], ForwardBatch]
-"""Makes what a runner is given of a step's rows."""
+"""Makes the runner's batch from a step's rows."""
 
 
 def next_row(req: Req, count: int) -> Row:
@@ -72,7 +73,7 @@ def next_row(req: Req, count: int) -> Row:
 def build_batch(
     rows: Sequence[Row], pool: ReqToTokenPool, windows: WindowPages | None = None
 ) -> ForwardBatch:
-    """Lay the rows out one after the other; their requests must have pages for these tokens."""
+    """Concatenate the rows; their requests must already have pages for these tokens."""
     page_size = pool.page_size
     extend_lens = np.array([row.extend_len for row in rows], dtype=np.int32)
     cached_lens = np.array([row.start for row in rows], dtype=np.int64)
@@ -80,7 +81,7 @@ def build_batch(
     seq_lens = cached_lens + extend_lens
     table = pool.pages[req_rows, : -(-int(seq_lens.max()) // page_size)]
 
-    # Token t of the batch belongs to row_of[t]; positions count on from each row's cached length.
+    # Token t of the batch belongs to row_of[t]; its position follows the row's cached tokens.
     starts = np.cumsum(extend_lens) - extend_lens
     row_of = np.repeat(np.arange(len(rows)), extend_lens)
     positions = np.arange(len(row_of)) - starts[row_of] + cached_lens[row_of]
@@ -112,9 +113,10 @@ def build_batch(
 
 
 def _window_table(rows: Sequence[Row], table: Int32, windows: WindowPages) -> Int32:
-    """The window page of each page in `table`, -1 for none; and where no row sees it.
+    """The window page of each page in `table`; -1 where there is none or no row attends to it.
 
-    These are not looked up: with pages of one token and rows of 8,000, that takes 0.1 ms, not 0.8.
+    Only pages inside a window are looked up: with pages of one token and rows of 8,000 tokens, this
+    takes 0.1 ms instead of 0.8 ms.
     """
     first = min(row.req.window_first for row in rows)
     pages = np.full(table.shape, -1, dtype=np.int32)
@@ -150,7 +152,7 @@ def _bias(reqs: Sequence[Req]) -> LogitBias | None:
     for index, req in enumerate(reqs):
         bias, least = req.sampling.logit_bias, req.sampling.min_new_tokens
         if not bias and not least:
-            continue  # nearly all
+            continue  # nearly every request
         if req.num_output < least:
             bias = bias | dict.fromkeys(req.sampling.stop_token_ids, -np.inf)
         samples += [index] * len(bias)
@@ -166,13 +168,13 @@ def _bias(reqs: Sequence[Req]) -> LogitBias | None:
 
 
 def _penalties(reqs: Sequence[Req]) -> Penalties | None:
-    """The whole history of each penalised row: nothing to keep in step with retractions."""
+    """The whole history of each penalised row, so that no state has to follow retractions."""
     rows = [(index, req) for index, req in enumerate(reqs) if _is_penalised(req)]
     if not rows:
         return None
     params = [req.sampling for _, req in rows]
     lengths = [req.num_tokens for _, req in rows]
-    # These have as many items as all requests have tokens together, so each is written once.
+    # These arrays have an item for every token of every request, so each is written only once.
     tokens = np.empty(sum(lengths), dtype=np.int64)
     is_output = np.ones(len(tokens), dtype=np.bool_)
     start = 0

@@ -1,10 +1,11 @@
-"""Requests whose output follows a grammar: masks before sampling, and tokens that need none.
+"""Requests whose output follows a grammar: masks before sampling, and jump-forward.
 
-Where a grammar leaves no choice for several tokens (an object's next key, say), they are taken
-without sampling and run like a chunk of prompt: jump-forward. The token before them was sampled
-without knowing what follows, so it is cut anew together with them, as the tokenizer cuts their
-text (`n` and `ame` become `name`). Nobody has been sent it yet. With overlap a step already runs
-it: what that step samples is dropped, and its keys and values are written over.
+Where a grammar leaves only one choice for several tokens (for example an object's next key), they
+are appended without sampling and run like a chunk of a prompt: jump-forward. The token before them
+was sampled without knowledge of the text that follows, so it is retokenized together with them (`n`
+and `ame` become `name`). That token has not been sent to the client yet. With overlap, a step
+already runs it: the token that this step samples is dropped, and its keys and values are
+overwritten.
 """
 
 from collections.abc import Sequence
@@ -18,30 +19,30 @@ from pando_worker.scheduler.req import Grammar, Req
 
 
 class PendingGrammar(Protocol):
-    """A grammar that is being compiled, as `concurrent.futures.Future` has it."""
+    """A grammar that is being compiled; has the methods of `concurrent.futures.Future`."""
 
     def done(self) -> bool: ...
 
     def result(self) -> Grammar:
-        """Raises GrammarError where the text is wrong."""
+        """Raises GrammarError if the text is invalid."""
         ...
 
 
 class GrammarCompiler(Protocol):
-    """Makes grammars of text, on threads of its own."""
+    """Compiles grammars from text, on its own threads."""
 
     vocab_size: int
 
     def compile(self, text: str) -> PendingGrammar:
-        """A new state of the grammar."""
+        """Start compiling; yields the grammar in its initial state."""
         ...
 
     def fill_masks(self, grammars: Sequence[tuple[Grammar, int]], mask: Int32) -> None:
-        """Write what each of these may yield into the row of the mask that is named with it."""
+        """Write each grammar's allowed tokens into the row of the mask that is paired with it."""
         ...
 
 
-# Fewer forced tokens than this are not worth a step with a chunk in it.
+# A step with a chunk in it costs more than sampling fewer forced tokens than this.
 MIN_JUMP = 3
 
 
@@ -50,7 +51,7 @@ def is_constrained(rows: Sequence[Row]) -> bool:
 
 
 def build_mask(rows: Sequence[Row], grammars: GrammarCompiler) -> Int32:
-    """What each row that samples may yield, [num_samples, ceil(vocab_size / 32)]."""
+    """The allowed tokens of each row that samples, [num_samples, ceil(vocab_size / 32)]."""
     sampled = [row.req for row in rows if row.samples]
     mask = np.full((len(sampled), -(-grammars.vocab_size // 32)), -1, dtype=np.int32)
     constrained = [
@@ -63,9 +64,9 @@ def build_mask(rows: Sequence[Row], grammars: GrammarCompiler) -> Int32:
 
 
 def begin_jump(req: Req) -> list[int]:
-    """Take the last token back where others follow it without a choice, and return what to go on
-    with instead: the tokens of its text and theirs. Empty, and nothing has changed, where there is
-    no jump, or where log-probabilities of all tokens are wanted."""
+    """Take the last token back if the grammar forces the tokens after it, and return the tokens
+    that replace it: those of its text and of the forced text. Returns an empty list and changes
+    nothing if there is no jump, or if the request wants log-probabilities of all tokens."""
     if req.grammar is None or req.logprobs is not None:
         return []
     forced = req.grammar.fast_forward()

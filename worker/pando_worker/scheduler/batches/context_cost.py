@@ -1,19 +1,19 @@
-"""`ContextCost`: how much longer a prompt token takes behind a long context, as the steps tell."""
+"""`ContextCost`: estimates from measured steps how much a long context slows a prompt token."""
 
 import math
 
 
 def attended(start: int, count: int) -> int:
-    """What `count` prompt tokens from position `start` on see, themselves included, summed."""
+    """The context lengths of `count` prompt tokens from position `start` on, summed."""
     return count * start + count * (count + 1) // 2
 
 
 class ContextCost:
     """Least squares over the steps with prompts: seconds = a + b · tokens + c · context.
 
-    All steps count alike and none is forgotten: b and c are of the model and its machine, whatever
-    the load. Decodes in a step are noise to it. Means and sums of squared differences are kept by
-    Welford's update (Technometrics, 1962), so that sums of large squares are never subtracted.
+    All steps have equal weight and none is forgotten: b and c depend on the model and its machine,
+    not on the load. Decodes in a step are noise. Means and sums of squared differences are updated
+    by Welford's method (Technometrics, 1962), which never subtracts sums of large squares.
     """
 
     __slots__ = (
@@ -31,14 +31,14 @@ class ContextCost:
 
     def __init__(self) -> None:
         self._steps = 0
-        # Means,
+        # The means,
         self._tokens = self._context = self._seconds = 0.0
-        # and sums over the steps of products of the differences from them.
+        # and the sums over all steps of the products of the differences from the means.
         self._tokens_tokens = self._tokens_context = self._tokens_seconds = 0.0
         self._context_context = self._context_seconds = self._seconds_seconds = 0.0
 
     def add(self, tokens: int, context: int, seconds: float) -> None:
-        """A step computed so many prompt tokens, which saw `context` in sum (`attended`)."""
+        """Add a step with `tokens` prompt tokens, whose `attended` contexts sum to `context`."""
         self._steps += 1
         more_tokens, more_context = tokens - self._tokens, context - self._context
         more_seconds = seconds - self._seconds
@@ -56,12 +56,12 @@ class ContextCost:
     @property
     def doubling_context(self) -> float:
         """Tokens of context behind which a prompt token takes twice as long as at the start of a
-        prompt; 0.0 until context is known to cost anything.
+        prompt; 0.0 until context has a measurable cost.
 
-        That is b / c, with c less its standard error: what little is known says little.
+        This is b / c, with c less its standard error, so that few measurements yield no large cost.
         """
         spread = self._tokens_tokens * self._context_context - self._tokens_context**2
-        # Of steps that differ in one thing only, none can be told from the other.
+        # Steps that differ in only one respect are indistinguishable to the fit.
         if self._steps <= 3 or spread <= 1e-9 * self._tokens_tokens * self._context_context:
             return 0.0
         token_s = (

@@ -1,4 +1,4 @@
-"""What a step's results make of its requests: tokens and embeddings to send, and endings."""
+"""Applies a step's results to its requests: tokens and embeddings to send, and finishes."""
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from pando_worker.scheduler.req import Ending, Req
 
 
 def take_result(row: Row, result: Result) -> Output | Embedded | None:
-    """Take a row's result into its request, which may end it. Returns what there is to send;
-    nothing for a chunk, and for a request that failed."""
+    """Apply a row's result to its request, which may end it. Returns the message to send; None for
+    an unfinished chunk and for a request that failed."""
     row.req.prompt_logprobs += result.scores
     if result.token is not None:
         return _take_token(row.req, result.token, result.logprob)
@@ -22,12 +22,12 @@ def take_result(row: Row, result: Result) -> Output | Embedded | None:
 
 
 def last_output(req: Req, finish: FinishReason) -> Output:
-    """What ends a request that gets no further token."""
+    """The final output of a request that gets no further token."""
     return _output(req, [], finish, None)
 
 
 def _take_token(req: Req, sampled: int, logprob: TokenLogprob | None) -> Output | None:
-    """A sampled token, with those that follow it without a choice."""
+    """Append a sampled token and the tokens that the grammar forces after it."""
     if sampled < 0:
         req.ending = Ending.FAILED
         return None
@@ -47,7 +47,7 @@ def _take_token(req: Req, sampled: int, logprob: TokenLogprob | None) -> Output 
 
 
 def _append(req: Req, token: int) -> FinishReason | None:
-    """Add a token; how the request finishes with it, if it does."""
+    """Append a token; returns the finish reason if the request ends with it."""
     req.append(token)
     if req.grammar is not None and not req.grammar.accept(token):
         req.ending = Ending.FAILED
@@ -58,12 +58,12 @@ def _append(req: Req, token: int) -> FinishReason | None:
 
 
 def _take_pooled(row: Row, part: Float32) -> Embedded | None:
-    """A part of an embedding, which is whole with the prompt's last row."""
+    """Add a part of an embedding; returns it with the prompt's last row."""
     req = row.req
     req.pooled = part if req.pooled is None else req.pooled + part
     if not row.is_last:
         return None
-    # Only its direction counts, so a mean need not be divided.
+    # The vector is normalised, so a mean need not be divided by its count.
     length = float(np.linalg.norm(req.pooled))
     if not np.isfinite(length) or length == 0:
         req.ending = Ending.FAILED

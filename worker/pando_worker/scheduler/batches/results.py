@@ -1,4 +1,4 @@
-"""A step's arrays, taken apart again: what each row of the batch yielded."""
+"""Splits a step's result arrays into one `Result` per row of the batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from pando_worker.scheduler.batches.batching import Row
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    token: int | None  # None for an unfinished chunk; -1 where the logits were not finite
-    logprob: TokenLogprob | None  # of the token, where wanted
-    scores: list[TokenLogprob]  # of the row's prompt tokens, where wanted
+    token: int | None  # None for an unfinished chunk; -1 if the logits were not finite
+    logprob: TokenLogprob | None  # of the token, if requested
+    scores: list[TokenLogprob]  # of the row's prompt tokens, if requested
     pooled: Float32 | None  # its part of an embedding, [hidden_size]
 
 

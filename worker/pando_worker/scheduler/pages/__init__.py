@@ -1,9 +1,9 @@
-"""The KV pages of each request: taken, shared, moved, given back.
+"""The KV pages of each request: allocated, shared, moved, freed.
 
 Read in this order:
-    kv_manager.py  pages between their three owners
-    prefixes.py    how much of a prompt is cached
-    sliding.py     pages that sliding windows pin
+    kv_manager.py  moves pages between their three owners; retracts requests
+    prefixes.py    how much of a prompt is cached and can be reused
+    sliding.py     the pages that sliding windows pin
 
 The pool and the radix cache are in `pando_worker.memory`.
 """

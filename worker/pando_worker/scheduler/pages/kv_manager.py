@@ -1,4 +1,4 @@
-"""`KVManager`: gives running requests their pages, and moves pages between their three owners.
+"""`KVManager`: allocates running requests' pages and moves pages between their three owners.
 
 Each page of the pool has exactly one owner: the allocator's free list, the radix cache, or a
 request. Within the row of an admitted request:
@@ -7,16 +7,19 @@ request. Within the row of an admitted request:
             owned by the cache,          owned by the
             locked through req.node      request alone
 
-so at any time free + evictable + protected + owned by requests = capacity, and with no request
-admitted protected and owned are 0.
+so at any time free + evictable + protected + owned by requests = capacity, and while no request is
+admitted, protected and owned are 0.
 
-Layers that see only a window may have a pool of their own, smaller, in pages that are released
-behind the window (`WindowPages`). A request pins those that its next step sees: they come as a step
-is planned (`grow`, `cover`) and go once it is launched (`slide`).
+A retraction (`retract_req`) takes a running request's pages back, so that the others have room; its
+victim is chosen in `planning/admission.py`.
 
-With a host tier, cached pages may outlive their eviction in host memory. A request that finds them
-there gets pages of the device, into which they are copied before the batch that is launched next:
-`put_copies` belongs to every launch.
+Layers with a sliding window may have their own, smaller pool, whose pages are released behind the
+window (`WindowPages`). A request pins the window pages that its next step reads: they are allocated
+when a step is planned (`grow`, `cover`) and released once it is launched (`slide`).
+
+With a host tier, host memory keeps cached pages that the device evicted. A request that matches
+them gets device pages, into which they are copied before the next launched batch: `put_copies`
+belongs to every launch.
 """
 
 from collections.abc import Sequence
@@ -36,19 +39,19 @@ from pando_worker.scheduler.pages.prefixes import Prefixes
 from pando_worker.scheduler.pages.sliding import SlidingWindows
 from pando_worker.scheduler.req import Req
 
-# Under write-through-selective: hits after which a prefix is stored on the host.
+# With `write-through-selective`, a prefix is stored on the host after this many hits.
 STORE_HITS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostMemory:
-    """What the host tier has to work with."""
+    """The size and settings of the host tier."""
 
     pages: int
     write: str  # the setting `host_write`
     bytes_per_token: int  # keys and values of all layers
-    copy_rate: Rate  # bytes, as the runner measures them
-    window_pages: int = 0  # where window layers have pages of their own
+    copy_rate: Rate  # bytes, measured by the runner
+    window_pages: int = 0  # if the window layers have their own pool
 
 
 class KVManager:
@@ -68,9 +71,9 @@ class KVManager:
         Args:
             capacity_tokens: size of the KV pool, rounded down to whole pages.
             max_request_tokens: prompt and output of one request; capped at the capacity, so that
-                any request within it can run when it is alone.
+                any request of this length can run alone.
             host: None for no host tier.
-            windows: None where all layers share one pool.
+            windows: None if all layers share one pool.
         """
         self.page_size = page_size
         num_pages = capacity_tokens // page_size
@@ -80,7 +83,7 @@ class KVManager:
         self.capacity_tokens = self.allocator.num_pages * page_size
         self.max_request_tokens = min(max_request_tokens, self.capacity_tokens)
         self.rows = ReqToTokenPool(max_running_requests, self.max_request_tokens, page_size)
-        self.prefill_rate = Rate()  # tokens; a scheduler puts its own measurement here
+        self.prefill_rate = Rate()  # tokens; the scheduler replaces it by its own
         self._host_memory = host
         self.host = self._make_host_tier(host) if host else None
         self.cache = RadixCache(
@@ -110,13 +113,13 @@ class KVManager:
 
     @property
     def available_pages(self) -> int:
-        """Pages to be had without taking any from a request."""
+        """Pages that can be allocated without retracting a request."""
         return self.allocator.num_free + self.cache.evictable_pages
 
     @property
     def pinned_tokens(self) -> int:
-        """Tokens that running requests hold: of the pool, or where more of the window layers' own
-        is taken, as large a share of the capacity. When one of the two is full, so is the worker.
+        """Tokens that running requests hold. If the window layers' pool is fuller than the main
+        one, its share scaled to the main capacity: the worker is full when either pool is.
         """
         pinned = (self.allocator.num_pages - self.available_pages) * self.page_size
         if self.windows:
@@ -126,13 +129,12 @@ class KVManager:
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens that only the radix cache holds; what is pinned by `pinned_tokens` is none of
-        these."""
+        """Tokens that only the radix cache holds; excludes those counted by `pinned_tokens`."""
         cached = self.cache.evictable_pages * self.page_size
         return min(cached, self.capacity_tokens - self.pinned_tokens)
 
     def put_stats(self, stats: Stats) -> None:
-        """Write what the pools and the cache hold, and have done, into these fields of `stats`."""
+        """Write the gauges and counters of the pools and the cache into `stats`."""
         page = self.page_size
         stats.capacity_tokens = self.capacity_tokens
         stats.pinned_tokens, stats.cached_tokens = self.pinned_tokens, self.cached_tokens
@@ -149,7 +151,7 @@ class KVManager:
             stats.host_loaded_tokens_total = host.loaded_pages * page
 
     def put_copies(self, batch: ForwardBatch) -> None:
-        """Give the batch that is about to be launched its stores and loads; see `HostTier`."""
+        """Add the pending stores and loads to the batch that is launched next; see `HostTier`."""
         if self.host:
             batch.stores, batch.loads = self.host.take_copies()
             if self.host.windows:
@@ -163,11 +165,12 @@ class KVManager:
         return self.prefixes.pages(key, namespace) * self.page_size
 
     def admit(self, req: Req, reserve: int, window_reserve: int = 0) -> bool:
-        """Lock what is cached of a waiting request and give it a row and pages for all its tokens,
-        and pin the window pages of what is cached.
+        """Lock a waiting request's cached prefix, give it a row and pages for all its tokens, and
+        pin the window pages of the cached prefix.
 
-        False, and nothing has changed, when no row is left, fewer than `reserve` pages would stay
-        available, or fewer than `window_reserve` window pages are, with those that it pins.
+        Returns False and changes nothing if no row is left, if fewer than `reserve` pages would
+        stay available, or if fewer than `window_reserve` window pages are, those that it pins
+        included.
         """
         if self.rows.num_free == 0:
             return False
@@ -194,7 +197,7 @@ class KVManager:
         return True
 
     def has_room(self, reqs: Sequence[Req]) -> bool:
-        """Whether admitted requests can get all that they lack to run all their tokens."""
+        """Whether admitted requests can get all pages that they lack to run all their tokens."""
         missing = window_missing = 0
         for req in reqs:
             pages = self.pages_for(req.num_tokens)
@@ -205,13 +208,13 @@ class KVManager:
         return missing <= self.available_pages
 
     def step_limit(self, req: Req) -> int:
-        """Tokens that an admitted request, in the middle of its prompt, can run in the next step:
-        all that it lacks, if it need not wait for window pages."""
+        """Prompt tokens that an admitted request can run in the next step: all that remain, unless
+        it has to wait for window pages."""
         return self.sliding.step_limit(req) if self.sliding else req.extend_len
 
     def grow(self, reqs: Sequence[Req]) -> None:
-        """Give admitted requests what they lack to run all their tokens, evicting where nothing is
-        free.
+        """Give admitted requests the pages that they lack to run all their tokens; evicts cached
+        pages if none are free.
 
         Raises:
             MemoryError: there is no room.
@@ -222,14 +225,15 @@ class KVManager:
             self.sliding.cover(reqs, [req.num_tokens for req in reqs])
 
     def lacking(self, reqs: Sequence[Req], steps: int) -> int:
-        """Pages that admitted requests lack to run so many steps of one token each."""
+        """Pages that admitted requests lack to run `steps` steps of one token each."""
         more = steps - 1 + self.page_size - 1
         size = self.page_size
         return sum((req.num_tokens + more) // size - req.num_pages for req in reqs)
 
     def grow_ahead(self, reqs: Sequence[Req], steps: int) -> None:
-        """As `grow` before each of so many steps of one token each, where nothing is evicted and no
-        layer has window pages: the same pages, step by step and request by request.
+        """Allocate at once what `grow` would allocate before each of `steps` steps of one token:
+        the same pages in the same order. Nothing may have to be evicted, and no layer may have
+        window pages.
 
         Raises:
             MemoryError: fewer than `lacking` are free.
@@ -242,7 +246,7 @@ class KVManager:
         if not wants:
             return
         wants.sort()
-        # The free list is a stack: pages taken one by one come in the other order.
+        # The free list is a stack: pages allocated one by one come in the opposite order.
         pages = self.allocator.alloc(len(wants))[::-1]
         for (_, index), page in zip(wants, pages.tolist(), strict=True):
             req = reqs[index]
@@ -250,7 +254,7 @@ class KVManager:
             req.num_pages += 1
 
     def cover(self, req: Req, end: int) -> None:
-        """Give an admitted request the window pages to run its tokens up to `end`.
+        """Give an admitted request the window pages that it needs to run its tokens up to `end`.
 
         Raises:
             MemoryError: there is no room.
@@ -259,7 +263,7 @@ class KVManager:
             self.sliding.cover([req], [end])
 
     def slide(self, reqs: Sequence[Req]) -> None:
-        """A step of these is launched: they let go of window pages that they do not see now."""
+        """Release the window pages that these requests no longer read; call after their launch."""
         if self.sliding:
             self.sliding.slide(reqs)
 
@@ -275,11 +279,11 @@ class KVManager:
         req.num_pages = end
 
     def cache_unfinished_req(self, req: Req, end: int | None = None) -> None:
-        """Share what a running request has computed, so that others can match it at once.
+        """Share the pages that a running request has computed, so that others can match them.
 
-        Its whole pages go to the cache; where the cache had them already, the request's copies
-        are freed and its row points to the cache's. A step in flight may still write to a freed
-        page: steps run in order, so whoever gets the page next writes it later.
+        Its full pages go to the cache; if the cache already has them, the request's copies are
+        freed and its row points to the cache's. A step in flight may still write to a freed page:
+        steps run in order, so the page's next owner writes it later.
 
         Args:
             end: how many of its first tokens are computed, `cached_len` if nothing is in flight.
@@ -301,7 +305,7 @@ class KVManager:
             self.sliding.pin(req)
 
     def cache_finished_req(self, req: Req, end: int | None = None) -> None:
-        """Take a request's row; what it computed stays behind in the cache, unlocked.
+        """Free a request's row; its computed pages stay in the cache, unlocked.
 
         Args:
             end: how many of its first tokens are computed, `cached_len` if nothing is in flight.
@@ -315,9 +319,9 @@ class KVManager:
         self._release(req)
 
     def retract_req(self, req: Req, end: int | None = None) -> None:
-        """Like `cache_finished_req`, for a request that will come back: it then waits again, with
-        nothing held. Where copying beats computing, what it computed goes to the host, at once or
-        when it is evicted, so that no more than a copy is lost."""
+        """Retract a running request: like `cache_finished_req`, but it waits again and holds
+        nothing. If copying is faster than computing, its pages go to the host, at once or when they
+        are evicted, so that the retraction costs at most a copy."""
         key = req.tokens(
             (req.cached_len if end is None else end) // self.page_size * self.page_size
         )
@@ -326,7 +330,7 @@ class KVManager:
             self.cache.back_up(key, req.namespace)
 
     def release(self, req: Req) -> None:
-        """Take a request's row and free all that it alone owns."""
+        """Free a request's row and all pages that it alone owns."""
         if self.sliding:
             self.sliding.unpin(req)
         self._release(req)
@@ -341,15 +345,15 @@ class KVManager:
         req.window_first = req.window_end = 0
 
     def flush(self) -> None:
-        """Forget all cached prefixes; only while no request is admitted."""
+        """Drop all cached prefixes; allowed only while no request is admitted."""
         self.check_idle()
         self.cache.reset()
 
     def check_idle(self) -> None:
-        """With no request admitted every page is free or evictable, and no row is taken.
+        """Check, with no request admitted, that all pages are free or evictable and all rows free.
 
         Raises:
-            RuntimeError: pages or rows were lost; serving on would only hide it.
+            RuntimeError: pages or rows leaked; continuing to serve would only hide it.
         """
         lost = self.allocator.num_pages - self.available_pages
         rows = len(self.rows.pages) - self.rows.num_free
@@ -378,10 +382,10 @@ class KVManager:
         )
 
     def _give_to_cache(self, req: Req, count: int) -> None:
-        """Insert a request's first `count` pages; frees those of its own that were there already.
-        Where the cache has lost the window pages of these, it gets the request's.
+        """Insert a request's first `count` pages into the cache; frees its own copies of pages that
+        the cache already has. If the cache has lost their window pages, it gets the request's.
 
-        The row still names the freed ones afterwards: the caller mends or drops it.
+        The row still names the freed pages afterwards: the caller updates or frees it.
         """
         key, pages = req.tokens(count * self.page_size), self.rows.pages[req.row, :count]
         known = self.cache.insert(key, pages, req.namespace, req.node)

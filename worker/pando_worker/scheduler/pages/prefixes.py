@@ -1,8 +1,8 @@
-"""`Prefixes`: how much of a prompt is cached such that a request can continue from it.
+"""`Prefixes`: how much of a prompt is cached so that a request can continue from it.
 
-That may be less than what the radix cache holds: layers with a window need the window pages that
-are seen from there. And it may be more than what the device holds: where copying beats computing,
-pages that the host alone has count, and come to the device as the request is admitted.
+This may be less than the radix cache holds: layers with a sliding window also need the window pages
+before the point of continuation. It may be more than the device holds: if copying is faster than
+computing, pages that only the host has count as well, and are loaded when the request is admitted.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Prefixes:
     ) -> None:
         """
         Args:
-            loading_pays: whether what the host has is copied rather than computed again
+            loading_pays: whether pages on the host are copied instead of computed again
         """
         self._cache = cache
         self._host = host
@@ -35,8 +35,8 @@ class Prefixes:
         return self._pages(key, namespace, self._loads)
 
     def match(self, key: Tokens, namespace: bytes) -> tuple[Match, int]:
-        """The longest prefix to continue from, and how many pages it has once it is loaded."""
-        loads = self._loads  # asked once: rates change meanwhile
+        """The longest prefix to continue from, and its number of pages once it is loaded."""
+        loads = self._loads  # read once, because the measured rates may change meanwhile
         if self._sliding:
             key = key[: self._pages(key, namespace, loads) * self._cache.page_size]
         match = self._cache.match_prefix(key, namespace)
@@ -57,8 +57,8 @@ class Prefixes:
         return self._sliding.usable(device[device >= 0])
 
     def load(self, match: Match, hit: int) -> Match:
-        """Bring a match that is locked to the device, up to `hit` pages, and lock what came; what
-        of its window pages only the host has, is kept there until they are asked for."""
+        """Load a locked match to the device, up to `hit` pages, and lock the loaded nodes. Those of
+        its window pages that only the host has are kept there until they are needed."""
         if self._host is None:
             return match
         if self._sliding:

@@ -1,9 +1,9 @@
-"""`SlidingWindows`: which window pages each admitted request pins, step after step.
+"""`SlidingWindows`: which window pages each admitted request pins in each step.
 
-    plan a step      cover: window pages for the tokens that it runs
-    launch it        slide: those that the next step does not see are let go
+    plan a step      cover: allocates window pages for the tokens that it runs
+    launch it        slide: releases those that the next step does not read
 
-Only for pools whose window layers have pages of their own; see `WindowPages`.
+Only for models whose window layers have their own pool; see `WindowPages`.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ class SlidingWindows:
     ) -> None:
         """
         Args:
-            rows: which pages requests have
-            host: what the host keeps of window pages
+            rows: the pages of each request
+            host: the window pages that the host keeps; None without a host tier
         """
         self._windows = windows
         self._sight = sight
@@ -40,11 +40,11 @@ class SlidingWindows:
         self._page_size = rows.page_size
 
     def can_admit(self, cached: Pages, hit: int, reserve: int) -> bool:
-        """Whether a request can continue from `hit` pages, with `reserve` window pages available,
-        those that it pins included; and one more than it pins, so that it can run.
+        """Whether a request can continue from `hit` pages with `reserve` window pages available,
+        those that it pins included, and at least one more, so that it can run.
 
         Args:
-            cached: of these pages, the leading ones that are on the device
+            cached: the leading ones of these pages that are on the device
         """
         first = self._sight.first_seen(hit)
         seen = cached[first:hit]
@@ -56,8 +56,8 @@ class SlidingWindows:
         """How many of a cached prefix's pages a request can continue from.
 
         Args:
-            device: [n], the pages in order; -1 for those that are on the host alone
-            host: [n], likewise the host's, if what is there is to be loaded
+            device: [n], the pages in order; -1 for those that are only on the host
+            host: [n], the host's pages likewise, if they may be loaded
         """
         present = self._windows.has(device)
         if host is not None and self._host is not None:
@@ -65,8 +65,8 @@ class SlidingWindows:
         return self._sight.usable(present)
 
     def to_load(self, match: Match, hit: int) -> Sequence[TreeNode]:
-        """Nodes on the device of which a request that continues from `hit` pages gets window pages
-        from the host."""
+        """Nodes whose window pages a request that continues from `hit` pages loads from the host,
+        although their pages are on the device."""
         first = self._sight.first_seen(hit)
         if self._windows.has(match.pages[first:]).all():
             return ()
@@ -75,8 +75,8 @@ class SlidingWindows:
         return [node for node in path if node.host_pages is not None and node.end > start]
 
     def admit(self, req: Req) -> None:
-        """Pin what a request sees of its cached pages; what only the host has is copied before the
-        next batch."""
+        """Pin the window pages of a request's cached prefix; those that only the host has are
+        copied before the next batch."""
         req.window_first = self._sight.first_seen(req.tree_pages)
         req.window_end = req.tree_pages
         seen = self._pinned(req)
@@ -91,13 +91,13 @@ class SlidingWindows:
             self._host.load(seen[~there], on_host[~there])
 
     def step_limit(self, req: Req) -> int:
-        """Tokens that a request in the middle of its prompt can run in the next step: all that it
-        lacks, or as many as there are window pages for."""
+        """Prompt tokens that a request can run in the next step: all that remain, or as many as
+        there are window pages for."""
         pages = req.window_end + self._windows.available
         return min(req.extend_len, pages * self._page_size - req.cached_len)
 
     def cover(self, reqs: Sequence[Req], ends: Sequence[int]) -> None:
-        """Give requests the window pages to run their tokens up to `ends`.
+        """Give requests the window pages that they need to run their tokens up to `ends`.
 
         Raises:
             MemoryError: there is no room.
@@ -112,10 +112,10 @@ class SlidingWindows:
             self._windows.grow(np.concatenate(new))
 
     def slide(self, reqs: Sequence[Req]) -> None:
-        """A step of these is launched: let the window pages go that they do not see any more.
+        """Release the window pages that these requests no longer read; call after their launch.
 
-        The step in flight still reads them, and steps run in order: whoever gets them writes later.
-        Those of an output are of no use to others, who would continue from its end.
+        The step in flight still reads them, but steps run in order, so the next owner writes later.
+        Those of an output are not cached: another request would continue from the output's end.
         """
         behind: list[Pages] = []
         of_output: list[Pages] = []

@@ -2,9 +2,9 @@
 
 Read in this order:
     planner.py          the queues, and the next step
-    policy.py           in which order waiting requests are considered
+    policy.py           the order in which waiting requests are considered
     sharing.py          prefixes shared among requests that wait together
-    admission.py        which start, and which are retracted: the victim
+    admission.py        which requests start, and the victim of a retraction
     new_token_ratio.py  how much running requests are expected to produce
 
 Imports pages and batches.

@@ -1,9 +1,9 @@
-"""Which waiting requests start, and which running ones have to stop.
+"""Admits waiting requests, and chooses the victim of a retraction: the request that must stop.
 
-Admission looks ahead: a waiting request starts only if, after it got pages for its prompt, enough
-stay available for what all running requests are expected to produce, `new_token_ratio` of their
-`max_new_tokens`, and a watermark besides. Where that guess was too low, decode retracts requests
-until the rest fits.
+Admission looks ahead: a waiting request starts only if, once it has pages for its prompt, enough
+pages stay available for the expected output of all running requests (`new_token_ratio` of their
+`max_new_tokens`) and for a watermark. If that estimate was too low, decode retracts requests until
+the rest fit; `KVManager.retract_req` takes their pages back.
 """
 
 import math
@@ -18,7 +18,7 @@ from pando_worker.scheduler.req import Req
 
 
 class Reserve(NamedTuple):
-    """To be kept available."""
+    """Pages that admission must leave free."""
 
     pages: int
     window_pages: int
@@ -31,8 +31,8 @@ NOTHING = Reserve(0, 0)
 
 
 def growth(req: Req, new_token_ratio: float, kv: KVManager) -> Reserve:
-    """What a request is expected to take beyond what it holds, or is about to get: pages for its
-    output, and window pages for one window, however long the output is."""
+    """Pages that a request will probably still need: those for its remaining output, and window
+    pages for one window, however long the output is."""
     total = req.num_tokens + math.ceil(still_allowed(req) * new_token_ratio)
     held = req.num_pages if req.is_admitted else kv.pages_for(req.num_tokens)
     window_pages = 0
@@ -43,7 +43,7 @@ def growth(req: Req, new_token_ratio: float, kv: KVManager) -> Reserve:
 
 
 def reserved(admitted: Sequence[Req], new_token_ratio: float, kv: KVManager) -> Reserve:
-    """What to keep available for what the admitted requests are expected to produce."""
+    """Pages to leave free for the expected output of the admitted requests."""
     pages = window_pages = 0
     for req in admitted:
         own = growth(req, new_token_ratio, kv)
@@ -64,19 +64,20 @@ def admit(
 ) -> list[Req]:
     """Admit waiting requests in order until tokens, rows or pages run out; returns the admitted.
 
-    The first that does not fit stops it: letting smaller ones pass would starve it. A request that
-    is alone always fits, since none is accepted that exceeds the pool. One whose prefix is just
-    being computed for another waits for that; those behind it may pass, but not too many.
+    Admission stops at the first request that does not fit: smaller ones that overtake would starve
+    it. A request that runs alone always fits, since requests that exceed the pool are refused. A
+    request whose prefix is being computed for another one waits for it; a bounded number of later
+    requests may overtake it.
 
     Args:
-        token_budget: prompt tokens still to be filled in this step; the last request admitted may
-            exceed it, and is then run in chunks.
-        reserve: to leave available.
-        alone: no other request is admitted: then the reserve does not count for the first.
-        max_passed_over: later ones that may be admitted before a request
+        token_budget: prompt tokens that this step can still run; the last admitted request may
+            exceed it, and then runs in chunks.
+        reserve: pages to leave free.
+        alone: no other request is running, so the first one may use the reserve.
+        max_passed_over: how many later requests may overtake one that waits for a shared prefix.
     """
     new: list[Req] = []
-    may_pass: float = math.inf  # those that wait for a prefix
+    may_pass: float = math.inf  # requests that may still overtake those that wait for a prefix
     for req in candidates:
         if token_budget <= 0 or kv.rows.num_free == 0:
             break
@@ -90,7 +91,7 @@ def admit(
             break
         alone = False
         may_pass -= 1
-        # Of the window pages it has pinned some now.
+        # Computed anew: the request has pinned some of its window pages now.
         reserve = reserve.plus(growth(req, new_token_ratio, kv))
         token_budget -= req.extend_len
         computing.add(req)
@@ -99,14 +100,14 @@ def admit(
 
 
 def prefill_rows(prefilling: Sequence[Req], token_budget: int, kv: KVManager) -> list[Row]:
-    """Share one step's token budget, and the window pages that are to be had, among admitted
-    requests, first come first served; they get the window pages for their parts.
+    """Divide one step's token budget, and the available window pages, among admitted requests,
+    first come, first served; allocates the window pages of their rows.
 
-    The one that exceeds what is left gets a chunk of it, in whole pages.
+    A request that exceeds the remaining budget gets a chunk of whole pages.
     """
     rows: list[Row] = []
     for req in prefilling:
-        # cached_len is a multiple of the page size here, so chunks end at page borders.
+        # cached_len is a multiple of the page size here, so chunks end on page boundaries.
         count = kv.step_limit(req)
         if count > token_budget:
             count = token_budget // kv.page_size * kv.page_size
@@ -121,10 +122,11 @@ def prefill_rows(prefilling: Sequence[Req], token_budget: int, kv: KVManager) ->
 
 
 def retraction_victim(admitted: Sequence[Req], *, by_priority: bool) -> Req:
-    """Who loses least by starting over: the least progress, and of these the latest arrival.
+    """The request to retract: the one with the least output, and among equals the latest arrival,
+    since it loses least by starting over.
 
     Args:
-        by_priority: of the lowest priority
+        by_priority: choose among the requests of the lowest priority only.
     """
     lowest = min(req.priority for req in admitted)
     stoppable = [req for req in admitted if req.priority == lowest or not by_priority]

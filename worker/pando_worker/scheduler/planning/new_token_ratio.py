@@ -1,8 +1,8 @@
-"""How much of their `max_new_tokens` running requests are expected to produce.
+"""The share of `max_new_tokens` that running requests are expected to produce.
 
-Most stop long before. So the share falls slowly while nothing goes wrong, and more requests run at
-once; a retraction shows that it fell too far, and sets it anew from what the requests really did
-(SGLang's scheme).
+Most requests stop much earlier. So the ratio decays slowly while there is room, which lets more
+requests run at once; a retraction shows that it has fallen too far, and resets it from what the
+requests have really produced (SGLang's scheme).
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from pando_worker.scheduler.req import Req
 
 FLOOR = 0.14  # of the initial ratio
 DECAY_STEPS = 600  # from the initial ratio to its floor
-# Of a request's `max_new_tokens`, so many count. Where a client names none they are what the
-# context leaves, and a few such requests would be given the whole pool.
+# At most this many of a request's `max_new_tokens` count. If a client sends none, it is the rest of
+# the context, and a few such requests would reserve the whole pool.
 MOST_EXPECTED = 4096
-STEPS_AHEAD = 20  # that those left after a retraction are to run without another
+STEPS_AHEAD = 20  # that the remaining requests should run before the next retraction
 
 
 def still_allowed(req: Req) -> int:
-    """Tokens that a request may still produce, as far as they count: the ratio is a share of it."""
+    """Tokens that a request may still produce, capped by MOST_EXPECTED; the ratio applies to it."""
     return min(req.remaining_tokens, MOST_EXPECTED)
 
 
@@ -29,7 +29,7 @@ class NewTokenRatio:
         self.value = initial
 
     def decay(self, steps: int = 1) -> None:
-        """Decode steps found room for all their tokens."""
+        """Decode steps had room for all their tokens: lower the ratio."""
         fall = (self._initial - self._floor) / DECAY_STEPS
         value, floor = self.value, self._floor
         for _ in range(steps):
@@ -40,11 +40,11 @@ class NewTokenRatio:
         self.value = value
 
     def recover(self, left: Sequence[Req]) -> None:
-        """A retraction left these running."""
+        """Reset the ratio after a retraction that left these requests running."""
         produced = sum(req.num_output + STEPS_AHEAD for req in left)
         allowed = sum(req.num_output + still_allowed(req) for req in left)
         self.value = min(1.0, max(self.value, produced / max(1, allowed)))
 
     def reset(self) -> None:
-        """Nothing runs any more: the next requests may be of another kind."""
+        """Return to the initial ratio once nothing runs: the next requests may differ."""
         self.value = self._initial

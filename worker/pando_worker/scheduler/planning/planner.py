@@ -1,11 +1,11 @@
-"""`Planner`: holds the queues and decides which requests the next step runs.
+"""`Planner`: holds the queues, chooses the requests of the next step, and retracts some if full.
 
     waiting ──admit──▶ prefilling ──last chunk launched──▶ running
        ▲                   │                                  │
        └────────────────── retract ───────────────────────────┘
 
-Streams are served first: each running request gets its next token, and prompts fill what that
-leaves of the step's token budget. With `prefill-first`, prompts get whole steps instead.
+Streams come first: each running request gets its next token, and prompts fill the rest of the
+step's token budget. With `prefill-first`, prompts get whole steps instead.
 """
 
 from bisect import bisect
@@ -59,16 +59,16 @@ class Planner:
 
     @property
     def has_room(self) -> bool:
-        """Whether every running request can get its next token's pages, or where none runs, a
-        prompt can go on. Otherwise `plan` retracts some, which needs to know all that they
-        produced."""
+        """Whether every running request can get pages for its next token or, if none runs, a
+        prompt can continue. Otherwise `plan` retracts some requests, for which all their sampled
+        tokens must be known."""
         return self._is_room_for(self._ready())
 
     def plan(self, prefills_in_flight: Iterable[Req]) -> Plan:
-        """What to run next; the requests have got their pages.
+        """The rows of the next step; their requests have their pages.
 
         Args:
-            prefills_in_flight: those whose prompts, or chunks of them, are being computed.
+            prefills_in_flight: requests whose prompts, or chunks of them, are being computed.
         """
         if self.prefill_first:
             prefills = self._prefills(self.prompt_budget(0), prefills_in_flight)
@@ -76,21 +76,21 @@ class Planner:
         retracted = self._counts.retracted_requests_total
         decodes = self._decodes()
         if self._counts.retracted_requests_total > retracted:
-            return Plan(decodes, [])  # what was freed is for those that run
+            return Plan(decodes, [])  # the freed pages are for running requests
         taken = sum(row.extend_len for row in decodes)
         return Plan(decodes, self._prefills(self.prompt_budget(taken), prefills_in_flight))
 
     def prompt_budget(self, decodes: int) -> int:
-        """Tokens of prompts in a step with so many of running requests: however many streams there
-        are, prompts go on."""
+        """Prompt tokens in a step beside `decodes` tokens of running requests; at least a page, so
+        that prompts progress however many streams there are."""
         return max(self._settings.chunked_prefill_size - decodes, self._kv.page_size)
 
     def launched(self, plan: Plan) -> None:
-        """Requests whose prompts are through run from now on."""
+        """Move the requests whose prompts this plan completes to `running`."""
         # Rows follow the queue, and only the last one can be an unfinished chunk.
-        through = [row for row in plan.prefills if row.is_last]
-        self.prefilling = self.prefilling[len(through) :]
-        self.running += [row.req for row in through if row.samples]
+        complete = [row for row in plan.prefills if row.is_last]
+        self.prefilling = self.prefilling[len(complete) :]
+        self.running += [row.req for row in complete if row.samples]
 
     def forget_ended(self) -> None:
         self.waiting = deque(req for req in self.waiting if req.ending is None)
@@ -98,7 +98,7 @@ class Planner:
         self.running = [req for req in self.running if req.ending is None]
 
     def _decodes(self) -> list[Row]:
-        """The next token of each running request, retracting some where the pool is too full."""
+        """The next token of each running request; retracts requests if the pool is too full."""
         retracted = False
         while not self._is_room_for(ready := self._ready()):
             holding = [*self.prefilling, *self.running]
@@ -120,7 +120,8 @@ class Planner:
         return self._kv.step_limit(self.prefilling[0]) > 0
 
     def _retract(self, req: Req) -> None:
-        """Back to the queue's front; what it computed stays cached for as long as there is room."""
+        """Move a request to the front of the queue; its computed prefix stays cached while there is
+        room."""
         assert req.in_flight == 0
         (self.running if req in self.running else self.prefilling).remove(req)
         req.hit_when_queued = req.cached_len
@@ -136,7 +137,7 @@ class Planner:
         return prefill_rows(self.prefilling, budget, self._kv)
 
     def _admit(self, budget: int, in_flight: Iterable[Req]) -> None:
-        """Admit what fits of the waiting requests into so many tokens of prefill."""
+        """Admit waiting requests, as many as fit into `budget` prompt tokens."""
         if not self.waiting or budget <= 0 or self._kv.rows.num_free == 0:
             return
         holding = [*self.prefilling, *self.running]
@@ -148,7 +149,7 @@ class Planner:
             windows is not None and windows.available <= reserve.window_pages
         )
         if holding and full:
-            return  # the queue need not be put in order for nothing
+            return  # ordering the queue would be in vain
         admitted = admit(
             self._order(self.waiting),
             self._kv,
@@ -168,7 +169,7 @@ class Planner:
             req.passed_over += len(arrivals) - bisect(arrivals, req.arrival)
 
     def _count_prompt(self, req: Req) -> None:
-        if req.cached_prompt_tokens is None:  # not when it comes back from a retraction
+        if req.cached_prompt_tokens is None:  # not again after a retraction
             req.cached_prompt_tokens = min(req.cached_len, req.prompt_len)
             req.queue_seconds = self._clock() - req.queued_at
             self._counts.prompt_tokens_total += req.prompt_len

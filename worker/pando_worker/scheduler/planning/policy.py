@@ -1,4 +1,4 @@
-"""In which order waiting requests are considered for admission.
+"""The order in which waiting requests are considered for admission.
 
 Every policy is bounded: a request that too many later ones have overtaken goes first.
 """
@@ -10,11 +10,11 @@ from pando_worker.memory.radix_cache import RadixCache, TreeNode
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.req import Req
 
-# Matching every waiting request costs more than order gains once the queue is long.
+# In a long queue, matching every waiting request costs more than the order gains.
 MAX_MATCHED = 128
 
 Policy = Callable[[Sequence[Req]], list[Req]]
-"""Orders the queue, in which requests are by arrival, with retracted ones in front."""
+"""Orders the queue; its input is ordered by arrival, with retracted requests in front."""
 
 
 def make_policy(name: str, kv: KVManager, max_passed_over: int) -> Policy:
@@ -40,7 +40,7 @@ def make_policy(name: str, kv: KVManager, max_passed_over: int) -> Policy:
 
 
 class _Shuffle:
-    """The same order in every run: decisions are to be reproducible."""
+    """Random, but the same order in every run, so that decisions are reproducible."""
 
     def __init__(self) -> None:
         self._random = random.Random(0)
@@ -61,8 +61,8 @@ def _by_match(waiting: Sequence[Req], kv: KVManager) -> list[Req]:
 
 
 def _by_branch(waiting: Sequence[Req], cache: RadixCache) -> list[Req]:
-    """Depth first through the prefix tree, into the branch that most waiting requests are in
-    (SGLang's dfs-weight): those that share a prefix run together."""
+    """Depth first through the prefix tree, the branch with the most waiting requests first
+    (SGLang's dfs-weight), so that requests that share a prefix run together."""
     if len(waiting) > MAX_MATCHED:
         return list(waiting)
     here: dict[TreeNode, list[Req]] = {}

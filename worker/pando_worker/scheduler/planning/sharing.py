@@ -1,10 +1,10 @@
 """Prefix sharing among requests that wait together.
 
-Of several waiting requests with a common prefix that is not cached, only the first should compute
-it. What is being computed is known by keys: a request whose leading `tree_pages` pages are cached
+If several waiting requests have a common prefix that is not cached, only the first should compute
+it. A key identifies the prefix in progress: a request whose leading `tree_pages` pages are cached
 computes the pages after them, so its key is its tokens up to a little beyond that. A waiting
-request that has the same tokens up to there has the same pages cached and would compute the same
-next ones: it is better off waiting for the chunk in progress.
+request with the same tokens up to there has the same pages cached and would compute the same next
+ones: it should wait for the chunk in progress.
 """
 
 from collections.abc import Iterable
@@ -23,17 +23,17 @@ class Computing:
         self._kv = kv
         self._page_size = kv.page_size
         self._beyond = -(-MIN_TOKENS // self._page_size) * self._page_size
-        self._keys: set[bytes] = set()  # asked for membership alone, so its order does not matter
+        self._keys: set[bytes] = set()  # only membership is tested, so its order does not matter
         for req in prefilling:
             self.add(req)
 
     def add(self, req: Req) -> None:
-        """An admitted request computes what follows its cached pages."""
+        """Add the pages that an admitted request computes, those after its cached ones."""
         if self._kv.cache.enabled and (key := self._key(req, req.tree_pages * self._page_size)):
             self._keys.add(key)
 
     def shares(self, req: Req) -> bool:
-        """Whether a waiting request would compute the same again."""
+        """Whether a waiting request would compute the same pages again."""
         if not self._keys:
             return False
         hit = self._kv.prefix_len(req.tokens(req.matchable), req.namespace)
@@ -42,5 +42,5 @@ class Computing:
 
     def _key(self, req: Req, cached: int) -> bytes | None:
         end = cached + self._beyond
-        # The last token of a prompt is never matched, so what ends with it cannot be shared.
+        # The last token of a prompt is never matched, so a key that ends with it is shared by none.
         return req.namespace + req.tokens(end).tobytes() if end < req.num_known else None
