@@ -1,35 +1,35 @@
-"""The router: takes OpenAI requests, places each at a replica, and streams the answer back.
+"""The router: takes OpenAI requests, places each on a replica, and streams the answer back.
 
 Read in this order:
-    serve.py         the command: settings, processes, an orderly end
-    app.py           puts a router together
-    data_path/       a request's way: proxy, reception, driver, sending, relay
-    core/            decides what becomes of a request, without I/O
-    exchange/        one request on its way, and what becomes of it
-    placing/         which replica: policies, the shared placement, Redis or not
-    admission/       requests that wait, because every replica is full
-    endpoints/       what the router knows of each path: chat, completions, responses
-    requests/        how endpoints read bodies
+    serve.py         the command: settings, processes, shutdown
+    app.py           assembles a router
+    data_path/       a request's path: proxy, reception, driver, sending, relay
+    core/            decides the next action for a request, without I/O
+    exchange/        the record of one request, and the events that listeners receive
+    placing/         chooses a replica: policies, the shared placement, Redis or not
+    admission/       queues requests while every replica is full
+    endpoints/       one module per API path: chat, completions, responses
+    requests/        parses the bodies that endpoints have in common
     http/            HTTP/1.1, to clients and to replicas
-    migration/       a lost stream goes on at another replica
+    migration/       continues a lost stream at another replica
     kept_responses/  responses that one replica's engine keeps
-    fleet_view/      the fleet and Redis, as this router last knew them
-    health/          which replicas are well
+    fleet_view/      the fleet and Redis, as this router last saw them
+    health/          health checks of replicas
     upstreams/       engines that send no heartbeats: vLLM, SGLang, llama.cpp
-    warming/         prefixes handed to a replica that joins, or off one that leaves
-    tenants/         who asks, what they may, and how much
+    warming/         warms a replica that joins, hands off prefixes of one that leaves
+    tenants/         API keys checked, rates limited, tokens charged
     api_keys/        the file of API keys
-    listeners/       who follows requests: access log, metrics, charging, traces
-    recording/       requests written down, for the simulator
-    explaining/      why a request goes where it goes
-    telemetry/       metrics, spans, and log lines with a bound
+    listeners/       listeners of request events: access log, metrics, charging, traces
+    recording/       records requests for the simulator
+    explaining/      explains placements
+    telemetry/       metrics, spans, and rate-limited log lines
     control/         everything but the data path: /fleet, /metrics, /route/explain
-    dashboard/       the page
+    dashboard/       the dashboard page
     configuration/   settings, their types, and their reload
-    process/         several processes, readiness and the end, work in the background
+    process/         several processes, readiness and shutdown, background tasks
     errors.py        how errors are sent
     current.py       a value that a reload replaces
 
-Imports fleet. A request's way is `data_path/`; who decides is `core/` and `placing/`. The layers
-are in `pyproject.toml`.
+Imports fleet. A request follows `data_path/`; `core/` and `placing/` decide. `pyproject.toml` lists
+the layers.
 """

@@ -1,4 +1,4 @@
-"""The router as one handler of requests: the data path first, everything else to FastAPI."""
+"""Assembles a router: one request handler for the data path, and FastAPI for everything else."""
 
 import os
 import random
@@ -81,12 +81,12 @@ from pando_router.upstreams.upstreams import Upstreams
 from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.warming import Warming
 
-SETTLE_S = 1.0  # for writes to Redis still under way at the end
+SETTLE_S = 1.0  # for pending writes to Redis at shutdown
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """The server's handler. `running_router` is its life."""
+    """The server's handler, alive within `running_router`."""
 
     proxy: Proxy
     stored: Handler
@@ -110,8 +110,8 @@ async def running_router(
 ) -> AsyncIterator[Router]:
     """A router with its connections and background work, in the running event loop.
 
-    Replicas' time limits hold to within `sweep_s` seconds. `part` is its own of a recording that
-    several processes write.
+    Replicas' time limits hold to within `sweep_s` seconds. `part` is this process's part of a
+    recording that several processes write.
     """
     live = Live(settings)
     redis = connect(settings.redis)
@@ -292,7 +292,7 @@ async def running_router(
 def shadow_of(
     settings: RouterSettings, live: Live, loads: Loads, metrics: Metrics
 ) -> Shadow | None:
-    """Its policies are its own: it takes no turns from those that act."""
+    """The shadow policy; its policies are not shared, so it takes no turns from the acting ones."""
     if settings.shadow_policy is None:
         return None
     apart = Policies(live, loads, random.Random())
@@ -310,7 +310,7 @@ def server_of(router: Router, *, sweep_s: float = SWEEP_S) -> Server:
 
 
 def replica_limits(settings: RouterSettings) -> ReplicaLimits:
-    """What a replica may take."""
+    """The limits on connections to replicas."""
     return ReplicaLimits(
         max_connections=settings.max_replica_connections,
         connect=settings.connect_timeout,
@@ -321,8 +321,8 @@ def replica_limits(settings: RouterSettings) -> ReplicaLimits:
 
 
 def client_limits(settings: RouterSettings) -> Limits:
-    """What clients may take: connections no more than there are files, of which each may need
-    another one for its replica."""
+    """The limits on clients. Connections are limited by open files, as each may need a second one
+    to its replica."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Limits(
         header_timeout=settings.header_timeout,

@@ -1,4 +1,4 @@
-"""`Current`: a value that a reload of the settings replaces. Its readers keep the holder."""
+"""`Current`: holds a value that a reload of the settings replaces."""
 
 from typing import Generic, TypeVar
 
@@ -6,7 +6,7 @@ T = TypeVar("T")
 
 
 class Current(Generic[T]):
-    """Read `now` at each use: a plain attribute, because every request reads several."""
+    """Readers keep the holder and read `now` at each use, a plain attribute for speed."""
 
     __slots__ = ("now",)
 

@@ -1,4 +1,4 @@
-"""How the router sends errors; what they are is in `pando_fleet.http.errors`."""
+"""How the router sends errors; `pando_fleet.http.errors` defines them."""
 
 from pando_fleet.http.errors import ApiError, OpenAIError, bad_request, unavailable
 
@@ -13,11 +13,11 @@ __all__ = [
 ]
 
 
-CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that left; only in logs and metrics
+CLIENT_CLOSED_REQUEST = 499  # nginx's status for a disconnected client; only in logs and metrics
 
 
 class ClientDisconnectedError(Exception):
-    """The client went away before its answer was complete."""
+    """The client disconnected before its answer was complete."""
 
 
 def error_answer(

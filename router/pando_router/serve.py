@@ -1,4 +1,4 @@
-"""Runs a router as a process, or several: a server on uvloop, and an orderly end."""
+"""Runs a router as one process or several: a server on uvloop, and its shutdown."""
 
 import asyncio
 import gc
@@ -21,11 +21,11 @@ from pando_router.http.server import Server
 from pando_router.process.processes import supervise
 from pando_router.recording.recorder import Part
 
-CUT_S = 1.0  # for what drain_seconds left over
+CUT_S = 1.0  # to close the connections that remain after drain_seconds
 
 GARBAGE = 10_000
-"""Objects made and not freed until Python looks for cycles among them. A request makes some hundred
-that all end with it: Python's own 700 would have it look several times in each turn of the loop."""
+"""How many allocated objects trigger a garbage collection. A request allocates about a hundred that
+end with it, so Python's default of 700 would collect several times per turn of the event loop."""
 
 logger = logging.getLogger("pando.router")
 
@@ -33,12 +33,15 @@ logger = logging.getLogger("pando.router")
 def run(
     settings: RouterSettings, configure_logging: Callable[[], None], source: Source | None = None
 ) -> int:
-    """Serves until SIGTERM or SIGINT: not ready from then on, but after SIGTERM taking requests for
-    `leave_seconds`; running ones may finish within `drain_seconds` after that. Returns the exit
-    code: 1 where a second signal ended it at once, or where it cannot listen. The `source` of the
-    settings is read anew on SIGHUP and when its file changes."""
+    """Serves until SIGTERM or SIGINT, and returns the exit code.
+
+    After the signal the router is not ready. After SIGTERM it still takes requests for
+    `leave_seconds`; running ones may then finish within `drain_seconds`. The exit code is 1 if a
+    second signal ended it at once, or if it cannot listen. The `source` of the settings is read
+    again on SIGHUP and when its file changes.
+    """
     if settings.processes > 1:
-        whole = Part.of(settings)  # a random secret is to be one for all
+        whole = Part.of(settings)  # here, so that all processes share one random secret
         return supervise(settings, configure_logging, partial(_run_sibling, source, whole))
     configure_logging()
     return _run(_serve(settings, source))
@@ -51,7 +54,7 @@ def _run_sibling(
     configure_logging: Callable[[], None],
     number: int,
 ) -> None:
-    """One of several processes on one port, in that process."""
+    """Runs in one of several processes that share a port."""
     configure_logging()
     part = replace(recording, number=number)
     sys.exit(_run(_serve(settings, source, share_port=True, part=part)))
@@ -70,7 +73,7 @@ async def _serve(
     share_port: bool = False,
     part: Part | None = None,
 ) -> bool:
-    """Whether the router ended in order."""
+    """Serves until a signal. Returns whether the router shut down in order."""
     signals = _Signals()
     async with running_router(settings, part=part) as router:
         server = server_of(router)
@@ -85,7 +88,7 @@ async def _serve(
             logger.error("cannot listen", extra={"error": str(error)})
             return False
         logger.info("listening", extra={"host": settings.host, "port": port})
-        _look_less_for_cycles()
+        _collect_less_garbage()
         reloader = Reloader(source, router.live, router.metrics)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.now)
         router.background.start("the watch of the settings", reloader.run())
@@ -97,8 +100,8 @@ async def _serve(
         return finished
 
 
-def _look_less_for_cycles() -> None:
-    """What is here now stays to the end: it is not looked at again."""
+def _collect_less_garbage() -> None:
+    """Exempts the objects that exist now, which live to the end, from garbage collection."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE)
@@ -107,8 +110,11 @@ def _look_less_for_cycles() -> None:
 async def _drain(
     router: Router, server: Server, leave_s: float, drain_s: float, at_once: asyncio.Event
 ) -> bool:
-    """Whether nobody said `at_once`. The listener stays open meanwhile, so that probes read "not
-    ready", not a refused connection, and answers tell clients to move on."""
+    """Drains the router. Returns False if `at_once` was set first.
+
+    The listener stays open meanwhile, so that probes read "not ready" instead of a refused
+    connection, and answers ask clients to close theirs.
+    """
     lifecycle = router.lifecycle
     logger.info("draining", extra={"requests": lifecycle.requests})
     server.draining = lifecycle.leaving = True
@@ -137,7 +143,7 @@ class _Signals:
     def __init__(self) -> None:
         self.first = asyncio.Event()
         self.second = asyncio.Event()
-        self.by_hand = False  # the first was SIGINT, so no load balancer is told of this
+        self.by_hand = False  # the first was SIGINT, so no load balancer waits for readiness
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._came, number)

@@ -1,12 +1,12 @@
-"""A request's way through the router, as bytes; what it decides on the way is in `core`.
+"""The path of a request's bytes through the router; the decisions on it are in `core`.
 
 Read in this order:
-    proxy.py      the entry: who asks, for what, of which model
-    reception.py  what a request meets before it is placed
+    proxy.py      the entry point
+    reception.py  the checks before placement: capacity, API key, model, rate limits
     driver.py     drives `core.tries` with asyncio: place, send, wait, retry, relay
-    sending.py    how a request goes to a replica: headers and body
-    relay.py      the answer back to the client
-    rename.py     another model's name in a body
+    sending.py    sends a request to a replica: headers and body
+    relay.py      streams the answer back to the client
+    rename.py     replaces the model's name in a body
 
-Imports everything that a request meets, and is imported by `app` alone.
+Imports most of the router; imported by `app` only.
 """

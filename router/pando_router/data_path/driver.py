@@ -1,8 +1,7 @@
-"""Drives a request's `core.Tries` with asyncio: places it, sends it, has its answer relayed.
+"""Drives a request's `core.Tries` with asyncio: places it, sends it, relays its answer.
 
-A try that failed before its first byte is repeated elsewhere. A stream that is lost later goes on
-at another replica where that can be right (`migration`), found as the first one was. What comes
-next is the core's to say.
+A try that fails before its first byte is repeated at another replica. A stream that is lost later
+continues at another replica if that is exact (`migration`). The core decides each next action.
 """
 
 from collections.abc import Collection
@@ -54,11 +53,11 @@ class Driver:
         self._relay = relay
 
     async def serve(self, exchange: Exchange, order: Order) -> None:
-        """Raises ApiError where no replica answers, MigrationError where a stream cannot go on."""
+        """Raises ApiError if no replica answers, MigrationError if a stream cannot continue."""
         prompt, limit_s = order.prompt, self._live.settings.placement_timeout
-        first = prompt  # what is placed first: all that it asks Redis has one limit of time
-        if exchange.asked_s:
-            first = replace(prompt, within_s=max(0.0, limit_s - exchange.asked_s))
+        first = prompt  # for the first placement, which shares its time limit with earlier calls
+        if exchange.redis_s:
+            first = replace(prompt, within_s=max(0.0, limit_s - exchange.redis_s))
         tries = Tries(
             self._flights,
             exchange,
@@ -66,13 +65,13 @@ class Driver:
             looks_ready_s=LOOKS_READY_S,
         )
         action: Action | None = tries.arrived(overtakes=self._admission.is_overtaken_by(prompt))
-        busy: Answer | None = None  # a 429, passed on where no other replica takes the request
+        busy: Answer | None = None  # a 429, relayed if no other replica takes the request
         try:
             while action is not None:
-                # Without patterns for what an action holds: each costs as much as a call.
+                # No patterns for an action's fields: each costs as much as a call.
                 match action:
                     case Place():
-                        # Not interrupted, or its lease would stay; what follows a placement is.
+                        # Outside `until_gone`: an interrupted placement would leave its lease.
                         if exchange.trace is None:
                             found = await self._dispatcher.place(first, action.barred)
                         else:
@@ -116,7 +115,7 @@ class Driver:
     async def _send(
         self, exchange: Exchange, tries: Tries, order: Order, route: Route
     ) -> tuple[Action | None, Answer | None]:
-        """What comes next, None where that was the end; and an answer of 429 that may be needed."""
+        """Returns the next action, None at the end, and a 429 that may have to be relayed."""
         with exchange.incoming.until_gone:
             try:
                 answer = await self._sender(exchange, order, route)
@@ -147,13 +146,13 @@ def _head(answer: Answer, route: Route) -> Head:
 
 
 def _report(answer: Answer, replica: str) -> CacheReport | None:
-    """None from engines that report nothing, and where the numbers cannot be true."""
+    """The replica's cache report; None if it sent none, or impossible numbers."""
     cached, prompt = answer.count(_CACHED_TOKENS), answer.count(_PROMPT_TOKENS)
     if cached is not None and prompt is not None and cached <= prompt:
         return CacheReport(cached, prompt)
-    if told := answer.header(_CACHED_TOKENS):
+    if reported := answer.header(_CACHED_TOKENS):
         of = answer.header(_PROMPT_TOKENS)
-        misfits.skip("header", replica, f"cached tokens {told!r} of {of!r} prompt tokens")
+        misfits.skip("header", replica, f"cached tokens {reported!r} of {of!r} prompt tokens")
     return None
 
 

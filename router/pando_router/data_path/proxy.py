@@ -1,6 +1,6 @@
-"""The data path's entry: who asks, for what, of which model; then the `driver`.
+"""The data path's entry point: reads a request, and hands it to the `driver`.
 
-A request is read and parsed once, here; nothing of an answer is parsed.
+A request is parsed once, here. Answers are not parsed.
 """
 
 import logging
@@ -25,7 +25,7 @@ logger = logging.getLogger("pando.router")
 
 
 class Proxy:
-    """Handler of the paths in ENDPOINTS."""
+    """Handles the paths in ENDPOINTS."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class Proxy:
                 order = reception.read(exchange, await reception.body(exchange))
                 if order.prompt.request.earlier is not None:
                     order = await reception.at_home(exchange, order)
-                exchange.asks(order)
+                exchange.body_read(order)
                 if exchange.tenant is not OPEN:
-                    exchange.was_charged(await reception.charge(exchange, order))
+                    exchange.charged(await reception.charge(exchange, order))
                 await self._driver.serve(exchange, order)
         except MigrationError as error:
             self._migrator.failed(error, request_id)
@@ -79,7 +79,7 @@ class Proxy:
             exchange.refused(500)
             extra = {"request_id": request_id, "path": path}
             logger.exception("a request failed", extra=extra)
-            if not incoming.started:  # else the server cuts what is left unfinished
+            if not incoming.started:  # else the server cuts the unfinished answer
                 internal = ApiError(500, "internal error", kind="server_error")
                 await incoming.send(*endpoint.errors.answer(internal, request_id))
         finally:

@@ -1,4 +1,4 @@
-"""What a request meets before it is placed: is there room, who sends it, what do they ask for."""
+"""The checks before a request is placed: capacity, API key, body, rate limits."""
 
 from collections.abc import Awaitable
 from time import perf_counter
@@ -24,8 +24,8 @@ from pando_router.tenants.tenants import Tenants
 
 
 class Reception:
-    """`body`, then `read`, `at_home` where it goes on from something, `charge` where keys are
-    wanted; all within the lifecycle."""
+    """Call `body`, `read`, then `at_home` for requests that continue an earlier response, and
+    `charge` if keys are required, all within the lifecycle."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Reception:
         limiter: Limiter,
         earlier: Earlier,
     ) -> None:
-        """`bodies` is for those of all requests."""
+        """`bodies` is the memory budget for the bodies of all requests."""
         self._live = live
         self._steer = live.derived(Steerer)
         self._view = view
@@ -48,25 +48,25 @@ class Reception:
         self._earlier = earlier
 
     def body(self, exchange: Exchange) -> Awaitable[bytes]:
-        """Reads the headers; the body may be on its way.
+        """Checks the headers and returns the body, which may still be arriving.
 
-        Raises ApiError: 405, 503 where this router takes no more, 401 for a key that is nobody's,
-        400; and as `Incoming.body` does.
+        Raises ApiError: 405; 503 if this router takes no more requests; 401 for an unknown key;
+        400; and what `Incoming.body` raises.
         """
         incoming, settings = exchange.incoming, self._live.settings
         if incoming.method != "POST":
-            message = f"{incoming.method} is not allowed here, POST is"
+            message = f"{incoming.method} is not allowed for this path, use POST"
             raise ApiError(405, message, headers={"allow": "POST"})
         if self._lifecycle.draining:
             raise unavailable("this router is shutting down", "draining")
         if self._lifecycle.requests > settings.max_requests:
-            raise unavailable("this router has all the requests it can take", "overloaded")
+            raise unavailable("this router is at its limit of concurrent requests", "overloaded")
         headers = incoming.headers
-        exchange.came_from(self._tenants.of(headers), time_limit_s(headers))
+        exchange.headers_read(self._tenants.of(headers), time_limit_s(headers))
         return incoming.body(settings.max_body_bytes, self._bodies)
 
     def read(self, exchange: Exchange, body: bytes) -> Order:
-        """What it asks for. Raises ApiError 400, 403, 404, 503."""
+        """Parses the body. Raises ApiError 400, 403, 404, 503."""
         incoming, endpoint, tenant = exchange.incoming, exchange.endpoint, exchange.tenant
         settings = self._live.settings
         steering = self._steer.now(incoming.headers, admin=tenant.admin)
@@ -78,19 +78,19 @@ class Reception:
         return Order(prompt, body, plan(settings, endpoint.migration, request))
 
     async def at_home(self, exchange: Exchange, order: Order) -> Order:
-        """Placed only where what it goes on from is known, if that can be found."""
+        """Restricts placement to the replica that keeps the earlier response, if it is found."""
         prompt, asked_at = order.prompt, perf_counter()
         home = await self._earlier.at_home(prompt.request, exchange.tenant, prompt.targets)
         exchange.waited_for_redis(perf_counter() - asked_at)
         return replace(order, prompt=replace(prompt, targets=home))
 
     async def charge(self, exchange: Exchange, order: Order) -> Charge:
-        """Raises ApiError 429 where the tenant has no requests or tokens left."""
+        """Charges the tenant. Raises ApiError 429 if it has no requests or tokens left."""
         prompt_tokens = output_tokens = 0
         prompt = order.prompt
         if (request := prompt.request).computes:
             prompt_tokens = request.prompt_tokens(prompt.targets[0].bytes_per_token)
             expected = request.output_tokens(self._live.settings.expected_output_tokens)
             output_tokens = expected * request.n
-        limit_s = self._live.settings.placement_timeout - exchange.asked_s
+        limit_s = self._live.settings.placement_timeout - exchange.redis_s
         return await self._limiter.admit(exchange.tenant, prompt_tokens, output_tokens, limit_s)

@@ -1,4 +1,4 @@
-"""A replica's answer to the client: its head, then bytes out as they come."""
+"""Relays a replica's answer to the client: its head, then its bytes as they arrive."""
 
 from pando_router.core.events import CacheReport
 from pando_router.core.tries import Place, Tries
@@ -9,7 +9,7 @@ from pando_router.migration.migrator import Migrator
 
 
 class Relaying:
-    """Called with an answer that has its first byte."""
+    """Relays answers whose first byte has arrived."""
 
     def __init__(self, migrator: Migrator) -> None:
         self._migrator = migrator
@@ -24,7 +24,7 @@ class Relaying:
         self._begin(exchange, answer, order)
         incoming, stream, tail = exchange.incoming, exchange.stream, exchange.tail
         chunk = answer.first_chunk
-        # In one coroutine: each event of a stream goes through all that wait for one another.
+        # One coroutine, because each event of a stream passes through all nested ones.
         try:
             while True:
                 is_last = answer.complete
@@ -39,11 +39,11 @@ class Relaying:
                 if is_last:
                     incoming.end(chunk)
                     break
-                # With nothing in it the head goes out at least.
+                # An empty chunk still sends the head.
                 if not incoming.write(chunk):
                     await incoming.writable()
                 if stream is not None and stream.failed:
-                    raise ReplicaFailedError("it can serve no more")
+                    raise ReplicaFailedError("reported that it can no longer serve")
                 chunk = await answer.read()
         except (ReplicaFailedError, ReplicaSilentError) as error:
             return self._lost(exchange, tries, answer, error)
@@ -59,7 +59,7 @@ class Relaying:
         answer: Answer,
         error: ReplicaFailedError | ReplicaSilentError,
     ) -> Place | None:
-        """The answer has broken off: who goes on, or how it ends."""
+        """The answer was lost: has another replica continue it, or ends it."""
         tries.lost(str(error), stalled=isinstance(error, ReplicaSilentError))
         if (stream := exchange.stream) is not None:
             if self._migrator.lost(stream, exchange.request_id):
@@ -67,12 +67,12 @@ class Relaying:
             exchange.incoming.end(stream.ending)
         elif answer.is_event_stream:
             break_off(exchange)
-        # Anything else is left unfinished: the server cuts the connection, so that the client
-        # cannot take a part for the whole.
+        # Any other answer stays unfinished: the server cuts the connection, so that the client
+        # cannot mistake a part for the whole.
         return None
 
     def _begin(self, exchange: Exchange, answer: Answer, order: Order) -> None:
-        """The answer's head to the client, unless it is the rest of a stream that has begun."""
+        """Sends the answer's head to the client, unless the answer continues a stream."""
         route = exchange.route
         assert route is not None
         if exchange.stream is not None:
@@ -89,20 +89,20 @@ class Relaying:
             headers = [one for one in headers if not one[0].startswith(b"x-ratelimit-")]
             headers += charge.headers
         if order.plan is not None:
-            exchange.begins(self._migrator.stream(order.plan, order.body, answer))
+            exchange.answer_began(self._migrator.stream(order.plan, order.body, answer))
         exchange.incoming.start(answer.status, headers)
 
 
 def break_off(exchange: Exchange, why: str = "") -> None:
-    """Ends a stream that has begun with an error event."""
+    """Ends a stream that has started, with an error event."""
     message = exchange.lost
     if why:
-        message += f"; it cannot go on at another one: {why}"
+        message += f"; the stream cannot continue at another replica: {why}"
     exchange.incoming.end(exchange.endpoint.errors.stream_event(message, exchange.request_id))
 
 
 def _report_late(exchange: Exchange, tries: Tries, tail: Tail) -> None:
-    """Engines that say nothing of their cache with the first byte may say it at the end."""
+    """Reads the cache report at the answer's end, if none came with the first byte."""
     if exchange.report is not None or exchange.lost or exchange.status >= 400:
         return
     usage = tail.usage()

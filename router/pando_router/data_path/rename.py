@@ -1,4 +1,4 @@
-"""A body with another model's name, and otherwise the bytes that the client sent."""
+"""Replaces the model's name in a body and keeps the client's bytes otherwise."""
 
 import msgspec
 
@@ -10,9 +10,9 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def with_model(body: bytes, model: str) -> bytes:
     """`body`, a JSON object, with `model` as the value of its "model".
 
-    Values stay as they are spelled, byte for byte, and in their order; of a name that is there
-    twice the last value counts, as for every reader of JSON here. Only what stands between members
-    is written anew. Raises ApiError 400 for what is no object.
+    Values keep their bytes and their order; of a repeated name the last value counts, as for every
+    JSON reader here. Only the separators between members are rewritten. Raises ApiError 400 if
+    `body` is not an object.
     """
     try:
         members = _members(body)

@@ -1,4 +1,4 @@
-"""How a request goes to a replica: with which headers, and which body."""
+"""Sends a request to a replica: its headers and its body."""
 
 from collections.abc import Awaitable
 from math import inf
@@ -25,8 +25,10 @@ class Sender:
         self._migrator = migrator
 
     def __call__(self, exchange: Exchange, order: Order, route: Route) -> Awaitable[Answer]:
-        """The answer, with its first byte. Raises what `Upstream.post` raises, and RefusedError
-        where the rest of a stream cannot be asked for."""
+        """Returns the answer once its first byte has arrived.
+
+        Raises what `Upstream.post` raises, and RefusedError if a stream cannot be continued.
+        """
         incoming = exchange.incoming
         headers = self._forwarding(
             incoming.headers,

@@ -1,9 +1,9 @@
-"""`Exchange`: one request on its way, and what becomes of it, told to those who listen.
+"""`Exchange`: one request and its answer, with the events that listeners receive.
 
 Read in this order:
-    exchange.py  the request's own record; `Listener` follows it
-    past.py      a try after it is over
-    tail.py      tokens used, from the end of an answer
+    exchange.py  the record of a request; `Listener` receives its events
+    past.py      the record of a try that is over
+    tail.py      token usage, read from the end of an answer
 
-Only its own methods change an exchange. Imports placing, tenants, migration and what is below.
+Only its own methods change an exchange. Imports placing, tenants, migration and lower layers.
 """

@@ -1,8 +1,7 @@
-"""`Exchange`: one request on its way through the data path, and what becomes of it.
+"""`Exchange`: the record of one request and its answer on the data path.
 
-It alone changes its fields, in methods that are named after what has happened; everybody else
-reads them. It notes an event first, then it tells the listeners, which are the same for all
-requests.
+Only its own methods change its fields; each is named after an event, records it, and then notifies
+the listeners, which are the same for all requests.
 """
 
 from collections.abc import Callable
@@ -30,19 +29,20 @@ P = ParamSpec("P")
 
 
 class Listener:
-    """Follows all requests; a subclass overrides the events that it wants.
+    """Receives the events of all requests; a subclass overrides those that it needs.
 
-    A request's events come in the order in which they happen. `ended` comes once, after everything
-    else, and it alone for a request that never came so far as to be `asked`.
+    A request's events arrive in the order in which they happen. `ended` arrives once, last, and is
+    the only event of a request whose body was never read.
     """
 
     __slots__ = ()
 
-    def asked(self, exchange: "Exchange", asked: "Order") -> None:
-        """The request was read: what it asks for is known."""
+    def body_read(self, exchange: "Exchange", order: "Order") -> None:
+        """The request's body was read and parsed."""
 
-    def placed(self, exchange: "Exchange", route: Route) -> None:
-        """These are the events of `Observer`."""
+    # The events of `Observer`
+
+    def placed(self, exchange: "Exchange", route: Route) -> None: ...
 
     def not_sent(self, exchange: "Exchange", route: Route) -> None: ...
 
@@ -65,15 +65,15 @@ class Listener:
 
 
 class Audience:
-    """By event the listeners that override it: found once, not for each request."""
+    """The listeners by the events that they override, found once instead of for each request."""
 
     def __init__(self, *listeners: Listener) -> None:
         def of(event: Callable[Concatenate[Listener, P], None]) -> tuple[Callable[P, None], ...]:
             name = event.__name__
-            hear = (one for one in listeners if getattr(type(one), name) is not event)
-            return tuple(getattr(one, name) for one in hear)
+            receivers = (one for one in listeners if getattr(type(one), name) is not event)
+            return tuple(getattr(one, name) for one in receivers)
 
-        self.asked = of(Listener.asked)
+        self.body_read = of(Listener.body_read)
         self.placed = of(Listener.placed)
         self.not_sent = of(Listener.not_sent)
         self.was_busy = of(Listener.was_busy)
@@ -86,96 +86,96 @@ class Audience:
 
 
 class Order(msgspec.Struct, frozen=True, gc=False):
-    """What a request asks for, made once of its body."""
+    """A parsed request, made once from its body."""
 
     prompt: Prompt
     body: bytes  # for the replica
-    plan: Plan | None = None  # for the loss of that
+    plan: Plan | None = None  # for migration
 
 
-@dataclass(slots=True, eq=False)  # a msgspec.Struct is made faster, and changed more slowly
+@dataclass(slots=True, eq=False)  # a msgspec.Struct is faster to create but slower to change
 class Exchange(Observer):
     incoming: Incoming
     endpoint: Endpoint[Any]
     request_id: str
     audience: Audience
-    trace: RequestTrace | None = None  # where traces are wanted
+    trace: RequestTrace | None = None  # if traces are on
     started: float = field(default_factory=perf_counter)
 
-    # What the request asks for, once that is known.
+    # The request, as soon as it is read.
     tenant: Tenant = OPEN
     limit_s: float = inf  # from `started` to the end of its answer
     order: Order | None = None
-    charge: Charge | None = None  # where the tenant's use is counted
-    tail: Tail | None = None  # the answer's end, where a listener reads it
+    charge: Charge | None = None  # if the tenant's use is counted
+    tail: Tail | None = None  # the answer's end, if a listener reads it
 
-    asked_s: float = 0.0  # how long it has waited for Redis before its placement
+    redis_s: float = 0.0  # time spent on Redis before placement
 
-    # What has become of it.
+    # Its progress.
     status: int = 0
     route: Route | None = None  # of the last try
     last_try: Try | None = None
     tries: int = 0
-    is_at_work: bool = False  # a replica was sent it, and has not said that it does nothing for it
-    has_answer: bool = False  # a good one has begun
+    is_at_work: bool = False  # a replica has it and may be computing
+    has_answer: bool = False  # a successful answer has begun
     ttfb_s: float | None = None
     report: CacheReport | None = None
-    stream: Stream | None = None  # what is out of an answer that can be migrated
-    lost: str = ""  # how its last replica was lost amid its answer
-    is_complete: bool = False  # the whole answer has gone to the client
-    duration_s: float = 0.0  # once it has ended
+    stream: Stream | None = None  # the sent part of an answer that can be migrated
+    lost: str = ""  # how its last replica was lost mid-answer
+    is_complete: bool = False  # the whole answer was sent to the client
+    duration_s: float = 0.0  # set at its end
 
     @property
     def left_s(self) -> float:
-        """Of its time; below 0 once that is over."""
+        """Seconds until its deadline; negative after it."""
         return self.limit_s - (perf_counter() - self.started)
 
     @property
     def cached_tokens(self) -> int | None:
-        """Of the prompt, by the replica's word."""
+        """Cached prompt tokens, as the replica reported them."""
         return None if self.report is None else self.report.cached_tokens
 
     @property
     def migrations(self) -> int:
         return 0 if self.stream is None else self.stream.migrations
 
-    # What the router does with it
+    # Events of the data path
 
-    def came_from(self, tenant: Tenant, limit_s: float) -> None:
+    def headers_read(self, tenant: Tenant, limit_s: float) -> None:
         """Its headers were read."""
         self.tenant = tenant
         self.limit_s = limit_s
 
-    def asks(self, order: Order) -> None:
-        """Its body was read."""
+    def body_read(self, order: Order) -> None:
+        """Its body was read and parsed."""
         self.order = order
-        for hear in self.audience.asked:
-            hear(self, order)
+        for notify in self.audience.body_read:
+            notify(self, order)
 
     def waited_for_redis(self, waited_s: float) -> None:
-        self.asked_s += waited_s
+        self.redis_s += waited_s
 
-    def was_charged(self, charge: Charge) -> None:
+    def charged(self, charge: Charge) -> None:
         self.charge = charge
-        self.asked_s += charge.asked_s
+        self.redis_s += charge.redis_s
         self.keep_tail()
 
     def keep_tail(self) -> Tail:
-        """The end of the answer, which is kept from now on."""
+        """Keeps the end of the answer from now on, and returns it."""
         if self.tail is None:
             self.tail = Tail()
         return self.tail
 
-    def begins(self, stream: Stream | None) -> None:
-        """Its answer begins, and is this stream where it can be migrated."""
+    def answer_began(self, stream: Stream | None) -> None:
+        """Its answer began; `stream` is given if it can be migrated."""
         self.stream = stream
 
     def completed(self) -> None:
-        """The whole answer went to the client."""
+        """The whole answer was sent to the client."""
         self.is_complete = True
 
     def refused(self, status: int) -> None:
-        """The router answers by itself."""
+        """The router answers with an error of its own."""
         self.status = status
 
     def close(self) -> None:
@@ -183,59 +183,59 @@ class Exchange(Observer):
         if self.stream is not None:
             self.stream.close()
         self.duration_s = perf_counter() - self.started
-        for hear in self.audience.ended:
-            hear(self)
+        for notify in self.audience.ended:
+            notify(self)
 
-    # What the core observes
+    # Events of the core
 
     def placed(self, route: Route) -> None:
         self.route = route
         self.last_try = Try()
         self.tries += 1
         self.is_at_work = True
-        for hear in self.audience.placed:
-            hear(self, route)
+        for notify in self.audience.placed:
+            notify(self, route)
 
     def not_sent(self, route: Route) -> None:
         self.is_at_work = False
-        for hear in self.audience.not_sent:
-            hear(self, route)
+        for notify in self.audience.not_sent:
+            notify(self, route)
 
     def was_busy(self, route: Route) -> None:
         self.is_at_work = False
-        for hear in self.audience.was_busy:
-            hear(self, route)
+        for notify in self.audience.was_busy:
+            notify(self, route)
 
     def failed(self, route: Route, error: str, how: Failure) -> None:
         if how.is_mid_stream:
             self.lost = f"replica {route.replica!r} was lost mid-stream: {error}"
-        elif how is Failure.NO_ANSWER:  # a silent one may have worked for it
+        elif how is Failure.NO_ANSWER:  # a silent replica may still be computing
             self.is_at_work = False
-        for hear in self.audience.failed:
-            hear(self, route, error, how)
+        for notify in self.audience.failed:
+            notify(self, route, error, how)
 
     def retried(self, route: Route, reason: str) -> None:
-        for hear in self.audience.retried:
-            hear(self, route, reason)
+        for notify in self.audience.retried:
+            notify(self, route, reason)
 
     def retry_refused(self, route: Route) -> None:
-        for hear in self.audience.retry_refused:
-            hear(self, route)
+        for notify in self.audience.retry_refused:
+            notify(self, route)
 
     def answered(self, route: Route, head: Head) -> None:
         assert self.last_try is not None
         self.last_try.status = head.status
-        if not self.lost:  # else it is the rest of an answer
+        if not self.lost:  # else it continues an earlier answer
             self.status = head.status
             self.ttfb_s = perf_counter() - self.started
             self.has_answer = self.is_at_work = head.status < 400
-        for hear in self.audience.answered:
-            hear(self, route, head)
+        for notify in self.audience.answered:
+            notify(self, route, head)
 
     def cached(self, route: Route, report: CacheReport, *, was_cut: bool) -> None:
         assert self.last_try is not None
         self.last_try.report = report
         if not self.lost:
             self.report = report
-        for hear in self.audience.cached:
-            hear(self, route, report, was_cut=was_cut)
+        for notify in self.audience.cached:
+            notify(self, route, report, was_cut=was_cut)

@@ -1,4 +1,4 @@
-"""A try to have a request answered, as it is remembered after it is over."""
+"""The record of a try after it is over."""
 
 from dataclasses import dataclass
 
@@ -10,24 +10,24 @@ from pando_router.core.events import CacheReport
 
 
 class Try(msgspec.Struct, gc=False):
-    """What became of a request at one replica. Its exchange notes it here, and nobody else."""
+    """The result of a request at one replica, written only by its exchange."""
 
-    status: int = 0  # until the answer's head has come
+    status: int = 0  # 0 until the answer's head has arrived
     report: CacheReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Numbers, names and terms only: no text, and no keys of prompts."""
+    """Numbers, names and terms only: no text and no chunk keys of prompts."""
 
     request_id: str
     at: float  # Unix time, seconds
     model: str
     pool: str
     replica: str
-    wanted: PolicyName | None  # the policy, where the request chose it
+    wanted: PolicyName | None  # the policy, if the request chose it
     tenant: str
     is_salted: bool
     chunks: int
-    placement: Placement | None  # None where Redis had no part in it
+    placement: Placement | None  # None if placed without Redis
     tried: Try

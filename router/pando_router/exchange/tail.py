@@ -1,10 +1,10 @@
-"""How many tokens a request has used, read from the end of its answer without parsing the rest."""
+"""Reads a request's token usage from the end of its answer, without parsing the rest."""
 
 import json
 from dataclasses import dataclass
 
 TAIL_BYTES = 4096
-"""In which the usage is looked for: what stands behind it in an answer is far less."""
+"""How many bytes at the end are searched for the usage; what follows it is far shorter."""
 
 _NAMES = (b'"usage"', b'"meta_info"')  # the latter in /generate
 _PROMPT = ("prompt_tokens", "input_tokens")
@@ -16,19 +16,18 @@ _decoder = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """As far as the answer says it: an embedding has no output, Anthropic's streams tell the prompt
-    at their beginning."""
+    """Token counts as far as the answer reports them: an embedding has no output, and Anthropic's
+    streams report the prompt at their beginning."""
 
     prompt: int | None
     output: int | None
-    cached: int | None = None  # of the prompt; engines tell it only where they are set to
+    cached: int | None = None  # of the prompt; some engines must be configured to report it
 
 
 def find_usage(tail: bytes) -> Usage | None:
-    """The last usage in the end of an answer, be it JSON or a stream of events with JSON.
+    """The last usage in `tail`, the end of a JSON answer or of a stream of JSON events.
 
-    In a text that a model has written the name would stand between escaped quotes, so it is not
-    mistaken for the answer's own.
+    In generated text the name's quotes are escaped, so it is not mistaken for the answer's own.
     """
     end = len(tail)
     while (start := max(tail.rfind(name, 0, end) for name in _NAMES)) >= 0:
@@ -47,7 +46,7 @@ class Tail:
 
     def __init__(self) -> None:
         self._kept = bytearray()
-        self.events = 0  # about a token each, in streams
+        self.events = 0  # in streams, about one per token
 
     def add(self, chunk: bytes) -> None:
         self.events += chunk.count(b"data: {")
@@ -62,7 +61,7 @@ class Tail:
 def _read(text: bytes) -> Usage | None:
     try:
         found, _ = _decoder.raw_decode(text.decode("utf-8", "replace"))
-    except ValueError:  # cut off, or no JSON
+    except ValueError:  # truncated, or not JSON
         return None
     prompt, output = _count(found, _PROMPT), _count(found, _OUTPUT)
     if prompt is None and output is None:

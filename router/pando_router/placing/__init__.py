@@ -1,12 +1,12 @@
-"""Which replica a request goes to: by a policy, in Redis or without it.
+"""Places each request on a replica: by a policy, with Redis or without it.
 
 Read in this order:
-    route.py              a request whose model exists, and a place for it
-    policies/             one file a policy, and their registry
-    dispatch.py           policy, shared placement and breaker brought together
-    placers.py            each pool's way to the shared placement, and its leases
-    steering.py           what a request says of its own placement
-    shadow.py             a second policy that chooses, too, and is only measured
+    route.py              resolves a request's model to the pools that serve it
+    policies/             one file per policy, and their registry
+    dispatch.py           combines policy, shared placement and breaker
+    placers.py            each pool's connection to the shared placement, and its leases
+    steering.py           headers by which a request steers its own placement
+    shadow.py             a second policy whose choices are only measured
     lost_lease_writes.py  reports lease updates that did not reach Redis
 
 The shared placement itself is `pando_fleet.placement`; without Redis, `core/alone.py` chooses.

@@ -1,4 +1,4 @@
-"""Where a request goes: policy, shared placement and breaker brought together, Redis or not."""
+"""Places requests: combines policy, shared placement and breaker, with Redis or without it."""
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Set
@@ -29,7 +29,7 @@ logger = logging.getLogger("pando.router")
 
 
 class Dispatcher:
-    """Places prompts by the policy, and by what this router knows where Redis cannot help."""
+    """Places prompts by the policy through Redis, else by what this router knows itself."""
 
     def __init__(
         self,
@@ -42,8 +42,7 @@ class Dispatcher:
         shadow: Current[Shadow | None],
         metrics: Metrics,
     ) -> None:
-        """`full` gives URLs of replicas that this router has no connection free to; `shadow` is the
-        one that looks on."""
+        """`full` returns the URLs of replicas to which this router has no free connection."""
         self._live = live
         self._view = view
         self._flights = flights
@@ -57,7 +56,7 @@ class Dispatcher:
         self._log_refused = BoundedLog("a placement was refused", logging.ERROR)
 
     async def place(self, prompt: Prompt, barred: Collection[str]) -> Flight | Shortage:
-        """A stay at a replica outside `barred` (incarnations), or why there is none."""
+        """A flight to a replica outside `barred` (incarnations), or why there is none."""
         shortage = Shortage.NONE
         for target, members in self.candidates(prompt, barred):
             if full := self._full():
@@ -92,7 +91,7 @@ class Dispatcher:
             incarnation = lease.placement.chosen.incarnation
             others = members
             if self._flights.is_open(incarnation):
-                # Its one probe has left while this placement was under way.
+                # Another request became the breaker's one probe during this placement.
                 others = tuple(m for m in members if not self._flights.is_out(m.beat.incarnation))
             if others is members or not others:
                 self._metrics.placements[policy, "shared"].inc()
@@ -108,7 +107,7 @@ class Dispatcher:
         policy: PolicyName,
         prompt: Prompt,
     ) -> Route | Shortage:
-        """Without Redis."""
+        """Places without Redis."""
         in_flight, most = self._flights.in_flight, self._live.settings.max_replica_requests
         roomy = with_room(members, lambda member: in_flight[member.beat.incarnation], most)
         if not roomy:
@@ -120,10 +119,10 @@ class Dispatcher:
     def candidates(
         self, prompt: Prompt, barred: Collection[str]
     ) -> Iterator[tuple[Target, tuple[Member, ...]]]:
-        """The pools that have replicas for this prompt, and which of them may be tried.
+        """The pools that may serve this prompt, each with its members that may be tried.
 
-        Where several pools serve a model, each prompt start has its own order of them, so that its
-        cache entries stay together.
+        If several pools serve a model, each prompt start has its own order of them, so that its
+        cache entries stay in one pool.
         """
         targets = prompt.targets
         for target in targets if len(targets) == 1 else _by_affinity(prompt):
@@ -142,9 +141,9 @@ class Dispatcher:
         *,
         every: bool = False,
     ) -> Ask:
-        """The question to the shared placement: one of `members`, or `only` that one."""
+        """The request to the shared placement: for one of `members`, or `only` the named one."""
         barred: list[str] = []
-        if len(members) < len(target.trusted):  # some have failed
+        if len(members) < len(target.trusted):  # some are excluded
             allowed = {member.beat.replica for member in members}
             barred = [m.beat.replica for m in target.members if m.beat.replica not in allowed]
         request, settings = prompt.request, self._live.settings
@@ -171,8 +170,8 @@ class Dispatcher:
         members: tuple[Member, ...],
         picked: Member | None,
     ) -> Lease | Literal[Shortage.FULL] | None:
-        """FULL where each has all the requests that it may have; None where Redis is away, refuses
-        writes or knows none of the replicas that this router trusts."""
+        """FULL if each member is at its limit of requests; None if Redis is away, refuses writes or
+        knows none of the replicas that this router trusts."""
         if not self._view.is_up(target.pool):
             return None
         placer = self._placers.of(target.pool)
@@ -192,10 +191,10 @@ class Dispatcher:
         except NoReplica:
             return None
         except (FleetUnavailable, TimeoutError) as error:
-            if prompt.within_s is None:  # else it had less time than an answer may take
+            if prompt.within_s is None:  # else its limit was shorter than a healthy Redis may need
                 self._view.redis.failed(target.pool, error)
             return None
-        except FleetError as error:  # Redis is there: this request alone goes on without it
+        except FleetError as error:  # Redis is up, so only this request is placed without it
             self._metrics.placement_errors.inc()
             self._log_refused(error=str(error))
             return None
@@ -214,11 +213,11 @@ class Dispatcher:
         *,
         every: bool,
     ) -> Lease:
-        """On the replica that the policy picked, or where Redis knows better on another one."""
+        """Places on the replica that the policy picked, or on another if Redis refuses it."""
         try:
             name = picked.beat.replica
             return await Lease.take(placer, self.ask(target, prompt, members, name, every=every))
-        except NoReplica:  # it drains or warms since this router last looked
+        except NoReplica:  # it began to drain or warm since this router's last look
             rest = [member for member in members if member is not picked]
             if not rest:
                 raise

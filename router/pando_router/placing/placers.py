@@ -1,4 +1,4 @@
-"""Each pool's placer and keeper: this router's way to the shared placement, and its leases."""
+"""Each pool's placer and keeper: access to the shared placement, and this router's leases."""
 
 import asyncio
 import logging
@@ -26,11 +26,11 @@ class _Pool(NamedTuple):
 
 
 class Placers:
-    """`of` a pool; made when first asked for."""
+    """The placers by pool, created on first use."""
 
     def __init__(self, wire: Wire, live: Live, router: str, write_failed: Failed) -> None:
-        """`router` is this one's name, with which its leases begin. Calls `write_failed` with what
-        could not be written to Redis."""
+        """`router` is this router's name, the prefix of its leases. Calls `write_failed` for
+        updates that did not reach Redis."""
         self.router = router
         self._wire = wire
         self._live = live
@@ -50,8 +50,8 @@ class Placers:
         return self._pools[pool].placer
 
     async def keep_leases(self) -> None:
-        """Keeps this router's leases, and ends those of dead routers, until cancelled."""
-        looks = Rounds(self._look)  # a server that hangs makes no other pool's routers look dead
+        """Renews this router's leases and ends those of dead routers, until cancelled."""
+        looks = Rounds(self._look)  # a hanging server must not make other pools' routers look dead
         try:
             while True:
                 await asyncio.sleep(BEAT_S)
@@ -60,11 +60,11 @@ class Placers:
             await looks.close()
 
     async def settle(self, timeout_s: float) -> None:
-        """Writes what is queued for Redis, before it is disconnected."""
+        """Writes what is queued for Redis, before the connection closes."""
         await asyncio.gather(*(self._settle(pool, timeout_s) for pool in self._pools.values()))
 
     async def settled(self, pools: Iterable[str]) -> None:
-        """Returns when what this router wrote of these pools until now is in Redis, or after
+        """Returns when this router's earlier writes for these pools are in Redis, at most after
         SETTLED_S."""
         found = (self._pools.get(pool) for pool in pools)
         with suppress(TimeoutError):
@@ -77,7 +77,7 @@ class Placers:
         try:
             seen = await self._pools[pool].keeper.look(monotonic(), lease_ms)
         except FleetError as error:
-            logger.debug("leases were not looked at", extra={"pool": pool, "error": str(error)})
+            logger.debug("leases were not checked", extra={"pool": pool, "error": str(error)})
             return
         if seen.unknown:
             extra = {"pool": pool, "leases": seen.unknown}

@@ -1,4 +1,4 @@
-"""A request with a model that exists, and a place for it."""
+"""`Prompt`: a request whose model is resolved to the pools that serve it."""
 
 import msgspec
 
@@ -11,19 +11,19 @@ from pando_router.requests.request import Request
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """What every try to place a request needs."""
+    """A request as every placement of it needs it."""
 
     request: Request
     targets: tuple[Target, ...]  # at least one
     keys: bytes  # packed chunk keys
     steering: Steering = UNSTEERED
-    rename: str | None = None  # what the forwarded body calls the model, where not as it came
+    rename: str | None = None  # the model's name in the forwarded body, if it differs
     tenant: Tenant = OPEN
-    within_s: float | None = None  # for a placement in Redis, in place of placement_timeout
+    within_s: float | None = None  # time limit in Redis, instead of placement_timeout
 
     @property
     def affinity(self) -> bytes:
-        """The start of the prompt: what requests that share a cache entry have in common."""
+        """The start of the prompt, which requests that share a cache entry have in common."""
         return self.request.prefix[:CHUNK_BYTES]
 
 
@@ -34,8 +34,11 @@ def resolve(
     steering: Steering = UNSTEERED,
     tenant: Tenant = OPEN,
 ) -> Prompt:
-    """Finds who can answer. Raises ApiError: 404 for an unknown model, or one without `path`; 400
-    where none is named but there are several; 503 where nobody is there yet."""
+    """Finds the pools that can answer.
+
+    Raises ApiError: 404 for an unknown model, or one that does not serve `path`; 400 if the request
+    names no model but there are several; 503 before any replica has joined.
+    """
     served = models.find(request.model, path)
     first = served.targets[0]
     keys = request.keys(first.model, first.adapter, tenant.salt)

@@ -1,8 +1,8 @@
-"""A second policy that chooses for some requests, too, and is only measured.
+"""A second policy that chooses for a sample of requests and is only measured.
 
-It sees the same members and prompt as the acting policy and never places: its choice is valued by
-the terms that the real placement found for that replica, at that moment. It has its own turns and
-its own dice, and works while the placement is under way, so requests do not wait for it.
+It sees the same members and prompt as the acting policy but never places. Its choice is valued by
+the terms that the real placement found for that replica at that moment. It has its own turns and
+random generator, and runs during the placement, so requests do not wait for it.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from pando_router.telemetry.metrics import Metrics
 
 
 class Shadow:
-    """Looks at `per_second` requests at most: a placement that returns all terms costs more."""
+    """Samples at most `per_second` requests, because a placement with all terms costs more."""
 
     def __init__(
         self, name: PolicyName, policies: Policies, per_second: float, metrics: Metrics
     ) -> None:
-        """`policies` are not shared with those that act."""
+        """`policies` must not be shared with the acting ones."""
         self._name = name
         self._policies = policies
         self._every_s = 1.0 / per_second
@@ -34,7 +34,7 @@ class Shadow:
     def begin(
         self, pool: str, acting: PolicyName, prompt: Prompt, members: Sequence[Member]
     ) -> "Sample | None":
-        """A sample, if it is time for one, of a placement among `members` that is about to be."""
+        """Begins a sample of the next placement among `members`; None if none is due."""
         now = monotonic()
         if now < self._next_at:
             return None
@@ -42,7 +42,7 @@ class Shadow:
         return Sample(self, pool, acting, prompt, members)
 
     def pick(self, pool: str, prompt: Prompt, members: Sequence[Member]) -> str | None:
-        """A replica's name, None: by cost."""
+        """The picked replica's name; None means the cheapest by the shared placement."""
         member = self._policies.of(pool, self._name).pick(prompt, members)
         return member.beat.replica if member else None
 
@@ -57,7 +57,7 @@ class Shadow:
 
 
 class Sample:
-    """One request for which the shadow chooses; `placed` ends it."""
+    """One request for which the shadow policy chooses; `placed` ends it."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Sample:
         self._prompt = prompt
         self._members = members
         self._picked: str | None = None
-        asyncio.get_running_loop().call_soon(self._pick)  # while the placement is under way
+        asyncio.get_running_loop().call_soon(self._pick)  # during the placement
 
     def _pick(self) -> None:
         self._picked = self._shadow.pick(self._pool, self._prompt, self._members)
@@ -87,8 +87,8 @@ class Sample:
             shadow = placement.candidates[0]
         elif self._picked in by_name:
             shadow = by_name[self._picked]
-        else:  # not ready any more by Redis's word
+        else:  # Redis no longer counts it as ready
             return
-        if shadow.full:  # the request would have waited, nobody knows how long
+        if shadow.full:  # the request would have waited for an unknown time
             return
         self._shadow.count(self._pool, self._acting, placement.chosen, shadow)

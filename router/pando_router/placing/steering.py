@@ -1,6 +1,6 @@
-"""What a request says of its own placement: the policy that it wants, and its session.
+"""The headers by which a request steers its own placement: its policy and its session.
 
-Read from headers. A session may also be named by the body's `user` field, see `policies.session`.
+The body's `user` field may name a session, too, see `policies.session`.
 """
 
 from collections.abc import Sequence
@@ -17,27 +17,26 @@ POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    policy: PolicyName | None = None  # in place of the pool's
-    session: bytes = b""  # empty where no header names one
-    explain: bool = False  # all candidates are to be remembered, see `recent`
+    policy: PolicyName | None = None  # instead of the pool's
+    session: bytes = b""  # empty if no header names one
+    explain: bool = False  # keep all candidates, see `explaining.recent`
 
 
 UNSTEERED = Steering()
 
 
 class Steerer:
-    """Finds a request's steering by the settings."""
+    """Reads a request's steering, as far as the settings allow it."""
 
     def __init__(self, settings: RouterSettings) -> None:
         self._allowed = settings.allow_policy_header
         self._session_header = settings.session_header.lower().encode()
 
     def __call__(self, headers: Sequence[tuple[bytes, bytes]], *, admin: bool) -> Steering:
-        """The request's steering; `headers` have lower-case names. `admin`: from one who may see
-        what concerns all tenants.
+        """Reads the steering from `headers`, whose names are lower case.
 
-        Raises ApiError: 400 for a policy that does not exist, 403 where choosing is not allowed,
-        or having all candidates remembered: Redis tells them in the middle of placing.
+        Raises ApiError: 400 for an unknown policy; 403 if requests may not choose one, or if the
+        key is not an `admin`'s and the request asks for all candidates, which cost more to place.
         """
         policy, session, explain = None, b"", False
         for name, value in headers:
@@ -49,7 +48,7 @@ class Steerer:
                 explain = value.strip().lower() in (b"1", b"true")
                 if explain and not admin:
                     raise ApiError(
-                        403, "only admins may ask for all candidates", param="x-pando-explain"
+                        403, "only admin keys may use x-pando-explain", param="x-pando-explain"
                     )
         if policy or session or explain:
             return Steering(policy, session, explain)
@@ -57,11 +56,10 @@ class Steerer:
 
     def _policy(self, value: bytes) -> PolicyName:
         if not self._allowed:
-            raise ApiError(
-                403, "this router does not let requests choose a policy", param="x-pando-policy"
-            )
+            raise ApiError(403, "this router does not allow x-pando-policy", param="x-pando-policy")
         name = value.decode("latin-1").strip()
         for policy in POLICIES:
             if name == policy:
                 return policy
-        raise bad_request(f"x-pando-policy is one of {', '.join(POLICIES)}", "x-pando-policy")
+        known = ", ".join(POLICIES)
+        raise bad_request(f"x-pando-policy must be one of {known}, not {name!r}", "x-pando-policy")

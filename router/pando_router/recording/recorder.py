@@ -74,7 +74,7 @@ class Recorder(Listener):
         self._metrics = metrics
         self._log = BoundedLog("requests were not recorded", logging.ERROR)
 
-    def asked(self, exchange: Exchange, order: Order) -> None:
+    def body_read(self, exchange: Exchange, order: Order) -> None:
         if order.prompt.request.computes:
             exchange.keep_tail()
             self._open[exchange] = self._now()

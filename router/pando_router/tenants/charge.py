@@ -9,4 +9,4 @@ class Charge(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int  # estimated, until the answer says it
     reserved: int | None  # tokens; None where none were taken
     headers: Headers  # of the answer: the tenant's limits
-    asked_s: float = 0.0  # how long the question in Redis took
+    redis_s: float = 0.0  # how long the check in Redis took

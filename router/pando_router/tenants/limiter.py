@@ -34,18 +34,18 @@ class Limiter:
         left."""
         self._metrics.of(tenant.name).requests.inc()
         headers: Headers = []
-        reserved, asked_s = None, 0.0
+        reserved, redis_s = None, 0.0
         if limits := tenant.limits:
             tokens = prompt_tokens + output_tokens
-            asked_at = perf_counter()
+            started = perf_counter()
             taken = await self._take(tenant, tokens, limit_s)
-            asked_s = perf_counter() - asked_at
+            redis_s = perf_counter() - started
             if taken is not None:
                 headers = rate_headers(limits, taken)
                 if taken.wait_ms:
                     raise self._refusal(tenant, taken, tokens, headers)
                 reserved = min(tokens, limits.tokens) if limits.tokens else None
-        return Charge(prompt_tokens, reserved, headers, asked_s)
+        return Charge(prompt_tokens, reserved, headers, redis_s)
 
     async def _take(self, tenant: Tenant, tokens: int, limit_s: float) -> Taken | None:
         if self._view.redis_up and perf_counter() >= self._alone_until.get(tenant.name, 0.0):

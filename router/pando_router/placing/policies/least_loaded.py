@@ -1,4 +1,4 @@
-"""The replica with the fewest requests; equals take turns."""
+"""The replica with the fewest requests; replicas with equally many take turns."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,8 @@
-"""What a replica has to do, for policies that look at nothing else.
+"""A replica's load, for policies that consider nothing else.
 
-Its heartbeat counts every router's requests but is up to half a second old; our own count is exact
-but only ours: the larger of the two is the better guess. Where no heartbeats come, as while
-Redis is away, our own count is all there is.
+The heartbeat counts every router's requests but is up to half a second old; this router's count is
+exact but covers only its own requests. The larger of the two is the better estimate. Without
+heartbeats, as while Redis is away, only the router's own count remains.
 """
 
 from pando_router.core.in_flight import InFlight

@@ -1,7 +1,7 @@
 """The less loaded of two replicas drawn at random.
 
-Nearly as even as asking all (Mitzenmacher, 2001), and routers that know the same old loads do not
-all run to the same replica.
+Nearly as even as comparing all (Mitzenmacher, 2001), and routers with the same outdated loads do
+not all choose the same replica.
 """
 
 import random

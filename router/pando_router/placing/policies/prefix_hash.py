@@ -1,7 +1,7 @@
-"""Equal prompt starts go to the same replica, unless it has more than its share.
+"""Equal prompt starts go to the same replica, unless it has more than its share of the load.
 
-Consistent hashing with bounded loads, see `rendezvous`. It knows nothing of caches: useful where
-replicas say nothing of theirs, and as a measure for `cache_aware`.
+Consistent hashing with bounded loads, see `rendezvous`. It does not consult the prefix tree: useful
+for replicas that do not report their caches, and as a baseline for `cache_aware`.
 """
 
 from collections.abc import Sequence

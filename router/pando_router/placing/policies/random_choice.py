@@ -1,4 +1,4 @@
-"""Any replica, all alike."""
+"""A replica drawn at random, all with equal probability."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""One replica after the other."""
+"""The replicas in turn."""
 
 from collections.abc import Sequence
 

@@ -2,9 +2,9 @@
 
 A session is named by a header, or by the body's `user`.
 
-The session is the heaviest replica's by rendezvous hashing (see `rendezvous`): every router finds
-the same one without memory, and a replica that goes moves only its own sessions. A request that
-names no session is placed by the shared state in Redis, as by `cache_aware`.
+A session belongs to the heaviest replica by rendezvous hashing (see `rendezvous`): every router
+finds the same one without shared state, and a replica that leaves moves only its own sessions. A
+request without a session is placed as by `cache_aware`.
 """
 
 from collections.abc import Sequence
