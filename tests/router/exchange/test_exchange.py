@@ -27,7 +27,7 @@ def test_nobody_else_changes_an_exchange() -> None:
     found = [
         f"{path.relative_to(PACKAGE)}:{line}: {field}"
         for path in PACKAGE.rglob("*.py")
-        if path != PACKAGE / "exchange.py"
+        if path != PACKAGE / "exchange" / "exchange.py"
         for line, field in changes(ast.parse(path.read_text()))
     ]
     assert not found
