@@ -116,6 +116,7 @@ async def running_router(
     live = Live(settings)
     redis = connect(settings.redis)
     wire = Wire(redis)
+    registry = Registry(redis, wire=wire)
     metrics = Metrics()
     flights = Flights(live.derived(lambda now: now.retry_share))
     lifecycle = Lifecycle()
@@ -126,16 +127,14 @@ async def running_router(
         live,
         upstream,
         forwarding,
-        Registry(redis),
+        registry,
         UpstreamRecords(redis),
         flights.unhealthy,
         metrics,
         random.Random(),
         background.watch,
     )
-    view = FleetView(
-        Registry(redis, wire=wire), ExpectedPools(redis), live, flights.answered, upstreams.replicas
-    )
+    view = FleetView(registry, ExpectedPools(redis), live, flights.answered, upstreams.replicas)
     homes = Homes(redis)
     home_writer = HomeWriter(homes, view, metrics)
     loads = Loads(flights.in_flight)

@@ -6,7 +6,8 @@ JSON.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from math import inf
 from operator import attrgetter
 from time import monotonic
@@ -15,17 +16,11 @@ from typing import Any, TypeVar
 import msgspec
 from redis.asyncio.cluster import RedisCluster
 
-from pando_fleet.records.loads import Loads
 from pando_fleet.redis import misfits
-from pando_fleet.redis.client import (
-    TIMEOUT_S,
-    FleetError,
-    FleetUnavailable,
-    RedisClient,
-    fleet_errors,
-)
+from pando_fleet.redis.client import TIMEOUT_S, FleetError, FleetUnavailable, RedisClient
 from pando_fleet.redis.keys import POOLS, POOLS_COPIES, PoolKeys, pool_name
 from pando_fleet.redis.layout import calls
+from pando_fleet.redis.layout.calls import Call
 from pando_fleet.redis.layout.rows import Terms
 from pando_fleet.redis.scripts import Clock, Script, time_arg
 from pando_fleet.redis.wire import Wire, WireScript
@@ -35,7 +30,8 @@ ANNOUNCE_MS = 2_000
 """Between two writings of a pool's name."""
 
 FORGET_S = 0.2
-"""For what silent pools left behind: who asks for pools is not to wait for a server that hangs."""
+"""For what a silent pool left behind, and for the names: who asks for pools is not to wait for a
+server that hangs."""
 
 Result = TypeVar("Result")
 
@@ -60,18 +56,23 @@ class Registry:
     def __init__(
         self, redis: RedisClient, clock: Clock | None = None, wire: Wire | None = None
     ) -> None:
-        """`wire`, where there is one, is what is read over: in a cluster redis-py lets calls to a
+        """All calls go over the `wire` where there is one: in a cluster redis-py lets calls to a
         server wait for another one that is down."""
-        self._redis = redis
-        self._wire = wire
+
+        def script(call: type[Call]) -> Callable[..., Awaitable[Any]]:
+            return Script(redis, call) if wire is None else WireScript(wire, call)
+
         self._clock = clock
         self._copies = POOLS_COPIES if isinstance(redis, RedisCluster) else (POOLS,)
         self._announce_at: dict[str, float] = {}  # ms, by pool
-        self._beat = Script(redis, calls.Beat)
-        self._announce = Script(redis, calls.Announce)
-        self._pools = WireScript(wire, calls.ListPools) if wire else Script(redis, calls.ListPools)
-        self._leave = Script(redis, calls.Leave)
-        self._replicas = WireScript(wire, calls.Replicas) if wire else Script(redis, calls.Replicas)
+        self._beat = script(calls.Beat)
+        self._announce = script(calls.Announce)
+        self._check_writes = script(calls.CheckWrites)
+        self._forget_names = script(calls.ForgetNames)
+        self._forget_pool = script(calls.ForgetPool)
+        self._leave = script(calls.Leave)
+        self._pools = script(calls.ListPools)
+        self._replicas = script(calls.Replicas)
 
     async def beat(self, pool: str, heartbeat: Heartbeat) -> str | None:
         """Records the heartbeat under `pool` with Redis's time, and now and then the pool's name.
@@ -102,39 +103,49 @@ class Registry:
     async def check_writes(self, pool: str) -> None:
         """Asks for a write that changes nothing. Raises FleetFull and FleetReadOnly where Redis
         refuses those that need memory, or all."""
-        key = PoolKeys(pool).replicas
-        if self._wire is not None:
-            await self._wire.call(key, "ZADD", key, "XX", 0, "")
-            return
-        with fleet_errors():
-            await self._redis.zadd(key, {"": 0}, xx=True)
+        await self._check_writes(calls.CheckWrites(PoolKeys(pool).replicas))
 
     async def pools(self) -> list[str]:
         """Names of the pools heard of within the retention, sorted. Forgets the others."""
         now = time_arg(self._clock)
         lists = await _any_of([self._pools(calls.ListPools(copy, now)) for copy in self._copies])
-        heard = {name for _, names, _ in lists for name in _names(names)}
-        silent = {name for _, _, names in lists for name in _names(names)}
-        if silent:
-            await self._forget(silent - heard, min(oldest_ms for oldest_ms, _, _ in lists))
-        return sorted(heard)
+        heard = {name for _, names, _ in lists for name in names}
+        if silent := {name for _, _, names in lists for name in names} - heard:
+            await self._forget(silent, min(oldest_ms for oldest_ms, _, _ in lists))
+        return sorted(name for name in map(pool_name, heard) if name is not None)
 
-    async def _forget(self, silent: Iterable[str], oldest_ms: int) -> None:
-        """Takes out of Redis what these pools left behind, and then their names."""
-        try:
+    async def _forget(self, silent: Collection[bytes], oldest_ms: int) -> None:
+        """Takes out of Redis what these pools left behind, and then their names.
+
+        Those whose last leases have not ended yet, or that Redis cannot forget now, because it is
+        away or refuses writes, are left for the next time.
+        """
+        are_empty = await asyncio.gather(*map(self._is_empty, silent))
+        gone = [name for name, is_empty in zip(silent, are_empty, strict=True) if is_empty]
+        lists = [calls.ForgetNames(copy, oldest_ms) for copy in self._copies]
+        with suppress(FleetUnavailable, TimeoutError):
             async with asyncio.timeout(FORGET_S):
-                for pool in silent:
-                    await self.replicas(pool)  # which forgets those that are silent
-                    if await Loads(self._redis, pool, self._clock).read():
-                        return  # its last leases have not ended yet
-                    keys = PoolKeys(pool)
-                    with fleet_errors():
-                        await self._redis.delete(keys.routers, keys.queues)
-                for copy in self._copies:
-                    with fleet_errors():
-                        await self._redis.zremrangebyscore(copy, "-inf", oldest_ms)
-        except (FleetUnavailable, TimeoutError):
-            return  # it may refuse writes and be read all the same; the next time, then
+                await asyncio.gather(*(self._forget_names(each, *gone) for each in lists))
+
+    async def _is_empty(self, name: bytes) -> bool:
+        """Whether nothing is left of a silent pool; its replicas and routers are forgotten."""
+        if (pool := pool_name(name)) is None:
+            return True
+        keys = PoolKeys(pool)
+        leases, parts, loads = keys.leases
+        call = calls.ForgetPool(
+            routers=keys.routers,
+            leases=leases,
+            parts=parts,
+            loads=loads,
+            queues=keys.queues,
+            now=time_arg(self._clock),
+        )
+        with suppress(FleetUnavailable, TimeoutError):
+            async with asyncio.timeout(FORGET_S):
+                await self.replicas(pool)  # which forgets those that are silent
+                return bool(await self._forget_pool(call))
+        return False
 
     async def replicas(self, pool: str) -> list[Replica]:
         """Replicas of `pool` heard of within the retention, sorted by name; one round trip."""
@@ -159,13 +170,13 @@ class Registry:
         return sorted(found, key=lambda replica: replica.beat.replica)
 
 
-async def _any_of(calls: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
+async def _any_of(calls: Sequence[Awaitable[Result]]) -> list[Result]:
     """Results of those that succeed, one at least; the error of the first one where none does.
 
     Of several each has TIMEOUT_S: in a cluster a server that hangs would take redis-py longer.
     """
 
-    async def in_time(call: Coroutine[Any, Any, Result]) -> Result:
+    async def in_time(call: Awaitable[Result]) -> Result:
         try:
             async with asyncio.timeout(TIMEOUT_S if len(calls) > 1 else None):
                 return await call
@@ -178,10 +189,6 @@ async def _any_of(calls: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
         if isinstance(one, BaseException) and not (results and isinstance(one, FleetError)):
             raise one
     return results
-
-
-def _names(pools: Iterable[bytes]) -> Iterator[str]:
-    return (pool for name in pools if (pool := pool_name(name)) is not None)
 
 
 def beat_call(pool: str, heartbeat: Heartbeat, clock: Clock | None) -> tuple[calls.Beat, Terms]:

@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from pando_fleet.redis.client import FleetError
-from pando_fleet.redis.layout.constants import FRESH_MS
+from pando_fleet.redis.keys import POOLS, PoolKeys
+from pando_fleet.redis.layout import calls
+from pando_fleet.redis.layout.constants import FRESH_MS, RETENTION_MS
+from pando_fleet.redis.scripts import Script
 from pando_fleet.registry.registry import NameTakenError, Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from tests.fleet.world import BEAT, POOL, World
@@ -102,6 +105,31 @@ async def test_pools_are_listed_while_any_of_their_replicas_was_heard_of_lately(
     await world.registry.beat("team/new", replace(BEAT, replica="a"))
     await world.registry.beat("also new", replace(BEAT, replica="a"))
     assert await world.registry.pools() == ["also new", "team/new"]
+
+
+async def test_a_silent_pool_with_leases_keeps_no_other_one_in_redis(world: World) -> None:
+    for pool in (POOL, *"abcdef"):
+        await world.registry.beat(pool, replace(BEAT, replica="a"))
+        await world.redis.zadd(PoolKeys(pool).routers, {"r1": world.now_ms})
+    lease = await world.place(lease_ms=RETENTION_MS + 1)
+    await world.redis.zadd(POOLS, {b"\xff": world.now_ms})  # no pool's name
+    world.now_ms += RETENTION_MS
+    await world.registry.beat("living", replace(BEAT, replica="a"))
+    assert await world.registry.pools() == ["living"]
+    assert await world.redis.zrange(POOLS, 0, -1) == [POOL.encode(), b"living"]
+    assert not await world.redis.keys("pando:{?}:*")
+    await world.release(lease)
+    assert await world.registry.pools() == ["living"]
+    assert not await world.redis.keys(f"pando:{{{POOL}}}:*")
+
+
+async def test_a_pool_that_is_heard_while_it_is_forgotten_keeps_its_name(world: World) -> None:
+    call = calls.ForgetNames(POOLS, world.now_ms)
+    await world.registry.beat("a", replace(BEAT, replica="a"))
+    world.now_ms += 1
+    await world.registry.beat("b", replace(BEAT, replica="a"))
+    await Script(world.redis, calls.ForgetNames)(call, "a", "b", "c")
+    assert await world.registry.pools() == ["b"]
 
 
 async def test_pools_do_not_see_each_other(world: World) -> None:

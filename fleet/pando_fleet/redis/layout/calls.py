@@ -52,6 +52,31 @@ class ListPools(msgspec.Struct, frozen=True, gc=False):
     now: Now
 
 
+class ForgetPool(msgspec.Struct, frozen=True, gc=False):
+    """Removes what routers left behind of a pool without replicas. Answers 1, or 0 while there are
+    leases whose time is not over."""
+
+    routers: Key
+    leases: Key
+    parts: Key
+    loads: Key
+    queues: Key
+    now: Now
+
+
+class ForgetNames(msgspec.Struct, frozen=True, gc=False):
+    """Removes those names that follow of pools that were not heard of later."""
+
+    pools: Key
+    heard_ms: int
+
+
+class CheckWrites(msgspec.Struct, frozen=True, gc=False):
+    """Writes nothing, as a command that is refused where writes are."""
+
+    replicas: Key
+
+
 class Leave(msgspec.Struct, frozen=True, gc=False):
     """Removes a replica, unless a newer incarnation has taken its name. Its leases end with their
     requests."""
@@ -350,6 +375,9 @@ SCRIPTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Beat: ("clock", "tree_ops", "memory_ops", "mark_ops", "replica_ops", "terms", "beat"),
     Announce: ("clock", "announce"),
     ListPools: ("clock", "pools_list"),
+    ForgetPool: ("clock", "lease_ops", "pool_forget"),
+    ForgetNames: ("pools_forget",),
+    CheckWrites: ("check_writes",),
     Leave: ("leave",),
     Replicas: ("clock", "mark_ops", "replica_ops", "terms", "replicas"),
     Place: ("clock", "tree_ops", "lease_ops", "terms", "fleet_ops", "place"),

@@ -1,0 +1,2 @@
+local $names(CheckWrites) = $arguments(CheckWrites)
+redis.call('ZADD', replicas, 'XX', 0, '')
