@@ -33,12 +33,24 @@ _SCALING = tuple(
 )
 
 
-def _fleet(*names: str) -> tuple[str, ...]:
-    return tuple(f"tests/fleet/test_{name}.py" for name in names)
+def _placing(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/fleet/placement/test_{name}.py" for name in names)
 
 
-_PLACEMENT = _fleet("placement", "placement_terms", "placement_costs", "placement_choice")
-_LEASES = _fleet("leases", "lease_undo", "loads", "keeping")
+def _registry(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/fleet/registry/test_{name}.py" for name in names)
+
+
+def _records(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/fleet/records/test_{name}.py" for name in names)
+
+
+def _redis(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/fleet/redis/test_{name}.py" for name in names)
+
+
+_PLACEMENT = _placing("placement", "placement_terms", "placement_costs", "placement_choice")
+_LEASES = (*_placing("leases", "lease_undo", "keeping"), *_records("loads"))
 _FULL = (
     "tests/fleet/redis/test_memory.py"
     "::test_between_two_heartbeats_a_full_redis_takes_placements_and_keeps_its_bound"
@@ -72,29 +84,35 @@ TARGETS = (
         "router/pando_router/http/request_reader.py",
         ("tests/router/http/test_http_server.py", "tests/router/http/test_http_limits.py"),
     ),
-    Target("fleet/pando_fleet/placement/prefix.py", _fleet("prefix")),
+    Target("fleet/pando_fleet/placement/prefix.py", _placing("prefix")),
     Target(
         "fleet/pando_fleet/placement/placer.py",
-        (*_PLACEMENT, *_fleet("settling", "tenant_share", "leases", "keeping")),
+        (*_PLACEMENT, *_placing("settling", "leases", "keeping"), *_records("tenant_share")),
     ),
-    Target("fleet/pando_fleet/placement/settling.py", _fleet("settling", "leases", "tenant_share")),
+    Target("fleet/pando_fleet/placement/keeper.py", _placing("keeping")),
+    Target(
+        "fleet/pando_fleet/placement/settling.py",
+        (*_placing("settling", "leases"), *_records("tenant_share")),
+    ),
     Target(f"{_LUA}/place.lua", _PLACEMENT),
     Target(f"{_LUA}/fleet_ops.lua", _PLACEMENT),
-    Target(f"{_LUA}/lease_ops.lua", (*_LEASES, *_fleet("placement_choice"))),
-    Target(f"{_LUA}/settle.lua", (*_fleet("settling", "tenant_share"), *_LEASES)),
-    Target(f"{_LUA}/tree_ops.lua", _fleet("prefix_tree", "tenant_share")),
-    Target(f"{_LUA}/tree_worth.lua", _fleet("worth")),
-    Target(f"{_LUA}/beat.lua", _fleet("registry", "marks", "memory")),
-    Target(f"{_LUA}/replica_ops.lua", _fleet("registry", "memory")),
-    Target(f"{_LUA}/memory_ops.lua", _fleet("memory", "placement_costs")),
-    Target(f"{_LUA}/router_beat.lua", _fleet("keeping")),
-    Target(f"{_LUA}/router_reap.lua", _fleet("keeping")),
-    Target(f"{_LUA}/mark_ops.lua", (*_fleet("marks", "misfits"), _FULL)),
-    Target(f"{_LUA}/mark_set.lua", _fleet("marks")),
-    Target(f"{_LUA}/mark_report.lua", _fleet("marks")),
-    Target(f"{_LUA}/queue_tell.lua", _fleet("queues")),
-    Target(f"{_LUA}/remember_home.lua", _fleet("homes")),
-    Target(f"{_LUA}/limit_ops.lua", (*_fleet("rate_limits"), _FULL)),
-    Target(f"{_LUA}/limit_take.lua", _fleet("rate_limits")),
-    Target(f"{_LUA}/upstream_agree.lua", (*_fleet("upstreams", "misfits"), _FULL)),
+    Target(f"{_LUA}/lease_ops.lua", (*_LEASES, *_placing("placement_choice"))),
+    Target(f"{_LUA}/settle.lua", (*_placing("settling"), *_records("tenant_share"), *_LEASES)),
+    Target(f"{_LUA}/tree_ops.lua", (*_placing("prefix_tree"), *_records("tenant_share"))),
+    Target(f"{_LUA}/tree_worth.lua", _placing("worth")),
+    Target(f"{_LUA}/beat.lua", (*_registry("registry"), *_records("marks"), *_redis("memory"))),
+    Target(f"{_LUA}/replica_ops.lua", (*_registry("registry"), *_redis("memory"))),
+    Target(f"{_LUA}/memory_ops.lua", (*_redis("memory"), *_placing("placement_costs"))),
+    Target(f"{_LUA}/router_beat.lua", _placing("keeping")),
+    Target(f"{_LUA}/router_reap.lua", _placing("keeping")),
+    Target(f"{_LUA}/pool_forget.lua", (*_placing("keeping"), *_registry("registry"))),
+    Target(f"{_LUA}/pools_forget.lua", _registry("registry")),
+    Target(f"{_LUA}/mark_ops.lua", (*_records("marks"), *_redis("misfits"), _FULL)),
+    Target(f"{_LUA}/mark_set.lua", _records("marks")),
+    Target(f"{_LUA}/mark_report.lua", _records("marks")),
+    Target(f"{_LUA}/queue_tell.lua", _records("queues")),
+    Target(f"{_LUA}/remember_home.lua", _records("homes")),
+    Target(f"{_LUA}/limit_ops.lua", (*_records("rate_limits"), _FULL)),
+    Target(f"{_LUA}/limit_take.lua", _records("rate_limits")),
+    Target(f"{_LUA}/upstream_agree.lua", (*_registry("upstreams"), *_redis("misfits"), _FULL)),
 )

@@ -5,6 +5,7 @@ import pytest
 from tests.mutation import equivalent, lua_mutants, python_mutants
 from tests.mutation.equivalent import Change
 from tests.mutation.mutant import Mutant, sample
+from tests.mutation.targets import TARGETS
 
 PYTHON = b'''\
 import logging
@@ -117,3 +118,10 @@ def test_an_entry_without_a_reason_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="needs a reason"):
         equivalent.read(listed)
+
+
+def test_every_target_and_its_tests_are_there() -> None:
+    root = Path(__file__).parents[2]
+    named = {name.partition("::")[0] for one in TARGETS for name in (one.file, *one.tests)}
+
+    assert not [name for name in sorted(named) if not (root / name).exists()]
