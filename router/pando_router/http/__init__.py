@@ -1,5 +1,5 @@
-"""HTTP/1.1 as the router speaks it: `server` to clients, `upstream` to replicas.
+"""The router's HTTP/1.1: `server` for clients, `upstream` for replicas.
 
-Own asyncio protocols on httptools (llhttp): a request costs one task, and mostly one read and one
-write a side. Nothing here knows of models, placement or Redis.
+Own asyncio protocols on httptools (llhttp): a request costs one task, and usually one read and one
+write per side. Nothing here depends on models, placement or Redis.
 """

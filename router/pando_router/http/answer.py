@@ -5,14 +5,14 @@ from typing import Protocol
 
 from pando_router.http.headers import NOT_RETURNED, Headers, without
 
-MAX_UNREAD_BYTES = 256 * 1024  # above it the replica's connection is not read
-MAX_DIGITS = 15  # of a number in a header: a double, such as a metric, holds it exactly
+MAX_UNREAD_BYTES = 256 * 1024  # above it, reading from the replica pauses
+MAX_DIGITS = 15  # of a number in a header, so that a double, such as a metric, holds it exactly
 
 
 class ReplicaFailedError(Exception):
     """The replica did not answer, or could not take the request; the message says which.
 
-    `status` is that of its answer, None where there was none.
+    `status` is its answer's status, None if there was no answer.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -21,15 +21,15 @@ class ReplicaFailedError(Exception):
 
 
 class ReplicaLostError(ReplicaFailedError):
-    """The replica is known to be lost, though its connection stands."""
+    """The replica is known to be lost, though its connection is still open."""
 
 
 class ReplicaSilentError(Exception):
-    """The replica took the request and sent nothing for longer than it may."""
+    """The replica took the request and then exceeded a time limit."""
 
 
 class Source(Protocol):
-    """The connection that an answer comes on."""
+    """The connection on which an answer arrives."""
 
     def read_on(self) -> None: ...
 
@@ -37,14 +37,14 @@ class Source(Protocol):
 
 
 class NoConnectionError(Exception):
-    """This router has as many connections to the replica as it may have, and all are in use.
+    """All connections that this router may have to the replica are in use.
 
-    That says nothing of the replica: it was not asked.
+    This is no failure of the replica: it never received the request.
     """
 
 
 class Answer:
-    """An answer to be `read`. To be closed, whatever happens."""
+    """A replica's answer. Its owner must `close` it in any case."""
 
     __slots__ = (
         "_connection",
@@ -62,29 +62,29 @@ class Answer:
     )
 
     def __init__(self, connection: Source, loop: asyncio.AbstractEventLoop) -> None:
-        self.status = 0  # until the head has come
+        self.status = 0  # 0 until the head has arrived
         self.raw_headers: Headers = []
         self.first_chunk = b""
         self.complete_on_wire = False
         self.error: Exception | None = None
-        self.is_event_stream = False  # to whose body an event can be appended
-        self._named: dict[bytes, bytes] = {}  # of each name the first header, once it is open
+        self.is_event_stream = False  # uncompressed server-sent events: more can be appended
+        self._named: dict[bytes, bytes] = {}  # the first header of each name, set by `open`
         self._connection: Source | None = connection
         self._loop = loop
         self._unread: list[bytes] = []
         self.unread_bytes = 0
-        self._waiter: asyncio.Future[None] | None = None  # of a `read` that waits
+        self._waiter: asyncio.Future[None] | None = None  # of a pending `read`
 
     def headers(self) -> Headers:
-        """End-to-end headers, without those that the router adds itself."""
+        """The end-to-end headers, without those that the router sets itself."""
         return without(self.raw_headers, NOT_RETURNED, self.header(b"connection"))
 
     def header(self, name: bytes, missing: bytes = b"") -> bytes:
-        """The first header of that name, which is in lower case."""
+        """The first header of `name`, which must be lower case."""
         return self._named.get(name, missing)
 
     def count(self, name: bytes) -> int | None:
-        """A header that holds a number; None where it is missing or holds something else."""
+        """The number in a header; None if the header is missing or not a number."""
         value = self._named.get(name, b"")
         return int(value) if value.isdigit() and len(value) <= MAX_DIGITS else None
 
@@ -94,8 +94,10 @@ class Answer:
         return self.complete_on_wire and not self._unread
 
     async def read(self) -> bytes:
-        """The next bytes as they arrive, empty at the end. Raises the error that ends it instead,
-        such as ReplicaFailedError."""
+        """The next bytes as they arrive, empty at the end.
+
+        Raises the error that ended the body, such as ReplicaFailedError.
+        """
         unread = self._unread
         while not unread:
             if self.complete_on_wire:
@@ -112,9 +114,9 @@ class Answer:
         return chunk
 
     async def whole(self, most: int) -> bytes:
-        """The whole body; of one longer than `most` bytes a beginning that is longer than that.
+        """Reads the whole body, or a bit more than `most` bytes of a longer one, and closes.
 
-        The answer is closed then. Raises ReplicaFailedError.
+        Raises ReplicaFailedError.
         """
         parts = [self.first_chunk]
         size = len(self.first_chunk)
@@ -127,7 +129,7 @@ class Answer:
             self.close()
 
     async def open(self) -> None:
-        """Reads the first bytes of the body, or its end, and with them the headers."""
+        """Reads the headers and the first bytes of the body, or its end."""
         self.first_chunk = await self.read()
         self._named = named = dict(reversed(self.raw_headers))
         self.is_event_stream = (
@@ -136,7 +138,7 @@ class Answer:
         )
 
     def close(self) -> None:
-        """Ends the request: a replica that is not done sees its connection close."""
+        """Ends the request; if the answer is incomplete, closes the replica's connection."""
         if self._connection is not None:
             self._connection.abort()
             self._connection = None
@@ -149,8 +151,7 @@ class Answer:
         self._wake()
 
     def ended(self, error: Exception | None = None) -> None:
-        """The body is complete, or ends with an error. The connection has nothing more for this
-        answer, and may have another soon."""
+        """The body is complete, or ended with an error; the connection may be reused."""
         self._connection = None
         self.error = error
         self.complete_on_wire = error is None
@@ -158,5 +159,5 @@ class Answer:
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():  # else who waited was cancelled
+        if waiter is not None and not waiter.done():  # else the reader was cancelled
             waiter.set_result(None)

@@ -1,6 +1,6 @@
-"""An ASGI app behind the router's own server: for the control plane, where comfort beats speed.
+"""Runs an ASGI app behind the router's own server: for the control plane, where speed is secondary.
 
-No lifespan, no WebSockets. A request's body is read before the app is called, bounded.
+No lifespan, no WebSockets. A request's body is read, up to a limit, before the app is called.
 """
 
 from typing import Any
@@ -16,10 +16,10 @@ from pando_router.http.incoming import Incoming
 
 
 class AsgiHandler:
-    """A handler of the server that lets an ASGI app answer."""
+    """A handler for the server that passes requests to an ASGI app."""
 
     def __init__(self, app: ASGIApp, max_body_bytes: Current[int], bodies: ByteBudget) -> None:
-        """`max_body_bytes` gives what holds now; `bodies` is for those of all requests."""
+        """`bodies` is the memory budget for the bodies of all requests."""
         self._app = app
         self._bodies = bodies
         self._max_body_bytes = max_body_bytes
@@ -33,7 +33,7 @@ class AsgiHandler:
 def _scope(incoming: Incoming) -> dict[str, Any]:
     return {
         "type": "http",
-        # Not 2.4: with that a stream would notice only at its next chunk that the client has left.
+        # Not 2.4, with which a stream would notice a disconnect only at its next chunk.
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": "1.1" if incoming.http_1_1 else "1.0",
         "method": incoming.method,
@@ -80,6 +80,6 @@ class _Send:
                 if not self._incoming.write(chunk):
                     await self._incoming.writable()
             except ClientDisconnectedError as error:
-                raise OSError("the client has left") from error
+                raise OSError("the client has disconnected") from error
         elif not self._incoming.ended:
             self._incoming.end(chunk)

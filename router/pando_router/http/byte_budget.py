@@ -1,11 +1,11 @@
-"""Bytes that many may hold together: taken before they are held, given back at the end."""
+"""A memory budget shared by many owners: take bytes before holding them, then give them back."""
 
 from pando_router.current import Current
 
 
 class ByteBudget:
     def __init__(self, limit: Current[int]) -> None:
-        """Where `limit` shrinks, what is held stays held."""
+        """If `limit` shrinks, held bytes remain held."""
         self._limit = limit
         self.held = 0
 
@@ -15,7 +15,7 @@ class ByteBudget:
         return max(0, self._limit.now - self.held)
 
     def take(self, size: int) -> bool:
-        """False where there is no room for so many, and nothing is taken."""
+        """Takes `size` bytes. Returns False, and takes none, if there is no room."""
         if size > self._limit.now - self.held:
             return False
         self.held += size

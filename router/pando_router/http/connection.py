@@ -1,7 +1,7 @@
-"""One connection of a client: bytes to requests, one served at a time, answers to bytes.
+"""One client connection: parses requests, serves one at a time, and writes the answers.
 
-What a connection holds is bounded: the head of one request, MAX_AHEAD_BYTES of what came too early,
-one body up to the bound that its reader gave, and the transport's high-water mark of an answer.
+Its memory is bounded: the head of one request, MAX_AHEAD_BYTES of pipelined input, one body up to
+its reader's limit, and the transport's high-water mark of an answer.
 """
 
 import asyncio
@@ -25,22 +25,22 @@ logger = logging.getLogger("pando.router")
 
 
 class Phase(Enum):
-    """What the connection's deadline is for."""
+    """What the connection's deadline waits for."""
 
     IDLE = auto()  # the next request
     HEAD = auto()  # the rest of a request's head
-    SERVING = auto()  # nothing: the answer may take its time
+    SERVING = auto()  # no deadline while an answer is computed
     BODY = auto()  # the body of the request being served
-    STALLED = auto()  # the client reading some of its answer
-    CLOSING = auto()  # the client taking the last bytes and going
+    STALLED = auto()  # the client to read some of its answer
+    CLOSING = auto()  # the client to read the last bytes and disconnect
 
 
-# Members of an enum by plain names: reading them from the class costs five times as much.
+# Plain names, because reading a member from the class costs five times as much.
 _IDLE, _HEAD, _SERVING, _BODY, _STALLED, _CLOSING = Phase
 
 
 class Host(Protocol):
-    """The server that has a client's connection."""
+    """The server that owns a client's connection."""
 
     loop: asyncio.AbstractEventLoop
     sweeper: Sweeper
@@ -57,7 +57,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_ahead_bytes",
         "_current",
-        "_deaf",
+        "_discard_input",
         "_left",
         "_phase",
         "_reader",
@@ -87,8 +87,8 @@ class Connection(asyncio.Protocol):
         self._reader = RequestReader(self, server.limits)
         self._current: Incoming | None = None  # the request being served
         self.task: asyncio.Task[None] | None = None
-        self._ahead_bytes = 0  # that came since its last one
-        self._deaf = False  # what comes is thrown away
+        self._ahead_bytes = 0  # received since the last byte of the current request
+        self._discard_input = False  # drop all further bytes
         self._reading = True
         self.write_paused = False
         self._writable: asyncio.Future[None] | None = None
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
-        if self._deaf or (reader.last_taken and reader.arriving is None):
+        if self._discard_input or (reader.last_taken and reader.arriving is None):
             return
         reader.feed(data)
         if self._current is None:
@@ -114,12 +114,12 @@ class Connection(asyncio.Protocol):
         self._bound_what_is_ahead()
 
     def eof_received(self) -> None:
-        """A client that closes its side has left: who wants the answer keeps it open."""
+        """A client that closes its side has disconnected and does not get its answer."""
         self._leave()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._leave()
-        self._deaf = True
+        self._discard_input = True
         self._server.closed(self)
 
     def pause_writing(self) -> None:
@@ -134,13 +134,13 @@ class Connection(asyncio.Protocol):
             self._wait(_SERVING, NEVER)
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
-        if self._current is None and not self._deaf:
+        if self._current is None and not self._discard_input:
             self._serve_next()
 
     # -- reading -------------------------------------------------------------------------------
 
     def want_body(self, *, say_continue: bool) -> None:
-        """The request being served waits for its body."""
+        """Starts reading the body of the request being served."""
         if say_continue:
             self.write(_CONTINUE)
         self._wait(_BODY, self._server.limits.now.body_timeout)
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def failure(self) -> ApiError | None:
-        """Why the rest of what the client sends cannot be read."""
+        """Why the client's further input cannot be read."""
         return self._reader.failure
 
     def body_came(self) -> None:
@@ -174,16 +174,16 @@ class Connection(asyncio.Protocol):
     # -- serving -------------------------------------------------------------------------------
 
     def _serve_next(self) -> None:
-        """Once the last request is served, and its answer taken: what is to be done then."""
+        """Serves the next request, or waits for one, after the last answer was written."""
         if self.write_paused:
-            return  # resume_writing comes back here
+            return  # resume_writing calls this again
         reader = self._reader
         if reader.requests:
             self._current = reader.requests.popleft()
             self._wait(_SERVING, NEVER)
             self.task = self.loop.create_task(self._serve(self._current))
         elif reader.failure is not None:
-            self._say(reader.failure)
+            self._answer_and_close(reader.failure)
         elif reader.last_taken:
             self._close(linger=False)
         elif reader.head_bytes:
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
     def _served(self, incoming: Incoming) -> None:
         incoming.served()
         self._current = self.task = None
-        if self._deaf or self.gone:
+        if self._discard_input or self.gone:
             return
         if not incoming.ended:
             self.abort()
@@ -232,7 +232,7 @@ class Connection(asyncio.Protocol):
     # -- writing -------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        if not self._deaf:
+        if not self._discard_input:
             self._transport.write(data)
 
     async def writable(self) -> None:
@@ -243,8 +243,8 @@ class Connection(asyncio.Protocol):
         finally:
             self._writable = None
 
-    def _say(self, error: ApiError) -> None:
-        """Answers what never became a request, and ends."""
+    def _answer_and_close(self, error: ApiError) -> None:
+        """Answers input that is not a valid request, and closes."""
         status, headers, body = error_answer(error)
         headers += ((b"content-length", b"%d" % len(body)), (b"connection", b"close"))
         self.write(head(status_line(status), headers) + body)
@@ -253,30 +253,31 @@ class Connection(asyncio.Protocol):
     # -- the end -------------------------------------------------------------------------------
 
     async def left(self) -> None:
-        """Returns once the client has left."""
+        """Returns once the client has disconnected."""
         if not self.gone:
             if self._left is None:
                 self._left = self.loop.create_future()
             await asyncio.shield(self._left)
 
     def abort(self) -> None:
-        """Cuts the connection; nothing that is still unsent goes out."""
-        self._deaf = True
+        """Cuts the connection and drops unsent bytes."""
+        self._discard_input = True
         self._transport.abort()
 
-    def close_where_idle(self) -> bool:
-        """Whether it was, waiting for a request of which nothing has come."""
+    def close_if_idle(self) -> bool:
+        """Closes the connection if no byte of a request has arrived. Returns whether it did."""
         is_idle = self._phase is _IDLE or (self._phase is _HEAD and not self._reader.head_bytes)
         if is_idle:
             self._close(linger=False)
         return is_idle
 
     def turn_away(self) -> None:
-        """There is no room for it."""
-        self._say(unavailable("this router has all the connections it can take", "overloaded"))
+        """Refuses the connection because the server is full."""
+        error = unavailable("this router is at its limit of client connections", "overloaded")
+        self._answer_and_close(error)
 
     def cancel(self) -> asyncio.Task[None] | None:
-        """Ends the connection, and what is being served: its task, if any, is about to end."""
+        """Cuts the connection and cancels the request being served; returns that one's task."""
         if self.task is not None:
             self.task.cancel()
         self.abort()
@@ -301,7 +302,7 @@ class Connection(asyncio.Protocol):
             self._left.set_result(None)
 
     def _close(self, *, linger: bool) -> None:
-        self._deaf = True
+        self._discard_input = True
         self._unsent_bytes = self._transport.get_write_buffer_size()
         limits = self._server.limits.now
         self._wait(_CLOSING, limits.write_timeout if self._unsent_bytes else LINGER_S)
@@ -331,7 +332,7 @@ class Connection(asyncio.Protocol):
             )
         elif self._phase in (_STALLED, _CLOSING):
             unsent = self._transport.get_write_buffer_size()
-            if unsent < self._unsent_bytes:  # slow, but not dead
+            if unsent < self._unsent_bytes:  # the client is slow, but reads
                 self._unsent_bytes = unsent
                 self._wait(self._phase, limits.write_timeout if unsent else LINGER_S)
             else:

@@ -1,4 +1,4 @@
-"""Header lists: names in lower case, values as they came; which go on, and how they are written."""
+"""Header lists, with lower-case names and unchanged values: filtering and writing them."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -9,7 +9,7 @@ from pando_fleet.http.time_limit import HEADERS as TIME_LIMITS
 Header = tuple[bytes, bytes]
 Headers = list[Header]
 
-# Meant for one connection, not for the next (RFC 9110, 7.6.1).
+# Valid for one connection only, not forwarded (RFC 9110, 7.6.1).
 _HOP_BY_HOP = frozenset(
     (
         b"connection",
@@ -24,16 +24,16 @@ _HOP_BY_HOP = frozenset(
         b"http2-settings",
     )
 )
-# Of a client's: made anew for each replica, or already dealt with here.
+# Client headers that are set anew for each replica, or handled by the router.
 NOT_FORWARDED = _HOP_BY_HOP | TIME_LIMITS | {b"host", b"content-length", b"expect", b"x-request-id"}
-# Of a replica's: added to every answer, or made anew for the client.
+# Replica headers that the router sets in every answer itself.
 NOT_RETURNED = _HOP_BY_HOP | {b"x-request-id", b"x-pando-replica", b"x-pando-matched-tokens"}
 
-_NAMES_NOTHING = frozenset((b"keep-alive", b"close"))  # what `connection` mostly says
+_NAMES_NOTHING = frozenset((b"keep-alive", b"close"))  # the usual values of `connection`
 
 
 def without(headers: Headers, left_out: frozenset[bytes], connection: bytes) -> Headers:
-    """Without `left_out` and without those that the header `connection` names (empty: none)."""
+    """`headers` without `left_out` and without those that `connection`, if not empty, names."""
     if connection and connection.lower() not in _NAMES_NOTHING:
         left_out = left_out.union(token.strip().lower() for token in connection.split(b","))
     return [header for header in headers if header[0] not in left_out]

@@ -1,4 +1,4 @@
-"""One request of a client and the answer to it."""
+"""One client request and its answer."""
 
 import asyncio
 from typing import Protocol
@@ -13,7 +13,7 @@ _BODILESS = frozenset((204, 304))
 
 
 class Channel(Protocol):
-    """The connection that a request came on, and its answer goes to."""
+    """The connection on which a request arrives and its answer is sent."""
 
     loop: asyncio.AbstractEventLoop
     until_gone: UntilGone
@@ -42,11 +42,11 @@ class Channel(Protocol):
 
 
 class Incoming:
-    """A request whose head has come; the body is on its way until `body` returns.
+    """A request whose head has arrived; its body may still be arriving until `body` returns.
 
-    `path` is decoded, `target` is path and query as the client wrote them, header names are in
-    lower case. The answer is either one `send`, or `start`, any number of `write`, each of which
-    may ask to wait until it is `writable`, and `end`.
+    `path` is decoded, `target` is path and query as the client sent them, header names are lower
+    case. The answer is either one `send`, or `start`, any number of `write` (wait for `writable`
+    when it returns False), and `end`.
     """
 
     __slots__ = (
@@ -95,39 +95,40 @@ class Incoming:
         self.target, self.path, self.query = split(target)
         self.headers = headers
         self.http_1_1 = http_1_1
-        self.keep_alive = keep_alive  # as the client wants it
-        self.connection_header = connection_header  # of several all, empty where there is none
+        self.keep_alive = keep_alive  # as the client asks for
+        self.connection_header = connection_header  # all values joined, empty if there are none
         self.content_encoding = content_encoding
         self._content_length = content_length
         self._expects_continue = expects_continue
         self._connection = connection
-        # `with request.until_gone:` raises ClientDisconnectedError when the client leaves.
+        # `with request.until_gone:` raises ClientDisconnectedError when the client disconnects.
         self.until_gone = connection.until_gone
-        # Of the request's body.
-        self.body_bytes = 0  # that have come
+        # The request's body
+        self.body_bytes = 0  # received
         self.body_complete = False
         self._chunks: bytes | bytearray = b""
-        self._bound: int | None = None  # of the body that is waited for
-        self._budget: ByteBudget | None = None  # of all bodies
-        self._taken = 0  # bytes of it
+        self._bound: int | None = None  # limit of the body while `body` waits for it
+        self._budget: ByteBudget | None = None  # shared by all bodies
+        self._taken = 0  # bytes taken from the budget
         self._body_waiter: asyncio.Future[None] | None = None
-        # Of the answer.
-        self.started = False  # some of it was written
+        # The answer
+        self.started = False  # bytes of it were written
         self.ended = False
-        self._head: bytes | None = None  # goes out with the first bytes of the body
+        self._head: bytes | None = None  # sent with the first bytes of the body
         self._chunked = False
-        self._left: int | None = None  # bytes to come, where the answer said so
+        self._left: int | None = None  # bytes left to send, None if the length is unknown
 
     # -- the request ---------------------------------------------------------------------------
 
     async def body(self, max_bytes: int, budget: ByteBudget) -> bytes:
-        """The whole body. Its bytes are taken from the budget as they come, until the request has
-        been served: who only says how many there will be keeps nobody else out.
+        """The whole body.
 
-        Raises ApiError 413 before reading when the declared length is above `max_bytes`, otherwise
-        as soon as that many bytes have come; 503 likewise where the budget has no room for them;
-        408 where it takes longer than the limit; 415 for a compressed body;
-        ClientDisconnectedError when the client leaves before the end.
+        Its bytes are taken from the budget as they arrive, until the request has been served, so
+        that a declared length alone keeps no other request out.
+
+        Raises ApiError 413 before reading if the declared length is above `max_bytes`, otherwise as
+        soon as more bytes have arrived; 503 likewise if the budget has no room; 408 after the time
+        limit; 415 for a compressed body; and ClientDisconnectedError.
         """
         if (self._content_length or self.body_bytes) > max_bytes:
             raise _too_large(max_bytes)
@@ -157,7 +158,7 @@ class Incoming:
             self._connection.body_came()
 
     def _take_what_came(self) -> bool:
-        """Whether the budget had room for it, or nobody has asked for the body yet."""
+        """Takes the received bytes from the budget, if one is set. Returns False if it is full."""
         if self._budget is not None:
             if not self._budget.take(self.body_bytes - self._taken):
                 return False
@@ -165,7 +166,7 @@ class Incoming:
         return True
 
     def served(self) -> None:
-        """The request is over: nobody holds its body any more."""
+        """The request is over; returns its body's bytes to the budget."""
         if self._budget is not None:
             self._budget.give_back(self._taken)
             self._budget = None
@@ -180,7 +181,7 @@ class Incoming:
         if not self._chunks:
             self._chunks = chunk
         else:
-            # Not a list of pieces: chunks of one byte would take 40 times their size.
+            # Not a list, in which one-byte chunks would take 40 times their size.
             if isinstance(self._chunks, bytes):
                 self._chunks = bytearray(self._chunks)
             self._chunks += chunk
@@ -200,11 +201,11 @@ class Incoming:
 
     @property
     def gone(self) -> bool:
-        """Whether the client has left."""
+        """Whether the client has disconnected."""
         return self._connection.gone
 
     async def left(self) -> None:
-        """Returns once the client has left."""
+        """Returns once the client has disconnected."""
         await self._connection.left()
 
     @property
@@ -215,12 +216,12 @@ class Incoming:
     # -- the answer ----------------------------------------------------------------------------
 
     async def send(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        """The whole answer at once."""
+        """Sends the whole answer."""
         self._frame(status, headers, len(body))
         self.end(body)
 
     def start(self, status: int, headers: Headers) -> None:
-        """The answer's head; it goes out with the first bytes of the body, or with its end.
+        """Sets the answer's head, which is sent with the first bytes of the body or with its end.
 
         Without `content-length` among the headers the body may have any length.
         """
@@ -233,9 +234,9 @@ class Incoming:
     def _frame(
         self, status: int, headers: Headers, length: int | None, *, declares: bool = False
     ) -> None:
-        """Makes the head; `length` of the body where it is known, None otherwise."""
+        """Builds the head; `length` is the body's, None if unknown."""
         if self.started:
-            raise RuntimeError("the answer is already under way")
+            raise RuntimeError("the answer has already started")
         framing: Headers = []
         self._chunked = False
         bodiless = status in _BODILESS or self.method == "HEAD"
@@ -248,7 +249,7 @@ class Incoming:
             self._chunked = True
             framing.append((b"transfer-encoding", b"chunked"))
         else:
-            self.keep_alive = False  # the end of the body is the end of the connection
+            self.keep_alive = False  # closing the connection marks the end of the body
         self._left = 0 if bodiless else length
         self.keep_alive = self._connection.keeps_alive(self)
         if not self.keep_alive:
@@ -258,10 +259,10 @@ class Incoming:
         self._head = head(status_line(status), headers + framing if framing else headers)
 
     def write(self, chunk: bytes) -> bool:
-        """Bytes of the body. False where the client reads slower than they come: the next ones
-        have to wait until it is `writable`.
+        """Sends bytes of the body. Returns False if the client reads too slowly: wait for
+        `writable` before the next ones.
 
-        Raises ClientDisconnectedError once the client has left.
+        Raises ClientDisconnectedError after the client has disconnected.
         """
         connection = self._connection
         if connection.gone:
@@ -276,10 +277,10 @@ class Incoming:
         await self._connection.writable()
 
     def end(self, chunk: bytes = b"") -> None:
-        """The end of the body, with its last bytes.
+        """Sends the last bytes of the body.
 
-        An answer that is shorter than it said ends with its connection, so that the client cannot
-        take a part for the whole.
+        If the answer is shorter than its content-length, cuts the connection, so that the client
+        cannot mistake a part for the whole.
         """
         data = self._framed(chunk)
         self.ended = True
@@ -297,11 +298,11 @@ class Incoming:
         self._connection.abort()
 
     def _framed(self, chunk: bytes) -> bytes:
-        """The chunk as it goes out, with the head where that is still to go."""
+        """The chunk with its framing, and with the head if that was not sent yet."""
         if self._head is None and not self.started:
             raise RuntimeError("the answer has no head yet")
         if self._left is not None:
-            if self._left == 0:  # none is meant to be here, or HEAD asked for none
+            if self._left == 0:  # the status or HEAD allows no body
                 chunk = b""
             elif len(chunk) > self._left:
                 raise RuntimeError(
@@ -317,7 +318,7 @@ class Incoming:
 
 
 def _no_room() -> ApiError:
-    return unavailable("this router has all the request bodies it can hold", "overloaded")
+    return unavailable("this router has no memory left for request bodies", "overloaded")
 
 
 def _too_large(max_bytes: int) -> ApiError:

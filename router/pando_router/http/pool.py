@@ -1,4 +1,4 @@
-"""The connections to one replica: idle ones are used again, the latest first."""
+"""The connections to one replica; idle ones are reused, the latest first."""
 
 import asyncio
 import ssl
@@ -11,41 +11,41 @@ from pando_router.http.limits import ReplicaLimits
 from pando_router.http.replica_connection import ReplicaConnection
 from pando_router.http.sweeper import Sweeper
 
-# Below uvicorn's 5 s, so that a replica does not close a connection just as a request goes into it.
+# Below uvicorn's 5 s, so that a replica does not close a connection just as a request is sent.
 KEEP_ALIVE_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A replica's URL, taken apart."""
+    """The parts of a replica's URL."""
 
     tls: bool
     host: str
     port: int
-    authority: bytes  # as the `host` header has it
-    path: bytes  # in front of every target, without the last slash
+    authority: bytes  # for the `host` header
+    path: bytes  # the prefix of every target, without a trailing slash
 
 
 def origin_of(url: str) -> Origin:
-    """Raises ValueError, with a reason, for what is no http or https URL."""
+    """Parses a URL. Raises ValueError, with a reason, if it is not a valid http or https URL."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https"):
         raise ValueError("it starts with neither http:// nor https://")
     if not parts.hostname:
-        raise ValueError("it names no host")
+        raise ValueError("it has no host")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError("it has more than a scheme, a host, a port and a path")
     tls = parts.scheme == "https"
-    # `netloc` is what is left of the brackets of an IPv6 address and a port that was given.
+    # `netloc` keeps an IPv6 address's brackets and a port that was given.
     authority = parts.netloc.encode("idna" if not parts.netloc.isascii() else "ascii")
     path = parts.path.rstrip("/").encode("ascii")
     if any(byte <= 0x20 or byte == 0x7F for byte in authority + path):
-        raise ValueError("it has a space or a control character in it")
+        raise ValueError("it contains a space or a control character")
     return Origin(tls, parts.hostname, parts.port or (443 if tls else 80), authority, path)
 
 
 class Pool:
-    """The connections to one origin; `url` is in `full` while none is free for requests."""
+    """The connections to one origin; `url` is in `full` while none is free."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Pool:
         return not self._open and not self._connecting
 
     def take(self) -> ReplicaConnection | None:
-        """An idle connection, which the replica may have closed in this moment."""
+        """An idle connection, which the replica may be closing; None if there is none."""
         while self._idle:
             connection, _ = self._idle.popitem()
             if connection.usable:
@@ -85,8 +85,10 @@ class Pool:
         self._full.discard(self._url)
 
     async def connect(self, *, bounded: bool) -> ReplicaConnection:
-        """A new connection. Raises ReplicaFailedError; where it is `bounded` and there are
-        `max_connections`, NoConnectionError."""
+        """Opens a connection.
+
+        Raises ReplicaFailedError; if `bounded` and at `max_connections`, NoConnectionError.
+        """
         limits = self.limits.now
         if bounded and len(self._open) + self._connecting >= limits.max_connections:
             self._full.add(self._url)
@@ -103,8 +105,8 @@ class Pool:
                     server_hostname=origin.host if self._tls else None,
                 )
         except TimeoutError as error:
-            raise ReplicaFailedError(f"took no connection within {within:g} s") from error
-        except OSError as error:  # refused, unresolved, or with a certificate that is not trusted
+            raise ReplicaFailedError(f"accepted no connection within {within:g} s") from error
+        except OSError as error:  # refused, name not resolved, or certificate not trusted
             raise ReplicaFailedError(str(error) or type(error).__name__) from error
         finally:
             self._connecting -= 1

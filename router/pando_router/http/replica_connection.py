@@ -1,4 +1,4 @@
-"""One connection to a replica: a request out, its answer in, one at a time."""
+"""One connection to a replica: sends a request and reads its answer, one at a time."""
 
 import asyncio
 from enum import Enum, auto
@@ -19,26 +19,26 @@ from pando_router.http.sweeper import NEVER, Sweeper
 
 MAX_HEAD_BYTES = 256 * 1024
 MAX_HEADERS = 1024
-# Above it head and body go out as two pieces, not copied into one.
+# From this size on, head and body are written separately instead of being copied into one.
 _JOIN_BELOW = 64 * 1024
 
 
 class Progress(Enum):
-    """How far the answer is."""
+    """How much of the answer has arrived."""
 
-    NOTHING = auto()  # no byte has come
+    NOTHING = auto()  # no byte
     HEAD = auto()
-    OPEN = auto()  # the head has come, nothing of the body yet
+    OPEN = auto()  # the head, but nothing of the body
     BODY = auto()
     DONE = auto()
 
 
-# Members of an enum by plain names: reading them from the class costs five times as much.
+# Plain names, because reading a member from the class costs five times as much.
 _NOTHING, _HEAD, _OPEN, _BODY, _DONE = Progress
 
 
 class Keeper(Protocol):
-    """Whoever keeps a replica's connections, and uses them again."""
+    """The pool that owns a replica's connections and reuses them."""
 
     loop: asyncio.AbstractEventLoop
     sweeper: Sweeper
@@ -53,14 +53,14 @@ class Keeper(Protocol):
 
 
 class ReplicaConnection(asyncio.Protocol):
-    """Belongs to a request from `send` until its answer is done; idle in the pool otherwise."""
+    """Owned by a request from `send` until its answer is done; otherwise idle in the pool."""
 
     __slots__ = (
         "_answer",
         "_cut_at",
         "_head_bytes",
-        "_heard",
         "_keeps_alive",
+        "_last_read",
         "_limits",
         "_loop",
         "_parser",
@@ -80,15 +80,15 @@ class ReplicaConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._answer: Answer | None = None
         self.progress = _NOTHING
-        self.is_check = False  # what is under way asks how the replica is
+        self.is_check = False  # the current request is a health check
         self._head_bytes = 0
         self._keeps_alive = False
         self._until_close = False  # the body ends with the connection
         self._reading = True
         self.idle_until = NEVER
         self._cut_at = NEVER
-        self._heard = NEVER  # of the request under way, as `Sweeper.soon` was
-        self._limits = pool.limits.now  # of the request under way
+        self._last_read = NEVER  # when bytes of the current answer arrived, by `Sweeper.soon`
+        self._limits = pool.limits.now  # of the current request
 
     @property
     def usable(self) -> bool:
@@ -100,7 +100,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._head_bytes = 0
         self._until_close = False
         self._limits = limits = self._pool.limits.now
-        self._heard = soon = self._pool.sweeper.soon
+        self._last_read = soon = self._pool.sweeper.soon
         self._cut_at = soon + limits.request
         if len(body) < _JOIN_BELOW:
             self._transport.write(request_head + body)
@@ -109,23 +109,26 @@ class ReplicaConnection(asyncio.Protocol):
         return answer
 
     def read_on(self) -> None:
-        """The answer's unread bytes were taken."""
+        """Resumes reading after the answer's unread bytes were taken."""
         if not self._reading and not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()
-            self._heard = self._pool.sweeper.soon
+            self._last_read = self._pool.sweeper.soon
 
     def abort(self) -> None:
-        """Closes at once; a request under way ends at the replica."""
+        """Closes at once; the replica sees the current request as cancelled."""
         self._answer = None
         self._transport.abort()
 
     def abandon(self, why: str, silent_s: float) -> bool:
-        """Fails the request under way, if there is one of which nothing has come for so long;
-        returns whether. What a slow client leaves unread may come yet."""
+        """Fails the current request if nothing of its answer arrived for `silent_s` seconds.
+
+        Spares an answer whose reading is paused, because its client is slow. Returns whether it
+        failed one.
+        """
         if self._answer is None or self.is_check or not self._reading:
             return False
-        if self._pool.sweeper.soon - self._heard < silent_s:
+        if self._pool.sweeper.soon - self._last_read < silent_s:
             return False
         self._fail(ReplicaLostError(why))
         return True
@@ -138,18 +141,18 @@ class ReplicaConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer
-        if answer is None:  # nobody has asked
+        if answer is None:  # bytes without a request
             self._transport.abort()
             return
-        self._heard = self._pool.sweeper.soon
+        self._last_read = self._pool.sweeper.soon
         if self.progress is _NOTHING:
             self.progress = _HEAD
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._fail(ReplicaFailedError("changed to another protocol"))
+            self._fail(ReplicaFailedError("switched to another protocol"))
         except httptools.HttpParserError as error:
-            self._fail(ReplicaFailedError(f"answered with something else than HTTP/1.1: {error}"))
+            self._fail(ReplicaFailedError(f"did not answer with valid HTTP/1.1: {error}"))
         if self._answer is not answer:
             return  # it has failed
         if self.progress is _DONE:
@@ -175,10 +178,10 @@ class ReplicaConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self.progress is _DONE:
-            self._keeps_alive = False  # a second answer to one request: no more is trusted
+            self._keeps_alive = False  # a second answer to one request: do not reuse
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.progress is _HEAD and self._answer is not None:  # no trailer
+        if self.progress is _HEAD and self._answer is not None:  # not a trailer
             self._answer.raw_headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -203,15 +206,15 @@ class ReplicaConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self.progress is not _HEAD:
             self.progress = _DONE
-        elif self._answer is not None:  # "100 Continue" and the like: the answer follows
+        elif self._answer is not None:  # an interim answer such as "100 Continue"
             self._answer.raw_headers.clear()
 
-    # -- what follows from them ----------------------------------------------------------------
+    # ------------------------------------------------------------------------------------------
 
     def _bound_head(self, answer: Answer, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > MAX_HEAD_BYTES or len(answer.raw_headers) > MAX_HEADERS:
-            self._fail(ReplicaFailedError("answered with a head that does not end"))
+            self._fail(ReplicaFailedError("answered with a head that is too long"))
 
     def _stop_reading(self) -> None:
         if self._reading and not self._transport.is_closing():
@@ -219,10 +222,10 @@ class ReplicaConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _done(self, answer: Answer) -> None:
-        """The whole answer has come: the next request may have the connection."""
+        """The whole answer has arrived; returns the connection to the pool."""
         answer.ended()
         self._answer = None
-        # An answer that came before its request was all sent leaves the rest of it in the way.
+        # If the answer arrived before its request was fully sent, the rest would block the next.
         if self._keeps_alive and not self._transport.get_write_buffer_size():
             self._pool.put(self)
         else:
@@ -237,21 +240,21 @@ class ReplicaConnection(asyncio.Protocol):
 
     @property
     def deadline(self) -> float:
-        """See `Limited`. Worked out when the sweeper asks, not with each event of a stream."""
+        """See `Limited`. Computed at each sweep, cheaper than at each event of a stream."""
         if self._answer is None:
             return self.idle_until
         if not self._reading:
-            return self._cut_at  # a replica is not silent while nobody listens
+            return self._cut_at  # a replica is not silent while reading is paused
         limits = self._limits
         within = limits.idle if self.progress is _BODY else limits.first_byte
-        return min(self._cut_at, self._heard + within)
+        return min(self._cut_at, self._last_read + within)
 
     def expire(self) -> None:
         limits = self._limits
         if self._answer is None:
             self._transport.abort()
         elif self._cut_at <= self.deadline:
-            self._fail(ReplicaSilentError(f"was not done after {limits.request:g} s"))
+            self._fail(ReplicaSilentError(f"did not finish within {limits.request:g} s"))
         elif self.progress is _BODY:
             self._fail(ReplicaFailedError(f"sent nothing for {limits.idle:g} s"))
         else:

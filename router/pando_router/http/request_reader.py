@@ -1,7 +1,7 @@
-"""Bytes of one connection to requests, in their order.
+"""Parses one connection's bytes into requests, in order.
 
-Framing is llhttp's to judge, in its strict mode, and what it lets pass but two servers could read
-differently is refused here: what this end takes for the end of a request must be every other's.
+llhttp checks the framing in its strict mode. What it accepts but two servers could read differently
+is refused here, because all servers must agree on where a request ends (request smuggling).
 """
 
 from collections import deque
@@ -16,12 +16,12 @@ from pando_router.http.limits import MAX_AHEAD_REQUESTS, MAX_HEADERS, Limits
 
 _FRAMING = frozenset((b"content-length", b"transfer-encoding"))
 _SPECIAL = _FRAMING | {b"host", b"connection", b"expect", b"content-encoding"}
-# Bytes of a chunked body on the wire for each byte in it, beyond which it is no honest body.
+# How many bytes a chunked body may take on the wire per byte of content; more is an attack.
 _MAX_CHUNK_OVERHEAD = 16
 
 
 class RequestReader:
-    """`feed` puts requests into `requests` when their heads are there; bodies follow into them."""
+    """`feed` adds each request to `requests` when its head is complete, then fills its body."""
 
     __slots__ = (
         "_body_wire_bytes",
@@ -42,10 +42,10 @@ class RequestReader:
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
         self.requests: deque[Incoming] = deque()  # not yet served
-        self.arriving: Incoming | None = None  # whose body is not complete
-        self.last_taken = False  # no request follows those that were taken
-        self.failure: ApiError | None = None  # why, to be said after the answers that are due
-        self.head_bytes = 0  # that have come of the next request
+        self.arriving: Incoming | None = None  # the request whose body is incomplete
+        self.last_taken = False  # no further request will be read
+        self.failure: ApiError | None = None  # why, to be answered after the pending requests
+        self.head_bytes = 0  # received of the next request
         self._url = b""
         self._headers: Headers = []
         self._body_wire_bytes = 0
@@ -58,7 +58,7 @@ class RequestReader:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._go_on_without_upgrade(data, upgrade)
+            self._continue_without_upgrade(data, upgrade)
         except httptools.HttpParserError as error:
             self._refuse_bytes(error)
         max_header_bytes = self._limits.now.max_header_bytes
@@ -67,10 +67,10 @@ class RequestReader:
         elif self.arriving is not None:
             most = max_header_bytes + _MAX_CHUNK_OVERHEAD * self.arriving.body_bytes
             if self._body_wire_bytes > most:
-                self.refuse(bad_request("the chunks of the body have too much around them"))
+                self.refuse(bad_request("the body's chunks are too small"))
 
     def refuse(self, error: ApiError) -> None:
-        """No further request is read; `error` is the answer to the one that is on its way."""
+        """Stops reading requests; `error` answers the one that is arriving."""
         if self.arriving is not None:
             self.arriving.fail_body(error)
             self.arriving = None
@@ -80,19 +80,19 @@ class RequestReader:
         self.failure = error
 
     def stop(self) -> None:
-        """Forgets what is not served yet."""
+        """Drops the requests not yet served."""
         self.last_taken = True
         self.requests.clear()
 
     # -- httptools' callbacks ------------------------------------------------------------------
-    # They raise nothing: the parser could not go on after that.
+    # They must not raise, or the parser could not continue.
 
     def on_url(self, url: bytes) -> None:
         if self.arriving is None:
             self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # Trailers are left out: nothing in them matters once the body was read.
+        # Trailers are ignored: nothing in them matters after the body.
         if self.arriving is None and len(self._headers) <= MAX_HEADERS:
             self._headers.append((name.lower(), value))
 
@@ -124,12 +124,12 @@ class RequestReader:
     # ------------------------------------------------------------------------------------------
 
     def _incoming(self) -> Incoming:
-        """The request whose head has just been read. Raises ApiError."""
+        """Makes a request from the head just read. Raises ApiError."""
         headers = self._headers
         max_header_bytes = self._limits.now.max_header_bytes
         if len(headers) > MAX_HEADERS:
             raise ApiError(431, f"the request has more than {MAX_HEADERS} headers")
-        if self.head_bytes > max_header_bytes:  # with what came of the body in the same read
+        if self.head_bytes > max_header_bytes:  # may include body bytes of the same read
             size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in headers)
             if size > max_header_bytes:
                 raise _head_too_long(max_header_bytes)
@@ -143,11 +143,11 @@ class RequestReader:
                 if name == b"host":
                     hosts += 1
                 elif name == b"content-length":
-                    length = int(value)  # one at most, and of digits: llhttp sees to that
+                    length = int(value)  # llhttp ensures that there is at most one, of digits
                 elif name == b"transfer-encoding":
                     codings += 1
                     if value.lower() != b"chunked":
-                        raise ApiError(501, "the only transfer coding understood is 'chunked'")
+                        raise ApiError(501, "the only supported transfer coding is 'chunked'")
                 elif name == b"content-encoding":
                     content_encoding = value
                 elif name == b"connection":
@@ -158,9 +158,9 @@ class RequestReader:
         version = parser.get_http_version()
         http_1_1 = version == "1.1"
         if not http_1_1 and version != "1.0":
-            raise ApiError(505, "HTTP/1.1 and HTTP/1.0 are spoken here")
+            raise ApiError(505, f"HTTP/{version} is not supported, use HTTP/1.1 or HTTP/1.0")
         if codings and (length is not None or codings > 1 or not http_1_1):
-            raise bad_request("the headers leave open how long the request is")
+            raise bad_request("the headers do not define the length of the request's body")
         if hosts != 1 and (http_1_1 or hosts):
             raise bad_request("give exactly one host header")
         method = parser.get_method().decode()
@@ -179,11 +179,11 @@ class RequestReader:
             expects_continue=expects_continue and http_1_1,
         )
 
-    def _go_on_without_upgrade(self, data: bytes, upgrade: httptools.HttpParserUpgrade) -> None:
+    def _continue_without_upgrade(self, data: bytes, upgrade: httptools.HttpParserUpgrade) -> None:
         """Ignores the offer of another protocol, as a server may (RFC 9110, 7.8).
 
-        llhttp takes such a request to have no body, but Java's HTTP client offers h2c with every
-        POST. So another parser reads the same framing without the offer, and then the body.
+        llhttp assumes that such a request has no body, but Java's HTTP client offers h2c with each
+        POST. So a new parser reads the same framing without the offer, and then the body.
         """
         while self.requests and not self.last_taken:
             self.arriving = incoming = self.requests[-1]

@@ -1,7 +1,7 @@
-"""Listens for clients and gives each of their requests to one handler.
+"""Listens for clients and passes each request to one handler.
 
-Connections are bounded. Where there is no room for a new one, those go that wait for a request,
-the oldest first, as nginx does it; where all are busy the new one is told 503.
+The number of connections is limited. To make room for a new one, the server closes idle
+connections, the oldest first, as nginx does; if all are busy, it answers the new one with 503.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from pando_router.http.sweeper import Sweeper
 
 SWEEP_S = 1.0
 BACKLOG = 2048
-LOOK_EVERY_S = 0.1  # for idle connections to close, where there were none
+LOOK_EVERY_S = 0.1  # how often to search for idle connections after finding none
 
 Handler = Callable[[Incoming], Awaitable[None]]
 
 
 class Server:
-    """A handler at work. It may raise ApiError, which becomes the answer where none was begun."""
+    """Serves `handler`, which may raise ApiError as its answer before it has started one."""
 
     def __init__(
         self,
@@ -33,24 +33,24 @@ class Server:
         sweep_s: float = SWEEP_S,
         turned_away: Callable[[], object] = lambda: None,
     ) -> None:
-        """`turned_away` is called for each connection for which there is no room."""
+        """`turned_away` is called for each connection that is refused for lack of room."""
         self.handler = handler
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self.sweeper = Sweeper(sweep_s)
         self.draining = False  # answers then say `connection: close`
         self._connections: dict[Connection, None] = {}  # the oldest first
-        self._going: set[Connection] = set()  # of them, to make room or turned away
+        self._going: set[Connection] = set()  # those being closed to make room, or refused
         self._turned_away = turned_away
-        self._look_again_at = 0.0  # for idle ones
+        self._look_again_at = 0.0  # for idle connections
         self._empty = asyncio.Event()
         self._empty.set()
         self._listener: asyncio.Server | None = None
 
     async def listen(self, host: str, port: int, *, share_port: bool = False) -> int:
-        """The port that it listens on. `share_port`: with other processes, by SO_REUSEPORT.
+        """Starts listening, and returns the port.
 
-        Raises OSError.
+        `share_port` allows other processes on the port, by SO_REUSEPORT. Raises OSError.
         """
         self._listener = await self.loop.create_server(
             lambda: Connection(self), host, port, backlog=BACKLOG, reuse_port=share_port or None
@@ -58,12 +58,12 @@ class Server:
         return int(self._listener.sockets[0].getsockname()[1])
 
     async def close(self, grace_s: float) -> None:
-        """Listens no more, closes what is idle, and cuts after `grace_s` what is not done."""
+        """Stops listening, closes idle connections, and cuts the others after `grace_s` seconds."""
         self.draining = True
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._connections):
-            connection.close_where_idle()
+            connection.close_if_idle()
         with suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
                 await self._empty.wait()
@@ -74,7 +74,7 @@ class Server:
 
     @property
     def clients(self) -> int:
-        """Connections, without those that are about to go."""
+        """The number of connections, without those being closed."""
         return len(self._connections) - len(self._going)
 
     def opened(self, connection: Connection) -> None:
@@ -98,12 +98,12 @@ class Server:
             self._empty.set()
 
     def _make_room(self) -> bool:
-        """Whether a connection that waits for a request was there to be closed."""
+        """Closes idle connections. Returns whether there were any."""
         now = self.loop.time()
         if now < self._look_again_at:
             return False
-        *others, _ = self._connections  # the last one is who it is for
-        idle = (one for one in others if one not in self._going and one.close_where_idle())
+        *others, _ = self._connections  # the last is the new one, for which room is made
+        idle = (one for one in others if one not in self._going and one.close_if_idle())
         closed = list(islice(idle, ROOM_FOR))
         self._going.update(closed)
         if not closed:

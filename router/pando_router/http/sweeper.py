@@ -1,6 +1,6 @@
-"""Time limits of many connections by one timer: a coarse clock that looks at all of them each turn.
+"""Enforces the time limits of many connections with one timer that checks all of them each turn.
 
-A timer of its own for each request would cost more than the rest of its bookkeeping.
+A timer for each request would cost more than the rest of its bookkeeping.
 """
 
 import asyncio
@@ -12,20 +12,20 @@ NEVER = float("inf")
 class Limited(Protocol):
     @property
     def deadline(self) -> float:
-        """On the sweeper's clock; NEVER where nothing is waited for."""
+        """By the sweeper's clock; NEVER if there is none."""
 
     def expire(self) -> None:
-        """The deadline has passed. Sets a new one, or leaves the sweeper."""
+        """Called after the deadline; must set a new one, or leave the sweeper."""
 
 
 class Sweeper:
-    """Expires its members, `every_s` seconds a turn: limits hold with that precision."""
+    """Expires members once every `every_s` seconds, which is the precision of their limits."""
 
     def __init__(self, every_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._every_s = every_s
-        # `soon + limit` is a deadline `limit` from now or up to a turn later: nothing is cut before
-        # its time. An attribute, not a method, because every request asks for several.
+        # `soon + limit` is a deadline in `limit` seconds or up to a turn later, so nothing expires
+        # early. An attribute, not a method, because every request reads it several times.
         self.soon = self._loop.time() + every_s
         self._members: set[Limited] = set()
         self._timer = self._loop.call_later(every_s, self._sweep)

@@ -1,4 +1,4 @@
-"""The request line's target, taken apart."""
+"""Parses the request line's target."""
 
 from urllib.parse import unquote, urlsplit
 
@@ -6,10 +6,10 @@ from pando_router.errors import bad_request
 
 
 def split(target: bytes) -> tuple[bytes, str, bytes]:
-    """Path and query as they came, the path decoded, and the query.
+    """Returns path and query as sent, the decoded path, and the query.
 
-    Of an absolute target, as clients send it to a proxy (RFC 9112, 3.2.2), host and scheme are
-    left out. Raises ApiError 400.
+    Drops scheme and host of an absolute target, as clients send it to a proxy (RFC 9112, 3.2.2).
+    Raises ApiError 400.
     """
     if target[:1] != b"/" and target != b"*":
         target = _origin_form(target)
@@ -24,7 +24,7 @@ def _origin_form(target: bytes) -> bytes:
     try:
         parts = urlsplit(target)
     except ValueError as error:
-        raise bad_request(f"the request target cannot be read: {error}") from error
+        raise bad_request(f"the request target is not valid: {error}") from error
     if parts.scheme not in (b"http", b"https"):
         raise bad_request("the request target is neither a path nor an http URL")
     return (parts.path or b"/") + (b"?" + parts.query if parts.query else b"")

@@ -1,4 +1,4 @@
-"""Cancels a block as soon as the client goes away, whatever the block is waiting for."""
+"""Cancels a block as soon as the client disconnects, whatever the block waits for."""
 
 import asyncio
 from types import TracebackType
@@ -15,9 +15,8 @@ class Watched(Protocol):
 class UntilGone:
     """`with connection.until_gone:` raises ClientDisconnectedError out of the block.
 
-    One for each connection, for the task that serves its request; blocks are not nested. Works as
-    `asyncio.timeout` does, by cancelling that task; a cancellation from elsewhere passes through as
-    it is.
+    One per connection, for the task that serves its request; blocks do not nest. Works like
+    `asyncio.timeout`, by cancelling that task; other cancellations pass through unchanged.
     """
 
     __slots__ = ("_cancelling", "_connection", "_interrupted", "_task")
@@ -36,7 +35,7 @@ class UntilGone:
         self._interrupted = False
 
     def left(self) -> None:
-        """The client has left."""
+        """The client has disconnected."""
         if self._task is not None:
             self._interrupted = True
             self._task.cancel()

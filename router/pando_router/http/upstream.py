@@ -1,4 +1,4 @@
-"""The way to replicas: requests go on as they came, answers are opened at their first byte."""
+"""Sends requests to replicas, and returns each answer at its first byte."""
 
 import asyncio
 from collections.abc import Coroutine, Set
@@ -20,18 +20,18 @@ Asking = Coroutine[Any, Any, Answer]
 
 SWEEP_S = 1.0
 
-# Answers that say: this replica cannot take it, another may.
+# Statuses by which a replica refuses a request that another may take.
 _ELSEWHERE = frozenset((502, 503))
 
-# Of replicas that are gone; looked for when as many pools are known.
+# At this many pools, those without connections are dropped.
 _FORGET_ABOVE = 256
 
 
 class Upstream:
-    """All replicas' connections; made in the event loop, `close` at the end."""
+    """The connections to all replicas; created in the event loop, `close` at the end."""
 
     def __init__(self, limits: Current[ReplicaLimits], *, sweep_s: float = SWEEP_S) -> None:
-        """Of connections `limits` bound what is posted."""
+        """`limits.max_connections` applies to `post` only."""
         self._limits = limits
         self._full: set[str] = set()
         self._full_under = limits.now
@@ -39,24 +39,24 @@ class Upstream:
         self._pools: dict[str, Pool] = {}
 
     def full(self) -> Set[str]:
-        """URLs of replicas whose connections were found all in use, under the limits of now."""
+        """The URLs of replicas whose connections were all in use under the current limits."""
         if (limits := self._limits.now) is not self._full_under:
             self._full_under = limits
             self._full.clear()
         return self._full
 
     async def close(self) -> None:
-        """Cuts what is under way."""
+        """Cuts all connections."""
         for pool in self._pools.values():
             pool.close()
         self._sweeper.stop()
-        await asyncio.sleep(0)  # the transports say goodbye in the loop's next turn
+        await asyncio.sleep(0)  # the transports close in the loop's next turn
 
     def abandon(self, url: str, why: str, *, silent_s: float = 0.0) -> int:
-        """Fails the requests under way at a replica that is out though its connections stand.
+        """Fails the requests of a replica that is lost although its connections are open.
 
-        Those of which nothing has come for `silent_s`, to within a turn of the sweeper, and that
-        are no checks. Returns how many.
+        Spares health checks and requests whose answer sent bytes within `silent_s` seconds (precise
+        to a turn of the sweeper). Returns how many failed.
         """
         pool = self._pools.get(url)
         return 0 if pool is None else pool.abandon(why, silent_s)
@@ -64,18 +64,18 @@ class Upstream:
     def post(self, url: str, target: bytes, headers: Headers, body: bytes) -> Asking:
         """Sends the request and waits for the first byte of the answer's body.
 
-        `target` is path and query, as they go out. Raises ReplicaFailedError where another replica
-        may do better (502 and 503 among its answers), ReplicaSilentError where it has the request
-        and may be at work on it, NoConnectionError where it was not asked.
+        `target` is path and query, sent as given. Raises ReplicaFailedError if another replica may
+        succeed (also for answers 502 and 503), ReplicaSilentError if the replica has the request
+        and may be computing, NoConnectionError if it never received the request.
         """
         return self._ask(b"POST", url, target, headers, body, is_a_try=True)
 
     def request(
         self, method: bytes, url: str, target: bytes, headers: Headers, body: bytes | None = None
     ) -> Asking:
-        """As `post` with any method but HEAD and CONNECT, and any answer.
+        """Like `post`, with any method but HEAD and CONNECT, and any answer.
 
-        It finds a connection always: checks have to get through when a replica is busiest.
+        Ignores the limit of connections, because checks must get through to a busy replica.
         """
         return self._ask(method, url, target, headers, body, is_a_try=False)
 
@@ -114,8 +114,8 @@ class Upstream:
             except ReplicaFailedError:
                 if not (is_reused and connection.progress is Progress.NOTHING):
                     raise
-                # The replica closed the idle connection while the request was on its way: it has
-                # not begun with it. The other idle ones are as old.
+                # The replica closed the idle connection as the request was sent, and did not begin
+                # with it. The other idle ones are as old.
                 connection, is_reused = None, False
                 pool.drop_idle()
             except BaseException:
@@ -128,7 +128,7 @@ class Upstream:
                 return answer
 
     def _pool(self, url: str) -> Pool:
-        """Raises ReplicaFailedError for what is no URL of a replica."""
+        """The pool for `url`. Raises ReplicaFailedError if the URL is not valid."""
         try:
             origin = origin_of(url)
         except ValueError as error:

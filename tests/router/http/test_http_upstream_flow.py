@@ -206,7 +206,7 @@ async def test_answer_that_never_ends_is_cut_after_the_total_time() -> None:
 
     async with Worker(drips) as worker, upstream_(request=0.2) as client:
         answer = await post(client, worker)
-        with pytest.raises(ReplicaSilentError, match=r"not done after 0\.2 s"):
+        with pytest.raises(ReplicaSilentError, match=r"did not finish within 0\.2 s"):
             await whole(answer)
 
 
