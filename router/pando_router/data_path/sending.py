@@ -40,7 +40,7 @@ class Sender:
         if exchange.limit_s != inf:
             headers.append(time_left(exchange.left_s))
         if order.plan is not None:
-            self._migrator.asked(order.plan, headers)
+            self._migrator.request_token_ids(order.plan, headers)
         if exchange.trace is not None:
             headers = exchange.trace.asks(route, headers)
         if exchange.stream is not None:

@@ -1,8 +1,7 @@
-"""The endpoints of the data path: one module states all that the router knows of one.
+"""The endpoints of the data path, one module per API.
 
-endpoint.py     what that is: how a body is read, and how its salt, its errors, its replay, its
-                migration and its documentation look
-error_forms.py  the forms of errors, and the header that names a request
+endpoint.py     what a module defines: parsing, salts, errors, replay, migration, documentation
+error_forms.py  the formats of errors, and the header that holds the request's id
 
 To add an endpoint, write such a module and register it here. No other part of the router names an
 endpoint's path.

@@ -1,4 +1,4 @@
-"""Chats, OpenAI's."""
+"""OpenAI's chat completions."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class ChatBody(Hints, gc=False, kw_only=True):
     model: str
     messages: list[Any]
     tools: msgspec.Raw = NO_TOOLS
-    functions: msgspec.Raw = NO_TOOLS  # what tools were called first
+    functions: msgspec.Raw = NO_TOOLS  # the older name of `tools`
     max_tokens: Any = None
     max_completion_tokens: Any = None
     n: Any = None
@@ -38,12 +38,12 @@ def _read(fields: ChatBody) -> Request:
 
 
 def _with_text(body: Body, name: str, text: str) -> Body:
-    """The answer goes on as an assistant's message that is not over."""
+    """Continues the answer as an unfinished assistant message."""
     messages = list(body[name])
     if body.get("continue_final_message"):
         last = messages.pop()
         if not isinstance(last.get("content"), str):
-            raise RefusedError("its last message has parts, which cannot be continued by text")
+            raise RefusedError("its last message has parts, which text cannot continue")
         text = last["content"] + text
     messages.append({"role": "assistant", "content": text})
     return {name: messages, "continue_final_message": True, "add_generation_prompt": False}

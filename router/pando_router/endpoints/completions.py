@@ -1,4 +1,4 @@
-"""Completions of a text, OpenAI's."""
+"""OpenAI's text completions."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""Embeddings, OpenAI's, and classes, which are asked for alike, with a text in either field.
+"""OpenAI's embeddings, and classification, whose requests have the same form.
 
-vLLM takes conversations for both, too.
+vLLM accepts conversations for both, too.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from pando_router.requests.request import Request
 class InputsBody(Asker, gc=False, kw_only=True):
     model: str | None = None
     input: Any = None
-    text: Any = None  # SGLang's, of /classify
+    text: Any = None  # SGLang's field for /classify
     input_ids: Any = None
     messages: list[Any] | None = None
 

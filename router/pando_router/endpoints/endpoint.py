@@ -1,4 +1,4 @@
-"""What the router knows of one endpoint, in one object."""
+"""`Endpoint`: everything that the router knows about one endpoint."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from pando_router.requests.request import Request
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
 MODEL = "my-model"
-"""That the examples ask for."""
+"""The model in the examples."""
 
 CACHE_SALT = {"vllm": "cache_salt", "sglang": "cache_salt"}
 """The `salts` of OpenAI's generating endpoints."""
@@ -23,35 +23,35 @@ CACHE_SALT = {"vllm": "cache_salt", "sglang": "cache_salt"}
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How a request is cut down to the beginning of its prompt and to an answer of one token."""
+    """How to reduce a request to the start of its prompt and an answer of one token."""
 
-    prompt: tuple[str, ...]  # fields of the body: the first one that is given holds the prompt
-    one_token: Mapping[str, Any]  # fields that bound the answer
+    prompt: tuple[str, ...]  # fields of the body; the first one present holds the prompt
+    one_token: Mapping[str, Any]  # fields that limit the answer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Endpoint(Generic[BodyT]):
-    """All that differs between endpoints; a default means that there is nothing of the kind."""
+    """All that differs between endpoints; a default means that the endpoint lacks the feature."""
 
     paths: tuple[str, ...]  # names of the same endpoint
-    api: str  # whose form the body has, for the documentation
-    placed_by: str  # Markdown for the documentation: the fields that make its prefix
-    body: type[BodyT]  # the fields that the router reads; the others are the replica's
+    api: str  # the API that defines the body, for the documentation
+    placed_by: str  # Markdown for the documentation: the fields that form its prefix
+    body: type[BodyT]  # the fields that the router reads; only the replica reads the others
     read: Callable[[BodyT], Request]  # raises ApiError 400
     example: Mapping[str, Any]  # a body, for the documentation
     errors: ErrorForm = OPENAI
-    # The field that gives a tenant a name space in an engine's cache, by the engine's kind.
+    # By engine kind, the field that gives a tenant a name space in the engine's cache.
     salts: Mapping[str, str] = field(default_factory=dict)
-    replay: Replay | None = None  # only where a prompt leaves a prefix that generation goes on from
-    migration: Form | None = None  # only where a stream may go on at another replica
-    answer_name: re.Pattern[bytes] | None = None  # finds by what name the replica keeps its answer
+    replay: Replay | None = None  # if the prompt leaves a prefix in the cache
+    migration: Form | None = None  # if a stream may continue at another replica
+    answer_name: re.Pattern[bytes] | None = None  # finds the id of an answer that replicas keep
     _decode: Callable[[bytes], BodyT] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_decode", msgspec.json.Decoder(self.body).decode)
 
     def parse(self, body: bytes) -> Request:
-        """Raises ApiError 400 for what cannot be placed."""
+        """Parses a body. Raises ApiError 400 if it cannot be placed."""
         try:
             return self.read(self._decode(body))
         except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""What clients of an API know: the form of its errors, and the header that names a request."""
+"""Each API's error format, and the header that holds the request's id."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from pando_router.http.headers import Headers
 @dataclass(frozen=True, slots=True)
 class ErrorForm:
     schema: type[msgspec.Struct]
-    # Of an error and the request's id: status, headers without `content-length`, and body.
+    # From an error and the request's id: status, headers without `content-length`, and body.
     answer: Callable[[ApiError, str], tuple[int, Headers, bytes]]
-    # Of a message and that id: the event that ends a server-sent stream whose replica died. The
-    # blank line in front ends an event that was cut in the middle.
+    # From a message and that id: the event that ends a stream whose replica died. Its leading blank
+    # line ends an event that was cut in the middle.
     stream_event: Callable[[str, str], bytes]
-    # A replica's headers, with the request's id for whoever reads the API's own header.
+    # Adds the API's own header with the request's id to a replica's headers.
     named: Callable[[Headers, bytes], Headers]
 
 

@@ -1,4 +1,4 @@
-"""Generation, SGLang's."""
+"""SGLang's /generate."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ class GenerateBody(msgspec.Struct, gc=False):
 def _read(fields: GenerateBody) -> Request:
     if (fields.text is None) == (fields.input_ids is None):
         raise bad_request("give either 'text' or 'input_ids'", "text")
-    # Several prompts may have a list of these: then nothing is known of the answers.
+    # Several prompts may have a list of these; then the answers' limits stay unknown.
     sampling = fields.sampling_params if isinstance(fields.sampling_params, dict) else {}
     request = Request(
         model=fields.model,
@@ -49,7 +49,7 @@ def _read(fields: GenerateBody) -> Request:
 
 
 def _salt(*names: Any) -> str:
-    """What each makes a name space of its own; one alone stands for itself."""
+    """Combines values that each separate name spaces; the first alone is used as it is."""
     given = [text(name) or "" for name in names]
     return given[0] if not any(given[1:]) else msgspec.json.encode(given).decode()
 
@@ -60,7 +60,7 @@ _SCORES = tuple(
 
 
 class _Events:
-    """Each holds all text and ids so far."""
+    """Events that each hold all text and ids so far."""
 
     def read(self, event: Event, sent: Sent) -> None:
         meta = event.get("meta_info") or {}
@@ -98,7 +98,7 @@ class _Events:
             meta[name] = before + (meta.get(name) or [])
         had, has = sent.text("text"), event["text"]
         if not has.startswith(had) and (finish is not None or not had.startswith(has)):
-            raise DivergedError("the new replica's text is not what was sent before")
+            raise DivergedError("the new replica's text differs from what was sent before")
         return not sent.finished and (len(has) > len(had) or finish is not None)
 
 

@@ -1,4 +1,4 @@
-"""Messages and the count of their tokens, Anthropic's."""
+"""Anthropic's messages, and counting their tokens."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The streams of chats and completions, OpenAI's: chunks of one choice."""
+"""OpenAI's streams of chats and completions with one choice."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from pando_router.migration.events import Event
 from pando_router.migration.form import Fit
 from pando_router.migration.sent import Owed, Sent
 
-# Beside `content`: DeepSeek's and vLLM's names for reasoning, OpenAI's for a refusal.
+# Besides `content`: DeepSeek's and vLLM's names for reasoning, OpenAI's for a refusal.
 _TEXTS = ("reasoning_content", "reasoning", "content", "refusal")
 
 
@@ -60,7 +60,7 @@ class OpenAIEvents:
                 fit.owed.settle()
                 if sent.finished:
                     choice["finish_reason"] = None
-        return any(_says_something(choice) for choice in choices)
+        return any(_has_content(choice) for choice in choices)
 
 
 def _texts(choice: dict[str, Any]) -> list[tuple[str | tuple[int, str], str]]:
@@ -92,7 +92,7 @@ def _fit_delta(delta: dict[str, Any], sent: Sent, owed: Owed) -> None:
 
 
 def _fit_call(call: dict[str, Any], sent: Sent, owed: Owed) -> dict[str, Any] | None:
-    """A call's delta without what the client has of that call; its id is the first replica's."""
+    """A call's delta without the part that the client has; the id stays the first replica's."""
     index, function = call.get("index", 0), dict(call.get("function") or {})
     known = (index, "name") in sent.texts
     if "name" in function:
@@ -107,7 +107,7 @@ def _fit_call(call: dict[str, Any], sent: Sent, owed: Owed) -> dict[str, Any] | 
 
 
 def _scores(choice: dict[str, Any]) -> dict[str, list[Any]]:
-    """The lists of a choice's log-probabilities, each with one item a token."""
+    """The lists of a choice's log-probabilities, each with one item per token."""
     scores = choice.get("logprobs") or {}
     return {name: items for name, items in scores.items() if isinstance(items, list)}
 
@@ -123,7 +123,7 @@ def _fit_scores(choice: dict[str, Any], fit: Fit) -> None:
         choice["logprobs"] |= {name: items[again:] for name, items in _scores(choice).items()}
 
 
-def _says_something(choice: dict[str, Any]) -> bool:
+def _has_content(choice: dict[str, Any]) -> bool:
     return bool(
         choice.get("delta")
         or choice.get("text")

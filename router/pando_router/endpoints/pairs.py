@@ -1,7 +1,7 @@
-"""Texts read in pairs, of which the first one decides the placement.
+"""Reranking and scoring of text pairs; the first pair decides the placement.
 
-Rerankers take a query and documents. Scores are of `text_1` with `text_2` in vLLM, of a query with
-items in SGLang, each a text or a list.
+Rerankers take a query and documents. Scores pair `text_1` with `text_2` in vLLM, a query with items
+in SGLang; each is a text or a list.
 """
 
 from typing import Any
@@ -45,10 +45,10 @@ def _score(fields: ScoreBody) -> Request:
 
 
 def _paired(fields: RerankBody | ScoreBody, first: Any, second: Any, param: str) -> Request:
-    """One with each of many, or the n-th with the n-th."""
+    """Pairs one text with each of many, or the n-th with the n-th."""
     firsts, seconds = _texts(first), _texts(second)
     if not firsts or not seconds:
-        raise bad_request(f"{param} has nothing to pair", param)
+        raise bad_request(f"{param} is empty: there is no pair to score", param)
     if len(firsts) == 1:
         firsts *= len(seconds)
     pairs = [pair_bytes(one, other) for one, other in zip(firsts, seconds, strict=False)]
@@ -56,7 +56,7 @@ def _paired(fields: RerankBody | ScoreBody, first: Any, second: Any, param: str)
 
 
 def _texts(value: Any) -> list[Any]:
-    """Token ids are one text."""
+    """The texts in a field; a list of token ids is one text."""
     if not isinstance(value, list):
         return [value]
     return [value] if value and type(value[0]) is int else value

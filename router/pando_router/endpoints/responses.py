@@ -1,4 +1,4 @@
-"""Responses, OpenAI's. A previous response or a conversation is known to one worker only."""
+"""OpenAI's responses. Only one replica knows a previous response or a conversation."""
 
 import re
 from typing import Any
@@ -55,7 +55,7 @@ RESPONSES = Endpoint(
 )
 
 STORED_PREFIX = _PATH + "/"
-"""Before the name of a response that a replica keeps."""
+"""The path before the id of a response that a replica keeps."""
 
 STORED_METHODS = {"": ("GET", "DELETE"), "/cancel": ("POST",), "/input_items": ("GET",)}
-"""By what follows that name."""
+"""The allowed methods, by the path after that id."""

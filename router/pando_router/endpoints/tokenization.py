@@ -1,4 +1,4 @@
-"""Tokens of a text and back: nothing is computed, so any replica of the model will do."""
+"""Tokenization and detokenization: nothing is computed, so any replica of the model will do."""
 
 import msgspec
 

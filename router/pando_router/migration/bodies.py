@@ -1,15 +1,15 @@
-"""The request that asks another replica for the rest of an answer, made of the client's own.
+"""Makes the request that asks another replica for the rest of an answer.
 
-Three ways, the best that can be had:
+Three ways, the best that is possible:
 
-- *again*: nothing of the answer is out yet, so the request goes as it came.
-- *resume*: Pando's workers told the token ids of what they sent. They go along as
-  `resume_token_ids`, and the new worker goes on from exactly there: nothing is tokenized anew, and
-  stop strings, penalties, the seed's draws, grammars, calls and reasoning are as if one worker had
-  generated it all. It repeats the text, which the client is spared. Where log-probabilities are
-  asked for, only ids go along whose own are out: the others are generated again, with theirs.
-- *text*: any other engine gets the prompt with the text so far. That is the same only where
-  nothing but the text decides what follows; everything else is refused.
+- *again*: nothing of the answer was sent yet, so the request is repeated unchanged.
+- *resume*: Pando's workers report the token ids of what they sent. The request repeats them as
+  `resume_token_ids`, and the new worker continues exactly there: nothing is tokenized again, and
+  stop strings, penalties, seeded draws, grammars, calls and reasoning are as if one worker had
+  generated everything. It repeats the text, which the router drops. If the request asks for
+  log-probabilities, only ids whose own were sent are included; the others are generated again.
+- *text*: any other engine gets the prompt with the text so far. That is exact only if the text
+  alone decides what follows; everything else is refused.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from pando_router.migration.form import Body, Form
 from pando_router.migration.sent import Sent
 from pando_router.requests.fields import is_many
 
-# With these, what follows depends on more than the text before it, or says more than text.
+# With these, the rest depends on more than the text before it, or is more than text.
 _BEYOND_TEXT = (
     *("top_logprobs", "prompt_logprobs", "echo"),
     *("presence_penalty", "frequency_penalty", "response_format", "structured_outputs"),
@@ -36,7 +36,7 @@ def decode(body: bytes) -> Body:
     try:
         return msgspec.json.decode(body, type=Body)
     except (msgspec.DecodeError, UnicodeError) as error:  # an integer beyond 64 bits, say
-        raise RefusedError("its request cannot be written anew") from error
+        raise RefusedError("its request cannot be rewritten") from error
 
 
 def has_one_choice(form: Form, body: Body) -> bool:
@@ -46,7 +46,7 @@ def has_one_choice(form: Form, body: Body) -> bool:
 
 
 def wants_count(form: Form, body: Body) -> bool:
-    """Whether the text path must know how many tokens the text so far was."""
+    """Whether the text path needs the token count of the text so far."""
     sampling = form.sampling_of(body)
     options = body.get("stream_options") or {}
     return (
@@ -57,11 +57,11 @@ def wants_count(form: Form, body: Body) -> bool:
 
 
 def continued(form: Form, body: Body, sent: Sent, tokens: int) -> Body:
-    """The text path; `tokens` are those of the text so far. Raises RefusedError."""
+    """The body for the text path; `tokens` counts the text so far. Raises RefusedError."""
     sampling = form.sampling_of(body)
     for name in _BEYOND_TEXT:
         if any(where.get(name) for where in (body, sampling)):
-            raise RefusedError(f"{name} cannot be continued by text")
+            raise RefusedError(f"text cannot continue a request with {name}")
     if beyond := [channel for channel in sent.texts if channel not in ("content", "text")]:
         raise RefusedError(f"the answer has more than text: {beyond[0]}")
     left = {
@@ -77,5 +77,5 @@ def continued(form: Form, body: Body, sent: Sent, tokens: int) -> Body:
 def _left(bound: Any, tokens: int, *, least: bool) -> int:
     left = int(bound) - tokens
     if least and left < 1:
-        raise RefusedError("all of its tokens are out, but not how it ended")
+        raise RefusedError("all of its tokens were sent, but not its finish reason")
     return max(left, 0)

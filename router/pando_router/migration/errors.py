@@ -1,17 +1,17 @@
-"""Why a stream cannot go on at another replica; the messages reach clients and logs."""
+"""Why a stream cannot continue at another replica; the messages reach clients and logs."""
 
 
 class MigrationError(Exception):
-    """`outcome` is the metric's word for it."""
+    """`outcome` is its label in the metric."""
 
     outcome = "refused"
 
 
 class RefusedError(MigrationError):
-    """Nobody could go on with it as if nothing had happened, or nobody is to."""
+    """No replica can continue the stream exactly, or the settings forbid it."""
 
 
 class DivergedError(MigrationError):
-    """The new replica says something else than what the client already has."""
+    """The new replica's answer differs from what the client already has."""
 
     outcome = "diverged"

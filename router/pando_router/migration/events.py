@@ -1,4 +1,4 @@
-"""Server-sent events as engines write them: each has one line of data, JSON or `[DONE]`."""
+"""Server-sent events as engines send them: each has one line of data, JSON or `[DONE]`."""
 
 from typing import Any
 
@@ -15,8 +15,10 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def events_of(data: bytes) -> list[Event | str]:
-    """The whole events in the data: their JSON, or DONE. Comments and events without data are left
-    out. Raises RefusedError for what no engine here writes."""
+    """The events in `data`: their JSON, or DONE; comments and events without data are skipped.
+
+    Raises RefusedError for data that is neither.
+    """
     found: list[Event | str] = []
     for line in data.splitlines():
         name, _, value = line.partition(b":")

@@ -1,4 +1,4 @@
-"""Migration as the proxy sees it: when a stream may go on, who is asked what, and what is told."""
+"""Migration for the data path: makes the requests, and logs and counts the outcomes."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -17,15 +17,15 @@ from pando_router.migration.stream import ASK_TOKENS, NeedsCountError, Stream
 from pando_router.telemetry.metrics import Metrics
 
 Post = Callable[[bytes, bytes], Awaitable[Answer]]
-"""Sends a body to a path of the replica that is to go on."""
+"""Sends a body to a path of the replica that continues the stream."""
 
-MAX_COUNT_BYTES = 16 << 20  # of the answer that counts tokens: some engines list them, too
+MAX_COUNT_BYTES = 16 << 20  # of a tokenization answer; some engines list the tokens, too
 
 logger = logging.getLogger("pando.router")
 
 
 class _Counted(msgspec.Struct):
-    """What the count of a text's tokens answers, of vLLM, SGLang and Pando."""
+    """The tokenization answer of vLLM, SGLang and Pando."""
 
     count: int
 
@@ -40,17 +40,17 @@ class Migrator:
         )  # of all streams
         self._metrics = metrics
 
-    def asked(self, plan: Plan, headers: list[tuple[bytes, bytes]]) -> None:
-        """Has a request's answer tell what a migration needs."""
+    def request_token_ids(self, plan: Plan, headers: list[tuple[bytes, bytes]]) -> None:
+        """Adds the header that has the answer report token ids, if the stream may migrate."""
         if not plan.refusal:
             headers.append(ASK_TOKENS)
 
     def stream(self, plan: Plan, body: bytes, answer: Answer) -> Stream | None:
-        """For an answer that begins; None where it cannot be migrated."""
+        """The stream of an answer that begins; None if it cannot be migrated."""
         if (
             answer.status != 200
             or not answer.is_event_stream
-            or answer.header(b"content-length")  # what goes on elsewhere has another length
+            or answer.header(b"content-length")  # a continuation would have another length
         ):
             return None
         settings = self._live.settings
@@ -58,7 +58,7 @@ class Migrator:
         return Stream.begun(plan, body, answer.count, recording, settings.max_migrations)
 
     def lost(self, stream: Stream, request_id: str) -> bool:
-        """Whether to ask another replica. Raises RefusedError."""
+        """Whether another replica must continue the stream. Raises RefusedError."""
         if stream.lost():
             return True
         self._count("ended")
@@ -66,14 +66,14 @@ class Migrator:
         return False
 
     async def request(self, stream: Stream, post: Post) -> bytes:
-        """The request for the rest. Raises RefusedError, and what `post` raises."""
+        """The body of the request for the rest. Raises RefusedError, and what `post` raises."""
         try:
             return stream.ask()
         except NeedsCountError as needed:
             return stream.ask(await self._tokens(stream, needed.text, post))
 
     def goes_on(self, stream: Stream, answer: Answer, request_id: str, replica: str) -> None:
-        """Another replica answers. Raises RefusedError where that is not what was asked for."""
+        """Another replica answered. Raises RefusedError if the answer is no continuation."""
         if answer.status != 200 or not answer.is_event_stream:
             raise RefusedError(f"the new replica answered {answer.status}, not with a stream")
         stream.goes_on(answer.count)
@@ -93,13 +93,13 @@ class Migrator:
         logger.warning("stream not migrated", extra=extra)
 
     def no_replica(self, error: ApiError, request_id: str) -> None:
-        """Nobody was there to go on."""
+        """No replica was found to continue the stream."""
         self._count("no_replica")
         extra = {"request_id": request_id, "error": error.message}
         logger.warning("stream not migrated", extra=extra)
 
     async def _tokens(self, stream: Stream, text: str, post: Post) -> int:
-        """How many tokens the text is to the replica that is to go on. Raises RefusedError."""
+        """Counts the text's tokens at the replica that continues. Raises RefusedError."""
         asked = msgspec.json.decode(stream.body, type=dict[str, object])
         body = {"model": asked.get("model"), "prompt": text, "add_special_tokens": False}
         answer = await post(self._tokenize, msgspec.json.encode(body))
@@ -107,7 +107,7 @@ class Migrator:
         if answer.status == 200:
             with suppress(msgspec.DecodeError):
                 return msgspec.json.decode(counted, type=_Counted).count
-        raise RefusedError("how many tokens its text is cannot be found out")
+        raise RefusedError("the tokens of its text cannot be counted")
 
     def _count(self, outcome: str) -> None:
         self._metrics.migrations.labels(outcome).inc()

@@ -1,4 +1,4 @@
-"""Which streams may go on at another replica, decided from the request before it is sent."""
+"""Decides from a request, before it is sent, whether its stream may migrate."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from pando_router.requests.request import Request
 @dataclass(frozen=True, slots=True)
 class Plan:
     form: Form
-    refusal: str = ""  # why it cannot go on once there is text of it; empty where it can
-    scored: bool = False  # log-probabilities are asked for
+    refusal: str = ""  # why it cannot continue once text was sent; empty if it can
+    scored: bool = False  # the request asks for log-probabilities
 
 
 def plan(settings: RouterSettings, form: Form | None, request: Request) -> Plan | None:
-    """None for what just passes through."""
+    """The plan for a request; None if its answer is relayed without one."""
     if settings.migrate == "off" or not request.stream or form is None:
         return None
     if request.n != 1:

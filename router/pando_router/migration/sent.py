@@ -1,4 +1,4 @@
-"""What a client has of its stream, as far as a continuation must fit to it."""
+"""What was sent of a stream, as far as a continuation must match it."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,33 +6,33 @@ from typing import Any
 from pando_router.migration.errors import DivergedError
 
 Channel = str | tuple[int, str]
-"""Where text of an answer belongs: "content", "text", or a part of the call with this number."""
+"""Where an answer's text belongs: "content", "text", or a part of the tool call with an index."""
 
 
 @dataclass(slots=True)
 class Sent:
-    """Filled by a form's `read`, event by event, with what goes to the client."""
+    """Filled by a form's `read`, event by event, with what is sent to the client."""
 
-    identity: dict[str, Any] = field(default_factory=dict)  # what all events of it share
+    identity: dict[str, Any] = field(default_factory=dict)  # fields shared by all its events
     texts: dict[Channel, str] = field(default_factory=dict)
     has_role: bool = False
-    finished: bool = False  # the finish reason is out
-    has_usage: bool = False  # so is the event that only tells the usage
-    done: bool = False  # so is the last event
-    # As the last event with text told, where events do: those of tokens without text come again.
+    finished: bool = False  # the finish reason was sent
+    has_usage: bool = False  # the separate usage event was sent
+    done: bool = False  # the last event was sent
+    # From the last event with text, as tokens without text are generated again.
     text_tokens: int | None = None
     text_ids: list[int] = field(default_factory=list)
-    cached_tokens: int | None = None  # of the prompt, as first told
-    token_ids: list[int] | None = None  # in order, where the replica told them
-    scored: int = 0  # tokens whose log-probabilities are out, those of an echoed prompt among them
-    scores: dict[str, list[Any]] = field(default_factory=dict)  # where each event has all so far
+    cached_tokens: int | None = None  # of the prompt, as first reported
+    token_ids: list[int] | None = None  # in order, if the replica reports them
+    scored: int = 0  # tokens with log-probabilities sent, including those of an echoed prompt
+    scores: dict[str, list[Any]] = field(default_factory=dict)  # if each event holds all so far
 
     def add(self, channel: Channel, text: str) -> None:
         self.texts[channel] = self.texts.get(channel, "") + text
 
     @property
     def is_empty(self) -> bool:
-        """Nothing of the answer itself is out."""
+        """Whether nothing of the answer itself was sent."""
         return not any(self.texts.values()) and not self.finished
 
     def text(self, *channels: Channel) -> str:
@@ -41,22 +41,22 @@ class Sent:
 
 @dataclass(slots=True)
 class Owed:
-    """What the continuation says again before it says anything new, by channel."""
+    """The text that the continuation repeats before any new text, by channel."""
 
     texts: dict[Channel, str] = field(default_factory=dict)
 
     def new_part(self, channel: Channel, text: str) -> str:
-        """What of the text the client does not have yet. Raises DivergedError."""
+        """The part of the text that the client does not have yet. Raises DivergedError."""
         owed = self.texts.get(channel, "")
         if not owed:
             return text
         length = min(len(owed), len(text))
         if owed[:length] != text[:length]:
-            raise DivergedError("the new replica's text is not what was sent before")
+            raise DivergedError("the new replica's text differs from what was sent before")
         self.texts[channel] = owed[length:]
         return text[length:]
 
     def settle(self) -> None:
-        """At the continuation's end. Raises DivergedError where less came than was sent before."""
+        """Called at the end. Raises DivergedError if not all sent text was repeated."""
         if any(self.texts.values()):
             raise DivergedError("the new replica's text is shorter than what was sent before")

@@ -1,4 +1,4 @@
-"""One stream on its way from a replica, or from several one after the other, to its client.
+"""One client's stream, relayed from one replica or from several in turn.
 
 stream = Stream.begun(plan, body, answer.count, …)         at the first replica's head
 to_client = stream.pass_on(chunk)                          for each chunk; then stream.end()
@@ -22,29 +22,29 @@ from pando_router.migration.recording import Recording, end_of_events
 from pando_router.migration.sent import Owed, Sent
 
 Count = Callable[[bytes], int | None]
-"""An answer's header that holds a number."""
+"""Reads a number from an answer's header."""
 
 ASK_TOKENS = (b"x-pando-token-ids", b"1")
-"""Sent along, so that Pando's workers tell the token ids of their streams."""
+"""The header by which Pando's workers report token ids in their streams."""
 
 _RESUME = "resume_token_ids"
 _RESUMED = b"x-pando-resumed-tokens"
-_PROMPT_TOKENS = b"x-pando-prompt-tokens"  # Pando's workers say it, other engines do not
+_PROMPT_TOKENS = b"x-pando-prompt-tokens"  # sent by Pando's workers only
 _CACHED_TOKENS = b"x-pando-cached-tokens"
 
-# How an engine says within a stream that it is gone though its HTTP server is not. Within JSON a
-# string's quotes are escaped, so no text can look like it.
+# The event by which an engine reports within a stream that it is gone although its HTTP server is
+# not. Generated text cannot look like it, because quotes within JSON strings are escaped.
 _ERROR_EVENT = b'data: {"error":'
 _GONE = b"service_unavailable_error"
 
 
 @dataclass(slots=True)
 class _Continuation:
-    """The phase after the first loss: every event is read and fitted."""
+    """The phase after the first loss, in which every event is parsed and fitted."""
 
     fit: Fit
-    expected: int  # tokens that the new replica must say it resumes
-    token_ids: list[int] | None = None  # told by it, from the answer's beginning on
+    expected: int  # tokens that the new replica must confirm it resumes
+    token_ids: list[int] | None = None  # reported by it, from the answer's beginning
     rest: bytes = b""
 
 
@@ -53,13 +53,13 @@ class Stream:
     form: Form
     body: bytes
     recording: Recording
-    refusal: str  # why it cannot go on once there is text of it; empty where it can
+    refusal: str  # why it cannot continue once text was sent; empty if it can
     max_migrations: int
-    scored: bool  # log-probabilities are asked for
-    prompt_tokens: int | None  # both as the first replica told; None by other engines
-    cached_tokens: int | None
+    scored: bool  # the request asks for log-probabilities
+    prompt_tokens: int | None  # as the first replica reported; None for other engines
+    cached_tokens: int | None  # likewise
     migrations: int = 0
-    failed: bool = False  # the replica said so itself: it is to be left
+    failed: bool = False  # the replica reported that it can no longer serve
     sent: Sent = field(default_factory=Sent)
     _continuation: _Continuation | None = None
 
@@ -68,15 +68,14 @@ class Stream:
         cls, plan: Plan, body: bytes, count: Count, recording: Recording, max_migrations: int
     ) -> "Stream":
         """For an event stream that begins with status 200."""
-        told = count(_PROMPT_TOKENS), count(_CACHED_TOKENS)
+        prompt, cached = count(_PROMPT_TOKENS), count(_CACHED_TOKENS)
         refusal = plan.refusal
-        if plan.scored and told[0] is None:
-            refusal = refusal or "log-probabilities cannot be continued by text"
-        return cls(plan.form, body, recording, refusal, max_migrations, plan.scored, *told)
+        if plan.scored and prompt is None:
+            refusal = refusal or "text cannot continue a request with log-probabilities"
+        return cls(plan.form, body, recording, refusal, max_migrations, plan.scored, prompt, cached)
 
     def pass_on(self, chunk: bytes) -> bytes:
-        """What of it goes to the client now. Raises DivergedError or RefusedError in a
-        continuation."""
+        """The bytes to send now. Raises DivergedError or RefusedError in a continuation."""
         if self._continuation is not None:
             return self._fitted(self._continuation, chunk)
         if self.recording.forgotten:
@@ -89,22 +88,22 @@ class Stream:
         return events + self._forget_with_text(events) if self.refusal else events
 
     def end(self) -> bytes:
-        """The rest, where the stream ends well."""
+        """The remaining bytes of a stream that ended well."""
         return b"" if self._continuation else self.recording.rest()
 
     def close(self) -> None:
         self.recording.close()
 
     def lost(self) -> bool:
-        """Whether another replica is to be asked for the rest; else `ending` is all of it.
+        """Whether another replica must continue; otherwise only `ending` is missing.
 
-        Raises RefusedError where it cannot go on at all.
+        Raises RefusedError if the stream cannot continue.
         """
         self.failed = False
         if self._continuation is None:
             if self.recording.forgotten:
                 raise RefusedError(self.recording.forgotten)
-            if not self.refusal:  # else it was read on the way
+            if not self.refusal:  # else it was parsed while it was relayed
                 self._read(self.recording.events())
             self.recording.close()
         else:
@@ -116,18 +115,17 @@ class Stream:
         return True
 
     def ask(self, count_tokens: int | None = None) -> bytes:
-        """The request for the rest. May be made anew, for another replica.
+        """The body of the request for the rest; may be called again for another replica.
 
-        Raises RefusedError, and NeedsCountError: to be called again with the number of tokens of
-        the error's text.
+        Raises RefusedError, and NeedsCountError: call again with the token count of its text.
         """
         return msgspec.json.encode(self._ask(bodies.decode(self.body), count_tokens))
 
     @property
     def ending(self) -> bytes:
-        """What is missing where nobody is asked: nothing of the answer itself.
+        """The closing events of a stream whose answer is complete.
 
-        The usage is left out where it is not known, as OpenAI's API has it for streams that break.
+        Omits the usage if it is unknown, as OpenAI's API does for streams that break.
         """
         if self.sent.done:
             return b""
@@ -144,11 +142,11 @@ class Stream:
         return encoded({**self.sent.identity, "choices": [], "usage": usage}) + DONE_EVENT
 
     def goes_on(self, count: Count) -> None:
-        """Another replica answers. Raises RefusedError where it does not know how to go on."""
+        """Another replica answered. Raises RefusedError if it cannot resume answers."""
         assert self._continuation is not None
         expected = self._continuation.expected
         if expected and count(_RESUMED) != expected:
-            raise RefusedError("the new replica does not resume answers")
+            raise RefusedError("the new replica cannot resume answers")
         self.migrations += 1
 
     def _ask(self, body: Body, count_tokens: int | None) -> Body:
@@ -163,7 +161,7 @@ class Stream:
         if self.refusal:
             raise RefusedError(self.refusal)
         if self.prompt_tokens is not None:
-            # Whatever text was sent comes again, whether the ids reach as far or not.
+            # All sent text is repeated, whether or not the ids cover it.
             fit = Fit(Owed(dict(sent.texts)), cached_tokens=cached)
             ids = self._resumable(body, ids or [], self.prompt_tokens, fit)
             self._continuation = _Continuation(fit, len(ids))
@@ -183,8 +181,8 @@ class Stream:
         return request
 
     def _resumable(self, body: Body, ids: list[int], prompt_tokens: int, fit: Fit) -> list[int]:
-        """The ids to go on from: where log-probabilities are asked for, of tokens whose own are
-        out, as those of the others come with the continuation."""
+        """The ids to resume from. If the request asks for log-probabilities, only tokens whose own
+        were sent; the continuation generates the others again, with theirs."""
         if not self.scored:
             return ids
         sent = self.sent
@@ -197,8 +195,10 @@ class Stream:
         return ids
 
     def _forget_with_text(self, events: bytes) -> bytes:
-        """Of a stream that cannot go on once there is text of it, nothing is kept from then on.
-        Returns what was held back of an event."""
+        """Stops keeping a stream that cannot continue, once text of it was sent.
+
+        Returns the held-back start of an event.
+        """
         if self.recording.forgotten:
             return b""
         try:
@@ -216,7 +216,7 @@ class Stream:
                 self.sent.token_ids = self.form.events.token_ids(event, self.sent.token_ids)
 
     def _take_ids(self, continuation: _Continuation) -> None:
-        """A continuation tells its ids from the beginning, unless it breaks before."""
+        """Takes the continuation's ids, which start at the beginning, if it got further."""
         ids = continuation.token_ids
         if ids is not None and len(ids) > len(self.sent.token_ids or ()):
             self.sent.token_ids = ids
@@ -230,7 +230,7 @@ class Stream:
             if isinstance(event, str):
                 self.sent.done = True
                 out.append(DONE_EVENT)
-            elif _says_gone(event):
+            elif _reports_gone(event):
                 self.failed = True
                 break
             else:
@@ -243,13 +243,13 @@ class Stream:
 
 
 class NeedsCountError(Exception):
-    """How many tokens `text` has must be asked first."""
+    """The tokens of `text` must be counted first."""
 
     def __init__(self, text: str) -> None:
-        super().__init__("the tokens of the text so far have to be counted")
+        super().__init__("the tokens of the text so far must be counted")
         self.text = text
 
 
-def _says_gone(event: Event) -> bool:
+def _reports_gone(event: Event) -> bool:
     error: Any = event.get("error")
     return isinstance(error, dict) and error.get("type") == _GONE.decode()

@@ -1,11 +1,11 @@
-"""How endpoints read bodies: what they have in common.
+"""Parsing of bodies that endpoints have in common.
 
-request.py  what the router keeps of a request
+request.py  the parsed request
 fields.py   single fields, and prompts as canonical bytes
 hints.py    fields that OpenAI's generating endpoints share
 plain.py    prompts as texts or token ids
-tools.py    tools, remembered as they come with every turn
+tools.py    tools, cached because they come with every turn
 
-Only what decides where a request goes is checked; the replica judges everything else, and gets the
-bytes as they came.
+Only what decides the placement is checked; the replica validates everything else and gets the bytes
+unchanged.
 """

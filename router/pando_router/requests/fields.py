@@ -1,4 +1,4 @@
-"""How fields are read that clients fill in all sorts of ways."""
+"""Lenient readers for fields that clients fill in many ways."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from pando_fleet.placement.prefix import PrefixError
 from pando_router.errors import bad_request
 
-MAX_NUMBER = 2**31 - 1  # of counts and priorities: what is beyond is a mistake
+MAX_NUMBER = 2**31 - 1  # for counts and priorities; anything larger is a mistake
 
 
 def count(*values: Any) -> int | None:
-    """The first that is a number of tokens or choices."""
+    """The first value that is a valid number of tokens or choices."""
     for value in values:
         if type(value) is int and 0 < value <= MAX_NUMBER:
             return value
@@ -22,12 +22,12 @@ def priority(value: Any) -> int | None:
 
 
 def wanted(value: Any) -> bool:
-    """Whether a field asks for something, be it 0 of it."""
+    """Whether a field asks for its feature; 0 does."""
     return value is not None and value is not False
 
 
 def text(*values: Any) -> str | None:
-    """The first that is one, and says something."""
+    """The first value that is a non-empty string."""
     for value in values:
         if type(value) is str and value:
             return value
@@ -35,12 +35,12 @@ def text(*values: Any) -> str | None:
 
 
 def deterministic(temperature: Any, seed: Any) -> bool:
-    # A boolean equals a number, but nobody's temperature is False.
+    # False equals 0 but is no temperature.
     return type(seed) is int or (temperature == 0 and type(temperature) in (int, float))
 
 
 def canonical(param: str, encode: Callable[..., bytes], *args: Any) -> bytes:
-    """Raises ApiError 400 that names `param` where the prompt has no canonical bytes."""
+    """The prompt's canonical bytes. Raises ApiError 400 that names `param` if it has none."""
     try:
         return encode(*args)
     except PrefixError as error:
@@ -48,5 +48,5 @@ def canonical(param: str, encode: Callable[..., bytes], *args: Any) -> bytes:
 
 
 def is_many(prompt: Any) -> bool:
-    """Whether it is a list of texts or of token ids, not one of them."""
+    """Whether `prompt` is a list of prompts, not a single one."""
     return isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], (str, list))

@@ -1,4 +1,4 @@
-"""Fields that endpoints have in common, and what the router keeps of them."""
+"""Fields that endpoints have in common, and the requests made from them."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from pando_router.requests.request import Request
 
 
 class Asker(msgspec.Struct, gc=False, kw_only=True):
-    """Who asks, how urgent it is, and in which name space."""
+    """The request's user, priority and cache name space."""
 
     priority: Any = None
     user: Any = None
     cache_salt: Any = None
 
     def computes(self, model: str | None, *, prefix: bytes = b"", extra_bytes: int = 0) -> Request:
-        """A request of which nothing is generated."""
+        """A request that generates nothing."""
         return Request(
             model=model,
             prefix=prefix,
@@ -29,7 +29,7 @@ class Asker(msgspec.Struct, gc=False, kw_only=True):
 
 
 class Hints(Asker, gc=False, kw_only=True):
-    """Of a chat, completion or response, OpenAI's: the same, and how it is answered."""
+    """The common fields of OpenAI's chats, completions and responses."""
 
     stream: Any = None
     temperature: Any = None

@@ -1,4 +1,4 @@
-"""A proxied request's body, parsed once: what the router must know of it, and no more."""
+"""A proxied request's body, parsed once: only what the router needs to know."""
 
 from math import ceil
 
@@ -8,36 +8,34 @@ from pando_fleet.placement.prefix import chunk_keys, seed
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """Of fields that the router only takes a hint from, a senseless value is None: it is the
-    worker's to refuse."""
+    """Invalid values of optional fields are None here; the replica refuses them."""
 
     model: str | None
-    computes: bool = True  # has a prompt to prefill: takes a place on the replica, and its cache
+    computes: bool = True  # has a prompt to prefill, so it takes a place and cache on the replica
     prefix: bytes = b""  # canonical bytes of the (first) prompt
     extra_bytes: int = 0  # canonical bytes of further prompts in the same request
-    token_ids: int | None = None  # exact prompt tokens, where the client sent token ids
-    max_tokens: int | None = None  # the client's bound on the answer
+    token_ids: int | None = None  # exact prompt tokens, if the client sent token ids
+    max_tokens: int | None = None  # the client's limit on the answer
     stream: bool = False
     n: int = 1  # choices of each prompt
-    deterministic: bool = False  # greedy or seeded: the same request draws the same tokens again
+    deterministic: bool = False  # greedy or seeded: a repeated request yields the same tokens
     scored: bool = False  # asks for log-probabilities
     priority: int | None = None  # higher first
-    user: str | None = None  # whom or what the client says that it asks for
-    cache_salt: str = ""  # shares cached prefixes with equal salts only
-    earlier: str | None = None  # names what one replica remembers, such as a previous response
+    user: str | None = None  # the end user or session that the client names
+    cache_salt: str = ""  # cached prefixes are shared among equal salts only
+    earlier: str | None = None  # the id of a response or conversation that one replica keeps
 
     @property
     def prompt_bytes(self) -> int:
-        """Of the canonical prompt; 0 where the request has further ones, whose tokens count too."""
+        """The canonical prompt's size; 0 if there are further prompts, whose tokens count too."""
         return 0 if self.extra_bytes else len(self.prefix)
 
     def keys(self, model: str, adapter: str = "", salt: str = "") -> bytes:
-        """Packed keys of the prompt's full chunks, as `chunk_keys` makes them; `salt` is the
-        tenant's."""
+        """The packed keys of the prompt's full chunks (`chunk_keys`); `salt` is the tenant's."""
         return chunk_keys(self.prefix, seed(model, adapter, salt, self.cache_salt))
 
     def prompt_tokens(self, bytes_per_token: float) -> int:
-        """Estimated from the bytes, exact where token ids were sent; 1 at least."""
+        """Estimated from the bytes, or exact if token ids were sent; at least 1."""
         if self.token_ids is not None:
             return max(1, self.token_ids)
         return max(1, ceil((len(self.prefix) + self.extra_bytes) / bytes_per_token))

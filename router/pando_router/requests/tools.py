@@ -1,4 +1,4 @@
-"""Tools, which come with every turn of a conversation and are often most of its bytes."""
+"""Tools, which clients send with every turn of a conversation and are often most of its bytes."""
 
 from functools import lru_cache
 
@@ -8,7 +8,7 @@ from pando_fleet.placement.prefix import tools_bytes
 from pando_router.errors import bad_request
 from pando_router.requests.fields import canonical
 
-# 256 of them are 32 MiB at most, as they came and as they are returned.
+# The cache's 256 entries take at most 32 MiB, keys and values together.
 _REMEMBERED_BYTES = 64 * 1024
 NO_TOOLS = msgspec.Raw()
 
@@ -16,9 +16,9 @@ _decode = msgspec.json.decode
 
 
 def read_tools(*raws: msgspec.Raw) -> bytes:
-    """Canonical bytes of a body's tools, in the first field that names some.
+    """Canonical bytes of a body's tools, from the first field that has any.
 
-    Raises ApiError 400 that names them.
+    Raises ApiError 400 that names `tools`.
     """
     for raw in raws:
         if raw:
