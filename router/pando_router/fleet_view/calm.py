@@ -1,26 +1,26 @@
-"""How long a server that comes back has to answer before it counts as up again.
+"""How long a returning server must answer before it counts as up again.
 
-The first time no longer than one answer: a restart is over when it is over. One that is up and away
-in turns would otherwise cost a request its patience, and the log two lines, each time.
+The first time one answer suffices, because a restart is over with it. A server that flaps must
+answer for longer, or each flap would cost a request its time limit and the log two lines.
 """
 
 RELAPSE_S = 60.0
-"""One that fails so soon after it came back has relapsed."""
+"""A server that fails within this time after its return has relapsed."""
 
 FIRST_CALM_S, LONGEST_CALM_S = 1.0, 60.0
-"""After the first relapse, doubled by each further one."""
+"""After the first relapse, and the limit of its doubling by each further one."""
 
 
 class Calm:
-    """Times are in seconds, of any clock that does not go back."""
+    """Times are in seconds, by any monotonic clock."""
 
     def __init__(self) -> None:
         self._needed_s = 0.0
-        self._since: float | None = None  # answers without a failure
-        self._back_at: float | None = None  # it counts as up since then; None: it is away
+        self._since: float | None = None  # since when it answers without a failure
+        self._back_at: float | None = None  # since when it counts as up; None: it is away
 
     def failed(self, now: float) -> None:
-        """It did not answer in time."""
+        """The server did not answer in time."""
         self._since = None
         if self._back_at is not None:
             relapsed = now - self._back_at < RELAPSE_S
@@ -29,7 +29,7 @@ class Calm:
             self._back_at = None
 
     def answered(self, now: float) -> bool:
-        """It answered in time. Whether it counts as up."""
+        """The server answered in time. Returns whether it counts as up."""
         if self._since is None:
             self._since = now
         if self._back_at is None and now - self._since >= self._needed_s:

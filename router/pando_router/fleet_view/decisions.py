@@ -1,5 +1,5 @@
-"""The operator's last scaling decisions, for people who look: read when they do, and at most once a
-second."""
+"""The operator's last scaling decisions, for /fleet and the dashboard: read on demand, at most once
+a second."""
 
 import asyncio
 from dataclasses import asdict
@@ -28,6 +28,6 @@ class DecisionsView:
                 async with asyncio.timeout(READ_TIMEOUT_S):
                     past = await self._past.read()
             except (FleetError, TimeoutError):
-                return self._rows  # that Redis is away stands beside them
+                return self._rows  # the page also shows that Redis is away
             self._rows = {pool: [asdict(one) for one in row] for pool, row in past.items()}
         return self._rows

@@ -1,7 +1,7 @@
-"""Names of models as clients use them: what each stands for, and who can answer it.
+"""Resolves the model names that clients use to the replicas that serve them.
 
-A name is an alias of the operator's (first of all: it is their word), a model that replicas serve,
-or a LoRA adapter of one. `Models` reads one snapshot of the fleet.
+A name is an alias (checked first, because the operator sets it), a model that replicas serve, or a
+LoRA adapter. `Models` reads one snapshot of the fleet.
 """
 
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ from pando_router.api_keys.tenant import OPEN, Tenant
 from pando_router.errors import ApiError, bad_request, unavailable
 from pando_router.fleet_view.view import Fleet, Target
 
-SHOWN = 50  # names in an error at most
-SHOWN_LETTERS = 200  # of a name that a client made up
+SHOWN = 50  # most names in an error
+SHOWN_LETTERS = 200  # of an unknown name in an error
 
 
 class Served(msgspec.Struct, frozen=True):
-    """What a request's model came to."""
+    """A request's model, resolved."""
 
     targets: tuple[Target, ...]  # at least one; each has members, not all of which are ready
-    rename: str | None  # what the replicas call it, where the client says it otherwise
+    rename: str | None  # the replicas' name for it, if it differs from the client's
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class Card:
     """A name in /v1/models."""
 
     name: str
-    root: str  # what it stands for: an alias's model or adapter, otherwise itself
+    root: str  # an alias's model or adapter, otherwise the name itself
     parent: str | None  # an adapter's model
-    max_tokens: int  # of a prompt and its answer; 0 where nobody says
+    max_tokens: int  # of a prompt and its answer; 0 if unknown
 
 
 class Models:
-    """What a tenant may not use does not exist for them."""
+    """The names that a tenant may use; all others do not exist for it."""
 
     def __init__(self, fleet: Fleet, aliases: Mapping[str, str], tenant: Tenant = OPEN) -> None:
         self._fleet = fleet
@@ -43,17 +43,18 @@ class Models:
         self._tenant = tenant
 
     def find(self, name: str | None, path: str) -> Served:
-        """Who can answer a request for `name` at `path`; None is the only model that there is.
+        """The pools that can answer a request for `name` at `path`; None means the only model.
 
-        Raises ApiError: 404 for an unknown name or a path that nobody who serves it has, 400 where
-        none is named but there are several, 503 where nobody has joined yet.
+        Raises ApiError: 404 for an unknown name, or if no replica of it serves `path`; 400 if no
+        model is named but there are several; 503 before any replica has joined.
         """
         fleet = self._fleet
         if not fleet.models:
             raise unavailable("no replica has joined the fleet yet", "no_replicas")
         if name is None:
             if len(fleet.models) > 1:
-                raise bad_request(f"name a model; there are {', '.join(self.names())}", "model")
+                names = ", ".join(self.names())
+                raise bad_request(f"the request must name a model, one of {names}", "model")
             (name,) = fleet.models
         if not self._tenant.may_use(name):
             raise self._unknown(name, name)
@@ -66,7 +67,7 @@ class Models:
         return Served(targets, real if real != name else None)
 
     def names(self) -> list[str]:
-        """All that a client may ask for now."""
+        """All names that a client may use now."""
         fleet = self._fleet
         known = fleet.models.keys() | fleet.adapters.keys()
         names = known | {alias for alias, real in self._aliases.items() if real in known}

@@ -1,4 +1,4 @@
-"""Watches how much memory Redis has, and warns where that or its policy does not suit the fleet."""
+"""Watches Redis's memory, and warns if its size or eviction policy does not suit the fleet."""
 
 import asyncio
 import logging
@@ -16,22 +16,22 @@ logger = logging.getLogger("pando.router")
 
 
 class RedisMemory:
-    """`advice` says by subject what is wrong and what to do; it is logged when a subject is new."""
+    """`advice` says by subject what is wrong and what to do; each new subject is logged."""
 
     def __init__(self, redis: RedisClient, view: FleetView) -> None:
         self._redis = redis
         self._view = view
         self.used_bytes = 0
-        self.max_bytes = 0  # 0: no bound is known
+        self.max_bytes = 0  # 0: no limit is known
         self.advice: dict[str, str] = {}
 
     @property
     def tree_bytes(self) -> int:
-        """What the trees take once they hold all that the replicas' KV pools can hold."""
+        """The trees' size once they hold all that the replicas' KV pools can hold."""
         return tree_bytes(self._view.fleet)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(LOOK_S)
@@ -40,9 +40,9 @@ class RedisMemory:
         try:
             servers = await read_memory(self._redis)
         except FleetUnavailable:
-            return  # the fleet view tells
+            return  # the fleet view reports it
         except FleetError as error:
-            advice = {"unknown": f"trees are bounded by KV pools alone: permit INFO ({error})"}
+            advice = {"unknown": f"only KV pools limit the trees: permit INFO in Redis ({error})"}
         else:
             self.used_bytes = sum(server.used_bytes for server in servers)
             self.max_bytes = sum(server.max_bytes for server in servers)
@@ -63,13 +63,13 @@ def tree_bytes(fleet: Fleet) -> int:
 
 
 def advise(servers: list[Memory], needed_bytes: int) -> dict[str, str]:
-    """What to change, by subject; `needed_bytes` is for trees."""
+    """What to change, by subject; the trees need `needed_bytes`."""
     bounded = [server for server in servers if server.max_bytes]
     advice = {}
     if unfit := {s.policy for s in bounded if s.policy.startswith("allkeys")}:
         advice["policy"] = (
-            f"maxmemory-policy {', '.join(sorted(unfit))} may evict the keys by which replicas are"
-            " found: set volatile-lru or noeviction"
+            f"maxmemory-policy {', '.join(sorted(unfit))} may evict the keys of replicas:"
+            " set volatile-lru or noeviction"
         )
     room = TREES_SHARE * sum(server.max_bytes for server in bounded)
     if len(bounded) == len(servers) and needed_bytes > room:

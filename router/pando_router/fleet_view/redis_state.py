@@ -1,6 +1,6 @@
 """How Redis serves each pool: up, full, read-only or away.
 
-In a Redis Cluster each pool lies on one server, so one pool's may be away while the others' answer.
+In a Redis Cluster each pool is on one server, so one pool's may be away while the others answer.
 """
 
 import logging
@@ -19,8 +19,8 @@ logger = logging.getLogger("pando.router")
 
 class RedisState(StrEnum):
     UP = "up"
-    FULL = "full"  # of memory: leases and heartbeats are written, and trees do not grow
-    READ_ONLY = "read_only"  # answers, but refuses writes: no heartbeat and no lease is written
+    FULL = "full"  # out of memory: leases and heartbeats are written, but trees do not grow
+    READ_ONLY = "read_only"  # answers, but refuses writes, heartbeats and leases among them
     AWAY = "away"
 
 
@@ -29,17 +29,17 @@ _WORST_FIRST = (RedisState.AWAY, RedisState.READ_ONLY, RedisState.FULL, RedisSta
 
 @dataclass(slots=True)
 class _Service:
-    """Of one pool."""
+    """One pool's state."""
 
     state: RedisState = RedisState.AWAY
     error: str = ""  # the last one
-    fell_to: RedisState | None = None  # since it was reported
+    fell_to: RedisState | None = None  # the state of the last failure since the last report
     reported: RedisState | None = None
     calm: Calm = field(default_factory=Calm)
 
 
 class RedisStates:
-    """`of` a pool; AWAY until its server has answered once. Changes are logged by `report`."""
+    """The states by pool, AWAY until its server has answered; `report` logs changes."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -55,7 +55,7 @@ class RedisStates:
 
     @property
     def worst(self) -> RedisState:
-        """Of all pools."""
+        """The worst state of all pools."""
         states = self._states()
         return next((state for state in _WORST_FIRST if state in states), RedisState.AWAY)
 
@@ -64,7 +64,7 @@ class RedisStates:
 
     @property
     def row(self) -> dict[str, Any]:
-        """For /healthz and /fleet: the worst state; where states differ, those that are not UP."""
+        """For /healthz and /fleet: the worst state; if states differ, also all that are not UP."""
         row: dict[str, Any] = {"redis": self.worst.value}
         if len(self._states()) > 1:
             row["redis_by_pool"] = {
@@ -75,13 +75,13 @@ class RedisStates:
         return row
 
     def works(self, pool: str) -> None:
-        """Its server has answered in time, and takes writes."""
+        """The pool's server answered in time, and takes writes."""
         service = self._services.setdefault(pool, _Service())
         if service.calm.answered(self._clock()):
             service.state = RedisState.UP
 
     def failed(self, pool: str, error: Exception) -> None:
-        """Its server did not answer in time, or refuses writes."""
+        """The pool's server did not answer in time, or refused a write."""
         service = self._services.setdefault(pool, _Service())
         match error:
             case FleetFull():
@@ -95,15 +95,15 @@ class RedisStates:
         service.error = str(error) or "no answer in time"
 
     def keep_only(self, pools: Collection[str]) -> None:
-        """Forgets pools that are no longer known."""
+        """Drops all other pools."""
         for gone in self._services.keys() - set(pools):
             del self._services[gone]
 
     def report(self) -> None:
-        """Logs what has changed since the last report: one line a state for all of its pools."""
+        """Logs changes since the last report: one line per state with all of its pools."""
         for service in self._services.values():
             if service.reported is None and self._has_reported:
-                service.reported = RedisState.UP  # a pool that is new, at a Redis that is known
+                service.reported = RedisState.UP  # a new pool in a known Redis
         self._log((pool, service.fell_to) for pool, service in self._services.items())
         self._log((pool, service.state) for pool, service in self._services.items())
         for service in self._services.values():

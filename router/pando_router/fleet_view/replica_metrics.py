@@ -1,6 +1,6 @@
-"""Gauges of the replicas that exist now, read when they are asked for.
+"""Gauges of the current replicas, computed when Prometheus scrapes.
 
-A replica that is gone is gone from /metrics too, and no request pays for keeping them.
+So a replica that is gone disappears from /metrics, and requests do not pay for updates.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A replica as people see it: its heartbeat, and what this router thinks of it."""
+"""A replica's row for people: its heartbeat, and its state in this router."""
 
 from dataclasses import dataclass
 from typing import Any

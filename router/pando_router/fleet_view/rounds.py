@@ -1,6 +1,6 @@
-"""Work that is done again and again for each of some names, each at its own pace.
+"""Repeats work for several names, each at its own pace.
 
-What hangs for one name delays none of the others.
+A name whose work hangs does not delay the others.
 """
 
 import asyncio
@@ -9,15 +9,17 @@ from typing import Any
 
 
 class Rounds:
-    """`work` is done for one name, once at a time."""
+    """Runs `work` for each name, at most once at a time."""
 
     def __init__(self, work: Callable[[str], Coroutine[Any, Any, None]]) -> None:
         self._work = work
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     async def begin(self, names: Iterable[str], patience_s: float) -> None:
-        """Begins with each name that nothing is under way for. Returns when all is done, or after
-        `patience_s`, and raises what the work raised."""
+        """Starts the work of each name for which none is running.
+
+        Returns when all work is done, or after `patience_s`. Raises what the work raised.
+        """
         self._end()
         for name in names:
             if name not in self._under_way:
@@ -33,7 +35,7 @@ class Rounds:
                 task.result()
 
     async def close(self) -> None:
-        """Cancels what is under way."""
+        """Cancels running work."""
         tasks = list(self._under_way.values())
         for task in tasks:
             task.cancel()

@@ -1,11 +1,11 @@
-"""The fleet as this router last knew it: refreshed in the background, kept while Redis is away.
+"""The fleet as this router last saw it: refreshed in the background, kept while Redis is away.
 
-Requests read `view.fleet`, an immutable snapshot, and never wait for it. `advance` makes the next
-snapshot from the last one and what was heard meanwhile; it is pure.
+Requests read `view.fleet`, an immutable snapshot, and never wait for it. `advance` is pure: it
+makes the next snapshot from the last one and the rows read since.
 
-A replica lives while it gives signs of life, of whatever kind: a heartbeat, an answer to one of
-this router's health checks, an answer to a request. A silence that all share says nothing of any of
-them: while Redis is away or refuses writes no time passes here, and the checks alone decide.
+Any sign of life keeps a replica alive: a heartbeat, an answer to one of this router's health
+checks, an answer to a request. While Redis is away or refuses writes, missing heartbeats prove
+nothing: no replica's silence grows, and the checks alone decide.
 """
 
 import asyncio
@@ -28,26 +28,25 @@ from pando_router.fleet_view.rounds import Rounds
 
 REFRESH_S = 0.2
 READ_TIMEOUT_S = 2.0  # then Redis counts as away
-CHECK_WRITES_S = 1.0  # how often it is seen whether Redis takes them
+CHECK_WRITES_S = 1.0  # between two checks whether Redis takes writes
 
-# A replica without a sign of life is still trusted for so long after it is called lost, and a pool
-# that stopped being expected is still expected: a Redis that comes back empty or with old
-# heartbeats means neither dead workers nor deleted pools.
+# How long a lost replica is still trusted, and a pool that is no longer expected still is. A Redis
+# that returns empty or with old heartbeats does not mean dead replicas or deleted pools.
 GRACE_S = 5.0
 
 LOST_AFTER_S = FRESH_MS / 1000
 
 LOOKS_READY_S = LOST_AFTER_S + GRACE_S
-"""A replica that has died is placed on for so long."""
+"""For how long requests may be placed on a replica that has died."""
 
 
 class MemberState(StrEnum):
     STARTING = "starting"
     READY = "ready"
-    STALLED = "stalled"  # its engine has said nothing for some seconds
-    WARMING = "warming"  # could serve, but is first given the hottest prefixes
+    STALLED = "stalled"  # its engine has been silent for some seconds
+    WARMING = "warming"  # could serve, but first computes the hottest prefixes
     DRAINING = "draining"
-    LOST = "lost"  # was heard of too long ago, or not at all by the Redis of today
+    LOST = "lost"  # its last sign of life is too old
 
 
 _COMING = frozenset((MemberState.STARTING, MemberState.WARMING, MemberState.STALLED))
@@ -60,12 +59,12 @@ class Member:
 
     beat: Heartbeat
     age_ms: int  # of that heartbeat
-    silent_s: float  # since its last sign of life, not counting time in which none could be heard
-    withheld: str = ""  # the mark that keeps it from placement, as Replica.withheld
+    silent_s: float  # since its last sign of life, without time in which Redis was away
+    withheld: str = ""  # the mark that excludes it from placement, see Replica.withheld
 
     @property
     def beats(self) -> bool:
-        """Whether its heartbeats come."""
+        """Whether its heartbeats arrive."""
         return self.age_ms <= FRESH_MS
 
     @property
@@ -91,25 +90,25 @@ class Target:
     model: str
     adapter: str  # empty: the model itself
     members: tuple[Member, ...]
-    trusted: tuple[Member, ...]  # of them
+    trusted: tuple[Member, ...]  # the members to which requests may go
     foreign: tuple[str, ...]  # replicas of the pool that serve something else
-    bytes_per_token: float  # prompt bytes a prompt token, mean over the replicas
-    narrowed: tuple[str, ...] = ()  # by what the pool's other replicas of the model do not serve
-    expected: bool = False  # the pool exists and will have replicas for this, whatever it has now
+    bytes_per_token: float  # prompt bytes per prompt token, mean over the replicas
+    narrowed: tuple[str, ...] = ()  # adapters, paths, … that only these replicas of the model serve
+    expected: bool = False  # the pool exists and will have replicas for this, even if it has none
 
     @property
     def is_coming(self) -> bool:
-        """Whether there will be a ready replica, as far as is known."""
+        """Whether a replica is expected to become ready."""
         return self.expected or any(member.state in _COMING for member in self.members)
 
     def at(self, path: str) -> "Target | None":
-        """Those that serve `path`, None where nobody does."""
+        """The target with the members that serve `path`; None if there are none."""
         return self.kept(lambda member: member.beat.serves(path), path)
 
     def kept(self, keep: Callable[[Member], bool], why: str) -> "Target | None":
-        """Some of the members, None where it is none; the rest count as serving something else.
+        """The target with some of its members; None if there are none. The rest become foreign.
 
-        `why` names what only these serve.
+        `why` names what only these members serve.
         """
         kept = tuple(member for member in self.members if keep(member))
         if len(kept) == len(self.members):
@@ -129,21 +128,21 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """A snapshot: pools with their members, and by model where a request for it may go."""
+    """A snapshot: the members by pool, and the targets by model and adapter."""
 
     pools: Mapping[str, tuple[Member, ...]] = field(default_factory=dict)
     models: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
     adapters: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
-    # Models by pools that exist without replicas, too, and how long ago that was said.
+    # By pool that exists even without replicas: its models, and how long ago that was confirmed.
     expected: Mapping[str, tuple[Sequence[str], float]] = field(default_factory=dict)
-    _serving: dict[tuple[str, str], tuple[Target, ...]] = field(default_factory=dict)  # as found
+    _serving: dict[tuple[str, str], tuple[Target, ...]] = field(default_factory=dict)  # a cache
 
     def targets(self, name: str) -> tuple[Target, ...] | None:
-        """Who serves a model or an adapter of this name, None where nobody does."""
+        """The targets that serve the model or adapter of this name; None if there are none."""
         return self.models.get(name) or self.adapters.get(name)
 
     def serving(self, name: str, path: str) -> tuple[Target, ...] | None:
-        """Those of `targets(name)` that serve one of the router's paths, maybe none."""
+        """Those of `targets(name)` that serve one of the router's paths; may be empty."""
         found = self._serving.get((name, path))
         if found is None and (targets := self.targets(name)) is not None:
             found = tuple(there for target in targets if (there := target.at(path)))
@@ -152,7 +151,7 @@ class Fleet:
 
     @property
     def ready(self) -> bool:
-        """Whether any replica can take requests, or will for one that waits, as far as is known."""
+        """Whether any replica can take requests, or is expected to for one that waits."""
         return any(
             target.trusted or target.expected
             for targets in self.models.values()
@@ -172,11 +171,11 @@ def advance(
     """The snapshot `passed_s` after the last one.
 
     Args:
-        heard: by pool the replicas that were heard of.
-        expected: models by pools that exist without replicas, too.
-        dark: pools of which not all could be heard, so that nobody's silence counts there; EXPECTED
-            where it was not said which pools are expected.
-        answered: incarnations that have answered this router meanwhile.
+        heard: by pool, the replicas read from Redis.
+        expected: models by pools that exist even without replicas; None if not read.
+        dark: pools that could not be read in full, where silence does not count; EXPECTED if the
+            expected pools could not be read.
+        answered: incarnations that answered this router since the last snapshot.
     """
     owners = {
         replica.beat.url: replica.beat.incarnation
@@ -186,13 +185,13 @@ def advance(
     }
 
     def is_alive(beat: Heartbeat) -> bool:
-        """Whether it has answered; where it has died, another one may at its address."""
+        """Whether it has answered, and not a new incarnation at its address."""
         is_there = owners.get(beat.url, beat.incarnation) == beat.incarnation
         return is_there and beat.incarnation in answered
 
     pools: dict[str, tuple[Member, ...]] = {}
     for pool in sorted(last.pools.keys() | heard.keys()):
-        unheard_s = 0.0 if pool in dark else passed_s
+        grown_s = 0.0 if pool in dark else passed_s
         before = {member.beat.replica: member for member in last.pools.get(pool, ())}
         members = []
         for replica in heard.get(pool, ()):
@@ -201,27 +200,27 @@ def advance(
             if is_alive(beat):
                 silent_s = 0.0
             elif known is not None and known.beat.incarnation == beat.incarnation:
-                silent_s = min(silent_s, known.silent_s + unheard_s)
+                silent_s = min(silent_s, known.silent_s + grown_s)
             members.append(Member(beat, replica.age_ms, silent_s, replica.withheld))
         for gone in before.values():
-            silent_s = 0.0 if is_alive(gone.beat) else gone.silent_s + unheard_s
+            silent_s = 0.0 if is_alive(gone.beat) else gone.silent_s + grown_s
             age_ms = gone.age_ms + int(1000 * passed_s)
             left = Member(gone.beat, age_ms, silent_s, gone.withheld)
-            if pool in dark or left.trusted:  # a worker that left was draining before
+            if pool in dark or left.trusted:  # a worker that leaves properly drains before
                 members.append(left)
         if members:
             pools[pool] = tuple(sorted(members, key=lambda member: member.beat.replica))
     models = _by_name(pools, lambda beat: (beat.model,))
     adapters = _by_name(pools, lambda beat: beat.adapters)
-    unsaid_s = 0.0 if EXPECTED in dark else passed_s
+    unconfirmed_s = 0.0 if EXPECTED in dark else passed_s
     still = {
-        pool: (names, silent_s + unsaid_s)
+        pool: (names, silent_s + unconfirmed_s)
         for pool, (names, silent_s) in last.expected.items()
-        if silent_s + unsaid_s <= GRACE_S
+        if silent_s + unconfirmed_s <= GRACE_S
     }
-    said = {pool: (names, 0.0) for pool, names in (expected or {}).items()}
-    _expect(still | said, models, adapters)
-    return Fleet(pools, models, adapters, still | said)
+    confirmed = {pool: (names, 0.0) for pool, names in (expected or {}).items()}
+    _expect(still | confirmed, models, adapters)
+    return Fleet(pools, models, adapters, still | confirmed)
 
 
 def _expect(
@@ -229,7 +228,7 @@ def _expect(
     models: dict[str, tuple[Target, ...]],
     adapters: dict[str, tuple[Target, ...]],
 ) -> None:
-    """Marks the targets of expected pools, and adds those that nobody serves now."""
+    """Marks the targets of expected pools, and adds those that no replica serves now."""
     for pool, (names, _) in expected.items():
         for name in names:
             found = adapters if name in adapters and name not in models else models
@@ -248,7 +247,7 @@ def _by_name(
     pools: Mapping[str, tuple[Member, ...]],
     names: Callable[[Heartbeat], tuple[str, ...]],
 ) -> dict[str, tuple[Target, ...]]:
-    """By each of the `names` that replicas serve under, who does: a target a pool and model."""
+    """The targets by each of the replicas' `names`: one per pool and model."""
     found: dict[str, list[Target]] = {}
     for pool, members in pools.items():
         by_name: dict[tuple[str, str], list[Member]] = {}
@@ -273,7 +272,7 @@ def _by_name(
 
 
 class FleetView:
-    """Keeps `fleet` up to date from `run`; `redis` is how Redis serves each pool."""
+    """`run` keeps `fleet` up to date; `redis` is Redis's state by pool."""
 
     def __init__(
         self,
@@ -283,26 +282,26 @@ class FleetView:
         answered: set[str],
         own: Callable[[], Mapping[str, Sequence[Replica]]] = dict,
     ) -> None:
-        """Pools are expected by Redis, and by the settings with their model.
+        """Redis and the settings define the expected pools.
 
         Args:
-            answered: incarnations that have answered this router since it was emptied here.
-            own: by pool the replicas that this router itself looks after.
+            answered: incarnations that answered this router; emptied at each snapshot.
+            own: by pool, the replicas that this router itself probes.
         """
         self._registry = registry
         self._expected = expected
         self._live = live
         self._answered = answered
         self._own = own
-        self._asking = Rounds(self._ask)  # by pool, POOLS and EXPECTED
-        self._heard: dict[str, list[Replica]] = {}  # since the last snapshot
-        self._named: set[str] = set()  # pools, as Redis listed them last
-        self._said: dict[str, tuple[str, ...]] | None = None  # since the last snapshot
+        self._reading = Rounds(self._ask)  # by pool, POOLS and EXPECTED
+        self._rows_read: dict[str, list[Replica]] = {}  # since the last snapshot
+        self._named: set[str] = set()  # pools, as Redis last listed them
+        self._expected_read: dict[str, tuple[str, ...]] | None = None  # since the last snapshot
         self._check_at: dict[str, float] = {}  # monotonic, by pool
         self._advanced_at = 0.0  # monotonic, of the last snapshot
         self.fleet = Fleet()
         self.redis = RedisStates()
-        self.is_known = False  # whether Redis has told the fleet at least once
+        self.is_known = False  # whether the fleet was read from Redis at least once
 
     @property
     def redis_up(self) -> bool:
@@ -310,11 +309,11 @@ class FleetView:
         return self.redis.any_answers(self.fleet.pools or (POOLS,))
 
     def is_up(self, pool: str) -> bool:
-        """Whether Redis answers for this pool, and takes its leases."""
+        """Whether Redis answers for this pool and takes its leases."""
         return self.redis.of(pool) in (RedisState.UP, RedisState.FULL)
 
     async def run(self, refreshed: Callable[[set[str]], None]) -> None:
-        """Refreshes until cancelled; tells `refreshed` the incarnations known each time."""
+        """Refreshes until cancelled; calls `refreshed` with the known incarnations each time."""
         try:
             while True:
                 await asyncio.sleep(REFRESH_S)
@@ -322,16 +321,16 @@ class FleetView:
                 members = (member for pool in self.fleet.pools.values() for member in pool)
                 refreshed({member.beat.incarnation for member in members})
         finally:
-            await self._asking.close()
+            await self._reading.close()
 
     async def refresh(self) -> None:
-        """Asks for all pools, and makes a snapshot of what was said in time; what is late is in a
-        later one. So a server that hangs delays its own pools alone."""
+        """Reads all pools, and makes a snapshot of those that arrived in time; late ones go into a
+        later snapshot. So a server that hangs delays only its own pools."""
         asked = self._pools()
         patience_s = REFRESH_S if self._advanced_at else READ_TIMEOUT_S
-        await self._asking.begin({POOLS, EXPECTED} | asked, patience_s)
+        await self._reading.begin({POOLS, EXPECTED} | asked, patience_s)
         if new := self._pools() - asked:
-            await self._asking.begin(new, patience_s)
+            await self._reading.begin(new, patience_s)
         self._advance()
         self.redis.report()
 
@@ -358,14 +357,14 @@ class FleetView:
         self.redis.works(POOLS)
 
     async def _read_expected(self) -> None:
-        self._said = await self._expected.read()
+        self._expected_read = await self._expected.read()
         self.redis.works(EXPECTED)
 
     async def _read(self, pool: str) -> None:
-        asked_at, limit_s = monotonic(), self._live.settings.placement_timeout
-        self._heard[pool] = await self._registry.replicas(pool)
-        took_s, is_away = monotonic() - asked_at, self.redis.of(pool) is RedisState.AWAY
-        if is_away and took_s > limit_s:  # or else the next request would wait in vain
+        started, limit_s = monotonic(), self._live.settings.placement_timeout
+        self._rows_read[pool] = await self._registry.replicas(pool)
+        took_s, is_away = monotonic() - started, self.redis.of(pool) is RedisState.AWAY
+        if is_away and took_s > limit_s:  # else the next request would wait in vain
             slow = f"an answer takes {took_s:.2f} s, but placement_timeout is {limit_s} s"
             raise TimeoutError(slow)
         if is_away or monotonic() >= self._check_at.get(pool, 0.0):
@@ -375,23 +374,23 @@ class FleetView:
 
     def _advance(self) -> None:
         now = monotonic()
-        # Where this router stood still, nobody's silence was heard.
+        # A pause of this router itself must not count as the replicas' silence.
         passed_s = min(now - self._advanced_at, READ_TIMEOUT_S) if self._advanced_at else 0.0
-        heard, self._heard = self._heard, {}
-        said, self._said = self._said, None
+        heard, self._rows_read = self._rows_read, {}
+        confirmed, self._expected_read = self._expected_read, None
         own = self._own()
         pools = self._pools() | own.keys()
         dark = {
             pool for pool in pools if pool not in heard or self.redis.of(pool) is not RedisState.UP
         }
-        if said is None:
+        if confirmed is None:
             dark.add(EXPECTED)
         by_settings = self._live.settings.expected_pools.items()
         self.fleet = advance(
             self.fleet,
             passed_s,
             {pool: _freshest(heard.get(pool, ()), own.get(pool, ())) for pool in pools},
-            (said or {}) | {pool: (model,) for pool, model in by_settings},
+            (confirmed or {}) | {pool: (model,) for pool, model in by_settings},
             dark=dark,
             answered=self._answered,
         )
@@ -404,7 +403,7 @@ class FleetView:
 
 
 def _freshest(heard: Sequence[Replica], own: Sequence[Replica]) -> Sequence[Replica]:
-    """What was heard of replicas, and of those of them that are silent what this router found."""
+    """The replicas read from Redis; those whose heartbeats are old as this router found them."""
     if not own:
         return heard
     found = {replica.beat.replica: replica for replica in own}

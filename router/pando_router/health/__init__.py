@@ -1,9 +1,9 @@
-"""Which replicas are well, beyond what their heartbeats say.
+"""Health checks of replicas, in addition to their heartbeats.
 
 Read in this order:
-    checks.py      asks each ready replica for its health
-    verdict.py     changes its mind only after several answers in a row
-    abandoning.py  takes requests away from replicas that are out
+    checks.py      checks the health of each ready replica
+    verdict.py     changes only after several equal results in a row
+    abandoning.py  takes requests away from lost replicas
 
 What requests themselves find out is in `core/breaker.py`.
 """

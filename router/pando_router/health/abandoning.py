@@ -1,10 +1,10 @@
-"""Takes the requests under way from replicas that are out, so that they go on elsewhere at once.
+"""Takes requests away from lost and stalled replicas, so that they continue elsewhere at once.
 
-The connections of such a replica stand, and nothing comes over them. They are made to fail, and
-what follows is what follows a broken connection: another try before the first byte, a migration
-behind it. A replica is out where its engine is stalled, by its own word; or where it is lost and
-leaves this router's check unanswered, too, as one whose server hangs. Of a lost one those requests
-stay of which something has just come: it is slow, and lives.
+Such a replica's connections stay open but nothing arrives on them. They are made to fail, with the
+same result as a broken connection: a retry before the first byte, a migration after it. This
+applies to replicas that report a stalled engine, and to those that are lost and do not answer this
+router's checks either, such as one whose server hangs. A lost replica keeps requests whose answer
+sent bytes lately: it is slow but alive.
 """
 
 import logging
@@ -19,12 +19,12 @@ logger = logging.getLogger("pando.router")
 
 _WHY = {
     MemberState.STALLED: "its engine is stalled",
-    MemberState.LOST: "it is lost, and does not answer a check",
+    MemberState.LOST: "it is lost and does not answer health checks",
 }
 
 
 class Abandoning:
-    """`look` at each new snapshot: a request may have been on its way there at the last one."""
+    """Call `look` at each snapshot, as a request may have been sent there since the last one."""
 
     def __init__(self, upstream: Upstream, flights: Flights, metrics: Metrics) -> None:
         self._upstream = upstream
@@ -41,7 +41,7 @@ class Abandoning:
                 logger.warning("requests leave a replica: %s", _WHY[state], extra=extra)
 
     def _out(self, fleet: Fleet) -> Iterator[tuple[str, Member]]:
-        """Those that are out, with their pool."""
+        """The stalled or lost members, with their pool."""
         flights = self._flights
         unanswering = flights.unanswering | flights.unhealthy
         for pool, members in fleet.pools.items():

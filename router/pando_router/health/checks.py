@@ -1,11 +1,11 @@
-"""Active health checks: each ready replica is asked for its health, in addition to its heartbeats.
+"""Active health checks of each ready replica, in addition to its heartbeats.
 
-A heartbeat says that one thread of a worker lives; a check goes the way that requests go, so it
-finds a replica whose HTTP server hangs while its heartbeat goes on, before requests do. An answer
-below 500 within the timeout passes: a replica that does not know the path lives all the same.
-Where no heartbeats come, because the replica is dead or because Redis takes none, checks alone say
-that it lives: then each second, whatever the settings say.
-One task a replica, which ends when the fleet no longer has the replica.
+A heartbeat shows that one thread of a worker is alive. A check takes the same path as requests, so
+it detects a replica whose HTTP server hangs despite heartbeats, before requests do. An answer below
+500 within the timeout passes, because a replica that does not know the path is alive, too.
+Without heartbeats, because the replica is dead or Redis takes no writes, only checks show that it
+is alive; they then run each second, whatever the settings.
+Each replica has one task, which ends when the replica leaves the fleet.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from pando_router.health.verdict import Verdict
 from pando_router.http.answer import ReplicaFailedError, ReplicaSilentError
 from pando_router.http.upstream import Upstream
 
-SILENT_INTERVAL_S = 1.0  # between two checks of a replica whose heartbeats do not come
-JITTER = 0.1  # of the interval, either way: routers shall not ask together
+SILENT_INTERVAL_S = 1.0  # between two checks of a replica without heartbeats
+JITTER = 0.1  # of the interval, either way, so that routers do not check at the same moments
 MAX_ANSWER_BYTES = 64 * 1024
 
 _CHECKED = (ReplicaState.READY, ReplicaState.DRAINING)
@@ -58,21 +58,27 @@ class HealthChecks:
         flights: Flights,
         is_probed: Callable[[str], bool],
     ) -> None:
-        """`watch` is given each task with its name in words, to notice where it fails. Keeps in
-        `flights` who is unhealthy and who has answered, but for those that somebody else looks
-        after: `is_probed` says by URL which these are."""
+        """Keeps in `flights` which replicas are unhealthy and which have answered.
+
+        Args:
+            watch: receives each task, with a description, to report its failure.
+            is_probed: whether the replica with this URL is probed elsewhere and needs no checks.
+        """
         self._watch = watch
         self._upstream = upstream
         self._live = live
-        self._settings = live.settings  # of the checks under way
+        self._settings = live.settings  # of the running checks
         self._rng = rng
         self._is_probed = is_probed
         self._watched: dict[str, _Watched] = {}
         self._flights = flights
 
     def watch(self, fleet: Fleet) -> None:
-        """Begins with replicas that have become ready, and ends with those that are gone: one that
-        drains has requests. Where the settings have changed, all replicas are new."""
+        """Starts checking replicas that became ready, and stops for those that are gone.
+
+        A draining replica is still checked, because it has requests. After a change of the
+        settings, all checks start again.
+        """
         settings, before = self._live.settings, self._settings
         self._settings = settings
         if _of_checks(settings) != _of_checks(before):
@@ -136,8 +142,8 @@ class HealthChecks:
             await self._pause(watched, self._rng.uniform(1 - JITTER, 1 + JITTER))
 
     async def _pause(self, watched: _Watched, share: float) -> None:
-        """A share of the time between two checks; no longer than until the replica falls silent."""
-        interval_s = self._settings.health_interval or inf  # inf: no check is wanted
+        """Waits a share of the check interval, or until the replica's heartbeats stop."""
+        interval_s = self._settings.health_interval or inf  # inf: checks are off
         if not watched.member.beats:
             interval_s = min(interval_s, SILENT_INTERVAL_S)
         with suppress(TimeoutError):
@@ -146,7 +152,7 @@ class HealthChecks:
         watched.fell_silent.clear()
 
     async def _check(self, url: str) -> str | None:
-        """What was wrong, None where nothing was."""
+        """Checks once. Returns what was wrong, or None."""
         try:
             async with asyncio.timeout(self._settings.health_timeout):
                 return await self._ask(url)

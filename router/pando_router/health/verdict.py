@@ -1,4 +1,4 @@
-"""A replica's health as its checks say it: the verdict changes only after several in a row."""
+"""A replica's health by its checks, which changes only after several equal results in a row."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ class Verdict:
     unhealthy_after: int
     healthy_after: int
     healthy: bool = True
-    against: int = 0  # checks in a row that speak against the verdict
+    against: int = 0  # checks in a row that contradict the verdict
 
     def count(self, passed: bool) -> bool:
-        """Whether this check changed the verdict."""
+        """Counts a check. Returns whether it changed the verdict."""
         if passed is self.healthy:
             self.against = 0
             return False

@@ -1,9 +1,9 @@
-"""Responses that one replica's engine keeps: who goes on from one goes to that replica.
+"""Responses that one replica's engine keeps: requests that continue one go to that replica.
 
 Read in this order:
-    earlier.py      requests that go on from an earlier response
-    home_writer.py  tells Redis where a response is kept
-    stored.py       reads, deletes and cancels one
+    earlier.py      requests that continue an earlier response
+    home_writer.py  records in Redis where a response is kept
+    stored.py       reads, deletes and cancels a response
 
-Which replica it is stands in `pando_fleet.records.homes`.
+`pando_fleet.records.homes` stores which replica it is.
 """

@@ -1,8 +1,8 @@
-"""Requests that go on from an earlier response go to the replica that remembers it.
+"""Sends requests that continue an earlier response to the replica that keeps it.
 
-Engines keep responses and conversations in their own memory, so elsewhere a
-`previous_response_id` would be unknown. An answer's name stands in its first bytes, whether it is a
-stream or not: nothing more of it is read.
+Engines keep responses and conversations in their own memory, so another replica would not know a
+`previous_response_id`. An answer's id is in its first bytes, whether it is a stream or not; nothing
+more of it is read.
 """
 
 import asyncio
@@ -32,9 +32,11 @@ class Earlier(Listener):
     async def at_home(
         self, request: Request, tenant: Tenant, targets: tuple[Target, ...]
     ) -> tuple[Target, ...]:
-        """The one replica that remembers what the request goes on from; `targets` where it goes on
-        from nothing, where nobody is known, and where that replica takes no requests now: then the
-        answer says that it is unknown."""
+        """The one replica that keeps the request's earlier response.
+
+        Returns `targets` if there is no earlier response, its replica is unknown, or that replica
+        takes no requests now; then the answer reports that the response is unknown.
+        """
         if request.earlier is None:
             return targets
         name = home_name(tenant, request.earlier)
@@ -52,7 +54,7 @@ class Earlier(Listener):
         return targets
 
     def answered(self, exchange: Exchange, route: Route, head: Head) -> None:
-        """Remembers the replica of a good answer, in whose first bytes its name stands."""
+        """Records the replica of a successful answer under the id in its first bytes."""
         name_in, order = exchange.endpoint.answer_name, exchange.order
         if name_in is None or order is None or head.status >= 400:
             return
@@ -66,11 +68,11 @@ class Earlier(Listener):
 
 
 def home_name(tenant: Tenant, name: str) -> str:
-    """What a response or conversation is called in Redis: each tenant's are their own."""
+    """The name of a response or conversation in Redis, separate for each tenant."""
     return f"{tenant.name}/{name}" if tenant.name else name
 
 
 def _only(target: Target, home: str) -> Target | None:
-    """That incarnation alone, None where it takes no requests."""
+    """The target with that incarnation alone; None if it takes no requests."""
     only = target.kept(lambda member: member.beat.incarnation == home, home)
     return only if only and only.trusted else None

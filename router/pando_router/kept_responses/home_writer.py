@@ -1,4 +1,4 @@
-"""Tells Redis, while the answer goes on, which replica remembers a response of /v1/responses."""
+"""Records in Redis, while the answer is relayed, which replica keeps a response."""
 
 import asyncio
 
@@ -8,12 +8,12 @@ from pando_router.fleet_view.view import FleetView
 from pando_router.telemetry.bounded_log import BoundedLog
 from pando_router.telemetry.metrics import Metrics
 
-MAX_WRITES = 4096  # under way at once
+MAX_WRITES = 4096  # pending at once
 WRITE_TIMEOUT_S = 2.0
 
 
 class HomeWriter:
-    """A write that fails is counted: what goes on from that response may go anywhere."""
+    """Counts failed writes: requests that continue such a response may go to any replica."""
 
     def __init__(self, homes: Homes, view: FleetView, metrics: Metrics) -> None:
         self._homes = homes
@@ -26,14 +26,14 @@ class HomeWriter:
         if not self._view.is_up(pool):
             self._failed(f"redis is {self._view.redis.of(pool).value}")
         elif len(self._tasks) >= MAX_WRITES:
-            self._failed(f"{MAX_WRITES} writes are under way")
+            self._failed(f"{MAX_WRITES} writes are pending")
         else:
             task = asyncio.create_task(self._write(pool, names, incarnation))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def settle(self, timeout_s: float) -> None:
-        """Waits for the writes under way, before Redis is disconnected."""
+        """Waits for pending writes, before the connection to Redis closes."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 

@@ -1,7 +1,7 @@
-"""Responses that an engine keeps: read, deleted and cancelled at the replica that remembers them.
+"""Reads, deletes and cancels responses at the replica that keeps them.
 
 OpenAI's `GET` and `DELETE /v1/responses/{id}`, `POST …/cancel` and `GET …/input_items`. They take
-no place on the replica, and whether it knows the name is its own to say.
+no place on the replica, which itself answers whether it knows the id.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _LABEL = STORED_PREFIX + "{response_id}"
 
 @dataclass(frozen=True, slots=True)
 class StoredResponses:
-    """Handler of paths that begin with STORED_PREFIX."""
+    """Handles the paths that begin with STORED_PREFIX."""
 
     live: Live
     view: FleetView
@@ -51,13 +51,13 @@ class StoredResponses:
 
     async def __call__(self, incoming: Incoming) -> None:
         request_id = request_id_of(incoming.headers)
-        status = 500  # an error that nobody foresaw, for the server to answer
+        status = 500  # an unexpected error, which the server answers
         try:
             with self.lifecycle:
                 status = await self._pass_on(incoming, request_id)
         except ApiError as error:
             status = error.status
-            if incoming.started:  # then the server cuts what is left unfinished
+            if incoming.started:  # then the server cuts the unfinished answer
                 raise
             await incoming.send(*error_answer(error, request_id))
         except ClientDisconnectedError:
@@ -68,9 +68,10 @@ class StoredResponses:
             self.metrics.requests[_LABEL, status].inc()
 
     async def _pass_on(self, incoming: Incoming, request_id: str) -> int:
-        """The answer's status. Raises ApiError, ClientDisconnectedError."""
+        """Forwards the request; returns the answer's status. Raises ApiError,
+        ClientDisconnectedError."""
         if self.lifecycle.requests > self.live.settings.max_requests:
-            raise unavailable("this router has all the requests it can take", "overloaded")
+            raise unavailable("this router is at its limit of concurrent requests", "overloaded")
         tenant = self.tenants.of(incoming.headers)
         body = await incoming.body(self.live.settings.max_body_bytes, self.bodies)
         member = await self._home(home_name(tenant, _name_in(incoming)))
@@ -94,7 +95,7 @@ class StoredResponses:
                 answer.close()
 
     async def _home(self, name: str) -> Member:
-        """Raises ApiError 404 where nobody is known to remember it, or that replica is gone."""
+        """The replica that keeps the response. Raises ApiError 404 if unknown or gone."""
         try:
             async with asyncio.timeout(self.live.settings.placement_timeout):
                 for pool, members in self.view.fleet.pools.items():
@@ -103,12 +104,13 @@ class StoredResponses:
                         if member.beat.incarnation == home:
                             return member
         except (FleetError, TimeoutError) as error:
-            raise unavailable("redis is away, which says where it is", "redis_away") from error
-        raise ApiError(404, "no replica remembers this response", param="response_id")
+            message = "redis is away, so the response's replica cannot be found"
+            raise unavailable(message, "redis_away") from error
+        raise ApiError(404, "no replica keeps this response", param="response_id")
 
 
 def _name_in(incoming: Incoming) -> str:
-    """Raises ApiError: 404 for another path, 405 for another method."""
+    """The response's id. Raises ApiError: 404 for another path, 405 for another method."""
     found = _NAMED.fullmatch(incoming.path)
     if found is None:
         raise ApiError(404, f"Not Found: {incoming.method} {incoming.path}")
@@ -116,7 +118,9 @@ def _name_in(incoming: Incoming) -> str:
     if incoming.method not in methods:
         allowed = ", ".join(methods)
         raise ApiError(
-            405, f"{incoming.method} is not allowed here, {allowed} is", headers={"allow": allowed}
+            405,
+            f"{incoming.method} is not allowed for this path, use {allowed}",
+            headers={"allow": allowed},
         )
     return found[1]
 

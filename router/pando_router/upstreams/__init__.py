@@ -1,10 +1,12 @@
-"""Engines that know nothing of Pando, such as vLLM, SGLang and llama.cpp: probed, and given
-heartbeats by the routers that know their addresses. To everything else they are replicas.
+"""Upstreams: engines without heartbeats, such as vLLM, SGLang and llama.cpp.
+
+The routers that know their addresses probe them and send heartbeats for them; the rest of Pando
+treats them as replicas.
 
 Read in this order:
-    upstreams.py  all of this router, as the settings name them now
-    watched.py    one of them: probed in turns, given a heartbeat while it is well
-    probe.py      asks it how it is and what it serves
-    engine.py     what engines say of themselves
-    learning.py   how fast it is, learned from its answers
+    upstreams.py  all upstreams in the settings
+    watched.py    one upstream: probes it, and sends heartbeats while it is healthy
+    probe.py      reads its health and its models
+    engine.py     parses what engines report of themselves
+    learning.py   learns its speed from its answers
 """

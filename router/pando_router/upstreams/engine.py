@@ -1,11 +1,11 @@
-"""What engines say of themselves, read from their answers; of each only what it documents.
+"""Parses what engines report of themselves; only what each documents.
 
-- everybody: the OpenAI model list; `max_model_len` in it (vLLM, SGLang), LoRA adapters by `parent`
-- vLLM: `/metrics`, `vllm:cache_config_info` and `vllm:kv_cache_usage_perc`, its KV pool and what of
-  it running requests hold; `vllm:num_requests_running` and `…_waiting`
+- all: the OpenAI model list; `max_model_len` in it (vLLM, SGLang), LoRA adapters by `parent`
+- vLLM: `/metrics`, `vllm:cache_config_info` and `vllm:kv_cache_usage_perc`, its KV pool and the
+  share that running requests hold; `vllm:num_requests_running` and `…_waiting`
 - SGLang: `/get_server_info`, `max_total_num_tokens` and `max_running_requests`
-- llama.cpp: `/props`, `total_slots` and a slot's context (whether slots share their memory it does
-  not say, so its whole KV memory stays unknown)
+- llama.cpp: `/props`, `total_slots` and a slot's context (it does not report whether slots share
+  memory, so its total KV memory stays unknown)
 """
 
 import json
@@ -22,22 +22,22 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class UnreadableError(ValueError):
-    """An answer that is not what its path promises; the message says how."""
+    """An answer that does not have its path's format; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Zero where nothing is said."""
+    """Values that the engine does not report are zero or empty."""
 
     model: str
     adapters: tuple[str, ...]
-    kind: str  # who the model list says it is from, such as "vllm"; empty
+    kind: str  # the owner in the model list, such as "vllm"
     max_request_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Zero where nothing is said."""
+    """Values that the engine does not report are zero."""
 
     capacity_tokens: int = 0
     pinned_tokens: int = 0
@@ -48,10 +48,10 @@ class Capacity:
 
 
 def read_models(body: bytes) -> Engine:
-    """The answer of /v1/models. The first model without a parent is the replica's own; all other
-    names are served under it as adapters are, which keeps their prefixes apart.
+    """Parses the answer of /v1/models.
 
-    Raises UnreadableError.
+    The first model without a parent is the replica's own; all other names count as its adapters,
+    which keeps their prefixes apart. Raises UnreadableError.
     """
     listed = _json(body).get("data")
     if not isinstance(listed, list) or not listed:
@@ -59,7 +59,7 @@ def read_models(body: bytes) -> Engine:
     cards = [card for card in listed if isinstance(card, dict) and _name(card)]
     own = next((card for card in cards if not card.get("parent")), None)
     if own is None:
-        raise UnreadableError("its model list names no model")
+        raise UnreadableError("its model list has no model without a parent")
     names = dict.fromkeys(card["id"] for card in cards[:MAX_NAMES] if card is not own)
     names.pop(own["id"], None)
     kind = own.get("owned_by")
@@ -72,7 +72,7 @@ def read_models(body: bytes) -> Engine:
 
 
 def read_vllm_metrics(body: bytes) -> Capacity:
-    """The answer of /metrics; engines of one server that share its port are added up."""
+    """Parses the answer of /metrics; sums the engines of one server that share its port."""
     capacity = pinned = 0
     usage = {
         labels.get("engine", ""): value
@@ -91,7 +91,7 @@ def read_vllm_metrics(body: bytes) -> Capacity:
 
 
 def read_sglang_info(body: bytes) -> Capacity:
-    """The answer of /get_server_info. Raises UnreadableError."""
+    """Parses the answer of /get_server_info. Raises UnreadableError."""
     info = _json(body)
     return Capacity(
         capacity_tokens=_count(info, "max_total_num_tokens"),
@@ -100,7 +100,7 @@ def read_sglang_info(body: bytes) -> Capacity:
 
 
 def read_llamacpp_props(body: bytes) -> Capacity:
-    """The answer of /props. Raises UnreadableError."""
+    """Parses the answer of /props. Raises UnreadableError."""
     props = _json(body)
     slots = _count(props, "total_slots")
     settings = props.get("default_generation_settings")
@@ -112,9 +112,9 @@ def _json(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"it answered no JSON: {error}") from None
+        raise UnreadableError(f"its answer is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise UnreadableError("it answered no JSON object")
+        raise UnreadableError("its answer is not a JSON object")
     return found
 
 
@@ -128,7 +128,7 @@ def _count(found: dict[str, Any], name: str) -> int:
 
 
 def _samples(body: bytes, name: bytes) -> Iterator[tuple[dict[str, str], float]]:
-    """Of one metric in Prometheus's text format; looked for by name, the rest is not read."""
+    """One metric's samples in Prometheus's text format, found by name without parsing the rest."""
     start = body.find(name)
     while start >= 0:
         end = body.find(b"\n", start)

@@ -1,10 +1,9 @@
-"""How fast an upstream is, learned from its answers as they pass.
+"""Learns an upstream's speed from its answers.
 
-A time to first token is the time in which the engine computed this prompt's uncached tokens and
-those of the prompts before it, which the leases of all routers know. So tokens over time is a
-sample of its prefill rate even under queueing. Other clients and full batches make a sample too
-low, a prompt before it that was half computed already makes it too high: the median is taken, in
-which more tokens count for more, as both weigh least there.
+During a time to first token the engine computes this prompt's uncached tokens and those of the
+prompts before it, which all routers' leases count. So tokens over time is a sample of its prefill
+rate even under queueing. Other clients and full batches make a sample too low, an earlier prompt
+that was partly computed makes it too high. The median, weighted by tokens, is least affected.
 """
 
 from collections import deque
@@ -19,7 +18,7 @@ from pando_router.exchange.tail import Tail
 
 SAMPLES = 64  # the latest
 MEDIAN = 0.5
-LEAST_PREFILL = 64  # tokens of a sample: in less, what is not prefill is most of the time
+LEAST_PREFILL = 64  # tokens of a sample; with fewer, overhead dominates the time
 LEAST_DECODE = 8  # tokens
 
 
@@ -36,13 +35,16 @@ class Rate:
             self._new += 1
 
     def take(self) -> Sampled:
-        """The rate now, and how many samples are new since it was taken last."""
+        """The current rate, and the number of samples since the last call."""
         new, self._new = self._new, 0
         return Sampled(weighted_quantile(self._samples, MEDIAN), new) if new else NOTHING
 
 
 def weighted_quantile(samples: Iterable[tuple[float, float]], quantile: float) -> float:
-    """The least value up to which `quantile` of the weight lies; `samples` are value and weight."""
+    """The smallest value with at least `quantile` of the weight at or below it.
+
+    `samples` are pairs of value and weight.
+    """
     ordered = sorted(samples)
     goal = quantile * sum(weight for _, weight in ordered)
     reached = 0.0
@@ -54,7 +56,7 @@ def weighted_quantile(samples: Iterable[tuple[float, float]], quantile: float) -
 
 
 class Learner:
-    """What is known of one upstream, for the next heartbeat to tell."""
+    """The measured speed of one upstream, for its next heartbeat."""
 
     def __init__(self) -> None:
         self.prefill = Rate()
@@ -81,13 +83,13 @@ class Learning(Listener):
     """Learns from the answers of upstreams."""
 
     def __init__(self, learners: Mapping[str, Learner]) -> None:
-        """`learners` are those of all upstreams, by their URLs."""
+        """`learners` are those of all upstreams, by URL."""
         self._learners = learners
-        self._sent: dict[Exchange, tuple[Learner, float]] = {}  # who learns of it, since when
+        self._sent: dict[Exchange, tuple[Learner, float]] = {}  # its learner, and when it was sent
 
     def placed(self, exchange: Exchange, route: Route) -> None:
         learner = self._learners.get(route.url)
-        # The rest of an answer that was lost is no answer to the prompt alone.
+        # A continuation also has the lost answer's tokens to compute.
         if learner is not None and not exchange.lost:
             exchange.keep_tail()
             self._sent[exchange] = learner, perf_counter()
@@ -106,16 +108,16 @@ class Learning(Listener):
         learner, sent_at = sent
         usage = tail.usage()
         if (report := exchange.report) is not None:
-            told: int | None = report.prompt_tokens
+            prompt_tokens: int | None = report.prompt_tokens
             cached: int | None = report.cached_tokens
         else:
-            told = usage.prompt if usage else None
+            prompt_tokens = usage.prompt if usage else None
             cached = usage.cached if usage else None
-        if told and not request.extra_bytes:
-            learner.prompt(len(request.prefix), told)
+        if prompt_tokens and not request.extra_bytes:
+            learner.prompt(len(request.prefix), prompt_tokens)
         if route.placement is not None:
             chosen = route.placement.chosen
-            prompt = told or request.prompt_tokens(order.prompt.targets[0].bytes_per_token)
+            prompt = prompt_tokens or request.prompt_tokens(order.prompt.targets[0].bytes_per_token)
             held = chosen.matched_tokens if cached is None else cached
             first_at = exchange.started + ttfb_s
             _learn(learner, chosen, tail, max(0, prompt - held), sent_at, first_at)
@@ -124,8 +126,11 @@ class Learning(Listener):
 def _learn(
     learner: Learner, chosen: Candidate, tail: Tail, uncached: int, sent_at: float, first_at: float
 ) -> None:
-    """Rates. A whole answer's first byte comes with its last token: only one that says that it has
-    no more than one tells how long the prompt took."""
+    """Adds samples of the rates.
+
+    The first byte of an answer that is not a stream comes with its last token, so it measures the
+    prompt only if the answer reports at most one token.
+    """
     usage, events = tail.usage(), tail.events
     output = usage.output if usage is not None and usage.output is not None else events
     if events > 1 or (usage is not None and output <= 1):
@@ -133,6 +138,6 @@ def _learn(
         if tokens >= LEAST_PREFILL:
             learner.prefill.add(tokens, first_at - sent_at)
     if events > 1 and output > LEAST_DECODE:
-        # All that ran there shared its steps: its rate is the sum of theirs.
+        # All requests there share its steps, so the upstream's rate is the sum of theirs.
         together = chosen.outstanding + 1
         learner.decode.add((output - 1) * together, perf_counter() - first_at)

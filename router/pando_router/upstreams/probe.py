@@ -1,4 +1,4 @@
-"""Asks one upstream how it is and what it serves, as often as the prober wants."""
+"""Probes one upstream: its health, its models and its capacity."""
 
 import asyncio
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from pando_router.upstreams.engine import (
 
 MAX_ANSWER_BYTES = 8 << 20
 _AGENT = (b"user-agent", b"pando-router-probe")
-_TELL = {
+_CAPACITIES = {
     "vllm": (b"/metrics", read_vllm_metrics),
     "sglang": (b"/get_server_info", read_sglang_info),
     "llamacpp": (b"/props", read_llamacpp_props),
@@ -28,17 +28,17 @@ _TELL = {
 
 class Outcome(StrEnum):
     READY = "ready"
-    STARTING = "starting"  # it says so itself: 503 to /health
-    FAILED = "failed"  # it answers that it is not well, or not what was asked
-    GONE = "gone"  # nobody listens
+    STARTING = "starting"  # it answers /health with 503
+    FAILED = "failed"  # it answers with an error, or with something else than asked for
+    GONE = "gone"  # no connection is possible
     SILENT = "silent"  # it does not answer in time
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
     outcome: Outcome
-    why: str = ""  # where it is neither ready nor starting
-    engine: Engine | None = None  # as it serves now; None where it does not say
+    why: str = ""  # if it is neither ready nor starting
+    engine: Engine | None = None  # what it serves now; None if it does not report it
 
 
 class Probe:
@@ -47,7 +47,7 @@ class Probe:
         self._url = url
 
     async def __call__(self, headers: Headers, timeout_s: float) -> Probed:
-        """`headers` bring its API key. An answer takes `timeout_s` at most."""
+        """Probes once, for at most `timeout_s` seconds. `headers` hold its API key."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._ask(headers)
@@ -61,20 +61,20 @@ class Probe:
             return Probed(Outcome.FAILED, str(error))
 
     async def capacity(self, kind: str, headers: Headers, timeout_s: float) -> Capacity | None:
-        """None where engines of this kind do not tell it, or this one does not."""
-        if (tell := _TELL.get(kind)) is None:
+        """The engine's capacity; None if it does not report it."""
+        if (found := _CAPACITIES.get(kind)) is None:
             return None
-        path, read = tell
+        path, read = found
         try:
             async with asyncio.timeout(timeout_s):
                 status, body = await self._get(path, headers)
                 return read(body) if status == 200 else None
         except (TimeoutError, ReplicaSilentError, ReplicaFailedError, UnreadableError):
-            return None  # how it is, is for the probe to say
+            return None  # the probe reports its health
 
     async def _ask(self, headers: Headers) -> Probed:
         status, _ = await self._get(b"/health", headers)
-        if status >= 500 and status != 503:  # one that does not know the path is well all the same
+        if status >= 500 and status != 503:  # an engine that does not know the path is healthy
             return Probed(Outcome.FAILED, f"answered {status} to /health")
         is_starting = status == 503
         status, body = await self._get(b"/v1/models", headers)
@@ -91,5 +91,5 @@ class Probe:
         answer = await self._http.request(b"GET", self._url, path, [_AGENT, *headers])
         body = await answer.whole(MAX_ANSWER_BYTES)
         if len(body) > MAX_ANSWER_BYTES:
-            raise UnreadableError(f"{path.decode()} answers too much")
+            raise UnreadableError(f"{path.decode()} answers more than {MAX_ANSWER_BYTES} bytes")
         return answer.status, body

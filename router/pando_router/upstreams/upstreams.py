@@ -1,4 +1,4 @@
-"""All static upstreams of this router, as the settings name them now."""
+"""All static upstreams in this router's current settings."""
 
 import asyncio
 import random
@@ -15,11 +15,11 @@ from pando_router.upstreams.learning import Learner
 from pando_router.upstreams.probe import Probe
 from pando_router.upstreams.watched import Watched
 
-LEAVE_S = 1.0  # for last heartbeats
+LEAVE_S = 1.0  # for last heartbeats at shutdown
 
 
 class Upstreams:
-    """`watch` from time to time; `close` ends all. Must be made in the event loop."""
+    """Call `watch` regularly, and `close` at the end. Must be created in the event loop."""
 
     def __init__(
         self,
@@ -33,8 +33,8 @@ class Upstreams:
         rng: random.Random,
         watch: Callable[[str, "asyncio.Task[None]"], None],
     ) -> None:
-        """Keeps in `unhealthy` the incarnations of those that do not answer; `watch` is given each
-        task with its name in words, to notice where it fails."""
+        """Keeps in `unhealthy` the incarnations of those that do not answer. `watch` receives each
+        task, with a description, to report its failure."""
         self._live = live
         self._watch = watch
         self._http = http
@@ -45,11 +45,11 @@ class Upstreams:
         self._metrics = metrics
         self._rng = rng
         self._watched: dict[str, tuple[Watched, asyncio.Task[None]]] = {}  # by URL
-        self.learners: dict[str, Learner] = {}  # what is learned of each, by URL
+        self.learners: dict[str, Learner] = {}  # by URL
         self._leaving: set[asyncio.Task[None]] = set()
 
     def watch(self) -> None:
-        """Begins with those that are new in the settings, and ends with those that are gone."""
+        """Starts probing those that are new in the settings, and stops for those that are gone."""
         wanted = {spec.url: spec for spec in self._live.settings.upstream}
         for url, (watched, task) in list(self._watched.items()):
             if wanted.get(url) != watched.spec:
@@ -78,12 +78,12 @@ class Upstreams:
         return url in self._watched
 
     def kind(self, url: str) -> str:
-        """Which engine answers there, by its own word; empty where none is known."""
+        """The kind of engine, as it reports itself; empty if unknown."""
         found = self._watched.get(url)
         return found[0].kind if found else ""
 
     def replicas(self) -> dict[str, list[Replica]]:
-        """By pool those that are well, as this router itself found them."""
+        """The healthy upstreams by pool, as this router found them."""
         found: dict[str, list[Replica]] = {}
         for watched, _ in self._watched.values():
             if (replica := watched.replica) is not None:
@@ -91,7 +91,7 @@ class Upstreams:
         return found
 
     async def close(self) -> None:
-        """Ends without a last word: other routers, or this one in a moment, go on with them."""
+        """Stops without last heartbeats: other routers, or this one restarted, keep probing."""
         for watched, task in self._watched.values():
             self._end(watched, task, leave=False)
         self._watched.clear()

@@ -1,4 +1,4 @@
-"""One upstream: probed in turns, and given a heartbeat while it is well."""
+"""One upstream: probes it regularly, and sends heartbeats for it while it is healthy."""
 
 import asyncio
 import logging
@@ -27,8 +27,8 @@ from pando_router.upstreams.learning import Learner
 from pando_router.upstreams.probe import Outcome, Probe, Probed
 
 BEAT_S = 0.5
-CAPACITY_S = 5.0  # between two looks at what an engine tells beyond its health
-JITTER = 0.1  # of the interval, either way: routers shall not ask together
+CAPACITY_S = 5.0  # between two reads of the engine's capacity
+JITTER = 0.1  # of the interval, either way, so that routers do not probe at the same moments
 
 _NOTHING_AGREED = Agreed("", 0.0, 0.0, 0.0)
 
@@ -37,7 +37,7 @@ _name_taken = BoundedLog("an upstream has the name of another replica")
 
 
 class Watched:
-    """`run` it, and `leave` at the end. `unhealthy` has its incarnation while it is not well."""
+    """`run` it, then `leave`. Its incarnation is in `unhealthy` while it is not healthy."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class Watched:
         self._probes = metrics.upstream_probes
         self._live = live
         self._rng = rng
-        self._engine: Engine | None = None  # until it said what it serves
+        self._engine: Engine | None = None  # None until it has reported what it serves
         self._capacity = Capacity()
-        self._told_at = -CAPACITY_S
+        self._capacity_at = -CAPACITY_S
         self._state: ReplicaState | None = None  # None: no heartbeat is due
         self._verdict = Verdict(live.settings.unhealthy_after, 1)
         self._last: Outcome | None = None
-        self._is_over = False  # what its cache held, since it was seen without a process
-        self._untold: str | None = None  # the incarnation of whose end Redis has yet to hear
+        self._is_over = False  # its process has ended, and its cache with it
+        self._unreported: str | None = None  # the incarnation whose end Redis does not know yet
         self._proposed = uuid4().hex  # its incarnation, until the routers have agreed on one
         self._agreed: Agreed | None = None
         self._sent: Heartbeat | None = None
@@ -84,27 +84,27 @@ class Watched:
 
     @property
     def replica(self) -> Replica | None:
-        """As this router itself found it; None while it is not well."""
+        """The replica as this router found it; None while it is not healthy."""
         if self._state is None or self._engine is None:
             return None
         age_ms = int(1000 * (monotonic() - self._answered_at))
         return Replica(self._heartbeat(self._engine, self._state), age_ms)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._probe_on())
-            group.create_task(self._beat_on())
+            group.create_task(self._probe_forever())
+            group.create_task(self._beat_forever())
 
     async def leave(self) -> None:
-        """This router probes it no more; others may. Nobody is placed there on its word."""
+        """Sends a last heartbeat with which no request is placed there; other routers may go on."""
         if self._sent is not None and self._state is not None:
             gone = replace(self._sent, state=ReplicaState.DRAINING)
             with suppress(FleetError):
                 await self._registry.beat(self.spec.pool, gone)
         self._unhealthy.discard(self.incarnation)
 
-    async def _probe_on(self) -> None:
+    async def _probe_forever(self) -> None:
         while True:
             started = monotonic()
             headers = self._key(self.spec.url)
@@ -118,16 +118,16 @@ class Watched:
             await asyncio.sleep(max(0.0, started + every_s - monotonic()))
 
     async def _look(self, engine: Engine, headers: Headers) -> None:
-        """Keeps what it serves, and from time to time what it has room for."""
+        """Keeps what it serves, and from time to time reads its capacity."""
         changed, self._engine = engine != self._engine, engine
         if changed:
             self._proposed = uuid4().hex
-        if changed or monotonic() - self._told_at >= CAPACITY_S:
-            self._told_at = monotonic()
+        if changed or monotonic() - self._capacity_at >= CAPACITY_S:
+            self._capacity_at = monotonic()
             timeout_s = self._live.settings.health_timeout
-            told = await self._probe.capacity(engine.kind, headers, timeout_s)
-            if told is not None or changed:
-                self._capacity = told or Capacity()
+            found = await self._probe.capacity(engine.kind, headers, timeout_s)
+            if found is not None or changed:
+                self._capacity = found or Capacity()
 
     async def _judge(self, probed: Probed) -> None:
         outcome = probed.outcome
@@ -135,7 +135,7 @@ class Watched:
         if outcome is Outcome.READY:
             self._verdict.count(passed=True)
         elif outcome in (Outcome.GONE, Outcome.STARTING):
-            self._verdict.healthy = False  # by its own word, which needs no second one
+            self._verdict.healthy = False  # certain after one probe
         else:
             self._verdict.count(passed=False)
         if outcome in (Outcome.READY, Outcome.STARTING):
@@ -147,9 +147,9 @@ class Watched:
         elif outcome in (Outcome.GONE, Outcome.STARTING) and not self._is_over:
             self._is_over = True
             self._proposed = uuid4().hex
-            self._untold = self._agreed.incarnation if self._agreed is not None else ""
-        with suppress(FleetError):  # or else before the next heartbeat
-            await self._tell_end()
+            self._unreported = self._agreed.incarnation if self._agreed is not None else ""
+        with suppress(FleetError):  # else repeated before the next heartbeat
+            await self._report_end()
         before = self._state
         if self._verdict.healthy:
             self._state = ReplicaState.READY if self._engine is not None else None
@@ -163,16 +163,16 @@ class Watched:
         if self._state is not before:
             await self._beat()
 
-    async def _tell_end(self) -> None:
-        """Whoever answers there next has an empty cache, also where this router has just begun.
+    async def _report_end(self) -> None:
+        """Reports its end to Redis: the next process at that address has an empty cache.
 
-        Tried until Redis has heard it: no heartbeat brings the old cache back before.
+        Repeated until Redis has it, before any heartbeat that would bring the old cache back.
         """
-        if self._untold is not None:
-            await self._records.ended(self.spec.pool, self.spec.replica, self._untold)
-            self._untold = None
+        if self._unreported is not None:
+            await self._records.ended(self.spec.pool, self.spec.replica, self._unreported)
+            self._unreported = None
 
-    async def _beat_on(self) -> None:
+    async def _beat_forever(self) -> None:
         while True:
             await self._beat()
             await asyncio.sleep(BEAT_S)
@@ -181,7 +181,7 @@ class Watched:
         if self._state is None or self._engine is None:
             return
         try:
-            await self._tell_end()
+            await self._report_end()
             await self._agree(self._engine)
             beat = self._heartbeat(self._engine, self._state)
             await self._registry.beat(self.spec.pool, beat)
@@ -189,7 +189,7 @@ class Watched:
             _name_taken(self.spec.replica, **self._names(), error=str(error))
             return
         except FleetError:
-            return  # that Redis is away, the fleet view says
+            return  # the fleet view reports that Redis is away
         self._sent = beat
 
     async def _agree(self, engine: Engine) -> None:
@@ -206,11 +206,11 @@ class Watched:
         if self.incarnation != agreed.incarnation:
             self._unhealthy.discard(self.incarnation)
             if self._agreed is not None:
-                logger.info("upstream is a new one", extra=self._names())
+                logger.info("upstream was replaced", extra=self._names())
         self._agreed = agreed
 
     def _heartbeat(self, engine: Engine, state: ReplicaState) -> Heartbeat:
-        spec, told, agreed = self.spec, self._capacity, self._agreed or _NOTHING_AGREED
+        spec, capacity, agreed = self.spec, self._capacity, self._agreed or _NOTHING_AGREED
         return Heartbeat(
             replica=spec.replica,
             incarnation=self.incarnation,
@@ -219,12 +219,12 @@ class Watched:
             state=state,
             endpoints=spec.endpoints,
             adapters=engine.adapters,
-            capacity_tokens=told.capacity_tokens,
-            max_requests=spec.max_requests or told.max_requests,
-            max_request_tokens=engine.max_request_tokens or told.max_request_tokens,
-            pinned_tokens=told.pinned_tokens,
-            running=told.running,
-            waiting=told.waiting,
+            capacity_tokens=capacity.capacity_tokens,
+            max_requests=spec.max_requests or capacity.max_requests,
+            max_request_tokens=engine.max_request_tokens or capacity.max_request_tokens,
+            pinned_tokens=capacity.pinned_tokens,
+            running=capacity.running,
+            waiting=capacity.waiting,
             prefill_tokens_per_s=agreed.prefill_tokens_per_s,
             decode_tokens_per_s=agreed.decode_tokens_per_s,
             bytes_per_token=agreed.bytes_per_token or BYTES_PER_TOKEN,

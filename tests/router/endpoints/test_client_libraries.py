@@ -272,7 +272,7 @@ async def test_a_stored_response_is_read_cancelled_and_deleted_where_it_is(
             await elsewhere.responses.delete(one.id)
             with pytest.raises(openai.NotFoundError, match=f"{one.output_text} knows no"):
                 await client.responses.retrieve(one.id)
-        with pytest.raises(openai.NotFoundError, match="no replica remembers this response"):
+        with pytest.raises(openai.NotFoundError, match="no replica keeps this response"):
             await client.responses.retrieve("resp_nobody")
         wrong = await router.request("PUT", f"/v1/responses/{said[0].id}")
         assert (wrong.status, wrong.headers["allow"]) == (405, "GET, DELETE")

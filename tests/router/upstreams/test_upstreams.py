@@ -134,7 +134,7 @@ async def test_what_is_no_engine_is_told_and_hurts_nobody(
         await until(is_counted, "failed probes")
     said = [one for one in caplog.records if getattr(one, "replica", "") == website.name]
     assert len(said) == 1, "once, not with each probe"
-    assert "no JSON" in said[0].__dict__["error"]
+    assert "not JSON" in said[0].__dict__["error"]
 
 
 async def test_an_upstreams_key_is_shown_to_it_alone(
