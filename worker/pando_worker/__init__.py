@@ -3,19 +3,19 @@
 Read in this order:
     serve.py       the command: starts both processes
     server/        the HTTP process: API, tokenizer, text
-    messages.py    what the two processes say to each other
+    messages.py    the messages between the two processes
     engine/        the scheduler process
-    scheduler/     which requests run next; numpy only
-    memory/        who owns which KV page; the radix cache
-    batch.py       one step as plain arrays: the border between scheduler and model
-    pools.py       what a loaded model's memory has to give out
-    runner/        loads the model, runs batches, draws tokens
+    scheduler/     chooses the requests of each step; numpy only
+    memory/        which KV page has which owner; the radix cache
+    batch.py       one step as plain arrays: the interface between scheduler and model
+    pools.py       the sizes of a loaded model's pools
+    runner/        loads the model, runs batches, samples tokens
     models/        config, weights and layers of each family
-    attention/     the backends and the KV pool's tensors
+    attention/     the attention backends, their choice on a GPU, and the KV pool's tensors
     cpu/, cuda/    kernels
     ranks/         tensor parallelism
     grammar/       constrained output
-    tokenizer/     loads a tokenizer; tokens to text
+    tokenizer/     loads a tokenizer; turns tokens into text
     tensors/       copies to a device and back
     heartbeats.py, rates.py, stacks.py, cores.py, settings.py
 

@@ -1,20 +1,20 @@
-"""How many cores this process may use, which in a pod are fewer than the node has."""
+"""The number of cores that this process may use; in a pod these are fewer than the node has."""
 
 import os
 import sys
 from pathlib import Path
 
-# Of the container that this runs in, in version 2 of control groups: a quota in microseconds, or
-# `max` for none, and the period that it is for. The root of a machine without containers has none.
+# The container's CPU limit in version 2 of control groups: a quota in microseconds, or `max` for
+# none, and the period that it applies to. The root of a machine without containers lacks this file.
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
 def available_cores() -> int:
-    """Whole ones, at least 1: those that the process may run on, as far as the quota lets it use
-    them all the time.
+    """The whole cores, at least 1, that the process may run on and that the quota lets it use all
+    the time.
 
     Raises:
-        ValueError: the file is there, but is not of that form.
+        ValueError: the file has another format.
     """
     if sys.platform == "linux":
         cores = len(os.sched_getaffinity(0))

@@ -1,9 +1,9 @@
-"""What the worker's two kinds of process say to each other.
+"""The messages between the worker's HTTP process and its scheduler process.
 
 The HTTP process (tokenizer, detokenizer) sends `Command`s to the scheduler process; the scheduler
 answers with `Event`s. Both travel as msgspec MessagePack over ZeroMQ PUSH/PULL pairs; one ZeroMQ
-message is one struct. Text never crosses this border: stop strings are the detokenizer's business,
-and end-of-sequence tokens arrive here as plain `stop_token_ids`.
+message is one struct. Text is never sent: the detokenizer handles stop strings, and end-of-sequence
+tokens are sent as plain `stop_token_ids`.
 """
 
 from enum import StrEnum
@@ -14,16 +14,16 @@ BATCH_SIZES = tuple(2**power for power in range(10))
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one request picks its next tokens; validated by the HTTP process."""
+    """The sampling parameters of one request; validated by the HTTP process."""
 
     max_new_tokens: int
     temperature: float = 1.0  # 0 is greedy
     top_k: int = 0  # 0 keeps every token
     top_p: float = 1.0
     min_p: float = 0.0
-    seed: int = 0  # 64 bits; the HTTP process draws one where the client named none
-    stop_token_ids: tuple[int, ...] = ()  # with the model's EOS ids, unless they are ignored
-    min_new_tokens: int = 0  # no stop token before
+    seed: int = 0  # 64 bits; the HTTP process draws one if the client sends none
+    stop_token_ids: tuple[int, ...] = ()  # include the model's EOS ids, unless they are ignored
+    min_new_tokens: int = 0  # no stop token is allowed before
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
@@ -31,17 +31,18 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class LogprobsWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Log-probabilities to report, under the model's distribution before any of the above."""
+    """Log-probabilities to report, in the model's own distribution before sampling parameters."""
 
-    top: int = 0  # most likely tokens beside the one that was produced
-    prompt_start: int | None = None  # also of the prompt, from this position on (0 itself has none)
+    top: int = 0  # most likely tokens to report beside the sampled one
+    # Also of the prompt, from this position on (position 0 has none).
+    prompt_start: int | None = None
 
 
 class FinishReason(StrEnum):
-    # A stop token was produced, and is the output's last token; or the grammar is at its end.
+    # A stop token was sampled, and is the output's last token; or the grammar is complete.
     STOP = "stop"
-    LENGTH = "length"  # max_new_tokens or the context's end was reached
-    ABORT = "abort"  # the HTTP process asked for it
+    LENGTH = "length"  # max_new_tokens or the end of the context was reached
+    ABORT = "abort"  # the HTTP process sent an Abort
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -49,24 +50,25 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     rid: str
     input_ids: list[int]
-    num_output: int = 0  # the last of these are output: the request goes on where it was lost
+    # How many of the last of these are output: a resumed request continues after them.
+    num_output: int = 0
     sampling: SamplingParams
     logprobs: LogprobsWanted | None = None
-    grammar: str | None = None  # in llguidance's serialized form; the output follows it
-    priority: int = 0  # higher first, under the policy "priority"
-    namespace: bytes = b""  # whose cached prefixes it shares; see memory/namespace.py
-    deadline_s: float | None = None  # seconds from now, then it ends with status 504
+    grammar: str | None = None  # for the output, in llguidance's serialized form
+    priority: int = 0  # higher first, with the policy "priority"
+    namespace: bytes = b""  # within which it shares cached prefixes; see memory/namespace.py
+    deadline_s: float | None = None  # seconds from now, after which it ends with status 504
 
 
 class Pooling(StrEnum):
-    """Which final hidden states make an embedding."""
+    """How final hidden states are pooled into an embedding."""
 
     LAST = "last"  # the last token's
     MEAN = "mean"  # the mean over all tokens
 
 
 class Embed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Embed one prompt. Answered by one `Embedded` or `Rejected`; if aborted, by an `Output`."""
+    """Embed one prompt. Answered by one `Embedded` or `Rejected`, or if aborted by an `Output`."""
 
     rid: str
     input_ids: list[int]
@@ -77,14 +79,14 @@ class Embed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Stop a request wherever it is. Unknown or finished ids are ignored; otherwise the
+    """Stop a request in any state. Unknown or finished ids are ignored; otherwise the
     scheduler answers with an `Output` whose finish is ABORT after the step in flight."""
 
     rid: str
 
 
 class FlushCache(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Forget all cached prefixes. Answered by `CacheFlushed`."""
+    """Drop all cached prefixes. Answered by `CacheFlushed`."""
 
     call: int
 
@@ -106,20 +108,20 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cached_tokens: int  # prompt tokens that came from the cache when it was first scheduled
     finish: FinishReason | None = None
     queue_s: float | None = None  # with the first output: from arrival to first scheduling
-    logprobs: list[TokenLogprob] = []  # of `token_ids`, where wanted
-    # Of the prompt's tokens from max(1, prompt_start) on, once, with the first output.
+    logprobs: list[TokenLogprob] = []  # of `token_ids`, if requested
+    # Of the prompt's tokens from max(1, prompt_start) on; sent once, with the first output.
     prompt_logprobs: list[TokenLogprob] = []
 
 
 class Outputs(msgspec.Struct, frozen=True, tag=True):
-    """All that one scheduler step produced."""
+    """All outputs of one scheduler step."""
 
     outputs: list[Output]
 
 
 class Embedded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     rid: str
-    vector: bytes  # float32, little-endian, [hidden_size], of length 1
+    vector: bytes  # float32, little-endian, [hidden_size], normalised to length 1
     cached_tokens: int
     queue_s: float
 
@@ -129,7 +131,7 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     rid: str
     message: str
-    # 400: it can never fit, or its grammar is wrong; 503: the queue is full; 504: its deadline
+    # 400: it can never fit, or its grammar is invalid; 503: the queue is full; 504: its deadline
     # passed; 500: it failed while running.
     status: int
 
@@ -144,40 +146,41 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     capacity_tokens: int
     max_running_requests: int
-    max_request_tokens: int  # prompt and output of one request together
+    max_request_tokens: int  # prompt and output of one request in total
     page_size: int
 
 
 class Working(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The scheduler is about to wait for the model, and may say nothing for so long."""
+    """The scheduler is about to wait for the model, and may send nothing for `seconds`."""
 
     seconds: float
 
 
 class Stats(msgspec.Struct, kw_only=True, tag=True):
-    """The scheduler's state; sent when it changed, at most every 50 ms, and every 500 ms anyway.
+    """The scheduler's state; sent after changes, at most every 50 ms, and at least every 500 ms.
 
-    Counters (`*_total`) only grow. Rates are smoothed over the last seconds and are 0 until
-    something was measured. Heartbeats carry the fields that they have by the same name.
+    Counters (`*_total`) only grow. Rates are smoothed over the last seconds and are 0 until the
+    first measurement. Heartbeats carry the fields of the same names.
     """
 
     running: int = 0
     waiting: int = 0
     waiting_tokens: int = 0  # uncached prompt tokens of the waiting queue
-    waiting_output_tokens: int = 0  # that the waiting queue is expected to produce
+    waiting_output_tokens: int = 0  # expected output tokens of the waiting queue
     capacity_tokens: int = 0
-    # Held by running requests: of this pool, or of the window layers' own if that is fuller, as the
-    # same share of the capacity.
+    # Held by running requests. If the window layers' pool is fuller than the main one, its share
+    # scaled to the capacity.
     pinned_tokens: int = 0
-    cached_tokens: int = 0  # held by the radix cache alone: evictable
-    prefill_tokens_per_s: float = 0.0  # while prefilling, running decodes included in the time
-    prefill_context_per_s: float = 0.0  # what those tokens see, summed
-    doubling_context: float = 0.0  # behind which one takes twice as long; 0 until that is known
-    decode_tokens_per_s: float = 0.0  # all running requests together
-    release_tokens_per_s: float = 0.0  # KV tokens that ending requests unpin
+    cached_tokens: int = 0  # held only by the radix cache: evictable
+    # While prefilling; the time includes the decodes of the same steps.
+    prefill_tokens_per_s: float = 0.0
+    prefill_context_per_s: float = 0.0  # the context lengths of those tokens, summed
+    doubling_context: float = 0.0  # behind which a prompt token takes twice as long; 0 until known
+    decode_tokens_per_s: float = 0.0  # of all running requests
+    release_tokens_per_s: float = 0.0  # KV tokens that ended requests unpin
     steps_total: int = 0
-    rows_total: int = 0  # requests in all steps together
-    # Steps by their requests: up to each of BATCH_SIZES, and more. Together steps_total.
+    rows_total: int = 0  # requests of all steps, summed
+    # Steps by number of requests: up to each of BATCH_SIZES, and more. Their sum is steps_total.
     batch_sizes: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BATCH_SIZES) + 1))
     prompt_tokens_total: int = 0
     cached_prompt_tokens_total: int = 0
@@ -185,16 +188,16 @@ class Stats(msgspec.Struct, kw_only=True, tag=True):
     finished_requests_total: int = 0
     aborted_requests_total: int = 0
     retracted_requests_total: int = 0
-    evicted_tokens_total: int = 0  # forgotten: neither on the device nor on the host any more
-    hot_evicted_tokens_total: int = 0  # of these, asked for again soon; see `GhostList`
-    # Of the pool of layers with a sliding window, where they have one of their own.
+    evicted_tokens_total: int = 0  # neither on the device nor on the host any more
+    hot_evicted_tokens_total: int = 0  # of these, requested again soon; see `GhostList`
+    # Of the window layers' own pool, if they have one.
     window_capacity_tokens: int = 0
-    window_pinned_tokens: int = 0  # seen by running requests
-    window_cached_tokens: int = 0  # kept for whoever continues a cached prefix
+    window_pinned_tokens: int = 0  # within the windows of running requests
+    window_cached_tokens: int = 0  # kept for requests that continue a cached prefix
     host_capacity_tokens: int = 0
-    host_tokens: int = 0  # on the host, whether the device has them too or not
+    host_tokens: int = 0  # on the host, including those that are also on the device
     host_stored_tokens_total: int = 0  # copied to the host
-    host_loaded_tokens_total: int = 0  # copied back
+    host_loaded_tokens_total: int = 0  # copied back to the device
 
 
 Event = Outputs | Embedded | Rejected | CacheFlushed | Ready | Working | Stats

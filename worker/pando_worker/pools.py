@@ -1,4 +1,4 @@
-"""`Pools`: what a loaded model's memory has for its scheduler to give out."""
+"""`Pools`: the sizes of a loaded model's pools, which its scheduler allocates from."""
 
 from dataclasses import dataclass, field
 
@@ -7,13 +7,13 @@ from pando_worker.rates import Rate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pools:
-    """Pages are of the setting's size."""
+    """The page size is a setting (`page_size`)."""
 
     capacity_tokens: int
     context_length: int  # tokens that a request may have
-    window: int = 0  # of the layers that release pages behind it; 0 where all share one pool
+    window: int = 0  # of the layers that release pages behind it; 0 if all layers share one pool
     window_pages: int = 0
-    host_pages: int = 0  # 0 where there is no host tier
+    host_pages: int = 0  # 0 without a host tier
     host_window_pages: int = 0
-    host_page_bytes: int = 0  # of a page of all layers
-    copy_rate: Rate = field(default_factory=Rate)  # bytes to and from the host, as measured
+    host_page_bytes: int = 0  # of one page of all layers
+    copy_rate: Rate = field(default_factory=Rate)  # bytes copied to and from the host, as measured

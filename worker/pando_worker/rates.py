@@ -1,14 +1,14 @@
-"""`Rate`: how much of something happens in a second of work, over the last seconds of it."""
+"""`Rate`: the amount done per second of work, averaged over the last seconds of work."""
 
 import math
 from collections.abc import Sequence
 
 
 class Rate:
-    """Two sums that forget with the same half-life: what was done, and the time it took.
+    """Two sums that decay with the same half-life: the amount, and the time that it took.
 
-    Steps count by their length, so many short ones do not outweigh a long one; time in which
-    nothing was done does not count.
+    Steps are weighted by their duration, so many short ones do not outweigh a long one; idle time
+    does not count.
     """
 
     def __init__(self, half_life_s: float = 10.0) -> None:
@@ -22,12 +22,12 @@ class Rate:
         self._seconds = self._seconds * keep + seconds
 
     def shares_kept(self, seconds: Sequence[float]) -> list[float]:
-        """What of the sums is left after each of these times."""
+        """The share of the sums that is left after each of these times."""
         decay, exp = -self._decay, math.exp
         return [exp(decay * each) for each in seconds]
 
     def add_each(self, amount: float, seconds: Sequence[float], kept: Sequence[float]) -> None:
-        """As `add`, once for each of the times; `kept` are their `shares_kept`."""
+        """Like `add`, once for each of the times; `kept` are their `shares_kept`."""
         total, time = self._amount, self._seconds
         for each, keep in zip(seconds, kept, strict=True):
             total = total * keep + amount
@@ -36,5 +36,5 @@ class Rate:
 
     @property
     def per_second(self) -> float:
-        """0.0 until something was measured."""
+        """0.0 until the first measurement."""
         return self._amount / self._seconds if self._seconds > 0 else 0.0

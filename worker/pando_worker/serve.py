@@ -1,8 +1,9 @@
-"""Runs a worker: starts the scheduler process, then serves HTTP in this one until told to end.
+"""Runs a worker: starts the scheduler process, then serves HTTP in this process until a signal.
 
-SIGTERM or SIGINT drains: new requests get 503, running ones are finished, the replica leaves the
-fleet, exit code 0. A second signal does not wait. The scheduler process ignores both signals (a
-terminal's Ctrl-C reaches it too) because it has to work while this one drains; it ends with it.
+SIGTERM or SIGINT starts draining: new requests get 503, running ones finish, the replica leaves the
+fleet, and the exit code is 0. A second signal ends the worker at once. The scheduler process
+ignores both signals (a terminal's Ctrl-C reaches it too), because it has to work while this process
+drains; it ends with this process.
 """
 
 import faulthandler
@@ -17,7 +18,7 @@ from pando_worker.models.loading.hub import resolve_model
 from pando_worker.server.front.startup import CannotStartError, bind
 from pando_worker.server.process.scheduler_process import SchedulerMain, scheduler_process
 from pando_worker.settings import WorkerSettings
-from pando_worker.stacks import ASK
+from pando_worker.stacks import STACKS_SIGNAL
 
 log = logging.getLogger("pando.worker")
 
@@ -28,7 +29,7 @@ def _scheduler_main(
     event_endpoint: str,
     configure_logging: Callable[[], None],
 ) -> None:
-    # Imported in the new process only: this one starts it before it imports anything heavy.
+    # Imported only in the new process, which this one starts before it imports anything heavy.
     from pando_worker.engine.process import run_scheduler
 
     run_scheduler(settings, command_endpoint, event_endpoint, configure_logging)
@@ -39,11 +40,11 @@ def run(
     configure_logging: Callable[[], None],
     scheduler_main: SchedulerMain = _scheduler_main,
 ) -> int:
-    """Serve until a signal; returns the exit code, 1 where it cannot start or the scheduler ended.
+    """Serve until a signal; returns the exit code: 1 if it cannot start or the scheduler ended.
 
-    `configure_logging` is for the scheduler process, whose work is `scheduler_main`.
+    `configure_logging` and `scheduler_main` run in the scheduler process.
     """
-    faulthandler.register(ASK)  # to stderr
+    faulthandler.register(STACKS_SIGNAL)  # to stderr
     signal.signal(signal.SIGTERM, _interrupt)  # until there is a server that can drain
     try:
         return _run(settings, configure_logging, scheduler_main)

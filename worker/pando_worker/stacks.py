@@ -1,8 +1,8 @@
-"""The Python stacks of a worker's processes, for the log when the engine stands still.
+"""The Python stacks of a worker's processes, for the log when the engine has stalled.
 
-Each process of the engine calls `answer_with_stacks` as it starts; `stacks` asks all of them. What
-answers is faulthandler's C code, so a thread that holds the interpreter's lock for ever is seen,
-too. A process that was stopped, or hangs in the kernel, cannot answer.
+Each process of the engine calls `dump_stacks_on_signal` at its start; `stacks` sends all of them
+the signal. faulthandler's C code handles it, so it also shows a thread that holds the interpreter's
+lock forever. A process that is stopped, or hangs in the kernel, cannot answer.
 """
 
 import faulthandler
@@ -14,30 +14,30 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-ASK = signal.SIGUSR1
+STACKS_SIGNAL = signal.SIGUSR1
 _SUFFIX = ".stacks"
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
     process: str  # such as "rank 1"
     pid: int
-    text: str  # of all its threads, or why there are none
+    text: str  # the stacks of all its threads, or why there are none
 
 
-def answer_with_stacks(directory: Path, process: str) -> None:
-    """Have this process write the stacks of all its threads to a file there at each `ASK`."""
+def dump_stacks_on_signal(directory: Path, process: str) -> None:
+    """Have this process write all its threads' stacks to a file there at each STACKS_SIGNAL."""
     file = (directory / f"{process}.{os.getpid()}{_SUFFIX}").open("w")
-    faulthandler.register(ASK, file, all_threads=True)
+    faulthandler.register(STACKS_SIGNAL, file, all_threads=True)
 
 
 def stacks(directory: Path, within_s: float) -> Iterator[Stacks]:
-    """Of each process that answers there, by name. Waits `within_s` for all of them together."""
+    """The stacks of each process that answers there, by name; waits `within_s` in total."""
     files = sorted(directory.glob(f"*{_SUFFIX}"))
     for file in files:
         with suppress(ProcessLookupError):
-            os.kill(_pid(file), ASK)
+            os.kill(_pid(file), STACKS_SIGNAL)
     deadline = time.monotonic() + within_s
     for file in files:
         process, pid = file.name.split(".")[0], _pid(file)
@@ -50,10 +50,10 @@ def _pid(file: Path) -> int:
 
 
 def _written(file: Path, deadline: float) -> str:
-    """What it holds once it grows no more."""
+    """The file's text once it has stopped growing."""
     text = ""
     while time.monotonic() < deadline:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
         before, text = text, file.read_text(errors="replace")
         if text and text == before:
             return text
@@ -61,9 +61,9 @@ def _written(file: Path, deadline: float) -> str:
 
 
 def _state(pid: int) -> str:
-    """What the kernel says of a process."""
+    """The state that the kernel reports for a process."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return "the process is gone, or this system does not say how it is"
+        return "the process is gone, or this system does not report its state"
     return next(line for line in status.splitlines() if line.startswith("State:"))

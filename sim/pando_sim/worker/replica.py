@@ -24,7 +24,7 @@ from pando_sim.timeline import Timeline
 from pando_sim.worker.model import VirtualModel
 from pando_sim.worker.stay import Stay
 from pando_sim.worker.stride import TimedStride, plan_stride
-from pando_worker.heartbeats import carrying
+from pando_worker.heartbeats import with_report
 from pando_worker.messages import Event, Outputs, Ready, Rejected, Stats
 from pando_worker.pools import Pools
 from pando_worker.scheduler.assembly import make_scheduler
@@ -115,7 +115,7 @@ class Replica:
             state=BeatState.STARTING,
         )
         self._starting = starting
-        self._ready = carrying(
+        self._ready = with_report(
             starting,
             Ready(
                 capacity_tokens=kv.capacity_tokens,
@@ -147,7 +147,7 @@ class Replica:
     def heartbeat(self) -> Heartbeat:
         if self.state is ReplicaState.STARTING:
             return self._starting
-        beat, measured = carrying(self._ready, self.stats()), self._prompts.bytes_per_token
+        beat, measured = with_report(self._ready, self.stats()), self._prompts.bytes_per_token
         return beat if measured == beat.bytes_per_token else replace(beat, bytes_per_token=measured)
 
     def become(self, state: ReplicaState) -> None:

@@ -160,4 +160,4 @@ def test_a_full_host_forgets_the_end_of_the_oldest_prefix_and_no_more_than_it_mu
     cache.evict(2)
     assert (cache.prefix_len(old), cache.prefix_len(new)) == (6, 2)
     cache.count_use(old, cache.match_prefix(old))
-    assert cache.hot_evicted_tokens == 2, "what was forgotten is asked for again"
+    assert cache.hot_evicted_tokens == 2, "evicted tokens are requested again"

@@ -1,8 +1,8 @@
 """The scheduler process: loads the model, then turns commands into steps and steps into events.
 
-Started by the HTTP process. It binds the commands' end and connects to the events'. It leaves the
-terminal's signals to its parent, which drains first and then ends it; should the parent die, it
-ends by itself.
+The HTTP process starts it. It binds the socket for commands and connects to the one for events. It
+ignores the terminal's signals, since its parent drains first and then ends it; if the parent dies,
+it exits.
 """
 
 import gc
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pando.worker.scheduler")
 
-STATS_MIN_S = 0.05  # between two Stats when something changed
-STATS_MAX_S = 0.5  # between two Stats anyway
-_MASK_THREADS = 8  # at most, and half the cores
+STATS_MIN_S = 0.05  # least time between two Stats
+STATS_MAX_S = 0.5  # most time between two Stats
+_MASK_THREADS = 8  # at most, and at most half the cores
 WRITE_PROFILE_S = 120.0  # a trace is some hundred MB of JSON
-POLL_MS = 100  # how long an idle scheduler waits before it looks after its parent
+POLL_MS = 100  # how often an idle scheduler checks that its parent is alive
 
 
 def run_scheduler(
@@ -49,13 +49,13 @@ def run_scheduler(
     event_endpoint: str,
     configure_logging: Callable[[], None],
 ) -> None:
-    """Process entry. Exits 1 with one log line when the model cannot be loaded or does not fit."""
+    """Process entry. Exits 1 with one log line if the model cannot be loaded or does not fit."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     configure_logging()
-    # Read when torch is first imported, here and in other ranks. Threads that spin while they wait
-    # for each other take the cores from the one they wait for: measured on busy cores, a step took
-    # 12 ms with, 176 without.
+    # Threads that spin while they wait take the cores from the thread that they wait for: on busy
+    # cores a step took 12 ms with this and 176 ms without. torch reads it when it is first
+    # imported, here and in other ranks.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     context = zmq.Context()
     commands, events = context.socket(zmq.PULL), context.socket(zmq.PUSH)
@@ -65,14 +65,14 @@ def run_scheduler(
         # The private directory of this worker's sockets.
         directory = Path(command_endpoint.removeprefix("ipc://")).parent
         with followers(settings, directory, configure_logging) as sockets:
-            voice = _Voice(events)
-            scheduler = _load(settings, directory, sockets, voice)
-            profile = _profile(settings.profile, voice)
-            # What is loaded by now stays. A collection that walks all of torch's and transformers'
-            # objects stops every stream: for 133 ms, measured with bench/scheduler_loop.py.
+            sender = _EventSender(events)
+            scheduler = _load(settings, directory, sockets, sender)
+            profile = _profile(settings.profile, sender)
+            # A garbage collection that walks all objects of torch and transformers stops every
+            # stream for 133 ms (measured with bench/scheduler_loop.py); these objects stay anyway.
             gc.collect()
             gc.freeze()
-            _Loop(scheduler, commands, voice, settings.log_every_steps, profile).run()
+            _Loop(scheduler, commands, sender, settings.log_every_steps, profile).run()
     except ModelError as error:
         log.error("cannot serve this model: %s", error)
         sys.exit(1)
@@ -87,7 +87,7 @@ def _load(
     settings: WorkerSettings,
     directory: Path,
     followers: list[zmq.Socket[bytes]],
-    voice: "_Voice",
+    sender: "_EventSender",
 ) -> Scheduler:
     # Torch takes seconds to import; nothing before this point needs it.
     from pando_worker.ranks.group import join
@@ -98,8 +98,8 @@ def _load(
     runner: ModelRunner = LeadingRunner(model, followers) if followers else model
     if settings.overlap_schedule and settings.device == "cpu":
         runner = ThreadedRunner(runner)
-    runner = AnnouncingRunner(runner, lambda seconds: voice.say(Working(seconds=seconds)))
-    # On the CPU the model needs the cores: there, a thread that fills masks waits for one.
+    runner = AnnouncingRunner(runner, lambda seconds: sender.send(Working(seconds=seconds)))
+    # On CPU the model needs the cores: a thread that fills masks would wait for one.
     spare = 1
     if settings.device != "cpu":
         spare = max(1, min(_MASK_THREADS, available_cores() // 2))
@@ -108,51 +108,51 @@ def _load(
     return make_scheduler(settings, model.pools, runner, grammars)
 
 
-def _profile(directory: Path | None, voice: "_Voice") -> "StepProfile | None":
+def _profile(directory: Path | None, sender: "_EventSender") -> "StepProfile | None":
     if directory is None:
         return None
     from pando_worker.engine.profile import StepProfile  # imports torch
 
-    return StepProfile(directory, lambda: voice.say(Working(seconds=WRITE_PROFILE_S)))
+    return StepProfile(directory, lambda: sender.send(Working(seconds=WRITE_PROFILE_S)))
 
 
-class _Voice:
-    """What the scheduler says to the HTTP process."""
+class _EventSender:
+    """Sends events to the HTTP process."""
 
     def __init__(self, events: zmq.Socket[bytes]) -> None:
-        self._events = events
+        self._socket = events
         self._encoder = msgspec.msgpack.Encoder()
         parent = multiprocessing.parent_process()
         assert parent is not None, "the scheduler is a child process of the HTTP process"
         self._parent = parent
 
     @property
-    def is_heard(self) -> bool:
+    def parent_is_alive(self) -> bool:
         return self._parent.is_alive()
 
-    def say(self, event: Event) -> None:
-        """Blocks while the HTTP process cannot take more, but not past its death."""
+    def send(self, event: Event) -> None:
+        """Blocks while the HTTP process cannot take more, but not after its death."""
         data = self._encoder.encode(event)
-        while not self._events.poll(POLL_MS, zmq.POLLOUT):
-            if not self.is_heard:
+        while not self._socket.poll(POLL_MS, zmq.POLLOUT):
+            if not self.parent_is_alive:
                 sys.exit(1)
-        self._events.send(data)
+        self._socket.send(data)
 
 
 class _Loop:
-    """Drains commands, runs a step, sends what it produced, and again."""
+    """Repeats: receive commands, run a step, send its events."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         commands: zmq.Socket[bytes],
-        voice: _Voice,
+        sender: _EventSender,
         log_every_steps: int,
         profile: "StepProfile | None",
     ) -> None:
         self._scheduler = scheduler
         self._commands = commands
-        self._voice = voice
+        self._sender = sender
         self._decoder = msgspec.msgpack.Decoder(Command)
         self._profile = profile
         self._log = StepLog(log_every_steps, scheduler.stats(), time.monotonic())
@@ -161,7 +161,7 @@ class _Loop:
 
     def run(self) -> None:
         kv = self._scheduler.kv
-        self._voice.say(
+        self._sender.send(
             Ready(
                 capacity_tokens=kv.capacity_tokens,
                 max_running_requests=len(kv.rows.pages),
@@ -169,21 +169,21 @@ class _Loop:
                 page_size=kv.page_size,
             )
         )
-        while self._voice.is_heard:
+        while self._sender.parent_is_alive:
             self._receive()
             for event in self._scheduler.step():
-                self._voice.say(event)
+                self._sender.send(event)
             self._send_stats()
             if self._profile and not self._profile.done:
                 self._profile.update(self._scheduler.meter.counts.steps_total)
 
     def _receive(self) -> None:
-        """Take in all commands that have arrived; when idle, wait for one."""
+        """Receive all commands that have arrived; when idle, wait for one."""
         timeout = POLL_MS if self._scheduler.is_idle else int(self._scheduler.only_compiles)
         while self._commands.poll(timeout):
             command = self._decoder.decode(self._commands.recv())
             for event in self._scheduler.receive(command):
-                self._voice.say(event)
+                self._sender.send(event)
             timeout = 0
 
     def _send_stats(self) -> None:
@@ -193,5 +193,5 @@ class _Loop:
         stats = self._scheduler.stats()
         self._log.update(stats, now)
         if stats != self._stats or now - self._stats_at >= STATS_MAX_S:
-            self._voice.say(stats)
+            self._sender.send(stats)
             self._stats, self._stats_at = stats, now

@@ -1,7 +1,7 @@
-"""`pando worker --profile DIR`: a trace of the first busy steps, to see what a step's time goes to.
+"""`pando worker --profile DIR`: a trace of the first busy steps, which shows where time is spent.
 
-Written in Chrome's trace format (chrome://tracing, Perfetto), with a table of the dearest operators
-beside it. Profiling slows steps down, so it ends by itself.
+The trace is in Chrome's format (chrome://tracing, Perfetto); a table of the most expensive
+operators lies beside it. Profiling slows steps down, so it ends after these steps.
 """
 
 import logging
@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 log = logging.getLogger("pando.worker.scheduler")
 
-ROWS = 40  # of the table
+ROWS = 40  # rows of the table
 
 
 class StepProfile:
@@ -28,7 +28,7 @@ class StepProfile:
         """
         Args:
             before_write: called before the trace is written, which takes long
-            skip: steps before, in which kernels are chosen and memory is touched for the first time
+            skip: first steps to leave out, in which kernels are chosen and memory is first touched
             steps: how many to profile
         """
         self._directory = directory
@@ -39,14 +39,14 @@ class StepProfile:
             activities.append(ProfilerActivity.CUDA)
         self._profile = profile(
             activities=activities,
-            # The model may run in a thread of its own.
+            # The model may run in another thread.
             experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True),
         )
         self._started = False
         self.done = False
 
     def update(self, steps: int) -> None:
-        """Called between two steps, of which so many have been run."""
+        """Call between two steps; `steps` have been run so far."""
         if not self._started and steps >= self._first:
             self._started = True
             self._profile.start()

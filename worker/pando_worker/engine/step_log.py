@@ -1,4 +1,4 @@
-"""A line in the log every so many steps: what the worker is busy with."""
+"""Logs the worker's load in one line every N steps."""
 
 import logging
 
@@ -12,13 +12,14 @@ class StepLog:
         """
         Args:
             every: steps between two lines; 0 for none.
-            stats: the state before the first step, and when that was, in seconds.
+            stats: the state before the first step.
+            now: the time of that state, in seconds.
         """
         self._every = every
         self._last, self._last_at = stats, now
 
     def update(self, stats: Stats, now: float) -> None:
-        """Look at the state after some step; `now` in seconds."""
+        """Log the state if a line is due; `now` in seconds."""
         last, seconds = self._last, now - self._last_at
         if self._every == 0 or stats.steps_total - last.steps_total < self._every:
             return

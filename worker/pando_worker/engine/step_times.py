@@ -1,8 +1,8 @@
-"""How long a step may take, by the steps that were seen; and a runner that says so beforehand.
+"""Estimates how long a step may take from earlier steps, and announces long ones beforehand.
 
-While a step runs the scheduler process says nothing. The HTTP process takes a silence for a stall,
-so the engine announces each step that may take longer than such a silence. Steps are of a kind by
-their size, in powers of two of the work that they are.
+While a step runs, the scheduler process sends nothing, and the HTTP process treats silence as a
+stall. So the engine announces each step that may take longer than that. Steps are grouped into
+kinds by their amount of work, in powers of two.
 """
 
 import time
@@ -14,20 +14,20 @@ import numpy as np
 from pando_worker.batch import ForwardBatch, Int32, ModelRunner, Step, StepResult
 
 DOUBLING = 1024
-"""Tokens that a token attends to, which are taken to be as much work as the token itself."""
+"""Attending to this many tokens is assumed to be as much work as one token itself."""
 
 SLACK = 4.0
-"""Within a kind, work differs up to twofold, and other processes may have half of the cores."""
+"""Within a kind, work differs up to twofold, and other processes may use half of the cores."""
 
 FORGETS = 0.98
-"""A step counts so much less with each further one of its kind: one that took long because the
-process had been stopped is forgotten after some hundred."""
+"""A step's weight falls by this factor with each later one of its kind: one that took long because
+the process had been stopped has no weight after some hundred."""
 
 FIRST_S = 300.0
-"""For the very first step, which nothing can be known of."""
+"""For the very first step, for which there is no measurement."""
 
 ANNOUNCE_S = 2.0
-"""Shorter waits are well within any silence that is no stall."""
+"""Shorter waits are never mistaken for a stall, so they are not announced."""
 
 
 class StepTimes:
@@ -40,8 +40,8 @@ class StepTimes:
         self._longest[kind] = max(seconds, FORGETS * self._longest.get(kind, 0.0))
 
     def allowed_s(self, kind: int) -> float:
-        """Seconds that a step of this kind may take. Of one that was never seen, what smaller ones
-        took tells, as time grows no faster than the work."""
+        """Seconds that a step of this kind may take. For a kind that has not occurred yet, this is
+        extrapolated from smaller ones, as time grows no faster than the work."""
         if kind in self._longest:
             return SLACK * self._longest[kind]
         scaled = (2.0 ** max(0, kind - seen) * took for seen, took in self._longest.items())
@@ -49,14 +49,14 @@ class StepTimes:
 
 
 def kind_of(batch: ForwardBatch) -> int:
-    """The power of two of its work, in tokens."""
+    """The power of two of the batch's work, in tokens."""
     attended = np.dot(batch.extend_lens.astype(np.float64), batch.seq_lens)
     return (len(batch.input_ids) + int(attended) // DOUBLING).bit_length()
 
 
 class AnnouncingRunner:
-    """A `ModelRunner` around another. Calls `announce` with the seconds for which the scheduler may
-    wait, where that is long, each time before it may have to."""
+    """A `ModelRunner` around another. Before each wait that may be long, calls `announce` with the
+    seconds that the scheduler may wait."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class AnnouncingRunner:
         self._announce = announce
         self._clock = clock
         self._times = StepTimes()
-        self._steps: deque[_AnnouncedStep] = deque()  # launched, in the order of their ends
+        self._steps: deque[_AnnouncedStep] = deque()  # in flight, in the order of their ends
         self._last_end = 0.0
 
     def launch(self, batch: ForwardBatch) -> "_AnnouncedStep":

@@ -1,4 +1,4 @@
-"""`CopyQueue`: copies of pages that wait for the next batch, by their target page."""
+"""`CopyQueue`: page copies that wait for the next batch, by their target page."""
 
 import numpy as np
 
@@ -7,8 +7,8 @@ from pando_worker.memory.page_allocator import Pages
 
 
 class CopyQueue:
-    """A page is the target of one copy at most; the last one asked for counts. Targets are pages of
-    the host (`to_host`) or of the device, and sources those of the other."""
+    """Each page is the target of at most one copy; a later one replaces an earlier one. Targets are
+    pages of the host (`to_host`) or of the device, and sources are pages of the other."""
 
     def __init__(self, num_targets: int, *, to_host: bool) -> None:
         self._to_host = to_host
@@ -23,7 +23,7 @@ class CopyQueue:
         self._source[targets] = -1
 
     def take(self) -> PageCopies | None:
-        """None if there are none."""
+        """Remove and return all queued copies; None if there are none."""
         if not self._targets:
             return None
         targets = np.unique(np.concatenate(self._targets))

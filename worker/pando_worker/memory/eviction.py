@@ -1,7 +1,7 @@
-"""Which cached prefix goes first when the device's pages run out: `lru`, `lfu` or `fifo`.
+"""Which cached prefix is evicted first when the device's pages run out: `lru`, `lfu` or `fifo`.
 
-Only a leaf can go: a node that nobody locks, without children on the device. An `EvictionOrder` is
-told of every unlocked node on the device and names the leaf to evict.
+Only a leaf can be evicted: an unlocked node without children on the device. An `EvictionOrder` is
+notified of every unlocked node on the device and returns the leaf to evict.
 """
 
 from collections import OrderedDict
@@ -13,28 +13,28 @@ from pando_worker.memory.tree_node import TreeNode
 
 class EvictionOrder(Protocol):
     def add(self, node: TreeNode) -> None:
-        """It has just been stored, or unlocked. Children come before their parents."""
+        """A node was stored, or unlocked. Children are added before their parents."""
         ...
 
     def add_upper(self, node: TreeNode) -> None:
-        """It holds the beginning of a node that is in the order, and is its child now; or of one
-        that was popped just now."""
+        """A node was split: `node` is the new upper part of one that is in the order and is now its
+        child, or of one that was just popped."""
         ...
 
     def touch(self, node: TreeNode) -> None:
-        """It has just been used. Children come before their parents."""
+        """A node was used. Children are touched before their parents."""
         ...
 
     def discard(self, node: TreeNode) -> None:
-        """It is locked now."""
+        """A node was locked."""
         ...
 
     def expose(self, node: TreeNode) -> None:
-        """The last of its children on the device is gone: it may be a leaf now."""
+        """A node lost its last child on the device, so it may be a leaf now."""
         ...
 
     def pop(self) -> TreeNode:
-        """Take the leaf to evict out of the order, which is not empty."""
+        """Remove and return the leaf to evict; the order must not be empty."""
         ...
 
 
@@ -46,16 +46,15 @@ def make_order(policy: str) -> EvictionOrder:
             return LeastFrequentlyUsed()
         case "fifo":
             return FirstStored()
-    raise ValueError(f"unknown eviction policy {policy!r}: one of lru, lfu, fifo")
+    raise ValueError(f"unknown eviction policy {policy!r}; use one of lru, lfu, fifo")
 
 
 class LeastRecentlyUsed:
     """Needs no heap: an ordered dict, oldest first.
 
-    Whoever touches or unlocks a path moves its nodes to the end, deepest first, so a node always
-    stands behind its descendants; and a locked node's ancestors are locked, so an unlocked node has
-    only unlocked descendants. Hence the first entry is always a leaf: O(1), whatever the tree's
-    size.
+    Touching or unlocking a path moves its nodes to the end, deepest first, so a node always comes
+    after its descendants. A locked node's ancestors are locked, so an unlocked node has only
+    unlocked descendants. Hence the first entry is always a leaf: O(1), whatever the tree's size.
     """
 
     def __init__(self) -> None:
@@ -68,8 +67,8 @@ class LeastRecentlyUsed:
         self._nodes[node] = None
 
     def add_upper(self, node: TreeNode) -> None:
-        # If the lower part was popped to be evicted, it was the first, and this is next. If it was
-        # not, the caller touches this.
+        # If the lower part was just popped, it was the first, and the upper one is next. Otherwise
+        # the caller touches the upper one.
         self._nodes[node] = None
         self._nodes.move_to_end(node, last=False)
 
@@ -87,15 +86,15 @@ class LeastRecentlyUsed:
 
 
 class LeastFrequentlyUsed:
-    """An order by last use for each number of hits; the first of the lowest is evicted.
+    """An order by last use for each number of hits; evicts the first of the lowest number.
 
-    Hits are counted on locked paths alone, so a node's do not change while it is here; and on whole
-    paths, so no node has more than its ancestors. Hence that first one is a leaf, as above.
+    Hits are counted only on locked paths, so a node's do not change while it is here; and on whole
+    paths, so no node has more than its ancestors. Hence the first one is a leaf, as above.
     """
 
     def __init__(self) -> None:
         self._by_hits: dict[int, LeastRecentlyUsed] = {}
-        self._hits: list[int] = []  # the keys of these, as a heap
+        self._hits: list[int] = []  # the keys of `_orders`, as a heap
 
     def _like(self, node: TreeNode) -> LeastRecentlyUsed:
         if node.hits not in self._by_hits:
@@ -125,14 +124,15 @@ class LeastFrequentlyUsed:
 
 
 class FirstStored:
-    """Leaves in a binary heap by when they came to the device.
+    """Leaves in a binary heap by the time they were stored on the device.
 
     A leaf that is locked, or gets children, stays in the heap and is skipped when it surfaces; it
-    is pushed anew when it is a leaf that nobody locks again.
+    is pushed again when it becomes an unlocked leaf again.
     """
 
     def __init__(self) -> None:
-        self._nodes: dict[TreeNode, int] = {}  # all unlocked ones, with the number of their entry
+        # All unlocked nodes, with the number of their heap entry.
+        self._nodes: dict[TreeNode, int] = {}
         self._heap: list[tuple[int, int, TreeNode]] = []
         self._pushed = 0
 

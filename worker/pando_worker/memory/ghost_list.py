@@ -1,18 +1,18 @@
-"""`GhostList`: recognizes what was evicted and is asked for again soon.
+"""`GhostList`: recognizes evicted prefixes that are requested again soon.
 
-A *hot* eviction is one that a pool of twice the size would not have needed: the evicted prefix is
-asked for again while no more than the pool's capacity of other tokens was evicted after it. That
-is the ghost list B1 of ARC (Megiddo and Modha, FAST 2003): keys without data of what was evicted
-last, as many as the cache holds.
+A *hot* eviction is one that a pool of twice the size would have avoided: the evicted prefix is
+requested again before more than the pool's capacity of other tokens has been evicted after it. This
+is the ghost list B1 of ARC (Megiddo and Modha, FAST 2003): the keys, without data, of the last
+evictions, as many as the cache holds.
 
-A prefix is known by one 64-bit *mark* for each block of tokens, at least 64 and whole pages, over
-all tokens up to the block's end. What is shorter than a block, or the end of a prompt beyond its
-last whole block, is not seen. A block counts as evicted when its last page is.
+A prefix is identified by one 64-bit *mark* for each block of tokens (at least 64, whole pages): a
+hash of all tokens up to the block's end. Prompts shorter than a block, and the end of a prompt
+after its last whole block, are not tracked. A block counts as evicted when its last page is.
 
-Marks lie in a table at the place that their last bits name, with the time of their eviction; time
-is the number of blocks evicted so far. The table has 8 places for each block that is remembered: a
-mark is lost where a later one falls into its place, 1 of 16 on average, so the count is that much
-too low. Adding and looking up are a few operations on arrays, however many blocks there are.
+Marks are stored in a table, indexed by their last bits, with the time of their eviction; time is
+the number of blocks evicted so far. The table has 8 entries for each remembered block: a later mark
+with the same index overwrites an earlier one, 1 in 16 on average, so the count is low by that
+share. Adding and looking up take a few array operations, however many blocks there are.
 """
 
 import numpy as np
@@ -38,12 +38,12 @@ class GhostList:
         self._capacity = capacity_tokens // self.block_tokens
         places = 1 << (max(128, self._capacity) * 8 - 1).bit_length()
         self._last_bits = np.uint64(places - 1)
-        # Written, not only reserved: no page faults later, in the first evictions.
+        # Written, not only reserved, so that the first evictions cause no page faults.
         self._marks: Marks = np.full(places, 0, dtype=np.uint64)
         self._evicted_at = np.full(places, NEVER, dtype=np.int64)
         self._evicted = 0  # blocks so far
-        self._pending: list[Marks] = []  # evicted, and not in the table yet
-        # Multilinear hashing of a block: random odd weights, modulo 2^64. Two tokens are a word.
+        self._pending: list[Marks] = []  # evicted, but not in the table yet
+        # Multilinear hashing of a block with random odd weights, modulo 2^64. A word is two tokens.
         self._word = np.dtype(np.uint32 if self.block_tokens % 2 else np.uint64)
         words = self.block_tokens * 4 // self._word.itemsize
         weights = np.random.default_rng(0).integers(0, 2**63, words, dtype=np.uint64)
@@ -57,8 +57,8 @@ class GhostList:
         """Marks of the blocks that end in `key` after token `start`, `[count]`.
 
         Args:
-            before: marks of the blocks that end earlier; the last one is needed, if there is any.
-            namespace: the key's name space, in which its first mark begins.
+            before: marks of the blocks that end earlier; only the last one is used.
+            namespace: the key's namespace, which is hashed into its first mark.
         """
         size, first = self.block_tokens, start // self.block_tokens
         count = self.blocks(start, len(key))
@@ -75,14 +75,14 @@ class GhostList:
         return mixed.cumsum()
 
     def add(self, marks: Marks) -> None:
-        """These blocks were evicted."""
+        """Remember evicted blocks."""
         self._pending.append(marks)
         if len(self._pending) >= MAX_PENDING:
-            self._take_in()
+            self._store_pending()
 
-    def asked(self, marks: Marks) -> int:
-        """Tokens of these blocks that were evicted and not yet asked for; they are forgotten."""
-        self._take_in()
+    def count_hot(self, marks: Marks) -> int:
+        """Tokens of the requested blocks that were evicted; each eviction is counted once."""
+        self._store_pending()
         places = (marks & self._last_bits).view(np.int64)  # of which numpy makes no copy
         earliest = self._evicted - self._capacity
         found = (self._marks[places] == marks) & (self._evicted_at[places] >= earliest)
@@ -93,7 +93,7 @@ class GhostList:
         self._pending.clear()
         self._evicted_at.fill(NEVER)
 
-    def _take_in(self) -> None:
+    def _store_pending(self) -> None:
         if not self._pending:
             return
         marks = np.concatenate(self._pending)

@@ -1,11 +1,11 @@
-"""`HostTier`: which nodes of the prefix tree have pages in host memory, and the copies to make.
+"""`HostTier`: which nodes of the prefix tree have pages in host memory, and the pending copies.
 
-It owns the numbers only; the pages themselves are in `host_pages.py`, and the copies travel in the
-next `ForwardBatch`, where stores (device to host) run before loads (host to device) and both before
-the model. Until `take_copies` hands a copy over it is merely queued:
+It owns only the page numbers; the pages themselves are in `runner/kv/host_pages.py`. Copies run
+with the next `ForwardBatch`: first stores (device to host), then loads (host to device), then the
+model. Until `take_copies` returns a copy, it is only queued:
 
-- A device page whose store is queued may be given away at once: what overwrites it runs later.
-- A host page that a queued load reads is not given away: a store into it would run first.
+- A device page whose store is queued may be reused at once: whatever overwrites it runs later.
+- A host page that a queued load reads may not be reused: a store into it would run first.
 - When the target of a queued copy is freed, the copy is dropped.
 
 A node is in exactly one of two places here: the LRU order, or `loading` until its load is taken.
@@ -28,10 +28,10 @@ def copying_pays(
     copy_bytes_per_s: float,
     prefill_tokens_per_s: float,
 ) -> bool:
-    """Whether a token's keys and values are copied so many times faster than computed anew.
+    """Whether copying a token's keys and values `copies` times is faster than computing them again.
 
-    Both sides are seconds a token. A rate of 0 is one that is not known yet; then copying is tried,
-    which measures it.
+    Compares seconds per token. A rate of 0 is not known yet; then copying is tried, which measures
+    it.
     """
     if copy_bytes_per_s == 0 or prefill_tokens_per_s == 0:
         return True
@@ -43,10 +43,10 @@ class HostTier:
     Attributes:
         store_hits: hits after which a node is stored (write-through-selective); None: when it is
             evicted from the device (write-back).
-        pays: whether so many copies of a token beat computing it again
-        windows: None where all layers share their pages
-        evictable_pages, loading_pages: with the free ones these are all there are
-        stored_pages, loaded_pages: copies handed over so far
+        pays: whether that many copies of a token are faster than computing it again
+        windows: None if all layers share one pool
+        evictable_pages, loading_pages: with the free pages these are all pages
+        stored_pages, loaded_pages: copies returned by `take_copies` so far
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class HostTier:
         self.loaded_pages = 0
         self.loading: dict[TreeNode, None] = {}
         self.loading_pages = 0
-        # Whoever touches a path moves it to the end, deepest first: a node that is on the host
-        # alone stands behind its descendants, so if it is the oldest, it is a leaf.
+        # Touching a path moves it to the end, deepest first, so a node that is only on the host
+        # comes after its descendants: if it is the oldest, it is a leaf.
         self._lru: OrderedDict[TreeNode, None] = OrderedDict()
         self._stores = CopyQueue(num_pages, to_host=True)
         self._loads = CopyQueue(num_device_pages, to_host=False)
@@ -79,11 +79,11 @@ class HostTier:
 
     @property
     def lost_pages(self) -> int:
-        """0, unless there is a mistake in the bookkeeping."""
+        """Pages that leaked: 0 unless there is a bug."""
         return self.allocator.num_pages - self.allocator.num_free - self.held_pages
 
     def oldest(self) -> TreeNode:
-        """Of the nodes that may lose their host pages, the one used longest ago."""
+        """The least recently used of the nodes that may lose their host pages."""
         return next(iter(self._lru))
 
     def touch(self, node: TreeNode) -> None:
@@ -91,7 +91,7 @@ class HostTier:
             self._lru.move_to_end(node)
 
     def store(self, node: TreeNode) -> None:
-        """Give a node on the device a copy here; there have to be enough free pages."""
+        """Copy a node from the device to the host, which must have enough free pages."""
         assert node.pages is not None
         assert node.host_pages is None
         node.host_pages = self.allocator.alloc(len(node.pages))
@@ -102,7 +102,8 @@ class HostTier:
             self.windows.store(node.host_pages, node.pages)
 
     def begin_load(self, node: TreeNode) -> None:
-        """Keep a node's pages until they are copied; `load` follows, or a load of window pages."""
+        """Keep a node's pages until they are copied; call `load`, or load window pages,
+        afterwards."""
         assert node.host_pages is not None
         if node in self.loading:
             return
@@ -114,17 +115,17 @@ class HostTier:
         self.loading_pages += len(node.host_pages)
 
     def load(self, node: TreeNode) -> None:
-        """Copy a node's pages to its new ones on the device."""
+        """Copy a node's host pages to its new pages on the device."""
         assert node.pages is not None
         assert node.host_pages is not None
         self._loads.add(node.pages, node.host_pages)
 
     def left_device(self, node: TreeNode, pages: Pages) -> None:
-        """A node was evicted from the device pages `pages`."""
+        """Note that a node was evicted from the device pages `pages`."""
         self._loads.cancel(pages)
         if self.windows and node.host_pages is not None:
             self.windows.store(node.host_pages, pages)
-            self.windows.let_go(node.host_pages)
+            self.windows.release(node.host_pages)
         if node in self.loading:
             del self.loading[node]
             self.loading_pages -= len(pages)
@@ -134,7 +135,7 @@ class HostTier:
             self._lru.move_to_end(node)
 
     def drop(self, node: TreeNode) -> None:
-        """Free a node's host pages; it is not being loaded."""
+        """Free a node's host pages; it must not be loading."""
         assert node.host_pages is not None
         del self._lru[node]
         self._stores.cancel(node.host_pages)
@@ -143,7 +144,7 @@ class HostTier:
         node.host_pages = None
 
     def add_upper(self, upper: TreeNode, lower: TreeNode) -> None:
-        """A node was split; see `EvictionOrder.add_upper`."""
+        """Note that a node was split; see `EvictionOrder.add_upper`."""
         if lower in self.loading:
             self.loading[upper] = None
         else:
@@ -151,7 +152,7 @@ class HostTier:
             self._lru.move_to_end(upper, last=False)
 
     def take_copies(self) -> tuple[PageCopies | None, PageCopies | None]:
-        """Stores and loads for the batch that is about to be launched."""
+        """Remove and return the stores and loads for the next launched batch."""
         for node in self.loading:
             self._lru[node] = None
         self.loading.clear()

@@ -1,21 +1,21 @@
-"""Name spaces of the radix cache: prefixes are shared within one, never across its border.
+"""Namespaces of the radix cache: prefixes are shared within one, never between two.
 
-How long a prompt takes tells whether its start was cached, so tenants that must not learn of each
-other's prompts may not share a cache. A request's name space is made of two words: the header
-`x-pando-cache-salt`, by which a router names a tenant that is kept apart, and the body's
-`cache_salt`. They are hashed such that no one of them can imitate the other, or both together.
+The time that a prompt takes reveals whether its start was cached, so tenants that must not learn of
+each other's prompts may not share a cache. A request's namespace depends on two salts: the header
+`x-pando-cache-salt`, by which a router identifies an isolated tenant, and the body's `cache_salt`.
+They are hashed so that neither of them can imitate the other, nor both together.
 """
 
 from hashlib import blake2b
 
 _DIGEST_BYTES = 16
 _SIGN = b"\x00"
-"""One byte more than whole tokens: what begins with it is never as long as a page of tokens, or a
-part of one, so no prompt can imitate a name space."""
+"""One byte more than whole tokens: a key that begins with a namespace never has the length of whole
+tokens, so no prompt can imitate a namespace."""
 
 
 def namespace(tenant_salt: str | None, request_salt: str | None) -> bytes:
-    """17 bytes that begin all keys of such requests; none where they have no salt."""
+    """The 17 bytes that prefix all keys of such requests; empty without a salt."""
     if not tenant_salt and not request_salt:
         return b""
     tenant, request = (_utf8(salt or "") for salt in (tenant_salt, request_salt))

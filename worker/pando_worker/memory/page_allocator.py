@@ -1,55 +1,55 @@
-"""The free list of the KV pool: hands out pages of `page_size` token slots and takes them back."""
+"""The free list of the KV pool: allocates and frees pages of `page_size` token slots."""
 
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Page numbers: page p holds the slots p * page_size to (p + 1) * page_size - 1.
+# Page numbers; page p has the slots p * page_size to (p + 1) * page_size - 1.
 Pages = NDArray[np.int32]
 
 
 class PageAllocator:
-    """A stack of free pages, so pages released last, still warm in the caches, are reused first."""
+    """A stack of free pages, so that pages freed last, still warm in the caches, are reused
+    first."""
 
     def __init__(self, num_pages: int, on_free: Callable[[Pages], None] | None = None) -> None:
         """
         Args:
-            on_free: told of pages before they are free.
+            on_free: called with pages before they are freed.
         """
         self.num_pages = num_pages
         self._on_free = on_free
-        # Of numpy's own index type, which indexes without being converted first.
+        # numpy's own index type, which indexes without a conversion.
         self._stack = np.arange(num_pages - 1, -1, -1, dtype=np.intp)
         self._is_free = np.ones(num_pages, dtype=np.bool_)
         self.num_free = num_pages
 
     @property
     def num_twice(self) -> int:
-        """Pages that are on the stack more than once, counted through the whole pool: always 0 but
-        for a bookkeeping bug."""
+        """Pages that are on the stack more than once: 0 unless there is a bug. Scans the pool."""
         return self.num_free - int(np.count_nonzero(self._is_free))
 
     def alloc(self, count: int) -> Pages:
-        """Take `count` pages, `[count]`.
+        """Allocate `count` pages, [count].
 
         Raises:
-            MemoryError: fewer are free. Callers evict first, so this is a bookkeeping bug.
+            MemoryError: fewer are free. Callers evict first, so this is a bug.
         """
         if count > self.num_free:
-            raise MemoryError(f"{count} pages wanted, {self.num_free} of {self.num_pages} are free")
+            raise MemoryError(f"{count} pages requested, {self.num_free} of {self.num_pages} free")
         self.num_free -= count
         index = self._stack[self.num_free : self.num_free + count]
         self._is_free[index] = False
         return index.astype(np.int32)
 
     def free(self, *parts: Pages) -> None:
-        """Give pages back; all at once is faster than part by part.
+        """Free pages; one call for all is faster than one per part.
 
         Raises:
-            ValueError: one of them is free already: two owners thought it theirs. Nothing has
-                changed then. One that is among them twice is found by `num_twice`: to look for it
-                here would double the cost of evictions.
+            ValueError: one of them is already free, so two owners claimed it; nothing was changed.
+                A page that is listed twice is not noticed here, since the search would double the
+                cost of evictions; `num_twice` finds it.
         """
         count = sum(map(len, parts))
         if count == 0:

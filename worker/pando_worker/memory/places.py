@@ -1,4 +1,4 @@
-"""Where a cached prefix lies: on the device, on the host, or on both."""
+"""The pages of a cached prefix on the device, on the host, or on both."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from pando_worker.memory.tree_node import common_prefix
 
 
 def places_of(cache: RadixCache, key: Tokens, namespace: bytes = b"") -> tuple[Pages, Pages]:
-    """Of the pages of the longest cached prefix of `key`, the device's and the host's, in order; -1
-    where it has none. Changes nothing."""
+    """The device's and the host's pages of the longest cached prefix of `key`, in order; -1 where
+    it has none. Changes nothing."""
     path = cache.path(key, namespace)[1:]
     if not path:
         return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32)
@@ -26,8 +26,8 @@ def places_of(cache: RadixCache, key: Tokens, namespace: bytes = b"") -> tuple[P
 
 
 def host_pages_of(end: TreeNode, start: int, page_size: int) -> Pages:
-    """The host's pages of a prefix, from the token `start`, which begins a page, to where `end`
-    ends; -1 for none."""
+    """The host's pages of a prefix from the token `start`, on a page boundary, to the end of the
+    node `end`; -1 for none."""
     found: Pages = np.full((end.end - start) // page_size, -1, dtype=np.int32)
     for node in end.path_up():
         if node.host_pages is not None and node.end > start:

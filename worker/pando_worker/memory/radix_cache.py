@@ -1,12 +1,12 @@
-"""`RadixCache`: the prefixes whose keys and values are kept, as a compressed radix tree.
+"""`RadixCache`: the cached prefixes' keys and values, as a compressed radix tree.
 
-An edge holds a run of whole pages (`TreeNode`). Requests lock the path they use (`lock_ref`); what
-nobody locks is evictable, in the order of the eviction policy, leaves first.
+An edge holds a run of whole pages (`TreeNode`). Requests lock the path that they use (`lock_ref`);
+unlocked nodes are evictable, in the order of the eviction policy, leaves first.
 
-With a host tier, a node that leaves the device may stay in the tree with pages in host memory. What
-is on the device is closed under prefixes: below a node that is on the host alone, all are. A match
-tells how far it is on the device and how far it goes on on the host; `load` brings that part back.
-Copies are queued in the `HostTier`, which says why their order is right.
+With a host tier, a node evicted from the device may stay in the tree with pages in host memory. If
+a node is on the device, so are its ancestors: below a node that is only on the host, all nodes are.
+A match has a part on the device and perhaps a further part on the host; `load` copies that part
+back. Copies are queued in the `HostTier`, which explains why their order is safe.
 """
 
 from collections.abc import Iterator
@@ -31,19 +31,19 @@ from pando_worker.memory.tree_node import (
 
 __all__ = ["Match", "RadixCache", "Tokens", "TreeNode"]
 
-# A full pool loses at least one page in so many at once; see `evict`.
+# A full pool evicts at least one page in this many at once; see `evict`.
 EVICTED_SHARE = 256
 
 
 class RadixCache:
-    """Owns the pages that requests left behind, and gives them back to the allocator.
+    """Owns the pages of finished requests, and frees them when it evicts.
 
-    With `enabled=False` nothing ever matches and nothing is kept. Nothing matches across the border
-    of a name space either (`namespace.py`): the same tokens are then kept twice.
+    With `enabled=False` nothing matches and nothing is kept. Prefixes never match across namespaces
+    (`namespace.py`): the same tokens in two namespaces are kept twice.
 
     Attributes:
-        evicted_pages: pages whose content was forgotten: neither on the device nor on the host
-        hot_evicted_tokens: evicted, and soon asked for again; see `GhostList`
+        evicted_pages: pages whose content is neither on the device nor on the host any more
+        hot_evicted_tokens: evicted, but requested again soon; see `GhostList`
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class RadixCache:
         """
         Args:
             policy: `lru`, `lfu` or `fifo`; see `eviction.py`.
-            block_tokens: of evicted tokens recognized as one, and moved to the host together.
+            block_tokens: size of a block of the ghost list, and of a move to the host.
         """
         self.page_size = page_size
         self.enabled = enabled
@@ -73,14 +73,15 @@ class RadixCache:
         self._ghosts = GhostList(held * page_size, page_size, block_tokens)
         self._now = 0
         self._least_evicted = 0 if host else allocator.num_pages // EVICTED_SHARE
-        self._freed: list[Pages] = []  # of the device, about to go to the allocator, all at once
+        # Device pages that are freed at the end of the operation, all at once.
+        self._freed: list[Pages] = []
         self.evictable_pages = 0
         self.protected_pages = 0
         self.evicted_pages = 0
         self.hot_evicted_tokens = 0
 
     def reset(self) -> None:
-        """Forget everything and free its pages.
+        """Drop all prefixes and free their pages.
 
         Raises:
             RuntimeError: some are locked.
@@ -92,15 +93,15 @@ class RadixCache:
             if node.pages is not None:
                 self._order.discard(node)
         for child in list(self.root.children.values()):
-            self._forget(child)
+            self._remove(child)
         self._release()
         self.evicted_pages = evicted
         self._ghosts.clear()
 
-    # Find
+    # Match
 
     def prefix_len(self, key: Tokens, namespace: bytes = b"") -> int:
-        """Tokens of `key` that are cached; changes nothing, not even what is recent."""
+        """Tokens of `key` that are cached; changes nothing, not even the order of eviction."""
         path = walk(self.root, key, self.page_size, namespace)
         return sum(matched for _, matched in path) * self.page_size
 
@@ -111,7 +112,7 @@ class RadixCache:
         return np.concatenate(pages) if pages else NO_PAGES
 
     def path(self, key: Tokens, namespace: bytes = b"") -> list[TreeNode]:
-        """The nodes along `key`, the root first; changes nothing. The last may match in part."""
+        """The nodes along `key`, the root first; the last may match in part. Changes nothing."""
         return [self.root, *(child for child, _ in walk(self.root, key, self.page_size, namespace))]
 
     def match_prefix(
@@ -120,16 +121,16 @@ class RadixCache:
         """The longest cached prefix of whole pages; marks it as just used.
 
         Args:
-            above: a node on the device up to which `key` is known to match, a lock's perhaps: what
-                is behind it alone is looked at, and is in the match's pages.
+            above: a node on the device up to which `key` is known to match, such as a locked one;
+                only nodes below it are searched, and only their pages are in the match.
         """
         match = self._find(key, namespace, above or self.root)
         self._touch(match.end)
         return match
 
     def _find(self, key: Tokens, namespace: bytes, above: TreeNode) -> Match:
-        """Splits the last edge where `key` leaves it, so that the match ends at a node. That is to
-        be touched."""
+        """Splits the last edge where `key` diverges, so that the match ends at a node, which the
+        caller must touch."""
         device = end = above
         pages: list[Pages] = []
         host_pages = 0
@@ -143,17 +144,17 @@ class RadixCache:
         return Match(np.concatenate(pages) if pages else NO_PAGES, device, host_pages, end)
 
     def count_use(self, key: Tokens, match: Match, namespace: bytes = b"") -> None:
-        """A request for `key` was admitted with `match`, which is locked: hits, hot evictions, and
-        the stores that hits lead to."""
+        """Count the admission of a request for `key` with the locked `match`: hits, hot evictions,
+        and the stores that the hits trigger."""
         for node in list(match.end.path_up()):
             node.hits += 1
             if self._host and self._host.store_hits and node.hits >= self._host.store_hits:
                 self._back_up(node)
         if self.evicted_pages:
             marks = self._ghosts.marks(key, match.end.end, match.end.marks_before(), namespace)
-            self.hot_evicted_tokens += self._ghosts.asked(marks)
+            self.hot_evicted_tokens += self._ghosts.count_hot(marks)
 
-    # Keep
+    # Insert
 
     def insert(
         self,
@@ -162,16 +163,15 @@ class RadixCache:
         namespace: bytes = b"",
         above: TreeNode | None = None,
     ) -> int:
-        """Store `pages` under `key`; they are `len(key) / page_size` many.
+        """Insert the `len(key) / page_size` pages of `key`.
 
-        Returns how many leading pages the tree had on the device already. Those of the caller's
-        pages stay the caller's; from there on they belong to the tree. `above` is as for
-        `match_prefix`.
+        Returns how many leading pages the tree already had on the device. The caller keeps its own
+        copies of those; the other pages now belong to the tree. `above` is as in `match_prefix`.
         """
         above = above or self.root
         match = self._find(key, namespace, above)
         known = start = above.end // self.page_size + len(match.pages)
-        for node in path_down(match.node, match.end):  # computed anew instead of loaded
+        for node in path_down(match.node, match.end):  # computed again instead of loaded
             count = node.num_pages
             self._arrive(node, pages[start : start + count].copy())
             start += count
@@ -188,10 +188,10 @@ class RadixCache:
         return known
 
     def load(self, match: Match) -> Match:
-        """Bring what `match` found on the host back to the device, by copies that run before the
-        next batch; returns the match with all its pages on the device.
+        """Load the host part of `match` to the device, by copies that run before the next batch;
+        returns the match with all its pages on the device.
 
-        `match.node` is locked, and `match.host_pages` can be had by evicting others.
+        `match.node` must be locked, and `match.host_pages` pages must be free or evictable.
         """
         assert self._host is not None
         nodes = path_down(match.node, match.end)
@@ -209,14 +209,14 @@ class RadixCache:
         return Match(np.concatenate((match.pages, pages)), match.end, 0, match.end)
 
     def back_up(self, key: Tokens, namespace: bytes = b"") -> None:
-        """Store what is cached of `key` on the host as well, as far as there is room."""
+        """Store the cached prefix of `key` on the host as well, as far as there is room."""
         for node in list(self.match_prefix(key, namespace).node.path_up()):
             self._back_up(node)
 
     # Lock
 
     def inc_lock_ref(self, node: TreeNode) -> None:
-        """Protect the path from the root to `node`, which is on the device."""
+        """Lock the path from the root to `node`, which is on the device."""
         while node.parent is not None:
             if node.lock_ref == 0:
                 self._order.discard(node)
@@ -226,7 +226,7 @@ class RadixCache:
             node = node.parent
 
     def dec_lock_ref(self, node: TreeNode) -> None:
-        """Undo one `inc_lock_ref`; what becomes evictable counts as just used."""
+        """Undo one `inc_lock_ref`; nodes that become evictable count as just used."""
         self._now += 1
         while node.parent is not None:
             node.lock_ref -= 1
@@ -242,9 +242,9 @@ class RadixCache:
     def evict(self, count: int) -> int:
         """Free at least `count` pages of the device, or all evictable ones; returns how many.
 
-        A leaf that holds more than is needed only loses its end. All go to the allocator at once.
-        They are not less than 0.4 % of the pool, or steps that need a few pages each would evict
-        each time; but with a host tier as few as can be, as a step waits for their copies.
+        A leaf that holds more than is needed loses only its end. All pages are freed in one call.
+        At least 0.4 % of the pool is evicted at once, so that steps that need a few pages each do
+        not evict every time; with a host tier only `count`, since a step waits for the copies.
         """
         if count <= 0:
             return 0
@@ -263,9 +263,9 @@ class RadixCache:
         return freed
 
     def _evict_leaf(self, leaf: TreeNode) -> int:
-        """Forget a leaf that was popped, and is not on the host; returns how many pages it had.
+        """Remove a popped leaf that is not on the host; returns how many pages it had.
 
-        The hot loop of bulk evictions, so it is `_forget` written out.
+        It is `_remove` inlined, since this is the hot loop of bulk evictions.
         """
         pages, parent = leaf.pages, leaf.parent
         assert pages is not None
@@ -282,7 +282,7 @@ class RadixCache:
         return len(pages)
 
     def _evict_end(self, leaf: TreeNode, count: int) -> int:
-        """Forget the last `count` pages of such a leaf; returns `count`."""
+        """Remove the last `count` pages of such a leaf; returns `count`."""
         keep = leaf.num_pages - count
         marks = self._ghosts.blocks(leaf.start, leaf.start + keep * self.page_size)
         freed, forgotten = leaf.cut_off(keep, self.page_size, marks)
@@ -294,10 +294,10 @@ class RadixCache:
         return count
 
     def _evict_to_host(self, leaf: TreeNode, count: int) -> int:
-        """Free the last `count` pages of a leaf that was popped, and keep them on the host if they
-        belong there and there is room; returns how many.
+        """Free the last `count` pages of a popped leaf, and keep them on the host if they belong
+        there and fit; returns how many.
 
-        They are not less than a block, so that no page gets a node of its own.
+        Evicts at least a block, so that nodes do not shrink to single pages.
         """
         size = leaf.num_pages
         count = min(max(count, self._ghosts.block_pages), size)
@@ -306,25 +306,25 @@ class RadixCache:
         if self._belongs_on_host(leaf) and self._back_up(leaf):
             self._free_device_pages(leaf)
         else:
-            self._forget(leaf)
+            self._remove(leaf)
         return count
 
     def _belongs_on_host(self, leaf: TreeNode) -> bool:
-        """A page that is stored now and wanted again is copied twice."""
+        """Whether storing a leaf pays: a page that is stored now and used again is copied twice."""
         assert self._host is not None
         stores_on_eviction = self._host.store_hits is None and self._host.pays(2)
         return leaf.host_pages is not None or stores_on_eviction
 
     def _back_up(self, node: TreeNode) -> bool:
-        """Store a node on the host; False, and nothing was stored, where there is no room."""
+        """Store a node on the host; returns False and stores nothing if there is no room."""
         assert self._host is not None
         if node.host_pages is None and self._make_host_room(node.num_pages):
             self._host.store(node)
         return node.host_pages is not None
 
     def _make_host_room(self, count: int) -> bool:
-        """Free host pages until there are `count`; False, and nothing was freed, if that many
-        cannot be had."""
+        """Free host pages until `count` are free; returns False and frees nothing if that is not
+        possible."""
         host = self._host
         assert host is not None
         if count > host.allocator.num_free + host.evictable_pages:
@@ -332,17 +332,17 @@ class RadixCache:
         while (missing := count - host.allocator.num_free) > 0:
             oldest = host.oldest()
             if oldest.pages is not None:
-                host.drop(oldest)  # it stays on the device
+                host.drop(oldest)  # the node stays on the device
                 continue
             missing = max(missing, self._ghosts.block_pages)
             if missing < oldest.num_pages:
                 self._split(oldest, oldest.num_pages - missing)
-            self._forget(oldest)
+            self._remove(oldest)
         return True
 
-    def _forget(self, node: TreeNode) -> None:
-        """Take a node and all below it out of the tree; nothing of it is locked, nor in the order
-        of eviction."""
+    def _remove(self, node: TreeNode) -> None:
+        """Remove a node and its subtree from the tree; none of it may be locked or in the order of
+        eviction."""
         assert node.parent is not None
         for each in node.subtree() if node.children else (node,):
             self.evicted_pages += each.num_pages
@@ -354,10 +354,10 @@ class RadixCache:
                 self._host.drop(each)
         del node.parent.children[node.edge]
 
-    # Parts of the above
+    # Helpers
 
     def _arrive(self, node: TreeNode, pages: Pages) -> None:
-        """A node's content is, or will be, in these pages of the device, which are now its own."""
+        """Give a node these device pages, which hold its keys and values or will hold them."""
         assert node.parent is not None
         node.pages = pages
         node.created = self._now
@@ -383,10 +383,10 @@ class RadixCache:
             self._allocator.free(*freed)
 
     def _split(self, node: TreeNode, count: int) -> TreeNode:
-        """Cut an edge after `count` pages; returns the new node, which is the upper part.
+        """Split an edge after `count` pages; returns the new node, which is the upper part.
 
-        In the order of eviction the upper part is then the oldest. The caller either evicts the
-        lower part, or touches the upper one.
+        The upper part is then the oldest in the order of eviction. The caller either evicts the
+        lower part or touches the upper one.
         """
         marks = self._ghosts.blocks(node.start, node.start + count * self.page_size)
         upper = node.split(count, self.page_size, marks)
@@ -409,10 +409,10 @@ class RadixCache:
                 host.touch(node)
             node = node.parent
 
-    # Look
+    # Inspect
 
     def nodes(self) -> Iterator[TreeNode]:
-        """All nodes but the root, parents before children."""
+        """All nodes except the root, parents before children."""
         for child in self.root.children.values():
             yield from child.subtree()
 

@@ -1,6 +1,6 @@
-"""`ReqToTokenPool`: which KV slot holds position p of the request in slot s.
+"""`ReqToTokenPool`: the page table of the running requests.
 
-Kept as a page table, one row a running request: slot of (row, position) is
+One row per running request: the KV slot of (row, position) is
 `pages[row, position // page_size] * page_size + position % page_size`.
 """
 
@@ -20,7 +20,7 @@ class ReqToTokenPool:
         return len(self._free_rows)
 
     def alloc(self) -> int:
-        """A row for one more running request; IndexError when all are taken."""
+        """Allocate a row for one more running request. Raises IndexError if none is free."""
         return self._free_rows.pop()
 
     def free(self, row: int) -> None:

@@ -1,7 +1,7 @@
 """`TreeNode`: an edge of the prefix tree with the node at its end.
 
-It stands for a run of whole pages of one prefix: their token ids, and where their keys and values
-lie: in pages of the device's KV pool, in pages of the host's, or in both.
+It holds a run of whole pages of one prefix: their token ids, and the pages of their keys and values
+on the device, on the host, or on both.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Marks = NDArray[np.uint64]  # see ghost_list.py
 _Array = TypeVar("_Array", Tokens, Marks)
 
 MOST_AS_BYTES = 8192
-"""Tokens that are compared as bytes; beyond it the copies cost what they save."""
+"""Up to this many tokens are compared as bytes; for more, the copies cost what they save."""
 
 NO_TOKENS: Tokens = np.empty(0, dtype=np.int32)
 NO_PAGES: Pages = np.empty(0, dtype=np.int32)
@@ -27,7 +27,7 @@ NO_MARKS: Marks = np.empty(0, dtype=np.uint64)
 
 
 class TreeNode:
-    """Fields that count time count operations on the tree."""
+    """Times are counts of operations on the tree."""
 
     __slots__ = (
         "children",
@@ -47,8 +47,8 @@ class TreeNode:
 
     def __init__(self, parent: "TreeNode | None", key: Tokens, end: int, edge: bytes) -> None:
         self.parent = parent
-        # Of the parent's children it is this: the bytes of its first page; below the root, behind
-        # its name space.
+        # Its key among the parent's children: the bytes of its first page; below the root, prefixed
+        # by its namespace.
         self.edge = edge
         self.key = key  # [num_pages * page_size]
         self.end = end  # tokens from the root to the end of this node
@@ -58,9 +58,9 @@ class TreeNode:
         self.children: dict[bytes, TreeNode] = {}  # by their edges
         self.device_children = 0  # children that are on the device
         self.lock_ref = 0  # locks on this node or below it
-        self.hits = 0  # admitted requests that found it
+        self.hits = 0  # admitted requests that matched it
         self.used = 0  # when it was last matched, inserted or unlocked
-        self.created = 0  # when it came to the device
+        self.created = 0  # when it was stored on the device
 
     @property
     def start(self) -> int:
@@ -73,8 +73,8 @@ class TreeNode:
         return len(pages)
 
     def split(self, count: int, page_size: int, marks: int) -> "TreeNode":
-        """Cut the edge after `count` pages and `marks` marks; returns the new node, which is the
-        upper part. This is its child now."""
+        """Split the edge after `count` pages and `marks` marks; returns the new node, the upper
+        part, whose child this node becomes."""
         assert self.parent is not None
         at = count * page_size
         upper = TreeNode(self.parent, NO_TOKENS, self.start + at, self.edge)
@@ -94,8 +94,8 @@ class TreeNode:
         return upper
 
     def cut_off(self, count: int, page_size: int, marks: int) -> tuple[Pages, Marks]:
-        """Keep the first `count` pages and `marks` marks of a leaf that is on the device alone;
-        returns views of those of the rest."""
+        """Truncate a leaf that is only on the device to `count` pages and `marks` marks; returns
+        views of the removed ones."""
         assert self.pages is not None
         at = count * page_size
         rest = self.pages[count:], self.marks[marks:]
@@ -106,18 +106,18 @@ class TreeNode:
         return rest
 
     def marks_before(self) -> Marks:
-        """Marks of which the last is that of the last block that ends here or above."""
+        """Marks that end with that of the last block that ends in this node or above."""
         return next((each.marks for each in self.path_up() if len(each.marks)), NO_MARKS)
 
     def path_up(self) -> Iterator["TreeNode"]:
-        """From here to the root, without it."""
+        """The nodes from this one to the root, the root excluded."""
         node = self
         while node.parent is not None:
             yield node
             node = node.parent
 
     def subtree(self) -> Iterator["TreeNode"]:
-        """This node and all below it, parents before children."""
+        """This node and its descendants, parents before children."""
         stack = [self]
         while stack:
             node = stack.pop()
@@ -130,8 +130,8 @@ class Match:
     """The longest cached prefix of a key."""
 
     pages: Pages  # of its part on the device, in order
-    node: TreeNode  # where that part ends: to be locked
-    host_pages: int  # how many more pages are on the host alone
+    node: TreeNode  # where that part ends; lock this one
+    host_pages: int  # how many more pages are only on the host
     end: TreeNode  # where these end; `node` if there are none
 
 
@@ -146,17 +146,17 @@ def path_down(above: TreeNode, end: TreeNode) -> list[TreeNode]:
 
 
 def edge(key: Tokens, start: int, page_size: int) -> bytes:
-    """By what a node is found among the children of the one above it, which ends at `start`."""
+    """The key of a node among the children of its parent, which ends at token `start`."""
     return key[start : start + page_size].tobytes()
 
 
 def walk(
     above: TreeNode, key: Tokens, page_size: int, namespace: bytes = b""
 ) -> list[tuple[TreeNode, int]]:
-    """The nodes along `key` below `above`, the root or a node up to which `key` is known to match,
-    each with how many of its pages match. All match whole, but for the last, perhaps.
+    """The nodes along `key` below `above` (the root, or a node up to which `key` is known to
+    match), each with the number of its pages that match. Only the last may match in part.
 
-    A name space (`namespace.py`) is in front of the edges that leave the root.
+    A namespace (`namespace.py`) prefixes the edges that leave the root.
     """
     node, start = above, above.end
     if above.parent is not None:
@@ -192,8 +192,8 @@ def outline(root: TreeNode) -> list[str]:
 def common_prefix(a: Tokens, b: Tokens) -> int:
     """How many leading tokens are equal.
 
-    Mostly it is all of a node, which comparing bytes tells a few times as fast. Otherwise compares
-    ever longer blocks, so that a difference near the start costs no look at the rest.
+    Mostly a whole node matches, and comparing bytes finds that a few times faster. Otherwise
+    compares ever longer blocks, so that a difference near the start is found early.
     """
     length, start, width = min(len(a), len(b)), 0, 1024
     if length <= MOST_AS_BYTES and a[:length].tobytes() == b[:length].tobytes():
@@ -209,8 +209,8 @@ def common_prefix(a: Tokens, b: Tokens) -> int:
 
 
 def cut(array: _Array, at: int) -> tuple[_Array, _Array]:
-    """`array` before and from `at`. A part is copied if it is the smaller half of its memory:
-    cutting page after page off a long edge then costs what is cut, and at most half lies waste."""
+    """`array` before and from `at`. A part is copied if it is the smaller half of its memory: then
+    cutting page after page off a long edge costs only the cut pages, and wastes at most half."""
     return _own(array[:at]), _own(array[at:])
 
 

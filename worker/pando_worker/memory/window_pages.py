@@ -1,18 +1,18 @@
-"""`WindowPages`: pages for the layers that see only a window, released behind it.
+"""`WindowPages`: pages for the layers with a sliding window, released behind it.
 
-Such layers have a KV pool of their own, in pages of the same size with their own numbers. A window
-page belongs to one page of the other layers, and holds the window layers' keys and values of the
-same tokens: when that page is freed, so is its window page. It may go earlier, when no request that
-runs has it within its window any more.
+Such layers have their own KV pool, in pages of the same size with their own numbers. A window page
+belongs to one page of the other layers, and holds the window layers' keys and values of the same
+tokens: it is freed with that page, or earlier, when no running request has it within its window any
+more.
 
     pages of a request    0 ....... window_first ....... window_end ....... num_pages
                           behind its window:    pinned: its next      not computed
-                          released, or kept     step sees them        yet: none
-                          until there is need
+                          released, or kept     step reads them       yet: none
+                          until room is needed
 
-Pages that are pinned have a window page. Of the others, those that a cached prefix may be continued
-from keep theirs until somebody needs room; then the least recently used go. Which pages a request
-sees is in `window_sight.py`; the host's window pages belong to host pages in the same way.
+Pinned pages have a window page. Unpinned pages of a cached prefix keep theirs until room is needed;
+then the least recently used are released. `window_sight.py` computes which pages a request attends
+to; the host's window pages belong to host pages in the same way.
 """
 
 from collections.abc import Callable
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from pando_worker.memory.page_allocator import PageAllocator, Pages
 
-# Of all window pages, the share that is released at once where one is needed: finding the oldest
-# takes a look at every page.
+# The share of all window pages that is released at once when one is needed, since finding the
+# oldest scans every page.
 EVICTED_AT_ONCE = 1 / 32
 
 
@@ -32,10 +32,10 @@ class WindowPages:
     Attributes:
         allocator: the free window pages
         window_of: [num_pages], the window page of each page, or -1
-        pins: [num_pages], running requests whose next step sees the page
-        used: [num_pages], when it was last unpinned, counted in calls
+        pins: [num_pages], running requests whose next step reads the page
+        used: [num_pages], when it was last unpinned, in calls
         num_pinned: pages that are pinned
-        on_release: told of window pages before they are free
+        on_release: called with window pages before they are freed
     """
 
     def __init__(self, num_window_pages: int, num_pages: int) -> None:
@@ -53,25 +53,25 @@ class WindowPages:
 
     @property
     def available(self) -> int:
-        """Window pages to be had without taking any from a request."""
+        """Window pages that are free or can be released without retracting a request."""
         return self.allocator.num_pages - self.num_pinned
 
     @property
     def num_cached(self) -> int:
-        """Window pages that nobody pins."""
+        """Window pages that are not pinned."""
         return self.available - self.allocator.num_free
 
     @property
     def num_lost(self) -> int:
-        """Window pages that are neither free nor of exactly one page: a mistake in the
-        bookkeeping."""
+        """Window pages that are neither free nor owned by exactly one page: 0 unless there is a
+        bug."""
         held = self.window_of[self.window_of >= 0]
         distinct = len(np.unique(held))
         lost = self.allocator.num_pages - self.allocator.num_free - distinct
         return abs(lost) + len(held) - distinct
 
     def has(self, pages: Pages) -> NDArray[np.bool_]:
-        """Which of these have their window page; -1 stands for no page."""
+        """Which of these pages have a window page; -1 stands for no page."""
         return (pages >= 0) & (self.window_of[pages] >= 0)
 
     def num_unpinned(self, pages: Pages) -> int:
@@ -80,24 +80,24 @@ class WindowPages:
     # Pin
 
     def pin(self, pages: Pages) -> None:
-        """One more request sees these pages, which have window pages."""
+        """Pin these pages, which have window pages, for one more request."""
         assert (self.window_of[pages] >= 0).all(), "a page within the window has been released"
         self.num_pinned += self.num_unpinned(pages)
         self.pins[pages] += 1
 
     def unpin(self, pages: Pages) -> None:
-        """One request less sees them, or as many as name them here; what nobody sees now counts as
-        just used."""
+        """Unpin these pages for one request, or as often as they are listed; pages that are no
+        longer pinned count as just used."""
         self._now += 1
         self.used[pages] = self._now
         np.subtract.at(self.pins, pages, 1)
         self.num_pinned -= len(np.unique(pages[self.pins[pages] == 0]))
 
     def grow(self, pages: Pages) -> None:
-        """Give pages that are to be computed next their window pages, and pin them.
+        """Allocate and pin window pages for pages that are computed next.
 
         Raises:
-            MemoryError: they are more than `available`.
+            MemoryError: more than `available` are needed.
         """
         assert (self.window_of[pages] < 0).all(), "a page that is not computed has a window page"
         shortage = len(pages) - self.allocator.num_free
@@ -110,10 +110,10 @@ class WindowPages:
     # Release
 
     def drop(self, pages: Pages) -> None:
-        """Release the window pages of these, as far as they have any.
+        """Release the window pages of those of these pages that have one.
 
         Raises:
-            ValueError: a request sees one of them.
+            ValueError: one of them is pinned.
         """
         if self.pins[pages].any():
             raise ValueError(f"pages in use: {pages[self.pins[pages] > 0].tolist()}")
@@ -125,8 +125,8 @@ class WindowPages:
         self.window_of[pages] = -1
 
     def move(self, pages: Pages, to: Pages) -> None:
-        """Hand window pages over to other pages of the same tokens that lack theirs; nobody sees
-        the old ones."""
+        """Move window pages to other pages of the same tokens that lack theirs; the old ones are
+        not pinned."""
         assert not self.pins[pages].any()
         lacks = (self.window_of[pages] >= 0) & (self.window_of[to] < 0)
         pages, to = pages[lacks], to[lacks]
@@ -135,7 +135,7 @@ class WindowPages:
         self.window_of[pages] = -1
 
     def _evict(self, count: int) -> None:
-        """Release at least `count` window pages that nobody sees, least recently used first."""
+        """Release at least `count` unpinned window pages, the least recently used first."""
         idle = np.flatnonzero((self.window_of >= 0) & (self.pins == 0)).astype(np.int32)
         count = max(count, int(self.allocator.num_pages * EVICTED_AT_ONCE))
         if count < len(idle):
@@ -143,10 +143,10 @@ class WindowPages:
         self.drop(idle)
 
     def check_idle(self) -> None:
-        """With no request admitted no page is pinned, and each window page is free or has its page.
+        """Check, with no request admitted, that nothing is pinned and that no window page leaked.
 
         Raises:
-            RuntimeError: window pages were lost.
+            RuntimeError: window pages leaked.
         """
         if (lost := self.num_lost) or self.num_pinned or self.pins.any():
             raise RuntimeError(

@@ -1,8 +1,8 @@
-"""A tensor-parallel rank other than 0: runs every batch that rank 0 sends, and decides nothing.
+"""A tensor-parallel rank other than 0: runs every batch that rank 0 sends.
 
-Scheduling, sampling and everything random happens on rank 0 alone, so ranks cannot disagree. Rank 0
-sends the same `ForwardBatch` to all, they meet in the model's collectives, and the tokens that rank
-0 sampled come back through one more.
+Scheduling, sampling and everything random happen only on rank 0, so ranks cannot disagree. Rank 0
+sends the same `ForwardBatch` to all; they synchronise in the model's collectives, and rank 0
+broadcasts its sampled tokens by one more.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ import zmq
 from pando_worker.batch import ForwardBatch
 from pando_worker.models.errors import ModelError
 from pando_worker.settings import WorkerSettings
-from pando_worker.stacks import answer_with_stacks
+from pando_worker.stacks import dump_stacks_on_signal
 
 log = logging.getLogger("pando.worker.ranks")
 
@@ -41,12 +41,12 @@ def run_follower(
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     configure_logging()
     _end_with_parent()
-    answer_with_stacks(directory, f"rank-{rank}")
+    dump_stacks_on_signal(directory, f"rank-{rank}")
     context = zmq.Context()
     batches = context.socket(zmq.PULL)
     try:
         batches.bind(batch_endpoint(directory, rank))
-        # Not before: rank 0 imports this file, too, and both import torch when they need it.
+        # Imported late: rank 0 imports this file as well, before it needs torch.
         from pando_worker.ranks.group import join
         from pando_worker.runner.model_runner import TorchModelRunner
 
@@ -62,8 +62,8 @@ def run_follower(
 
 
 def _end_with_parent() -> None:
-    """A collective that waits for a rank that is gone may never return. On Linux the kernel sees to
-    it, so that a rank that is stopped ends, too."""
+    """End this process with its parent: a collective that waits for a dead rank may never return.
+    On Linux the kernel does it, so that a stopped rank ends too."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     threading.Thread(target=_exit_after_parent, daemon=True).start()

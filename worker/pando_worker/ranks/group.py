@@ -1,4 +1,4 @@
-"""How the ranks of one worker meet."""
+"""How the ranks of one worker join their process group."""
 
 import os
 from datetime import timedelta
@@ -8,15 +8,15 @@ from pando_worker.cuda.device import find_device
 from pando_worker.models.parallel import ParallelGroup, join_group
 from pando_worker.settings import WorkerSettings
 
-# Of the slowest thing that ranks wait for each other in: the loading of weights.
+# Long enough for the slowest thing that ranks wait for each other in: loading weights.
 TIMEOUT = timedelta(minutes=30)
 
 
 def join(settings: WorkerSettings, rank: int, directory: Path) -> ParallelGroup:
-    """Meet the other ranks of this worker, which all run on this machine.
+    """Join the process group of this worker's ranks, which all run on this machine.
 
     Args:
-        directory: private to the worker; all its ranks are given the same one.
+        directory: private to the worker; the same for all its ranks.
     """
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     device = find_device(settings.device, rank, settings.tensor_parallel_size)

@@ -20,13 +20,13 @@ from pando_worker.settings import WorkerSettings
 
 log = logging.getLogger("pando.worker.ranks")
 
-# A dying process closes its pipe before its exit code is there: a moment, or more where it is busy.
+# A dying process closes its pipe before its exit code is available; under load this takes a while.
 EXIT_CODE_S = 10
-DEATH_S = 2  # from a collective that failed to the end of the process that made it fail
+DEATH_S = 2  # from a failed collective to the end of the process that caused the failure
 
 
 class LeadingRunner:
-    """A `ModelRunner` around rank 0's own, which all other ranks run along with."""
+    """A `ModelRunner` around rank 0's own that sends each batch to the other ranks as well."""
 
     def __init__(self, runner: ModelRunner, followers: list[zmq.Socket[bytes]]) -> None:
         self._runner = runner
@@ -43,8 +43,8 @@ class LeadingRunner:
 def followers(
     settings: WorkerSettings, directory: Path, configure_logging: Callable[[], None]
 ) -> Iterator[list[zmq.Socket[bytes]]]:
-    """The ranks from 1 on, as processes that live as long as the block: sockets to send them
-    batches. If one of them dies, this process ends, with a line in the log that says which."""
+    """Run the ranks from 1 on as processes for the duration of the block; yields the sockets for
+    their batches. If one of them dies, this process ends and logs which one."""
     context = zmq.Context()
     spawn = multiprocessing.get_context("spawn")
     processes = [
@@ -67,7 +67,7 @@ def followers(
         except ModelError:
             raise
         except Exception:
-            # A collective may fail before the dead rank is known to be dead: it is to be named.
+            # A collective may fail before the dead rank is noticed; wait, so that the log names it.
             watcher.join(DEATH_S)
             raise
     finally:
@@ -85,7 +85,7 @@ def _connect(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Sock
 
 
 def _end_with_any(processes: list[SpawnProcess], ending: threading.Event) -> None:
-    """The rest of the ranks cannot go on, and may wait for the dead one for ever."""
+    """End this process with any other rank: the rest cannot continue and may wait forever."""
     if not processes:
         return
     ended = wait([process.sentinel for process in processes])

@@ -14,7 +14,7 @@ from pando_fleet.redis.client import connect
 from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_router.endpoints import ENDPOINTS
-from pando_worker.heartbeats import carrying
+from pando_worker.heartbeats import with_report
 from pando_worker.messages import Ready, Stats
 from pando_worker.server.text.prompt_meter import PromptMeter
 from tests.fleet.redis.pair import pair
@@ -180,7 +180,7 @@ def test_a_heartbeat_carries_what_the_scheduler_says() -> None:
     silent = Heartbeat(
         replica="r", incarnation="i", url="", model="m", state=ReplicaState.READY, max_requests=5
     )
-    beat = carrying(carrying(silent, ready), stats)
+    beat = with_report(with_report(silent, ready), stats)
     carried = {
         "capacity_tokens",
         "pinned_tokens",

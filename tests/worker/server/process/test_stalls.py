@@ -12,7 +12,7 @@ import pytest
 
 from pando_fleet.registry.replica import ReplicaState
 from pando_worker.server.process.watchdog import STALL_S, cpu_s, watch
-from pando_worker.stacks import ASK
+from pando_worker.stacks import STACKS_SIGNAL
 from tests.worker.server.process.test_heartbeat import fleet_at
 from tests.worker.server.process.test_lifecycle import SLOW, error_of
 from tests.worker.server.process.worker_process import WorkerProcess, metric, until
@@ -106,7 +106,7 @@ async def test_the_end_of_a_deadlocked_engine_shows_the_stacks_of_its_threads() 
 @pytest.mark.e2e
 async def test_the_http_process_shows_its_stacks_when_asked() -> None:
     with WorkerProcess.start() as worker:
-        worker.signal(ASK)
+        worker.signal(STACKS_SIGNAL)
         await asyncio.to_thread(worker.logged, r"lifecycle\.py\", line \d+ in serve")
         async with aiohttp.ClientSession(worker.url) as http, http.get("/readyz") as answer:
             assert answer.status == 200

@@ -16,7 +16,7 @@ from pando_fleet.records.marks import Marks
 from pando_fleet.redis.client import FleetError, RedisClient
 from pando_fleet.registry.registry import NameTakenError, Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
-from pando_worker.heartbeats import carrying
+from pando_worker.heartbeats import with_report
 from pando_worker.server.app import endpoints
 from pando_worker.server.front.startup import Address
 from pando_worker.server.process.departure import handed_off
@@ -118,8 +118,8 @@ class Heart:
             inter_tokens_total=self._service.metrics.gaps,
         )
         if ready := engine.ready:
-            beat = carrying(beat, ready)
-        return beat if engine.stats is None else carrying(beat, engine.stats)
+            beat = with_report(beat, ready)
+        return beat if engine.stats is None else with_report(beat, engine.stats)
 
     def _state(self) -> ReplicaState:
         if self._service.engine.is_stalled:  # also while it drains: its streams are to move

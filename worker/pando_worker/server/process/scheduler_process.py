@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pando_worker.server.process.socket_folder import socket_folder
 from pando_worker.settings import WorkerSettings
-from pando_worker.stacks import answer_with_stacks
+from pando_worker.stacks import dump_stacks_on_signal
 
 SchedulerMain = Callable[[WorkerSettings, str, str, Callable[[], None]], None]
 """The work: (settings, command endpoint, event endpoint, configure_logging); picklable."""
@@ -56,7 +56,7 @@ def _run(
     events: str,
     configure_logging: Callable[[], None],
 ) -> None:
-    answer_with_stacks(directory, "rank-0")
+    dump_stacks_on_signal(directory, "rank-0")
     main(settings, commands, events, configure_logging)
 
 
