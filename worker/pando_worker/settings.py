@@ -32,21 +32,22 @@ class WorkerSettings(BaseSettings):
     model_impl: Annotated[
         Literal["auto", "pando", "transformers"],
         Field(
-            description="whose code runs the model: pando has some families, transformers most"
-            " decoders; auto takes transformers for what pando lacks"
+            description="which code runs the model: pando has some families, transformers most"
+            " decoders; auto takes transformers for models that pando lacks"
         ),
     ] = "auto"
     load_format: Annotated[
         Literal["safetensors", "dummy"],
-        Field(
-            description="dummy: random weights for measurements, of which config.json alone is read"
-        ),
+        Field(description="dummy: random weights for measurements; only config.json is read"),
     ] = "safetensors"
     served_model_name: Annotated[
-        str | None, Field(description="name in the API; the model's last path part by default")
+        str | None,
+        Field(description="name in the API; by default the last part of the model's path"),
     ] = None
     host: Annotated[str, Field(description="address to listen on")] = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535, description="port, 0 picks a free one")] = 30000
+    port: Annotated[
+        int, Field(ge=0, le=65535, description="port to listen on; 0 picks a free one")
+    ] = 30000
     redis: Annotated[
         str, Field(description="Redis URL of the fleet's state, or 'none' to serve alone")
     ] = "none"
@@ -54,16 +55,16 @@ class WorkerSettings(BaseSettings):
         str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", description="pool to join")
     ] = "default"
     replica: Annotated[
-        str | None, Field(description="name in the fleet; host name and port by default")
+        str | None, Field(description="name in the fleet; by default host name and port")
     ] = None
     url: Annotated[
         str | None,
-        Field(description="where routers reach it; http://host:port by default"),
+        Field(description="URL for routers; by default http://host:port"),
     ] = None
 
     device: Annotated[
         Literal["cpu", "cuda"],
-        Field(description="where the model runs; on cuda, each rank has a GPU of its own"),
+        Field(description="where the model runs; on cuda, each rank has its own GPU"),
     ] = "cpu"
     dtype: Annotated[
         DType,
@@ -71,11 +72,11 @@ class WorkerSettings(BaseSettings):
     ] = DType.AUTO
     kv_cache_dtype: Annotated[
         KVCacheDType,
-        Field(description="of cached keys and values; auto is that of the weights"),
+        Field(description="type of cached keys and values; auto: the type of the weights"),
     ] = KVCacheDType.AUTO
     threads: Annotated[
         int | None,
-        Field(ge=1, description="CPU threads of the model; by default the cores it may use"),
+        Field(ge=1, description="CPU threads of the model; by default the cores that it may use"),
     ] = None
 
     tensor_parallel_size: Annotated[
@@ -86,23 +87,23 @@ class WorkerSettings(BaseSettings):
         Literal["auto", "on", "off"],
         Field(
             description="C++ kernels for float32 on CPU, compiled at the first start (or with the"
-            " image): auto uses them where they are measured to be faster; on insists on them"
+            " image): auto uses them if a measurement shows that they are faster; on requires them"
         ),
     ] = "auto"
 
     attention_backend: Annotated[
         Literal["auto", "torch", "flashinfer"],
         Field(
-            description="what computes attention, norms and the like on CUDA: auto is flashinfer"
-            " where it is installed and can, else torch; flashinfer insists; torch is the one on"
-            " CPU, and CUDA graphs are not for it"
+            description="what computes attention and norms on CUDA: auto is flashinfer if it is"
+            " installed and supports the model, else torch; flashinfer requires it; torch is the"
+            " only one on CPU, and does not use CUDA graphs"
         ),
     ] = "auto"
     cuda_graph_max_batch: Annotated[
         int,
         Field(
             ge=0,
-            description="largest batch of decodes that runs as a CUDA graph, 0 for none; graphs are"
+            description="largest decode batch that runs as a CUDA graph, 0 for none; graphs are"
             " captured at the start for some batch sizes up to it",
         ),
     ] = 256
@@ -112,12 +113,12 @@ class WorkerSettings(BaseSettings):
         Field(
             gt=0,
             description="memory for weights and KV pool of all ranks together, in GiB; by default 2"
-            " on CPU, and what is free on the GPUs on CUDA, which have to have as much",
+            " on CPU, and the free memory of the GPUs on CUDA, which must have this much",
         ),
     ] = None
     mem_fraction_static: Annotated[
         float,
-        Field(gt=0, lt=1, description="share of the memory left after the weights for the KV pool"),
+        Field(gt=0, lt=1, description="the KV pool's share of the memory that the weights leave"),
     ] = 0.8
     max_total_tokens: Annotated[
         int | None, Field(ge=1, description="cap on the KV pool, in tokens")
@@ -128,61 +129,62 @@ class WorkerSettings(BaseSettings):
             gt=0,
             le=1,
             description="tokens that layers with a sliding window hold, as a share of the KV pool's"
-            " and of the host's (more if one request needs them); 1 keeps all layers in one pool",
+            " and of the host's (more if one request needs more); 1 keeps all layers in one pool",
         ),
     ] = 0.5
     max_running_requests: Annotated[
-        int, Field(ge=1, description="cap on requests that run at once")
+        int, Field(ge=1, description="most requests that run at once")
     ] = 256
     context_length: Annotated[
-        int | None, Field(ge=1, description="tokens a request may have; the model's by default")
+        int | None,
+        Field(ge=1, description="tokens a request may have; by default the model's limit"),
     ] = None
-    page_size: Annotated[int, Field(ge=1, le=256, description="tokens in a KV page")] = 16
+    page_size: Annotated[int, Field(ge=1, le=256, description="tokens per KV page")] = 16
 
     chunked_prefill_size: Annotated[
         int, Field(ge=1, description="token budget of a step; longer prompts run in chunks")
     ] = 4096
     overlap_schedule: Annotated[
-        bool, Field(description="plan a step while the one before it still runs")
+        bool, Field(description="plan a step while the previous one still runs")
     ] = True
     batching: Annotated[
         Literal["decode-first", "prefill-first"],
         Field(
             description="decode-first: a step runs every stream and fills its budget with prompts;"
-            " prefill-first: prompts get whole steps, streams wait for them"
+            " prefill-first: prompts get whole steps, and streams wait for them"
         ),
     ] = "decode-first"
     schedule_policy: Annotated[
         Literal["lpm", "dfs-weight", "fcfs", "random", "priority"],
         Field(
-            description="order of waiting requests: longest cached prefix; the most wanted branch"
-            " of the prefix tree; arrival; random; the request's priority, highest first"
+            description="order of waiting requests: longest cached prefix; the branch of the prefix"
+            " tree with the most requests; arrival; random; highest priority of a request first"
         ),
     ] = "lpm"
     max_passed_over: Annotated[
-        int, Field(ge=0, description="later requests that may start before a waiting one")
+        int, Field(ge=0, description="how many later requests may start before a waiting one")
     ] = 256
     new_token_ratio: Annotated[
         float,
         Field(
             gt=0,
             le=1,
-            description="share of its max_tokens reserved for each running request at first; it"
-            " falls while that is enough, and rises with each retraction",
+            description="share of max_tokens that is reserved for each running request at first; it"
+            " falls while this is enough, and rises with each retraction",
         ),
     ] = 0.7
     watermark: Annotated[
         float, Field(ge=0, lt=1, description="share of the KV pool that admission leaves free")
     ] = 0.01
     max_queued_requests: Annotated[
-        int, Field(ge=1, description="waiting requests before new ones get 503")
+        int, Field(ge=1, description="most waiting requests; further ones get 503")
     ] = 1024
-    radix_cache: Annotated[bool, Field(description="keep and match prefixes")] = True
+    radix_cache: Annotated[bool, Field(description="cache prefixes and reuse them")] = True
     eviction_policy: Annotated[
         Literal["lru", "lfu", "fifo"],
         Field(
-            description="which cached prefix goes first: the least recently used, the one with the"
-            " fewest hits, or the oldest"
+            description="which cached prefix is evicted first: the least recently used, the one"
+            " with the fewest hits, or the oldest"
         ),
     ] = "lru"
     host_memory_gib: Annotated[
@@ -192,55 +194,55 @@ class WorkerSettings(BaseSettings):
     host_write: Annotated[
         Literal["write-back", "write-through-selective"],
         Field(
-            description="when a prefix is copied to host memory: as it is evicted, or once it was"
-            " hit twice"
+            description="when a prefix is copied to host memory: when it is evicted, or after its"
+            " second hit"
         ),
     ] = "write-back"
 
     log_every_steps: Annotated[
-        int, Field(ge=0, description="steps between two lines of the log on the load; 0 for none")
+        int, Field(ge=0, description="steps between two log lines on the load; 0 for none")
     ] = 200
     profile: Annotated[
-        Path | None, Field(description="directory for a trace of the first busy steps")
+        Path | None, Field(description="directory to write a trace of the first busy steps to")
     ] = None
 
     tool_call_parser: Annotated[
         Literal["auto", "none", "hermes", "llama3", "mistral", "qwen3_coder"],
-        Field(description="how the model writes tool calls; auto: by its chat template"),
+        Field(description="format of the model's tool calls; auto: read from its chat template"),
     ] = "auto"
     reasoning_parser: Annotated[
         Literal["auto", "none", "qwen3", "deepseek_r1"],
-        Field(description="how the model marks its reasoning; auto: by its chat template"),
+        Field(description="format of the model's reasoning; auto: read from its chat template"),
     ] = "auto"
     pooling: Annotated[
         Literal["auto", "last", "mean"],
         Field(
             description="which hidden states make an embedding: the last token's, or the mean of"
-            " all; auto: as the model's 1_Pooling says, else the last"
+            " all; auto: as in the model's 1_Pooling, else the last"
         ),
     ] = "auto"
     max_body_bytes: Annotated[
-        int, Field(ge=1, description="longest request body; longer ones get 413")
+        int, Field(ge=1, description="largest request body; larger ones get 413")
     ] = 64 * 1024 * 1024
     max_connections: Annotated[
         int,
         Field(
             ge=64,
-            description="of clients, open at once, or fewer where the system allows fewer files;"
-            " above it the one that has waited longest for a request is closed",
+            description="most open connections of clients, fewer if the system allows fewer open"
+            " files; above it the connection that has been idle longest is closed",
         ),
     ] = 16_384
     write_timeout: Annotated[
         float,
         Field(
             gt=0,
-            description="for a client that reads nothing of its answer, in seconds; longer than"
-            " the router's, which judges its own clients",
+            description="seconds after which a client that does not read its answer is"
+            " disconnected; keep it longer than the router's own",
         ),
     ] = 120.0
     max_unread_bytes: Annotated[
         int,
-        Field(ge=1, description="kept of one request's output for a client that is behind"),
+        Field(ge=1, description="most output that is buffered for a slow client of one request"),
     ] = 4 * 1024 * 1024
     drain_seconds: Annotated[
         float, Field(ge=0, description="time for running requests after SIGTERM, in seconds")
@@ -249,24 +251,24 @@ class WorkerSettings(BaseSettings):
         float,
         Field(
             ge=0,
-            description="time after SIGTERM in which routers may have what only this worker has"
-            " cached computed elsewhere, where the operator asks for it, in seconds",
+            description="time after SIGTERM in which routers may compute elsewhere the prefixes"
+            " that only this worker has cached, if the operator asks for it, in seconds",
         ),
     ] = 0.0
     request_timeout_seconds: Annotated[
         float | None,
-        Field(gt=0, description="longest time of a request, then it gets 504"),
+        Field(gt=0, description="longest duration of a request, after which it gets 504"),
     ] = None
     watchdog_seconds: Annotated[
         float,
         Field(
             ge=1,
-            description="silence of the engine, beyond what its steps are expected to take, after"
-            " which the worker ends, in seconds",
+            description="seconds of silence from the engine, beyond the expected duration of its"
+            " steps, after which the worker exits",
         ),
     ] = 60.0
     compat_metrics: Annotated[
-        bool, Field(description="export vLLM's names of the main gauges as well")
+        bool, Field(description="also export the main gauges under vLLM's names")
     ] = False
     otlp_endpoint: Annotated[
         str | None,
@@ -282,22 +284,22 @@ class WorkerSettings(BaseSettings):
         Field(
             ge=0,
             le=1,
-            description="share of traces kept of those that begin here; a router's"
-            " traceparent decides of its own",
+            description="sampled share of the traces that begin here; a router's traceparent"
+            " decides for its own",
         ),
     ] = 1.0
 
     @model_validator(mode="after")
     def _flashinfer_has_a_gpu(self) -> "WorkerSettings":
         if self.attention_backend == "flashinfer" and self.device != "cuda":
-            raise ValueError(f"attention_backend 'flashinfer' is for cuda, not for {self.device!r}")
+            raise ValueError(f"attention_backend 'flashinfer' needs device cuda, not {self.device}")
         return self
 
     @model_validator(mode="after")
     def _prefill_holds_a_page(self) -> "WorkerSettings":
         if self.chunked_prefill_size < self.page_size:
             raise ValueError(
-                f"chunked_prefill_size ({self.chunked_prefill_size}) is below page_size"
+                f"chunked_prefill_size ({self.chunked_prefill_size}) must not be below page_size"
                 f" ({self.page_size})"
             )
         return self
@@ -305,5 +307,5 @@ class WorkerSettings(BaseSettings):
     @model_validator(mode="after")
     def _host_memory_holds_prefixes(self) -> "WorkerSettings":
         if self.host_memory_gib and not self.radix_cache:
-            raise ValueError("host_memory_gib keeps cached prefixes, and radix_cache is off")
+            raise ValueError("host_memory_gib needs radix_cache, which is off")
         return self

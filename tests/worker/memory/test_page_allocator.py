@@ -66,5 +66,5 @@ def test_a_page_named_twice_in_one_call_is_found_when_it_is_looked_for() -> None
 
 
 def test_more_pages_than_are_free_are_refused() -> None:
-    with pytest.raises(MemoryError, match="5 pages wanted, 4 of 4 are free"):
+    with pytest.raises(MemoryError, match="5 pages requested, 4 of 4 free"):
         PageAllocator(4).alloc(5)

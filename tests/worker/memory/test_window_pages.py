@@ -111,7 +111,7 @@ def test_a_lost_window_page_is_noticed_when_idle() -> None:
 
 
 def test_too_few_for_one_window_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 window pages of 4 tokens do not hold a window of 8"):
+    with pytest.raises(ValueError, match="3 window pages of 4 tokens cannot hold a window of 8"):
         sight_of(8, 4, pages=3)
 
 

@@ -133,7 +133,7 @@ async def test_a_stuck_rank_ends_the_worker_with_the_stacks_of_all_ranks() -> No
         assert await worker.exit_code() == 1
         worker.logged(r"stacks of rank-0 \(process \d+\): (Current thread|Thread) 0x")
         worker.logged(r"stacks of rank-1 \(process \d+\): none within 2 s: State:\sT \(stopped\)")
-        assert "in _take_in\n" in worker.log, "rank 0 waits for the step"
+        assert "in _take_result\n" in worker.log, "rank 0 waits for the step"
         # The one that is stopped, too.
         assert not psutil.wait_procs(children, timeout=30)[1]
 

@@ -1,4 +1,4 @@
-"""The paths of a worker, one file an API.
+"""The worker's HTTP endpoints, one file per API.
 
 Read in this order:
     chat.py          /v1/chat/completions
@@ -6,7 +6,7 @@ Read in this order:
     embeddings.py    /v1/embeddings
     native.py        /generate, SGLang's form
     tokenization.py  /tokenize and /detokenize
-    control.py       health, readiness, models, metrics, abort
+    control.py       liveness, readiness, models, metrics, cache flush, abort
 
-Each reads its body with `protocol/`, makes jobs with `jobs/`, and sends with `answers/`.
+Each parses its body with `protocol/`, makes jobs with `jobs/`, and answers with `answers/`.
 """

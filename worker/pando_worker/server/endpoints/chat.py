@@ -10,7 +10,7 @@ from pando_worker.server.answers.answer import Answer
 from pando_worker.server.answers.chat_form import ChatForm
 from pando_worker.server.errors import bad_request
 from pando_worker.server.jobs.grammars import grammar_for
-from pando_worker.server.jobs.jobs import Asked, make_job
+from pando_worker.server.jobs.jobs import JobSpec, make_job
 from pando_worker.server.jobs.prompts import room_for
 from pando_worker.server.protocol.chat import ChatRequest
 from pando_worker.server.protocol.resume import tells_tokens
@@ -34,7 +34,7 @@ def routes(service: Service) -> APIRouter:
         room = room_for(service, "messages", keep_last=keep_last, output=max_tokens or 1)
         prompt = await service.encode_chat(body, room)
         reading = _reading(service, tool_use, prompt, body.continued_text)
-        asked = Asked(
+        spec = JobSpec(
             prompts=[prompt],
             prompt_param="messages",
             max_tokens=max_tokens,
@@ -51,7 +51,7 @@ def routes(service: Service) -> APIRouter:
             ),
             visible_tokens=reading.markers,
         )
-        job = await make_job(service, request, body, asked)
+        job = await make_job(service, request, body, spec)
         form = ChatForm(
             id=f"chatcmpl-{request.state.request_id}",
             model=service.model.name,
@@ -70,7 +70,7 @@ def routes(service: Service) -> APIRouter:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """How a chat's output is to be read."""
+    """How a chat's output is parsed."""
 
     tool_use: ToolUse | None
     tool_format: ToolFormat | None
@@ -84,7 +84,7 @@ class _Reading:
         return frozenset([*calls, *reasoning])
 
     def parser(self) -> OutputParser:
-        """For one choice."""
+        """A new parser for one choice."""
         return OutputParser(
             reasoning=self.reasoning[0].parser(self.reasoning[1]) if self.reasoning else None,
             calls=self.tool_format.parser(self.tool_use.tools)
@@ -96,14 +96,14 @@ class _Reading:
 def _reading(
     service: Service, tool_use: ToolUse | None, prompt: list[int], continued: str
 ) -> _Reading:
-    """Raises ApiError 400 where tools may be called in a format that nobody knows, and where an
-    answer is `continued` though the prompt opens the reasoning before it."""
+    """Raises ApiError 400 if tools may be called but the model's format is unknown, and if an
+    answer is `continued` although the prompt opens the reasoning before it."""
     model = service.model
     if tool_use is not None and model.tool_format is None:
         raise bad_request(
-            f"how {model.name!r} writes tool calls is not known: its chat template shows none of"
-            f" the formats {', '.join(TOOL_FORMATS)}, or several. The worker's setting"
-            " tool_call_parser can name one; with tool_choice 'none' the tools are shown alone",
+            f"the tool call format of {model.name!r} is unknown: its chat template shows none of"
+            f" the formats {', '.join(TOOL_FORMATS)}, or several. Set the worker's tool_call_parser"
+            " to one of them, or tool_choice to 'none' to only show the tools to the model",
             "tools",
             "unsupported_parameter",
         )

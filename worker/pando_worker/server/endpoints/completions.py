@@ -1,4 +1,4 @@
-"""POST /v1/completions, of one prompt or several, each a text or token ids."""
+"""POST /v1/completions, with one prompt or several, each text or token ids."""
 
 import time
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from pando_worker.server.answers.openai_objects import (
     usage_of,
 )
 from pando_worker.server.jobs.grammars import grammar_for
-from pando_worker.server.jobs.jobs import Asked, make_job
+from pando_worker.server.jobs.jobs import JobSpec, make_job
 from pando_worker.server.protocol.completions import CompletionRequest, prompts_of
 from pando_worker.server.protocol.resume import tells_tokens
 from pando_worker.server.service import Service
@@ -33,7 +33,7 @@ def routes(service: Service) -> APIRouter:
     @router.post("/v1/completions", response_model=None)
     async def completions(body: CompletionRequest, request: Request) -> Answer:
         service.model.check_name(body.model)
-        asked = Asked(
+        spec = JobSpec(
             prompts=prompts_of(body.prompt),
             prompt_param="prompt",
             max_tokens=body.max_tokens,
@@ -47,7 +47,7 @@ def routes(service: Service) -> APIRouter:
             logprobs=_logprobs_wanted(body),
             grammar=await grammar_for(service, body),
         )
-        job = await make_job(service, request, body, asked)
+        job = await make_job(service, request, body, spec)
         form = _CompletionForm(
             id=f"cmpl-{request.state.request_id}",
             model=service.model.name,
@@ -74,7 +74,7 @@ def _logprobs_wanted(body: CompletionRequest) -> LogprobsWanted | None:
 
 
 def _texts(service: Service, body: CompletionRequest, encoded: list[list[int]]) -> list[str]:
-    """The prompts as text, of what truncation left of them."""
+    """The prompts as text, after truncation."""
     decode = service.model.tokenizer.decode
     whole = body.truncate_prompt_tokens is None
     return [
@@ -97,8 +97,8 @@ class _CompletionForm:
     scores_echo: bool
     echo: list[str] | None  # the prompts' texts
     tells_tokens: bool
-    echoed: set[int] = field(default_factory=set)  # choices whose stream has begun with theirs
-    untold: dict[int, list[int]] = field(default_factory=dict)  # ids whose event is still to come
+    echoed: set[int] = field(default_factory=set)  # choices that have streamed their prompt
+    unsent: dict[int, list[int]] = field(default_factory=dict)  # ids whose event is not sent yet
 
     def whole(self, results: list[Result]) -> Completion:
         choices: list[CompletionChoice] = []
@@ -114,12 +114,12 @@ class _CompletionForm:
         self.echoed.add(index)
         text = self._prompt_text(result) + delta.text if begins else delta.text
         if self.tells_tokens:
-            self.untold.setdefault(index, []).extend(delta.token_ids)
+            self.unsent.setdefault(index, []).extend(delta.token_ids)
         events: list[object] = []
         if text or delta.finish or delta.scored:
             choice = self._choice(index, result, text, delta.scored, echo=begins)
             if self.tells_tokens:
-                choice = structs.replace(choice, token_ids=self.untold.pop(index))
+                choice = structs.replace(choice, token_ids=self.unsent.pop(index))
             events.append(self._of([choice], None if self.include_usage else UNSET))
         if self.include_usage and all(result.finish for result in results):
             events.append(self._of([], usage_of(results)))
@@ -153,7 +153,7 @@ class _CompletionForm:
 
 
 def _best(samples: list[Result], n: int) -> list[Result]:
-    """The n with the highest mean log-probability, best first; all in their order where n are."""
+    """The n samples with the highest mean log-probability, best first; all in order if n are."""
     if len(samples) == n:
         return samples
     return sorted(samples, key=_mean_logprob, reverse=True)[:n]

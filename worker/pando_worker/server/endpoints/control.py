@@ -1,4 +1,4 @@
-"""Everything beside generation: models, health, metrics, cache flush, abort, server info."""
+"""Liveness (/healthz), readiness (/readyz), models, metrics, cache flush, abort, server info."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -40,20 +40,20 @@ def routes(service: Service) -> APIRouter:
 
     @router.get("/healthz")
     async def healthz() -> dict[str, str]:
-        """Live: false once the scheduler process is gone, which this process does not survive."""
+        """Liveness: fails once the scheduler process has exited, after which this one exits too."""
         if not engine.alive:
-            raise unavailable("the scheduler process is gone", "engine_gone")
+            raise unavailable("the scheduler process has exited", "engine_gone")
         return {"status": "ok"}
 
     @router.get("/readyz")
     async def readyz() -> dict[str, str]:
-        """Ready: the model is loaded, the engine speaks, and the worker does not drain."""
+        """Readiness: the model is loaded, the engine responds, and the worker is not draining."""
         if service.gate.draining:
             raise unavailable("this worker is shutting down", "draining")
         if not engine.alive or engine.ready is None:
             raise unavailable("the model is still loading", "model_loading")
         if engine.is_stalled:
-            raise unavailable("the engine has said nothing for some seconds", "engine_stalled")
+            raise unavailable("the engine has not responded for some seconds", "engine_stalled")
         return {"status": "ready"}
 
     @router.get("/metrics")
@@ -83,7 +83,7 @@ def routes(service: Service) -> APIRouter:
 
     @router.post("/abort_request")
     async def abort_request(body: AbortRequest) -> dict[str, int]:
-        """How many requests of that name were running or waiting; they end with finish "abort"."""
+        """Abort all requests of that name, which end with finish "abort"; returns their number."""
         return {"aborted": engine.abort(body.rid)}
 
     return router
@@ -92,5 +92,5 @@ def routes(service: Service) -> APIRouter:
 def _version() -> str | None:
     try:
         return version("pando")
-    except PackageNotFoundError:  # run from a source tree that is not installed
+    except PackageNotFoundError:  # running from a source tree that is not installed
         return None

@@ -1,7 +1,7 @@
-"""POST /v1/embeddings, of one input or several, each a text or token ids.
+"""POST /v1/embeddings, with one input or several, each text or token ids.
 
-Vectors have length 1, also those cut to fewer `dimensions`. At most as many inputs of a request as
-can run at once are with the scheduler at a time, so that no request fills the queue by itself.
+Vectors have length 1, also those shortened to fewer `dimensions`. A request has at most as many
+inputs in the scheduler as can run at once, so that no request fills the queue by itself.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ def routes(service: Service) -> APIRouter:
 def _pooling(service: Service) -> Pooling:
     pooling = service.model.pooling
     if isinstance(pooling, NoEmbeddings):
-        raise bad_request(f"this model cannot be asked for embeddings: {pooling.reason}", "model")
+        raise bad_request(f"this model does not support embeddings: {pooling.reason}", "model")
     return pooling
 
 
@@ -91,14 +91,14 @@ async def _prompts(service: Service, body: EmbeddingRequest) -> list[list[int]]:
 
 @dataclass(slots=True)
 class _Part:
-    """One input's share of the answer."""
+    """One input's part of the answer."""
 
     json: msgspec.Raw
     cached_tokens: int
 
 
 class _Job:
-    """The inputs of a request, each an `Embed` like the one given."""
+    """The inputs of a request, each sent to the scheduler as a copy of the given `Embed`."""
 
     def __init__(
         self, service: Service, body: EmbeddingRequest, like: Embed, *, received: float
@@ -112,7 +112,7 @@ class _Job:
         self._slots = asyncio.Semaphore(service.ready.max_running_requests)
 
     async def run(self, prompts: list[list[int]]) -> list[_Part]:
-        """Raises ApiError when one of them fails; the others are aborted then."""
+        """Raises ApiError if one of them fails, after aborting the others."""
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
@@ -129,7 +129,7 @@ class _Job:
             embedded = await self._service.engine.embed(embed)
         self._service.metrics.queue_time.observe(embedded.queue_s)
         self._service.metrics.request_duration.observe(time.monotonic() - self._received)
-        # Written at once and one by one: all together they would hold up streams for seconds.
+        # Encoded one by one as they arrive: all at once would delay streams for seconds.
         vector = _shortened(embedded, self._body.dimensions)
         written = _Embedding(index, _written(vector, self._body.encoding_format))
         return _Part(msgspec.Raw(msgspec.json.encode(written)), embedded.cached_tokens)
@@ -139,13 +139,13 @@ class _Job:
             return None
         left_s = self._end - time.monotonic()
         if left_s <= 0:
-            raise deadline_passed("the request's time passed before all its inputs were scheduled")
+            raise deadline_passed("the request's deadline passed before all inputs were scheduled")
         return left_s
 
 
 def _check_dimensions(wanted: int | None, available: int | None) -> None:
     if wanted is not None and available is not None and wanted > available:
-        raise bad_request(f"dimensions is {wanted}, above this model's {available}", "dimensions")
+        raise bad_request(f"dimensions is {wanted}; this model has only {available}", "dimensions")
 
 
 def _shortened(embedded: Embedded, dimensions: int | None) -> Float32:

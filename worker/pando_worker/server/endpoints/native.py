@@ -1,7 +1,7 @@
-"""POST /generate, SGLang's own form: text or token ids in, text and token ids out.
+"""POST /generate in SGLang's format: text or token ids in, text and token ids out.
 
-Several prompts, or n above 1, are answered with a list, in the order of prompt * n + i. A stream's
-events hold the text and ids of all that was generated so far, as SGLang's do.
+Several prompts, or n above 1, are answered with a list, in the order of prompt * n + i. Each event
+of a stream holds the text and ids of the whole output so far, as in SGLang.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from pando_worker.messages import FinishReason, LogprobsWanted, TokenLogprob
 from pando_worker.server.answers.answer import Answer, Result
 from pando_worker.server.answers.logprobs import finite, token_text
 from pando_worker.server.jobs.grammars import grammar_for
-from pando_worker.server.jobs.jobs import Asked, make_job
+from pando_worker.server.jobs.jobs import JobSpec, make_job
 from pando_worker.server.protocol.completions import prompts_of
 from pando_worker.server.protocol.native import NativeRequest
 from pando_worker.server.service import Service
@@ -23,7 +23,7 @@ from pando_worker.server.text.reader import Delta, Finish
 from pando_worker.tokenizer.detokenizer import Vocabulary
 
 Scored = tuple[float | None, int, str | None]
-"""Log-probability, token id, and the token's text where asked for."""
+"""Log-probability, token id, and the token's text if requested."""
 
 
 def routes(service: Service) -> APIRouter:
@@ -36,7 +36,7 @@ def routes(service: Service) -> APIRouter:
         given = body.text if body.text is not None else body.input_ids
         assert given is not None
         name = body.rid or request.state.request_id
-        asked = Asked(
+        spec = JobSpec(
             prompts=prompts_of(given),
             prompt_param="text" if body.text is not None else "input_ids",
             max_tokens=sampling.max_new_tokens,
@@ -50,7 +50,7 @@ def routes(service: Service) -> APIRouter:
             logprobs=_logprobs_wanted(body),
             grammar=await grammar_for(service, sampling),
         )
-        job = await make_job(service, request, sampling, asked)
+        job = await make_job(service, request, sampling, spec)
         form = _NativeForm(
             name=name,
             many=len(job.orders) > 1,
@@ -66,14 +66,14 @@ def _logprobs_wanted(body: NativeRequest) -> LogprobsWanted | None:
     if not body.return_logprob:
         return None
     start = _first_scored(body)
-    # The token at the start has none in SGLang's answer, whatever stands before it.
+    # The token at the start has none in SGLang's answer, even if others precede it.
     return LogprobsWanted(
         top=body.top_logprobs_num, prompt_start=None if start is None else start + 1
     )
 
 
 def _first_scored(body: NativeRequest) -> int | None:
-    """Of the prompt's tokens; None where none is."""
+    """Index of the first scored prompt token; None if none is scored."""
     return None if body.logprob_start_len < 0 or body.resume_token_ids else body.logprob_start_len
 
 
@@ -105,7 +105,7 @@ class _Generated(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """Which log-probabilities a request wants to see, and how."""
+    """Which log-probabilities a request asks for, and in which form."""
 
     start: int | None  # in the prompt
     top: int

@@ -1,4 +1,4 @@
-"""POST /tokenize and /detokenize, in vLLM's form."""
+"""POST /tokenize and /detokenize in vLLM's format."""
 
 import msgspec
 from fastapi import APIRouter
@@ -11,7 +11,7 @@ from pando_worker.server.service import Service
 from pando_worker.server.text.long_texts import Room
 from pando_worker.server.text.tokenizer import Prompt
 
-_CONTEXTS = 8  # a text of more than twice as many is refused: it would hold others up
+_CONTEXTS = 8  # a text of more than twice as many is refused, since it would delay other requests
 
 
 class _Tokenized(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ def routes(service: Service) -> APIRouter:
         service.model.check_name(body.model)
         if body.tokens and max(body.tokens) >= service.model.vocab_size:
             raise bad_request(
-                f"token id {max(body.tokens)} is not below the vocabulary's size"
+                f"token id {max(body.tokens)} must be below the vocabulary's size"
                 f" {service.model.vocab_size}",
                 "tokens",
             )

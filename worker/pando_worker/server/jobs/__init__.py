@@ -1,12 +1,12 @@
-"""From a request that was understood to the job that the scheduler runs.
+"""Turns a parsed request into the job that the scheduler runs.
 
 Read in this order:
-    jobs.py         checked against the model
-    prompts.py      what every prompt is held against
-    sampling.py     sampling in the scheduler's terms
-    constraints.py  what a request demands of its output's form
-    gbnf.py         GBNF as Lark
-    grammars.py     a grammar made off the event loop
+    jobs.py         checks the request against the model, and makes the job
+    prompts.py      checks that every prompt must pass
+    sampling.py     the request's sampling parameters for the scheduler
+    constraints.py  constraints on the output, as one grammar
+    gbnf.py         translates GBNF into Lark
+    grammars.py     builds a grammar off the event loop
 
 Imports service and protocol.
 """

@@ -1,8 +1,8 @@
-"""What a request demands of its output's form, as one grammar for the scheduler.
+"""Turns a request's constraints on its output into one grammar for the scheduler.
 
 OpenAI, vLLM and SGLang have many fields for this; each becomes a grammar in llguidance's serialized
-form. All of it is checked here, so that a grammar that cannot be compiled is answered with a 400
-before anything runs.
+form. Every grammar is checked here, so that one that cannot be compiled is answered with 400 before
+anything runs.
 """
 
 import json
@@ -45,23 +45,23 @@ def grammar_of(
     reasoning: tuple[ReasoningFormat, Start] | None = None,
     special_tokens: Mapping[str, int] | None = None,
 ) -> str | None:
-    """The grammar that the output must follow, or None where anything goes.
+    """The grammar that the output must follow, or None if the output is unconstrained.
 
-    Takes raw values as they stand in the request's JSON, under the names of their fields; None is
-    a field that is absent. Usually takes a millisecond, but up to a second for a hostile grammar
-    (mostly without the GIL), so where any field is given call it in a thread.
+    Takes the raw values of the request's JSON fields of the same names; None is an absent field.
+    Usually takes a millisecond, but up to a second for a hostile grammar (mostly without the GIL),
+    so call it in a thread if any field is given.
 
     Args:
-        response_format: OpenAI's {type: text | json_object | json_schema, ...}. Besides tools
-            that the model may call it constrains the answer, not the calls.
+        response_format: OpenAI's {type: text | json_object | json_schema, ...}. Together with tools
+            that the model may call, it constrains the answer, not the calls.
         structured_outputs: vLLM's {json | regex | choice | grammar | json_object: ...}; before it
             had that object it had the four fields `guided_...`.
-        json_schema: SGLang's, JSON text; and beside it `regex` and `ebnf`.
-        tool_use: of `read_tool_use`. The output is constrained to calls where the request requires
-            one, and calls to their schemas where one of the tools is strict.
-        tool_format: of the model; needed where `tool_use` constrains.
-        reasoning: the model's format and where this output begins. Reasoning that comes before
-            the answer is free.
+        json_schema: SGLang's field, JSON text; `regex` and `ebnf` are SGLang's as well.
+        tool_use: from `read_tool_use`. The output is constrained to calls if the request requires
+            one, and calls to their schemas if one of the tools is strict.
+        tool_format: the model's; needed if `tool_use` constrains the output.
+        reasoning: the model's format and where this output begins. Reasoning before the answer is
+            unconstrained.
         special_tokens: ids of the tokenizer's special tokens by their text.
 
     Raises:
@@ -149,7 +149,7 @@ def _json_object(value: object, param: str) -> Grammar:
 
 
 def _regex(value: object, param: str) -> Grammar:
-    """The whole output matches; Rust's syntax, which has no lookaround and no back references."""
+    """The whole output must match; Rust's syntax, without lookaround and back references."""
     text = _bounded(value, param)
     grammars = json.loads(LLMatcher.grammar_from_regex(text))["grammars"]
     return {"lark_grammar": grammars[0]["lark_grammar"]}
@@ -160,7 +160,7 @@ def _choice(value: object, param: str) -> Grammar:
         raise bad_request("must be a list of strings, at least one", param)
     if len(value) > MAX_CHOICES:
         raise bad_request(f"has {len(value)} choices; at most {MAX_CHOICES} are allowed", param)
-    # One terminal, whose choices cost the parser nothing, instead of a rule.
+    # One terminal instead of a rule, since alternatives in a terminal cost the parser nothing.
     choices = " | ".join(map(lark.literal, value))
     return {"lark_grammar": f"start: CHOICE\nCHOICE: {choices}"}
 
@@ -181,12 +181,12 @@ def _with_calls(
     tool_format: ToolFormat | None,
     special_tokens: Mapping[str, int],
 ) -> Grammar | None:
-    """Calls alone where one is required; else the answer, or any text, and calls by choice."""
+    """Only calls if one is required; else the answer, or any text, and optional calls."""
     required = tool_use.choice is Choice.REQUIRED
     if not required and answer is None and not any(tool.strict for tool in tool_use.tools):
         return None
     if tool_format is None:
-        raise bad_request("this model has no known format of tool calls", "tools")
+        raise bad_request("the tool call format of this model is unknown", "tools")
     if answer is not None:
         _check_beside_calls(answer, param, required, tool_format)
     rules = tool_format.grammar(tool_use.tools, special_tokens, parallel=tool_use.parallel)
@@ -203,11 +203,11 @@ def _check_beside_calls(
     answer: Grammar, param: str, required: bool, tool_format: ToolFormat
 ) -> None:
     if required:
-        raise bad_request(f"{param} cannot be given where tool_choice requires a call", param)
+        raise bad_request(f"{param} cannot be given if tool_choice requires a call", param)
     if "json_schema" not in answer or not tool_format.beside_json:
         raise bad_request(
-            f"{param} cannot be given beside tools: in this form, or with this model, the answer"
-            " could not be told from a call; set tool_choice to 'none' or leave the tools out",
+            f"{param} cannot be combined with tools: with this model or this constraint, the answer"
+            " cannot be distinguished from a call; set tool_choice to 'none' or omit the tools",
             param,
         )
 
@@ -231,7 +231,7 @@ def _after_reasoning(
 
 
 def _lenient(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Without `strict` OpenAI promises a best effort: what llguidance does not know is ignored."""
+    """Without `strict`, OpenAI promises best effort: keywords unknown to llguidance are ignored."""
     return {**schema, "x-guidance": {"lenient": True}}
 
 
@@ -252,7 +252,7 @@ def _threads() -> ThreadPoolExecutor:
 
 def _bounded(value: object, param: str) -> str:
     if not isinstance(value, str) or not value:
-        raise bad_request("must be a string that is not empty", param)
+        raise bad_request("must be a non-empty string", param)
     if len(value) > MAX_GRAMMAR_CHARS:
         raise _too_long(len(value), param)
     try:
@@ -267,6 +267,6 @@ def _too_long(length: int, param: str) -> ApiError:
 
 
 def _shortened(message: str) -> str:
-    """The compiler's message without the grammar's text that it repeats."""
+    """The compiler's message without the grammar's text, which it repeats."""
     lines = [line for line in message.splitlines() if not line.startswith("   ")]
     return " ".join(lines)[:_MAX_MESSAGE_CHARS]

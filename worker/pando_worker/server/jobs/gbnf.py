@@ -1,15 +1,16 @@
-"""GBNF, the grammar notation of llama.cpp, SGLang ("EBNF") and xgrammar, as llguidance's Lark.
+"""Translates GBNF, the notation of llama.cpp, SGLang ("EBNF") and xgrammar, into llguidance's Lark.
 
-llguidance parses in two stages: a lexer matches terminals, each as long as it can, and a parser
-puts them together. GBNF knows no terminals, its grammars are read character by character. So
-everything that a regular expression can say becomes one terminal, as large as can be: a grammar
-without recursion is a single one and means exactly what it says; elsewhere a terminal that could
-end in several places ends in the last.
+llguidance parses in two stages: a lexer matches terminals, each as long as possible, and a parser
+combines them. GBNF has no terminals; its grammars are read character by character. So everything
+that a regular expression can express becomes one terminal, as large as possible: a grammar without
+recursion is a single terminal and keeps its exact meaning; elsewhere, a terminal that could end in
+several places ends in the last.
 
-llguidance's own converter gets a plainer GBNF than users write. By itself it reads escapes wrongly
-(`"\\u00e9"`, `"\\x41"`, `[\\-]`), excludes newlines from `.`, ends a rule with its line, and
-confuses names that differ only in case or in `-` and `_`. It is also told which rules are regular,
-which takes it quadratic time to find out, and made to put the parts of other rules in terminals.
+llguidance's own converter gets a simplified GBNF. Without that it misreads escapes (`"\\u00e9"`,
+`"\\x41"`, `[\\-]`), excludes newlines from `.`, ends a rule at the end of its line, and confuses
+names that differ only in case or in `-` and `_`. This module also marks the regular rules, which
+the converter would need quadratic time to find, and puts the regular parts of other rules into
+terminals.
 """
 
 import re
@@ -53,14 +54,14 @@ _SPECIAL = frozenset('"\\[]/^-&~')  # in a string or a set, of GBNF or of a regu
 
 
 def gbnf_to_lark(text: str) -> str:
-    """Text that is Lark already, by a line `%llguidance` or `start:`, is left as it is.
+    """Text that is already Lark, recognized by a line `%llguidance` or `start:`, is not changed.
 
-    Raises ValueError, which says where, for a text that is neither.
+    Raises ValueError, with the line, for a text that is neither.
     """
     if is_lark_syntax(text):
         return text
     plain = _plain(text)
-    # Within parentheses the end of a line ends nothing.
+    # In parentheses, the end of a line does not end the rule.
     lines = [f"{name} ::= ({' '.join(words)})\n" for name, words in plain.items()]
     rules = GrammarParser().parse("".join(lines))
     for name in _regular({name: plain.keys() & words for name, words in plain.items()}):
@@ -74,7 +75,7 @@ def gbnf_to_lark(text: str) -> str:
 
 
 def _plain(text: str) -> dict[str, list[str]]:
-    """The words of each rule, under new names for rules, and a `root` that only names the root."""
+    """The tokens of each rule, with new rule names, and a `root` that only refers to the root."""
     names: defaultdict[str, str] = defaultdict(lambda: f"r{len(names)}")
     rules: dict[str, list[str]] = {"root": [names["root"]]}
     words: list[str] = []
@@ -101,7 +102,7 @@ def _plain(text: str) -> dict[str, list[str]]:
             case ")":
                 open_groups -= 1
                 if words[-1][-1] in "*+?}":
-                    words.append('""')  # else llguidance writes ("a"+)? as "a"+?
+                    words.append('""')  # otherwise llguidance writes ("a"+)? as "a"+?
             case "name":
                 token = names[token]
             case "string":
@@ -122,7 +123,7 @@ def _plain(text: str) -> dict[str, list[str]]:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
-    """Kind, text and line; a sign is its own kind."""
+    """Kind, text and line of each token; a sign is its own kind."""
     at, line = 0, 1
     while at < len(text):
         found = _TOKEN.match(text, at)
@@ -143,12 +144,12 @@ def _set(written: str) -> str:
 
 
 def _plainly(written: str) -> str:
-    """One character of a string or a set; as \\x.. where it could mean anything but itself."""
+    """One character of a string or a set; as \\x.. if it has a special meaning."""
     character = written
     if len(written) > 2:
         code = int(written[2:], 16)
         if 0xD800 <= code < 0xE000 or code > 0x10FFFF:
-            raise ValueError(f"{written} is not a character")
+            raise ValueError(f"{written} is not a valid character")
         character = chr(code)
     elif len(written) == 2:
         character = _ESCAPED.get(written[1], written[1])
@@ -156,7 +157,7 @@ def _plainly(written: str) -> str:
 
 
 def _regular(uses: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Rules that do not come to themselves again, nor use one that does."""
+    """Rules that are not recursive, and use no recursive ones."""
     order = TopologicalSorter(uses)
     with suppress(CycleError):
         order.prepare()
@@ -166,7 +167,7 @@ def _regular(uses: Mapping[str, Iterable[str]]) -> Iterator[str]:
 
 
 def _extracted(node: ASTNode, terminals: list[str]) -> ASTNode:
-    """A rule's right side with its regular parts as terminals, which are as large as can be."""
+    """A rule's right side with its regular parts as terminals, as large as possible."""
     if isinstance(node, RuleRefNode):
         return node
     if node.is_terminal():
@@ -183,7 +184,7 @@ def _extracted(node: ASTNode, terminals: list[str]) -> ASTNode:
 
 
 def _joined(node: SequenceNode | AlternativeNode, parts: list[ASTNode]) -> Iterator[ASTNode]:
-    """The parts of a node, those that stand side by side and are regular as one."""
+    """The parts of a node, with adjacent regular ones joined."""
     for regular, run in groupby(parts, methodcaller("is_terminal")):
         if regular:
             yield type(node)(list(run))

@@ -1,4 +1,4 @@
-"""Makes a request's grammar off the event loop: a hostile one takes long to check."""
+"""Builds a request's grammar off the event loop, since a hostile one takes long to check."""
 
 import asyncio
 from functools import partial
@@ -17,7 +17,7 @@ async def grammar_for(
     tool_use: ToolUse | None = None,
     reasoning: tuple[ReasoningFormat, Start] | None = None,
 ) -> str | None:
-    """What the output must follow, if anything. Raises ApiError 400 for what cannot be."""
+    """The output's grammar, if it is constrained. Raises ApiError 400 for invalid constraints."""
     constraints = fields.constraints()
     if not constraints and tool_use is None:
         return None

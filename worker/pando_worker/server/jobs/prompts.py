@@ -1,4 +1,4 @@
-"""What every prompt is held against before it goes to the scheduler."""
+"""Checks that every prompt must pass before it is sent to the scheduler."""
 
 from pando_worker.server.errors import bad_request
 from pando_worker.server.service import Service
@@ -6,12 +6,12 @@ from pando_worker.server.text.long_texts import Room
 
 
 def room_for(service: Service, param: str, *, keep_last: int | None, output: int) -> Room:
-    """For a prompt.
+    """The room for a prompt.
 
     Args:
-        param: the request's field that it comes in
-        keep_last: `truncate_prompt_tokens`; -1 keeps what leaves room for the output
-        output: tokens that are to be generated
+        param: the prompt's field in the request
+        keep_last: `truncate_prompt_tokens`; -1 keeps as many as leave room for the output
+        output: tokens to generate
     """
     limit = service.context_length
     if keep_last is not None and keep_last < 0:
@@ -20,13 +20,13 @@ def room_for(service: Service, param: str, *, keep_last: int | None, output: int
 
 
 def fitting(service: Service, prompt: list[int], room: Room, *, output: int) -> list[int]:
-    """The prompt, cut only where that was asked for.
+    """The prompt, truncated only if the request asks for it.
 
     Args:
-        output: tokens that are to be generated; of these one must fit
+        output: tokens to generate, of which at least one must fit
 
     Raises:
-        ApiError: 400, it is empty or too long, or has a token that the model does not know.
+        ApiError: 400, it is empty or too long, or has a token that is not in the vocabulary.
     """
     limit, param = room.tokens, room.param
     if room.keep_last is not None:
@@ -41,17 +41,17 @@ def fitting(service: Service, prompt: list[int], room: Room, *, output: int) -> 
         )
     if (highest := max(prompt)) >= service.model.vocab_size:
         raise bad_request(
-            f"token id {highest} is not below the vocabulary's size {service.model.vocab_size}",
+            f"token id {highest} must be below the vocabulary's size {service.model.vocab_size}",
             param,
         )
     return prompt
 
 
 def check_priority(service: Service, priority: int) -> None:
-    """Raises ApiError 400 for a priority that nobody would look at."""
+    """Raises ApiError 400 for a priority that the schedule policy would ignore."""
     if priority and service.settings.schedule_policy != "priority":
         raise bad_request(
             f"priority is {priority}, but this worker's schedule_policy is"
-            f" {service.settings.schedule_policy!r}, which knows none",
+            f" {service.settings.schedule_policy!r}, which ignores priorities",
             "priority",
         )

@@ -1,4 +1,4 @@
-"""From what a request says about sampling, and the model's defaults, to the scheduler's terms."""
+"""Makes the scheduler's sampling parameters from a request's fields and the model's defaults."""
 
 import random
 from typing import TypeVar
@@ -41,7 +41,7 @@ def stop_token_ids(fields: SamplingFields, defaults: GenerationConfig) -> tuple[
 
 
 def seeds(first: int | None, count: int) -> list[int]:
-    """Of a request's choices, one after the other from the client's or a drawn one, in 64 bits."""
+    """The 64-bit seeds of a request's choices, counted up from the client's or a random one."""
     if first is None:
         first = random.getrandbits(63)
     return [(first + i + 2**63) % 2**64 - 2**63 for i in range(count)]

@@ -1,12 +1,12 @@
-"""Texts to tokens, and tokens to text.
+"""Turns text into tokens, and tokens into text.
 
 Read in this order:
     tokenizer.py     text or messages to token ids, and back
-    long_texts.py    texts far too long, refused or cut
-    prompt_meter.py  bytes a prompt token
-    reader.py        one request's tokens to final text
-    stop_strings.py  stop strings in text that comes in pieces
-    parsers/         reasoning and tool calls in a model's output
+    long_texts.py    refuses or truncates texts that are far too long
+    prompt_meter.py  measures the bytes per prompt token
+    reader.py        turns one request's tokens into final text
+    stop_strings.py  finds stop strings in text that arrives in pieces
+    parsers/         splits a model's output into reasoning, content and tool calls
 
-How a tokenizer is loaded is in `pando_worker.tokenizer`.
+`pando_worker.tokenizer` loads the tokenizer.
 """

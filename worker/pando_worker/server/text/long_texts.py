@@ -1,7 +1,7 @@
-"""Texts far longer than any prompt that fits: refused, or cut, without tokenizing all of them.
+"""Refuses or truncates texts that are far too long, without tokenizing all of them.
 
-A tokenizer makes some 2 MB of text a second into tokens, and a request body may have 64 MB. Nothing
-here rests on how long a token can be: some tokenizers make one of any run of white space.
+A tokenizer processes about 2 MB of text per second, and a request body may have 64 MB. Nothing here
+assumes a maximum length of a token: some tokenizers make one token of any run of white space.
 """
 
 from collections.abc import Callable
@@ -12,28 +12,28 @@ from pando_worker.server.errors import bad_request
 Encode = Callable[[str], list[int]]
 
 PIECE_CHARS = 65_536
-_CHARS_A_TOKEN = 8  # more than nearly any text has
-_AGREEMENT = 64  # tokens in front of those wanted
+_CHARS_A_TOKEN = 8  # more than almost any text has
+_AGREEMENT = 64  # tokens before the requested ones
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What there is room for. A text is tokenized as far as this needs it."""
+    """The room for a prompt. A text is only tokenized as far as this requires."""
 
     tokens: int  # the model's context
-    keep_last: int | None  # only so many of the last tokens are wanted
+    keep_last: int | None  # only this many of the last tokens are used
     param: str  # the request's field, for errors
 
 
 def is_long(text: str, room: Room) -> bool:
-    """Whether tokenizing all of it may be a waste."""
+    """Whether tokenizing all of the text may be a waste."""
     wanted = room.tokens if room.keep_last is None else min(room.keep_last, room.tokens)
     return len(text) > _CHARS_A_TOKEN * wanted + PIECE_CHARS
 
 
 def refuse_far_too_long(text: str, room: Room, encode: Encode) -> None:
-    """By the text's pieces, until they have twice the tokens that fit: in pieces of this size a
-    text has hardly more of them than as a whole.
+    """Tokenize the text in pieces until they have twice the tokens that fit; pieces of this size
+    have hardly more tokens than the whole text.
 
     Raises:
         ApiError: 400.
@@ -44,8 +44,8 @@ def refuse_far_too_long(text: str, room: Room, encode: Encode) -> None:
         if counted > 2 * room.tokens:
             read = min(start + PIECE_CHARS, len(text))
             raise bad_request(
-                f"{len(text)} characters of text are far too long: at most {room.tokens} tokens are"
-                f" possible here, and the first {read} characters alone have about"
+                f"{len(text)} characters of text are far too long: at most {room.tokens} tokens"
+                f" fit, and the first {read} characters alone have about"
                 f" {counted}",
                 room.param,
                 "context_length_exceeded",
@@ -53,11 +53,11 @@ def refuse_far_too_long(text: str, room: Room, encode: Encode) -> None:
 
 
 def last_tokens(text: str, keep: int, encode: Encode) -> list[int]:
-    """At least `keep` of the last tokens, where the text has as many.
+    """At least `keep` of the last tokens, if the text has as many.
 
-    Where a text is cut decides the tokens behind the cut, but not far: two ends of the text that
-    begin at different places agree from some token on. The one that is taken agrees with another,
-    half as long, on all tokens that are wanted and some in front of them.
+    The place of a cut affects the tokens after it, but not far: two ends of the text that begin at
+    different places agree from some token on. The result agrees with another end, half as long, on
+    all requested tokens and some before them.
     """
     shared = keep + _AGREEMENT
     size = _CHARS_A_TOKEN * shared

@@ -1,11 +1,11 @@
-"""How many bytes a prompt token has here; routers estimate prompts' tokens from their bytes."""
+"""Measures the bytes per prompt token; routers estimate a prompt's tokens from its bytes."""
 
-_MEMORY_TOKENS = 100_000  # what a prompt this long ago says counts 1/e of what a new one says
-_START = 4.0  # English text with a common vocabulary, until prompts say otherwise
+_MEMORY_TOKENS = 100_000  # after this many tokens, a prompt's weight has fallen to 1/e
+_START = 4.0  # English text with a common vocabulary, until prompts are measured
 
 
 class PromptMeter:
-    """Bytes per token of the text prompts seen lately, weighted by their tokens."""
+    """Bytes per token of the latest text prompts, weighted by their tokens."""
 
     def __init__(self) -> None:
         self._tokens = 0.0

@@ -1,7 +1,7 @@
-"""Turns one request's output tokens into final text, and into scored tokens where wanted.
+"""Turns one request's output tokens into final text, and into scored tokens if requested.
 
-Token by token, so the result is the same however many come together. Text that may become a stop
-string is held back, and so are the scores of its tokens: what is out never has to be taken back.
+It works token by token, so the result does not depend on how many arrive at once. Text that may
+become a stop string is held back, and so are the scores of its tokens: sent text is never revoked.
 """
 
 from collections.abc import Collection, Mapping
@@ -26,14 +26,14 @@ class ScoredToken(msgspec.Struct, frozen=True):
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
-    """What an output adds to one choice of an answer."""
+    """An output's addition to one choice of an answer."""
 
     index: int
-    text: str  # may be empty: within a character, or held back as a possible stop string
+    text: str  # may be empty, within a character or while a possible stop string is held back
     token_ids: list[int]
     cached_tokens: int
     finish: Finish | None
-    # Where wanted: of all of `token_ids` but resumed ones, and of those whose text is out by now.
+    # If requested: of all of `token_ids` except resumed ones, and of those whose text is sent now.
     logprobs: list[TokenLogprob]
     scored: list[ScoredToken]
     prompt_logprobs: list[TokenLogprob]  # with the first delta
@@ -44,8 +44,8 @@ class TextOptions:
     stop: Collection[str] = ()
     stop_token_ids: Collection[int] = ()
     include_stop: bool = False  # keep the stop string or token that ends the text
-    special_tokens: Mapping[int, bytes] = field(default_factory=dict)  # those not to leave out
-    unstoppable: int = 0  # tokens at the beginning in which stop strings do not count
+    special_tokens: Mapping[int, bytes] = field(default_factory=dict)  # those to keep in the text
+    unstoppable: int = 0  # tokens at the beginning in which stop strings are ignored
 
 
 class OutputReader:
@@ -56,8 +56,8 @@ class OutputReader:
         self._stops = StopStrings(options.stop, include=options.include_stop)
         self._scores = _HeldScores()
         self._tokens = 0
-        self._decoded = 0  # characters that came out of the detokenizer
-        self._sent = 0  # characters that are out
+        self._decoded = 0  # characters from the detokenizer
+        self._sent = 0  # characters that are sent
 
     def read(self, output: Output) -> Delta:
         tokens = output.token_ids
@@ -93,7 +93,8 @@ class OutputReader:
         return text
 
     def _stop_token(self, output: Output) -> int | None:
-        """The token that ended the output, whose text is left out; a grammar ends it without."""
+        """The stop token that ended the output, whose text is omitted; None if a grammar ended
+        it."""
         if output.finish is not FinishReason.STOP:
             return None
         last = output.token_ids[-1]
@@ -122,13 +123,13 @@ class OutputReader:
 
 
 def _unscored(output: Output) -> int:
-    """Tokens at its beginning that have no log-probability: resumed ones, or all."""
+    """The number of first tokens without a log-probability: the resumed ones, or all."""
     return len(output.token_ids) - len(output.logprobs)
 
 
 class _HeldScores:
-    """Scored tokens in order, until their text is out. A token's text ends at `end`; one that ends
-    within a character counts as reaching to that character's end."""
+    """Scored tokens in order, until their text is sent. A token's text ends at `end`; a token that
+    ends within a character counts up to that character's end."""
 
     def __init__(self) -> None:
         self._held: list[tuple[ScoredToken, int]] = []
@@ -137,8 +138,8 @@ class _HeldScores:
         self._held.append((token, end))
 
     def take(self, sent: int) -> list[ScoredToken]:
-        """Those whose text is out, `sent` characters being so. A token without any text waits for
-        the next character, since a stop string may still begin where it stands."""
+        """Those whose text is sent, up to `sent` characters. A token without text waits for the
+        next character, since a stop string may still begin at its place."""
         count = 0
         while count < len(self._held) and self._held[count][1] <= sent:
             if self._held[count][0].offset == sent:
@@ -147,7 +148,7 @@ class _HeldScores:
         return self._release(count)
 
     def cut(self, length: int) -> list[ScoredToken]:
-        """Those with any text in an output that ends at `length`; the others are dropped."""
+        """Those with text in an output that ends at `length`; the others are dropped."""
         taken = self._release(len(self._held))
         return [token for token in taken if token.offset < length]
 

@@ -1,7 +1,7 @@
-"""Finds stop strings in text that arrives in pieces, and holds back what might become one.
+"""Finds stop strings in text that arrives in pieces, and holds back text that may become one.
 
-The result does not depend on how the text was cut into pieces: the text ends as soon as any stop
-string is complete; of those complete at the same character, the longest counts.
+The result does not depend on how the text was cut into pieces: the text ends as soon as a stop
+string is complete; of several that are complete at the same character, the longest counts.
 """
 
 from collections.abc import Iterable
@@ -10,18 +10,18 @@ from collections.abc import Iterable
 class StopStrings:
     """Feed text to `push` until it reports a match in `matched`, or call `flush` at the end.
 
-    One Knuth-Morris-Pratt automaton a stop string, so a character costs O(1) amortised for each.
+    One Knuth-Morris-Pratt automaton per stop string, so a character costs O(1) amortised for each.
     """
 
     def __init__(self, stops: Iterable[str], *, include: bool = False) -> None:
-        """`stops` are not empty; with `include` the text keeps the stop string that ended it."""
+        """`stops` must not be empty strings; with `include`, the text keeps the stop string."""
         self._automata = [_Automaton(stop) for stop in sorted(stops, key=len, reverse=True)]
         self._include = include
         self._held = ""
         self.matched: str | None = None
 
     def push(self, text: str) -> str:
-        """The text that is certain now; what follows a match is dropped."""
+        """The text that is now certain; text after a match is dropped."""
         if not self._automata:
             return text
         start = len(self._held)
@@ -34,7 +34,7 @@ class StopStrings:
         return self._release(len(self._held) - max(a.length for a in self._automata))
 
     def flush(self) -> str:
-        """What was held back, for a text that ends without a match."""
+        """The text that was held back, at the end of a text without a match."""
         return self._release(len(self._held))
 
     def _release(self, count: int) -> str:
@@ -43,7 +43,7 @@ class StopStrings:
 
 
 class _Automaton:
-    """How much of one stop string the text read so far ends with."""
+    """The length of the longest beginning of one stop string that the text so far ends with."""
 
     def __init__(self, stop: str) -> None:
         self.stop = stop
@@ -51,7 +51,7 @@ class _Automaton:
         self._borders = _borders(stop)
 
     def step(self, char: str) -> bool:
-        """Read one character; True where it completes the stop string."""
+        """Read one character; True if it completes the stop string."""
         while self.length and self.stop[self.length] != char:
             self.length = self._borders[self.length - 1]
         self.length += self.stop[self.length] == char

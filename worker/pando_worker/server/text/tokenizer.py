@@ -1,4 +1,4 @@
-"""The model's tokenizer and chat template: text or messages to token ids, and ids to text."""
+"""The model's tokenizer and chat template: turns text or messages into token ids, and back."""
 
 import asyncio
 import inspect
@@ -19,31 +19,32 @@ from pando_worker.tokenizer.loading import load_tokenizer
 T = TypeVar("T")
 
 INLINE_CHARS = 8192
-"""A longer prompt is tokenized in a thread (the tokenizer drops the GIL): at 1 to 3 µs a character
-it would hold up every stream."""
+"""A longer prompt is tokenized in a thread (the tokenizer releases the GIL): at 1 to 3 µs per
+character it would delay every stream."""
 
 _THREADS = 2
 _OWN_TEMPLATE_ARGUMENTS = {
     "messages",
     *inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters,
 }
-"""What is not the template's but its caller's to say: the template itself, for one."""
+"""Arguments that the caller sets, such as the template itself, and clients may not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
     token_ids: list[int]
-    num_bytes: int  # of the text that these tokens are
+    num_bytes: int  # of the text of these tokens
 
 
 class Tokenizer:
-    """Thread-safe: the Rust tokenizer is only read after it was loaded."""
+    """Thread-safe, since the Rust tokenizer is only read once it is loaded."""
 
     def __init__(self, model_dir: Path) -> None:
-        """Raises UnsupportedModel or BrokenCheckpoint where there is no usable tokenizer."""
+        """Raises UnsupportedModel or BrokenCheckpoint if there is no usable tokenizer."""
         self._tokenizer = load_tokenizer(model_dir)
         self._backend = self._tokenizer.backend_tokenizer
-        self._backend.no_truncation()  # some files bring one; a prompt is never cut silently
+        # Some files set one, but a prompt is never truncated silently.
+        self._backend.no_truncation()
         self._backend.no_padding()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tokenizer")
         self.vocabulary = Vocabulary(self._backend)
@@ -52,9 +53,9 @@ class Tokenizer:
     async def encode(
         self, text: str, room: Room | None = None, *, add_special_tokens: bool = True
     ) -> Prompt:
-        """All tokens without a room; where it keeps the last ones only, the first may be missing.
+        """All tokens if `room` is None; if it keeps only the last ones, the first may be missing.
 
-        Raises ApiError 400 for text that is not Unicode or far too long.
+        Raises ApiError 400 for text that is not Unicode or is far too long.
         """
         return await self._run(lambda: self._encode(text, room, add_special_tokens), len(text))
 
@@ -68,10 +69,10 @@ class Tokenizer:
         answer: str = "",
         template_kwargs: dict[str, Any] | None = None,
     ) -> Prompt:
-        """The rendered chat template with the beginning of an answer behind it; the room is for
-        the whole. The answer stands as it is, whatever the template would make of it as a message.
+        """The rendered chat template followed by the beginning of an answer; `room` is for both.
+        The answer is appended verbatim, not rendered as a message.
 
-        Raises ApiError 400 where the model has no chat template or it refuses the messages.
+        Raises ApiError 400 if the model has no chat template or the template refuses the messages.
         """
         if self._tokenizer.chat_template is None:
             raise bad_request(
@@ -92,7 +93,7 @@ class Tokenizer:
 
     @property
     def chat_template(self) -> str | None:
-        """The source of the model's chat template, or of all of them where it has several."""
+        """The source of the model's chat template, or of all of them if it has several."""
         template = self._tokenizer.chat_template
         return "\n".join(template.values()) if isinstance(template, dict) else template
 
@@ -119,7 +120,8 @@ class Tokenizer:
 
         if room is not None and is_long(text, room):
             if room.keep_last is not None:
-                keep = min(room.keep_last, room.tokens + 1)  # with more it is too long anyway
+                # With more tokens it is too long anyway.
+                keep = min(room.keep_last, room.tokens + 1)
                 ids = last_tokens(text, keep, encode)
                 return Prompt(ids, len(self.decode(ids[-keep:]).encode()))
             refuse_far_too_long(text, room, lambda part: encode(part, False))
@@ -140,7 +142,7 @@ class Tokenizer:
                     **kwargs,
                 )
             )
-        # A template is the model's code: besides refusing a message it can stumble over one.
+        # A template is the model's code: it may refuse a message, or fail on one.
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
             raise bad_request(f"the model's chat template: {error}", "messages") from error
 
@@ -151,7 +153,7 @@ class Tokenizer:
 
 
 def _chars(value: object) -> int:
-    """About how much text this becomes in a template."""
+    """About how many characters this value becomes in a template."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):

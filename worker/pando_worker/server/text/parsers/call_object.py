@@ -1,7 +1,7 @@
 """Reads one tool call that a model writes as a JSON object, `{"name": ..., "arguments": {...}}`.
 
-With the name first, as nearly always, the arguments are given out as they come; otherwise the
-object is read to its end first. `parameters` is Llama's word for `arguments`.
+If the name comes first, as it nearly always does, the arguments are emitted as they arrive;
+otherwise the whole object is read first. Llama writes `parameters` instead of `arguments`.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 from pando_worker.server.text.parsers.scanning import BLANKS, JsonEnd
 
 MAX_NAME_CHARS = 256
-HEAD_CHARS = 1024  # within which the arguments must begin to be given out as they come
+HEAD_CHARS = 1024  # the arguments must begin within these to be emitted as they arrive
 _BEGIN = re.compile(r"[ \t\r\n]*\{[ \t\r\n]*")
 _FIRST_KEYS = ('"name"', '"arguments"', '"parameters"', '"id"', '"type"')
 _HEAD = re.compile(
@@ -24,29 +24,32 @@ _HEAD = re.compile(
 
 class State(Enum):
     UNDECIDED = auto()
-    ARGUMENTS = auto()  # it is a call; its arguments are coming
+    ARGUMENTS = auto()  # it is a call; its arguments are arriving
     CLOSING = auto()  # the arguments are complete
     DONE = auto()
-    NO_CALL = auto()  # `given_back` is text that was no call
+    NO_CALL = auto()  # `given_back` is the text, which was not a call
 
 
 class CallObject:
-    """`push` until the state is DONE or NO_CALL. The name is known from ARGUMENTS on."""
+    """Call `push` until the state is DONE or NO_CALL. The name is known from ARGUMENTS on."""
 
     def __init__(self, is_tool: Callable[[str], bool] = bool) -> None:
-        """An object whose name is no tool's is no call; by default any name will do."""
+        """
+        Args:
+            is_tool: whether an object with this name is a call; by default, any name is.
+        """
         self.state = State.UNDECIDED
         self.name = ""
         self.given_back = ""
         self._is_tool = is_tool
-        self._closes = False  # other keys or the last bracket have come
-        self._read: list[str] = []  # while undecided, all of it
-        self._reads_whole = False  # to its end, before it is decided
+        self._closes = False  # other keys or the last bracket have arrived
+        self._read: list[str] = []  # all text so far, while undecided
+        self._reads_whole = False  # whether to read to the end before deciding
         self._end = JsonEnd()  # of the object, or of its arguments
 
     def push(self, text: str) -> tuple[str, str]:
-        """The next part of the arguments, and the text that follows the object or what was given
-        back; either may be empty."""
+        """The next part of the arguments, and the text after the object or the text that was not a
+        call; either may be empty."""
         arguments = ""
         if self.state is State.UNDECIDED:
             arguments, text = self._decide(text)
@@ -61,12 +64,12 @@ class CallObject:
         return arguments, text
 
     def flush(self) -> None:
-        """The text has ended: what is undecided is no call; unfinished arguments stay so."""
+        """End of the text: an undecided object is not a call; unfinished arguments stay so."""
         if self.state is State.UNDECIDED:
             self._give_back("".join(self._read))
 
     def _decide(self, text: str) -> tuple[str, str]:
-        """Where the decision falls depends on the text alone, not on where it was cut."""
+        """Decides by the text only, however it was cut into pieces."""
         if not self._reads_whole:
             text = "".join(self._read) + text
             self._read.clear()
@@ -84,7 +87,7 @@ class CallObject:
         return ("", "") if end < 0 else self._whole("".join(self._read), text[end:])
 
     def _decide_by_head(self, read: str) -> tuple[str, str] | None:
-        """By the first HEAD_CHARS of the text; None where they do not decide it (yet)."""
+        """Decide by the first HEAD_CHARS of the text; None if they do not decide it (yet)."""
         head = read[:HEAD_CHARS]
         begin = _BEGIN.match(head)
         if begin is None:
@@ -106,7 +109,7 @@ class CallObject:
         return "", read[found.end() :]
 
     def _whole(self, text: str, rest: str) -> tuple[str, str]:
-        """The object came to its end before the arguments could be told from the rest."""
+        """The object ended before its arguments could be emitted separately."""
         call = _read_call(text)
         if call is None or not self._is_tool(call[0]):
             return self._give_back(text, rest)
@@ -136,7 +139,7 @@ class CallObject:
 
 
 def _read_call(text: str) -> tuple[str, str] | None:
-    """Name and arguments, as JSON text, of a whole object."""
+    """Name and arguments, as JSON text, of a complete object."""
     try:
         call: Any = json.loads(text)
     except (ValueError, RecursionError):
@@ -145,7 +148,7 @@ def _read_call(text: str) -> tuple[str, str] | None:
         return None
     arguments = call.get("arguments", call.get("parameters"))
     if arguments is None and call.keys() <= {"name", "id", "type"}:
-        arguments = {}  # some models leave out what is empty
+        arguments = {}  # some models omit empty arguments
     if isinstance(arguments, str):  # some models write them as a string
         return (name, arguments) if _is_object(arguments) else None
     if not 1 <= len(name) <= MAX_NAME_CHARS or not isinstance(arguments, dict):

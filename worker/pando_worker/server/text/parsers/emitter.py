@@ -1,5 +1,5 @@
 """Collects a tool parser's pieces: numbers the calls, and drops the white space around them, which
-is the format's."""
+belongs to the format."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ class Emitter:
             self._pieces.append(Content(text))
 
     def call_object(self, call: CallObject, arguments: str) -> None:
-        """What `call.push` gave."""
+        """Emit a result of `call.push`."""
         if call.state in _IS_CALL:
             if self._announced is not call:
                 self._announced = call
@@ -39,7 +39,7 @@ class Emitter:
         self._after_call = True
 
     def arguments(self, text: str) -> None:
-        """Of the call that was announced last."""
+        """Emit arguments of the last announced call."""
         if text:
             self._pieces.append(CallArguments(self._calls - 1, text))
 

@@ -1,4 +1,4 @@
-"""What a tool format is: how a model of one family writes its tool calls."""
+"""`ToolFormat`: how the models of one family write tool calls."""
 
 import secrets
 import string
@@ -16,25 +16,24 @@ class CallGrammar(Protocol):
     def __call__(
         self, tools: Sequence[Tool], special_tokens: Mapping[str, int], *, parallel: bool
     ) -> str:
-        """Lark rules, two of which are for use by others: `calls` matches one call, or any number
-        from one on if `parallel`; `text_or_calls` matches any text whose calls, if there are any,
-        are of these tools."""
+        """Lark rules, two of which are public: `calls` matches one call, or one or more if
+        `parallel`; `text_or_calls` matches any text whose calls, if any, are of these tools."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFormat:
     name: str
-    # Texts that a model may have as special tokens. A detokenizer leaves special tokens out, but
-    # the parser must see these.
+    # Texts that may be special tokens of a model. The detokenizer omits special tokens, but the
+    # parser needs these.
     markers: tuple[str, ...]
     new_parser: Callable[[Sequence[Tool], Callable[[], str]], TextParser]
     grammar: CallGrammar
     new_id: Callable[[], str]
-    beside_json: bool  # a call can be told from an answer in JSON by its first character
+    beside_json: bool  # the first character distinguishes a call from an answer in JSON
 
     def parser(self, tools: Sequence[Tool]) -> TextParser:
-        """For one output of a request with these tools."""
+        """A new parser for one output of a request with these tools."""
         return self.new_parser(tools, self.new_id)
 
 

@@ -1,4 +1,4 @@
-"""Tool calls as Hermes and Qwen write them, any number of them with text before and between:
+"""The tool calls of Hermes and Qwen models, any number of them with text before and between:
 `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
 
 from collections.abc import Callable, Mapping, Sequence

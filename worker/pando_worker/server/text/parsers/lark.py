@@ -1,4 +1,4 @@
-"""Parts of grammars in llguidance's Lark syntax, which tool formats put together."""
+"""Parts of grammars in llguidance's Lark syntax, which tool formats combine."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,17 +12,17 @@ def literal(text: str) -> str:
 
 
 def marker(text: str, special_tokens: Mapping[str, int]) -> str:
-    """Text that a model writes as a token of its own. A special token is not text to a grammar and
-    is named by its id; any other added token matches its text."""
+    """A text that is one token of the model. A grammar refers to a special token by its id, since
+    it has no text; any other added token matches its text."""
     token_id = special_tokens.get(text)
     return literal(text) if token_id is None else f"<[{token_id}]>"
 
 
 def json_value(schema: Mapping[str, Any], *, strict: bool) -> str:
-    """A JSON value by its schema, written on one line as Python's `json.dumps` writes it, which is
-    what chat templates show to models.
+    """A JSON value of a schema, on one line in the style of Python's `json.dumps`, which chat
+    templates show to models.
 
-    What llguidance does not know in a schema is refused when it is strict, else ignored.
+    Schema keywords that llguidance does not support are refused if `strict`, else ignored.
     """
     options = {
         "whitespace_flexible": False,
@@ -36,8 +36,8 @@ def json_value(schema: Mapping[str, Any], *, strict: bool) -> str:
 def call_object(rule: str, tools: Sequence[Tool], arguments_key: str) -> str:
     """A rule for `{"name": ..., "<arguments_key>": {...}}` of any of the tools.
 
-    The schemas stand by themselves, not within a schema of the object, since references in them
-    are relative to their roots.
+    Each schema is separate, not part of a schema of the object, since its references are relative
+    to its own root.
     """
     objects = []
     for tool in tools:
@@ -48,7 +48,7 @@ def call_object(rule: str, tools: Sequence[Tool], arguments_key: str) -> str:
 
 
 def text_with(rule: str, opening: str, body: str, *, many: bool) -> str:
-    """A rule for any text, in which `body` follows the marker `opening` wherever that stands."""
+    """A rule for any text in which `body` follows every marker `opening`."""
     number = "*" if many else "?"
     end = "TEXT" if many else "TEXT?"
     if opening.startswith("<["):

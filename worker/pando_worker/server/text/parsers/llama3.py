@@ -1,7 +1,7 @@
-"""Tool calls as Llama 3 writes them: the output is `{"name": ..., "parameters": {...}}`, or comes
-to that after the token `<|python_tag|>`; several are separated by semicolons.
+"""The tool calls of Llama 3: the output is `{"name": ..., "parameters": {...}}`, or contains it
+after the token `<|python_tag|>`; several are separated by semicolons.
 
-Without the token only an object whose name is a tool's is a call, and only where the output begins.
+Without the token, an object is a call only at the beginning of the output and with a tool's name.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -41,7 +41,7 @@ class _Llama3:
 
 
 def _grammar(tools: Sequence[Tool], special_tokens: Mapping[str, int], *, parallel: bool) -> str:
-    """Always one call: Llama's chat templates refuse more."""
+    """Always a single call, since Llama's chat templates refuse more."""
     tag = lark.marker(TAG, special_tokens)
     return "\n".join(
         [

@@ -1,7 +1,7 @@
-"""Tool calls as Mistral's models write them, after the token `[TOOL_CALLS]`.
+"""The tool calls of Mistral's models, after the token `[TOOL_CALLS]`.
 
-Older models write one JSON array, `[{"name": ..., "arguments": {...}}, ...]`; newer ones each call
-as `[TOOL_CALLS]name[ARGS]{...}`, some of them without `[ARGS]` or with `[CALL_ID]` and an id.
+Older models write one JSON array, `[{"name": ..., "arguments": {...}}, ...]`; newer ones write each
+call as `[TOOL_CALLS]name[ARGS]{...}`, some without `[ARGS]` or with `[CALL_ID]` and an id.
 """
 
 import re
@@ -30,7 +30,7 @@ class _Mistral:
         self.reader.step = self._read_form
 
     def _read_form(self) -> bool:
-        """After the token: an array or a name?"""
+        """Decide whether an array or a name follows the token."""
         reader = self.reader
         text = reader.unread.lstrip(BLANKS)
         if not text and len(reader.unread) < MAX_BLANKS:
@@ -74,7 +74,7 @@ class _Mistral:
 
 
 def _grammar(tools: Sequence[Tool], special_tokens: Mapping[str, int], *, parallel: bool) -> str:
-    """In the newer form where the tokenizer knows its tokens."""
+    """In the newer form if the tokenizer has its tokens."""
     opening = lark.marker(TOOL_CALLS, special_tokens)
     if ARGS not in special_tokens:
         more = f"({lark.literal(', ')} object)*" if parallel else ""
@@ -106,6 +106,7 @@ MISTRAL = ToolFormat(
     markers=(TOOL_CALLS, ARGS, CALL_ID),
     new_parser=lambda tools, new_id: _Mistral(new_id).reader,
     grammar=_grammar,
-    new_id=lambda: random_id(9),  # as Mistral's chat templates demand when they read it back
+    # The length that Mistral's chat templates require in later messages.
+    new_id=lambda: random_id(9),
     beside_json=True,
 )

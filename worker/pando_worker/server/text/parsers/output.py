@@ -1,4 +1,4 @@
-"""The parser of a whole output: reasoning first, then calls in what is left of the text."""
+"""The parser of a whole output: reasoning first, then tool calls in the remaining text."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from pando_worker.server.text.parsers.pieces import Content, Piece, TextParser
 
 @dataclass(frozen=True, slots=True)
 class OutputParser:
-    """With neither of its parts, all text is content."""
+    """Without a reasoning and a tool parser, all text is content."""
 
     reasoning: TextParser | None
     calls: TextParser | None

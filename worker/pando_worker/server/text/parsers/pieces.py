@@ -1,8 +1,8 @@
-"""What an output's text is made of once it was parsed: reasoning, content and tool calls.
+"""The pieces of a parsed output: reasoning, content and tool calls.
 
-A parser takes an output's text as it comes (`push`) and gives back `Piece`s; `flush` gives what was
-held back. How the text was cut into pushes makes no difference: `Parsed` of the pieces, which puts
-them together again, is always the same. Concatenated in order, pieces are what OpenAI streams.
+A parser takes an output's text as it arrives (`push`) and returns `Piece`s; `flush` returns the
+rest that it held back. The result does not depend on how the text was cut into pushes: `Parsed`,
+which joins the pieces, is always the same. In order, the pieces are the events that OpenAI streams.
 """
 
 from collections.abc import Iterable
@@ -22,16 +22,16 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """A tool call begins. Nothing that is given back as content later is announced as a call."""
+    """A tool call begins. It is only emitted once it is certain that the text is a call."""
 
-    index: int  # of the call within the output, from 0 on
+    index: int  # of the call within the output, from 0
     id: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """The next part of a call's arguments, JSON text."""
+    """The next part of a call's arguments, as JSON text."""
 
     index: int
     text: str  # never empty
@@ -42,11 +42,11 @@ Piece = Reasoning | Content | CallStart | CallArguments
 
 class TextParser(Protocol):
     def push(self, text: str) -> list[Piece]:
-        """Pieces that are certain with this text."""
+        """The pieces that this text makes certain."""
         ...
 
     def flush(self) -> list[Piece]:
-        """The rest, at the output's end. The parser is used up."""
+        """The rest, at the output's end. The parser cannot be used afterwards."""
         ...
 
 
@@ -59,7 +59,7 @@ class Call:
 
 @dataclass(slots=True)
 class Parsed:
-    """An output's pieces put together."""
+    """An output's pieces, joined."""
 
     reasoning: str = ""
     content: str = ""

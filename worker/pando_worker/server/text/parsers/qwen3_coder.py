@@ -1,4 +1,4 @@
-"""Tool calls as Qwen3-Coder writes them, and Qwen's models after it:
+"""The tool calls of Qwen3-Coder and later Qwen models:
 
     <tool_call>
     <function=weather>
@@ -8,8 +8,8 @@
     </function>
     </tool_call>
 
-The arguments become a JSON object on the way: strings are given out as they come, other values
-when they are complete.
+The arguments are turned into a JSON object: strings are emitted as they arrive, other values when
+they are complete.
 """
 
 import json
@@ -32,8 +32,9 @@ PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 _NAME = r"([^<>\s]{1,256})>"
 _FUNCTION = re.compile(rf"[ \t\r\n]*{FUNCTION}{_NAME}")
 _PARAMETER = re.compile(PARAMETER + _NAME)
-_MAX_HEAD_CHARS = MAX_BLANKS  # of a tag with its name, and the white space before it
-_FREE_STRING = {"description", "title", "default", "examples"}  # nothing to keep to
+_MAX_HEAD_CHARS = MAX_BLANKS  # of a tag with its name and the white space before it
+# Keywords that do not constrain a string.
+_FREE_STRING = {"description", "title", "default", "examples"}
 _REFERRED = ("$defs", "definitions")
 NEWLINE = "\n"
 
@@ -43,10 +44,10 @@ class Qwen3CoderParser:
         self._schemas = {tool.name: tool.parameters for tool in tools}
         self._reader = Reader(OPENING, new_id, self._found)
         self._out = self._reader.out
-        self._schema: Mapping[str, Any] = {}  # of the tool that is being called
+        self._schema: Mapping[str, Any] = {}  # of the called tool
         self._parameter = ""
         self._has_parameters = False
-        self._whole: list[str] | None = None  # a value that is given out when it is complete
+        self._whole: list[str] | None = None  # a value that is emitted when it is complete
 
     def push(self, text: str) -> list[Piece]:
         return self._reader.push(text)
@@ -77,7 +78,7 @@ class Qwen3CoderParser:
         return True
 
     def _read_parameter(self) -> bool:
-        """Between parameters. What is neither a parameter nor the call's end ends the call, too."""
+        """Between parameters. Text that is neither a parameter nor the call's end also ends it."""
         self._reader.unread = text = self._reader.unread.lstrip(BLANKS)
         if found := _PARAMETER.match(text):
             self._begin_value(found[1])
@@ -111,7 +112,7 @@ class Qwen3CoderParser:
         return True
 
     def _read_value(self) -> bool:
-        """Up to the closing tag, with at most one newline before it that is the format's."""
+        """Up to the closing tag and at most one newline before it, which belongs to the format."""
         reader = self._reader
         at = reader.unread.find(PARAMETER_END)
         if at >= 0:
@@ -145,7 +146,7 @@ class Qwen3CoderParser:
 
 
 def _may_become(text: str, tag: str, chars: int) -> bool:
-    """Whether this beginning of a tag with a name may go on to be one."""
+    """Whether this text may be the beginning of a tag with a name."""
     if chars >= _MAX_HEAD_CHARS:
         return False
     name = text.removeprefix(tag)
@@ -153,7 +154,7 @@ def _may_become(text: str, tag: str, chars: int) -> bool:
 
 
 def _grammar(tools: Sequence[Tool], special_tokens: Mapping[str, int], *, parallel: bool) -> str:
-    """Parameters in the order of the schema; those that it does not require may be left out."""
+    """Parameters in the order of the schema; optional ones may be omitted."""
     opening, closing = (lark.marker(tag, special_tokens) for tag in (OPENING, CLOSING))
     newline = lark.literal(NEWLINE)
     again = f"({newline} call)*" if parallel else ""
@@ -181,7 +182,7 @@ def _function_rule(rule: str, tool: Tool) -> str:
         parts.append("any_parameter*")
     for name in known:
         if not isinstance(name, str) or not _PARAMETER.fullmatch(f"{PARAMETER}{name}>"):
-            raise bad_request(f"{name[:80]!r} cannot be the name of a parameter here", "tools")
+            raise bad_request(f"{name[:80]!r} is not a valid parameter name here", "tools")
         value = _value(tool, name, schema_of(tool.parameters, name) or {})
         parameter = (
             f"{lark.literal(f'{PARAMETER}{name}>{NEWLINE}')} {value} {lark.literal(NEWLINE)}"
@@ -192,7 +193,7 @@ def _function_rule(rule: str, tool: Tool) -> str:
 
 
 def _value(tool: Tool, name: str, schema: dict[str, Any]) -> str:
-    """With its closing tag."""
+    """The grammar of a value and its closing tag."""
     end = lark.literal(NEWLINE + PARAMETER_END)
     given = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if isinstance(given, list) and given and all(isinstance(value, str) for value in given):
@@ -205,7 +206,7 @@ def _value(tool: Tool, name: str, schema: dict[str, Any]) -> str:
     if tool.strict and beyond:
         raise bad_request(
             f"{tool.name} is strict, but {', '.join(sorted(beyond))} of its parameter {name!r}"
-            " cannot be kept to in the format that this model writes calls in",
+            " cannot be enforced in this model's tool call format",
             "tools",
         )
     return "free_value"

@@ -1,7 +1,7 @@
-"""Reads an output step by step: text up to a format's marker, then what the format says.
+"""Reads an output step by step: text up to a format's marker, then the format's own steps.
 
-A format has steps of its own beside those here. A step reads some of `unread`, names the next
-`step`, and returns whether to go on with what is left; False waits for more text.
+A step reads a part of `unread`, sets the next `step`, and returns whether to continue with the
+rest; False waits for more text. Formats add their own steps to those here.
 """
 
 from collections.abc import Callable
@@ -24,9 +24,9 @@ class Reader:
         found: Callable[[], None],
         is_tool: Callable[[str], bool] = bool,
     ) -> None:
-        """`found` names the next step where the marker was read; `is_tool` is CallObject's."""
+        """`found` sets the next step once the marker is read; `is_tool` is passed to CallObject."""
         self.unread = ""
-        self.held = ""  # was read, and is text unless a call follows
+        self.held = ""  # read already; it is text unless a call follows
         self.out = Emitter(new_id)
         self.step: Step = self.read_text
         self._marker = marker
@@ -59,12 +59,12 @@ class Reader:
         return True
 
     def give_back(self) -> None:
-        """What is held is text, and so is what comes."""
+        """Emit the held text as content, and continue with text."""
         self.out.content(self.held)
         self.held, self.step = "", self.read_text
 
     def expect_call(self, after: Step) -> None:
-        """A call as a JSON object comes, and behind it what `after` reads."""
+        """Read a call that is a JSON object next, then the step `after`."""
         self._call, self.step, self._after_call = CallObject(self._is_tool), self._read_call, after
 
     def _read_call(self) -> bool:
@@ -80,7 +80,7 @@ class Reader:
         return True
 
     def read_separator(self, separator: str, closing: str) -> bool:
-        """Another call like the last one, or text behind the `closing`, if it is there."""
+        """Read another call like the last one, or text, after `closing` if it is there."""
         self.unread = text = self.unread.lstrip(BLANKS)
         if not text:
             return False
@@ -92,7 +92,7 @@ class Reader:
         return True
 
     def read_closing(self, tag: str) -> bool:
-        """The closing tag, which some models forget, and then text."""
+        """Read the closing tag, which some models forget, and then text."""
         self.unread = self.unread.lstrip(BLANKS)
         if tag.startswith(self.unread) and self.unread != tag:
             return False

@@ -1,4 +1,4 @@
-"""Reasoning text, which models write between two tags before they answer, told from the answer."""
+"""Separates reasoning, which models write between two tags before they answer, from the answer."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -7,34 +7,34 @@ from pando_worker.server.text.parsers.pieces import Content, Piece, Reasoning
 from pando_worker.server.text.parsers.scanning import BLANKS, MAX_BLANKS, Until
 
 TAIL_TOKENS = 16
-"""How many of a prompt's last tokens `ReasoningFormat.start` needs to see."""
+"""The number of a prompt's last tokens that `ReasoningFormat.start` needs."""
 
 
 class Start(Enum):
-    """Where an output begins."""
+    """Where an output begins in relation to the reasoning."""
 
     INSIDE = auto()  # the prompt has opened the reasoning
     MAY_OPEN = auto()  # the model may open it
-    ANSWER = auto()  # the prompt has closed it: the model was told not to reason
+    ANSWER = auto()  # the prompt has closed it, so that the model does not reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningFormat:
     name: str
-    # DeepSeek-R1's outputs begin within the reasoning even where no opening tag stands anywhere.
+    # DeepSeek-R1's outputs begin within the reasoning even without an opening tag.
     always: bool
     opening: str = "<think>"
     closing: str = "</think>"
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """As `ToolFormat.markers`: the parser must see them even where they are special tokens."""
+        """Like `ToolFormat.markers`: the parser needs them even if they are special tokens."""
         return (self.opening, self.closing)
 
     def start(self, prompt_end: str) -> Start:
-        """By the end of the rendered prompt, special tokens included (the text of its last
-        TAIL_TOKENS tokens): some chat templates open the reasoning, and close it where the request
-        wants none."""
+        """Decided by the end of the rendered prompt, special tokens included (the text of its last
+        TAIL_TOKENS tokens): some chat templates open the reasoning, and close it if the request
+        disables it."""
         end = prompt_end.rstrip()
         if end.endswith(self.opening):
             return Start.INSIDE
@@ -47,7 +47,7 @@ class ReasoningFormat:
 
 
 class ReasoningParser:
-    """Gives `Reasoning`, then `Content`. White space around the tags belongs to neither."""
+    """Emits `Reasoning`, then `Content`. White space around the tags belongs to neither."""
 
     def __init__(self, form: ReasoningFormat, start: Start) -> None:
         self._opening = form.opening
@@ -72,7 +72,7 @@ class ReasoningParser:
         return self._take()
 
     def _read_opening(self) -> bool:
-        """Also where the prompt has opened it: some models do so again."""
+        """Called even if the prompt has opened it, since some models open it again."""
         text = self._unread.lstrip(BLANKS)
         blanks = len(self._unread) - len(text)
         if self._opening.startswith(text) and text != self._opening and blanks < MAX_BLANKS:

@@ -1,4 +1,4 @@
-"""All tool and reasoning formats by name, and which of them a chat template speaks."""
+"""All tool and reasoning formats by name, and which of them a chat template uses."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from pando_worker.server.text.parsers.reasoning import DEEPSEEK_R1, QWEN3, Reaso
 TOOL_FORMATS = {form.name: form for form in (HERMES, LLAMA3, MISTRAL, QWEN3_CODER)}
 REASONING_FORMATS = {form.name: form for form in (QWEN3, DEEPSEEK_R1)}
 
-_OTHERS_IN_THE_TAG = ("<function=", "<arg_key>")  # XML, of Qwen3-Coder and of GLM
+_OTHERS_IN_THE_TAG = ("<function=", "<arg_key>")  # the XML of Qwen3-Coder and GLM
 
 
 def _speaks_llama3(template: str) -> bool:
@@ -31,8 +31,8 @@ _DEEPSEEK_ROLE = "<\uff5cAssistant\uff5c>"
 
 
 def tool_format(name: str, template: str | None) -> ToolFormat | None:
-    """By the setting `tool_call_parser`: a format's name, "none", or "auto" for the one that the
-    model's chat template shows; none where it shows several."""
+    """The format for the setting `tool_call_parser`: a format's name, "none", or "auto" for the one
+    that the model's chat template shows; None if it shows several."""
     if name != "auto":
         return TOOL_FORMATS.get(name)
     template = template or ""
@@ -41,7 +41,7 @@ def tool_format(name: str, template: str | None) -> ToolFormat | None:
 
 
 def reasoning_format(name: str, template: str | None) -> ReasoningFormat | None:
-    """By the setting `reasoning_parser`, as `tool_format`."""
+    """The format for the setting `reasoning_parser`; see `tool_format`."""
     if name != "auto":
         return REASONING_FORMATS.get(name)
     if template is None or "</think>" not in template:

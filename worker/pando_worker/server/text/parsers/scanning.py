@@ -1,29 +1,28 @@
-"""The two questions that all parsers ask of text that is still coming: where is the next marker,
-and where does this JSON value end?"""
+"""Finds the next marker, and the end of a JSON value, in text that is still arriving."""
 
 import re
 
 BLANKS = " \t\r\n"
 MAX_BLANKS = 512
-"""More white space than this, where a format may have some, ends the format."""
+"""More white space than this, where a format allows some, is not part of the format."""
 
 _IN_STRING = re.compile(r'["\\]')
 _OUTSIDE = re.compile(r'["{}\[\]]')
 
 
 class Until:
-    """Text up to a marker. What may be the marker's beginning is held back, and white space too: in
-    front of the marker it is the format's, not the text's."""
+    """Reads text up to a marker. Holds back text that may be the marker's beginning, and white
+    space, which belongs to the format if it precedes the marker."""
 
     def __init__(self, marker: str) -> None:
         self._marker = marker
-        self._blanks: list[str] = []  # held back, in front of `_begun`
-        self._begun = ""  # held back: the marker's beginning
-        self.gap = ""  # white space in front of the marker that was found
+        self._blanks: list[str] = []  # held back, before `_begun`
+        self._begun = ""  # held back: a beginning of the marker
+        self.gap = ""  # white space before the marker that was found
 
     def push(self, text: str) -> tuple[str, str | None]:
-        """Text that stands before the marker for certain, and what follows the marker, None as long
-        as there was none. Starts anew after a marker."""
+        """The text that is certainly before the marker, and the text after the marker, or None
+        while it has not been found. Starts again after a marker."""
         text, self._begun = self._begun + text, ""
         at = text.find(self._marker)
         if at >= 0:
@@ -36,13 +35,13 @@ class Until:
         return self._without_blanks(text[:certain]), None
 
     def flush(self) -> str:
-        """What was held back: no marker comes any more."""
+        """The text that was held back, at the end of the text."""
         held, self._begun = "".join(self._blanks) + self._begun, ""
         self._blanks.clear()
         return held
 
     def _without_blanks(self, text: str) -> str:
-        """The text so far, with the white space before it; that at its end is held back."""
+        """The text so far with the white space before it; white space at its end is held back."""
         stripped = text.rstrip(BLANKS)
         if stripped:
             stripped, text = "".join(self._blanks) + stripped, text[len(stripped) :]
@@ -60,7 +59,7 @@ def overlap(text: str, marker: str) -> int:
 
 
 class JsonEnd:
-    """Finds where an object or array ends, by its brackets and strings; does not check it."""
+    """Finds the end of an object or array by its brackets and strings; does not validate it."""
 
     def __init__(self, depth: int = 0) -> None:
         self._depth = depth  # brackets that are open
@@ -69,7 +68,7 @@ class JsonEnd:
 
     def find(self, text: str) -> int:
         """Index after the bracket that closes the outermost one, in this next part of the text; -1
-        where it is not in it. The first character ever given must be an opening bracket."""
+        if it is not there. The first character of the first part must be an opening bracket."""
         at = 0
         if self._escaped and text:
             self._escaped, at = False, 1

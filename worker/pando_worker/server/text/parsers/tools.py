@@ -1,4 +1,4 @@
-"""The tools that a chat request offers, and what it says about using them, read and checked."""
+"""Reads and checks the tools of a chat request, and how the model may use them."""
 
 import re
 from collections.abc import Sequence
@@ -26,19 +26,19 @@ class Choice(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """What tools the output may call. There is none where a request has no tools or wants none
-    called: then the output is not looked through for calls."""
+    """Which tools the output may call. A request without tools, or with tool_choice "none", has no
+    ToolUse: its output is not searched for calls."""
 
-    tools: tuple[Tool, ...]  # that may be called: one where the request named it
+    tools: tuple[Tool, ...]  # that may be called; only one if tool_choice names it
     choice: Choice
-    parallel: bool  # several calls in one output
+    parallel: bool  # whether one output may have several calls
     named: bool  # tool_choice names the tool; OpenAI then ends with "stop", not "tool_calls"
 
 
 def read_tool_use(
     tools: object, tool_choice: object = None, parallel_tool_calls: object = None
 ) -> ToolUse | None:
-    """Of a chat request's raw fields. Raises ApiError 400, its `param` being the field's name."""
+    """Read a chat request's raw fields. Raises ApiError 400 with the field's name as `param`."""
     offered = _read_tools(tools)
     if not isinstance(parallel_tool_calls, bool | None):
         raise bad_request("parallel_tool_calls must be a boolean", "parallel_tool_calls")

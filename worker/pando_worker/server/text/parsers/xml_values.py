@@ -1,7 +1,7 @@
-"""Parameters of tool calls that are written as plain text, and what their schemas make of them.
+"""Turns parameters that a model writes as plain text into JSON, by their schemas.
 
-A parameter that is a string stands there as it is, without quotes and escapes; everything else as
-JSON, or, as some chat templates show it to models, as Python writes booleans and None.
+A string parameter is written without quotes and escapes; everything else as JSON, or with Python's
+booleans and None, as some chat templates show them to models.
 """
 
 import json
@@ -24,19 +24,20 @@ _MAX_REFERENCES = 8
 
 class Reading(Enum):
     STRING = auto()  # the text itself
-    JSON = auto()  # JSON, or where it is none the text itself
-    EITHER = auto()  # as JSON where that is of a kind that the schema names, else the text itself
+    JSON = auto()  # JSON if it is valid, else the text itself
+    # JSON if it is valid and of a type that the schema allows, else the text itself.
+    EITHER = auto()
 
 
 def schema_of(parameters: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """A parameter's own schema; None where the tool's does not know the parameter."""
+    """A parameter's own schema; None if the tool's schema lacks the parameter."""
     properties = parameters.get("properties")
     schema = properties.get(name) if isinstance(properties, dict) else None
     return _resolved(schema, parameters) if isinstance(schema, dict) else None
 
 
 def reading(parameters: Mapping[str, Any], name: str) -> Reading:
-    """How a parameter of a tool is read."""
+    """How the value of a tool's parameter is read."""
     kinds = _kinds_of(parameters, name)
     if kinds == {"string"}:
         return Reading.STRING
@@ -44,7 +45,7 @@ def reading(parameters: Mapping[str, Any], name: str) -> Reading:
 
 
 def as_json(text: str, parameters: Mapping[str, Any], name: str) -> str:
-    """A whole value, not read as a STRING, as JSON text."""
+    """A complete value, of a reading other than STRING, as JSON text."""
     bare = text.strip()
     bare = _PYTHON.get(bare, bare)
     try:
@@ -57,8 +58,8 @@ def as_json(text: str, parameters: Mapping[str, Any], name: str) -> str:
 
 
 def _kinds_of(parameters: Mapping[str, Any], name: str) -> set[str]:
-    """Names of JSON's types that a parameter may have; none where its schema does not say. Of one
-    without a schema a number is as likely to be text, an object is not."""
+    """Names of the JSON types that a parameter may have; none if its schema does not restrict them.
+    Without a schema, a number may as well be text, but an object hardly."""
     schema = schema_of(parameters, name)
     return {"string", "array", "object"} if schema is None else _kinds(schema, parameters)
 
@@ -81,7 +82,7 @@ def _kinds(schema: Mapping[str, Any], root: Mapping[str, Any]) -> set[str]:
 
 
 def _resolved(schema: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """What it refers to within the tool's schema; itself where that is not found."""
+    """The target of its reference within the tool's schema; itself if that is not found."""
     for _ in range(_MAX_REFERENCES):
         reference = schema.get("$ref")
         if not isinstance(reference, str) or not reference.startswith("#/"):
@@ -96,4 +97,4 @@ def _resolved(schema: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
+    raise ValueError(f"{constant} is not valid JSON")
