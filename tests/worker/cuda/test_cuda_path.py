@@ -23,7 +23,7 @@ def test_cuda_without_a_gpu_is_refused_with_what_to_do(tmp_path: Path) -> None:
 
 
 def test_flashinfer_on_the_cpu_is_refused() -> None:
-    with pytest.raises(ValidationError, match="attention_backend 'flashinfer' is for cuda"):
+    with pytest.raises(ValidationError, match="attention_backend 'flashinfer' needs device cuda"):
         WorkerSettings(model="m", attention_backend="flashinfer")
 
 

@@ -144,7 +144,7 @@ def test_copying_pays_where_it_takes_less_time_than_computing() -> None:
 
 
 def test_host_memory_without_a_radix_cache_is_refused() -> None:
-    with pytest.raises(ValueError, match="radix_cache is off"):
+    with pytest.raises(ValueError, match="needs radix_cache, which is off"):
         WorkerSettings(model="m", host_memory_gib=1, radix_cache=False)
 
 

@@ -218,7 +218,7 @@ async def test_token_ids_are_told_only_where_asked_for(http: aiohttp.ClientSessi
     [
         ({"n": 2}, "of one choice"),
         ({"max_tokens": 2}, "leaves none of the 2"),
-        ({"resume_token_ids": [10**6]}, "not below the vocabulary's size"),
+        ({"resume_token_ids": [10**6]}, "must be below the vocabulary's size"),
         ({"regex": "[0-9]{9}", "resume_token_ids": [70, 71]}, "does not follow the grammar"),
     ],
 )

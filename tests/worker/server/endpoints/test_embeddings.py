@@ -82,7 +82,7 @@ async def test_fewer_dimensions_are_the_first_ones_with_length_1(
         assert done.data[0].embedding == expected
     status, error = await error_of(http, body_of([TEXT] * 3, dimensions=5))
     assert (status, error["param"]) == (400, "dimensions")
-    assert error["message"] == "dimensions is 5, above this model's 4"
+    assert error["message"] == "dimensions is 5; this model has only 4"
 
 
 async def test_more_dimensions_than_the_config_has_are_refused_before_anything_runs(

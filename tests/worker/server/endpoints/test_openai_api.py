@@ -200,7 +200,7 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"stop_token_ids": [10**30]}, "stop_token_ids[0]", "2147483648"),
     ({"top_k": 2**31}, "top_k", "2147483648"),
     ({"seed": 2**63}, "seed", "less than"),
-    ({"min_tokens": 5, "max_tokens": 4}, "min_tokens", "above max_tokens"),
+    ({"min_tokens": 5, "max_tokens": 4}, "min_tokens", "max_tokens is only 4"),
     ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "at least one"),
     ({"priority": 2}, "priority", "lpm"),
     ({"bad_words": ["x"]}, "bad_words", "not supported"),

@@ -106,7 +106,7 @@ async def test_the_last_tokens_hidden_state_of_a_model_that_generates(
         done = await client.embeddings.create(model=NAME, input=TEXTS, dimensions=64)
         short = torch.tensor(truth)[:, :64]
         assert_close(done.data, (short / short.norm(dim=1, keepdim=True)).tolist())
-        with pytest.raises(openai.BadRequestError, match="above this model's 192"):
+        with pytest.raises(openai.BadRequestError, match="this model has only 192"):
             await client.embeddings.create(model=NAME, input=TEXTS, dimensions=193)
 
 

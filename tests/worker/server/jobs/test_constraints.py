@@ -87,7 +87,7 @@ def test_a_request_that_asks_for_nothing_has_no_grammar(fields: dict[str, Any]) 
     ("fields", "param", "message"),
     [
         ({"regex": "("}, "regex", "unclosed group"),
-        ({"regex": ""}, "regex", "not empty"),
+        ({"regex": ""}, "regex", "non-empty"),
         ({"regex": 1}, "regex", "string"),
         ({"regex": "(?=a)b"}, "regex", "look-around"),
         ({"regex": "a" * (MAX_GRAMMAR_CHARS + 1)}, "regex", "at most"),
@@ -281,7 +281,7 @@ def test_what_could_not_be_told_from_a_call_is_refused_beside_tools(
 
 
 def test_a_required_call_needs_a_model_that_has_a_format() -> None:
-    with pytest.raises(ApiError, match="no known format"):
+    with pytest.raises(ApiError, match="tool call format of this model is unknown"):
         grammar_of(tool_use=read_tool_use(TOOLS, "required"), tool_format=None)
 
 

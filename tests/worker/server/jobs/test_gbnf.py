@@ -132,7 +132,7 @@ def test_a_rule_may_end_where_the_next_begins_or_share_its_line() -> None:
         ("root ::= []", r"invalid regex \"\[\]\""),
         ('root ::= "a"**', "nothing to repeat"),
         ("root ::= " + "(" * 100, "nested deeper"),
-        (r'root ::= "\ud800"', "not a character"),
+        (r'root ::= "\ud800"', "not a valid character"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(text: str, message: str) -> None:
