@@ -28,7 +28,13 @@ class WorkerSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="PANDO_WORKER_", extra="forbid", frozen=True)
 
-    model: Annotated[str, Field(description="model directory or hub id, Hugging Face format")]
+    model: Annotated[
+        str,
+        Field(
+            description="model directory or hub id in Hugging Face format, or a GGUF file: a path, a"
+            " folder with one, org/name:FILE.gguf of the hub"
+        ),
+    ]
     model_impl: Annotated[
         Literal["auto", "pando", "transformers"],
         Field(
@@ -37,9 +43,9 @@ class WorkerSettings(BaseSettings):
         ),
     ] = "auto"
     load_format: Annotated[
-        Literal["safetensors", "dummy"],
+        Literal["auto", "dummy"],
         Field(description="dummy: random weights for measurements; only config.json is read"),
-    ] = "safetensors"
+    ] = "auto"
     served_model_name: Annotated[
         str | None,
         Field(description="name in the API; by default the last part of the model's path"),

@@ -21,6 +21,7 @@ from pando_worker.models.loading.hub import resolve_model
 from pando_worker.models.loading.loader import build_model, load_weights, weight_bytes
 from pando_worker.models.rope import YarnRope
 from tests.worker.model.checkpoints import Reference, prompt
+from tests.worker.model.gguf_files import write_gguf
 from tests.worker.model.paged import Paged, Row
 
 CPU = torch.device("cpu")
@@ -243,7 +244,7 @@ def test_directory_resolves_to_itself(model_dir: Path) -> None:
 
 
 def test_directory_without_config_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFound, match=r"has no config\.json"):
+    with pytest.raises(ModelNotFound, match=r"has neither config\.json nor a GGUF file"):
         resolve_model(str(tmp_path))
 
 
@@ -281,6 +282,22 @@ def test_hub_id_resolves_to_its_cached_snapshot(tmp_path: Path) -> None:
     (repository / "refs/main").write_text(commit)
     (snapshot / "config.json").write_text("{}")
     assert resolve_offline("some/model", tmp_path) == str(snapshot)
+
+
+def test_a_gguf_file_of_a_hub_repository_is_named_after_a_colon(
+    model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    repository, commit = tmp_path / "hub/models--some--model", "0123456789" * 4
+    snapshot = repository / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs/main").write_text(commit)
+    file = write_gguf(model_dir, snapshot / "small.gguf")
+    said = resolve_offline("some/model:small.gguf", tmp_path)
+    assert (Path(said) / "small.gguf").resolve() == file
+    said = resolve_offline("some/model:other.gguf", tmp_path)
+    assert said.startswith("ModelNotFound: cannot read") and "other.gguf" in said
 
 
 def test_hub_id_that_is_not_cached_is_not_found_offline(tmp_path: Path) -> None:

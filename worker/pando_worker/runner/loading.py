@@ -117,7 +117,7 @@ def _fill(
     model_dir: Path,
     device: torch.device,
 ) -> None:
-    if settings.load_format == "safetensors":
+    if settings.load_format == "auto":
         load_weights(model, model_dir, device)
     elif isinstance(model, CausalLM):
         fill_at_random(model, device)

@@ -1,11 +1,13 @@
 """A model's files to a model with weights.
 
 Read in this order:
-    hub.py           where the files are
-    checkpoint.py    tensors by name, whatever files they are in
-    quantization.py  checkpoints of quantized weights
-    loader.py        builds a model and fills it
-    dummy.py         random weights, for measurements
+    hub.py                where the files are
+    gguf/                 llama.cpp's format, as a model directory
+    checkpoint_tensor.py  a tensor that is read a part at a time
+    checkpoint.py         tensors by name, whatever files they are in
+    quantization.py       checkpoints of quantized weights
+    loader.py             builds a model and fills it
+    dummy.py              random weights, for measurements
 
 Imports config, registry and layers.
 """

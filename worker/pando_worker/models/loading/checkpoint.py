@@ -7,35 +7,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from pando_worker.models.errors import BrokenCheckpoint
-
-
-class Stored(Protocol):
-    """A tensor that is not in memory yet."""
-
-    @property
-    def path(self) -> Path:
-        """Its file, or one of them."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def dtype(self) -> str:
-        """As safetensors writes it."""
-        ...
-
-    def read(self, part: tuple[slice, ...], device: torch.device) -> Tensor:
-        """A part: one slice with start and end for each dimension. `()` is all of it."""
-        ...
+from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
+from pando_worker.models.loading.checkpoint_tensor import Stored
+from pando_worker.models.loading.gguf.directory import SUFFIX
+from pando_worker.models.loading.gguf.read import read_gguf
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +51,9 @@ def open_checkpoint(model_dir: Path) -> Iterator[dict[str, Stored]]:
     Raises:
         BrokenCheckpoint: files missing or unreadable, a tensor that is there twice.
     """
+    if parts := sorted(model_dir.glob(f"*{SUFFIX}")):
+        yield read_gguf(parts)
+        return
     with ExitStack() as files:
         tensors: dict[str, Stored] = {}
         for path in weight_files(model_dir):
@@ -84,7 +69,10 @@ def weight_files(model_dir: Path) -> Sequence[Path]:
     """
     Raises:
         BrokenCheckpoint: there are none in safetensors format.
+        UnsupportedModel: they are in GGUF, which pando's own families alone read.
     """
+    if any(model_dir.glob(f"*{SUFFIX}")):
+        raise UnsupportedModel(f"{model_dir} has its weights in GGUF: transformers cannot run it")
     index, single = model_dir / "model.safetensors.index.json", model_dir / "model.safetensors"
     if index.is_file():
         try:

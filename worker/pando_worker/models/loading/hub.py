@@ -1,4 +1,4 @@
-"""Where a model's files are: a local directory, or a snapshot of a Hugging Face hub repository.
+"""Where a model's files are: a local directory, a GGUF file, or a Hugging Face hub repository.
 
 Both processes of a worker need it, the one for the tokenizer, the other for config and weights.
 `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN` and the hub client's other variables are honoured.
@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from pando_worker.models.errors import ModelNotFound
+from pando_worker.models.loading.gguf.directory import SUFFIX, model_directory, only_file
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 # Subfolders hold the same weights in other formats, but for what sentence-transformers writes on
@@ -19,29 +20,48 @@ FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "tokenizer.model"]
 def resolve_model(name: str) -> Path:
     """The directory with the files of `name`, downloaded into the hub's cache where needed.
 
+    Args:
+        name: a directory, with config.json or with a GGUF file, a GGUF file, a hub repository, or
+            one of the GGUF files of a hub repository: `org/name:FILE.gguf`
+
     Raises:
         ModelNotFound: no such directory, and no such hub repository, or no way to get at it.
+        BrokenCheckpoint, UnsupportedModel: a GGUF file that cannot be read.
     """
     try:
         path = Path(name).expanduser()
     except RuntimeError as error:
         raise ModelNotFound(f"{name!r} is in a home directory, and this user has none") from error
     if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ModelNotFound(f"the directory {path} has no config.json: not a model directory")
-        return path
+        if (path / "config.json").is_file():
+            return path
+        if file := only_file(path):
+            return model_directory(file)
+        raise ModelNotFound(
+            f"the directory {path} has neither config.json nor a GGUF file: not a model directory"
+        )
+    if path.is_file() and path.suffix == SUFFIX:
+        return model_directory(path)
+    hub_id, _, file_name = name.partition(":")
+    if file_name.endswith(SUFFIX) and _HUB_ID.fullmatch(hub_id):
+        return model_directory(_download(hub_id, [_all_parts_of(file_name)]) / file_name)
     if not _HUB_ID.fullmatch(name):
         raise ModelNotFound(f"there is no directory {path}, and {name!r} cannot be a hub id")
-    return _download(name)
+    return _download(name, FILES, IGNORED_FILES)
 
 
-def _download(hub_id: str) -> Path:
+def _all_parts_of(file_name: str) -> str:
+    """A pattern for the file, or for all parts of a split one."""
+    return re.sub(r"-\d{5}-of-(\d{5})\.gguf$", r"-?????-of-\1.gguf", file_name)
+
+
+def _download(hub_id: str, files: list[str], ignored: list[str] | None = None) -> Path:
     # Imported here because a local directory, the usual case at a scheduler's start, needs neither.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
 
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=FILES, ignore_patterns=IGNORED_FILES))
+        return Path(snapshot_download(hub_id, allow_patterns=files, ignore_patterns=ignored))
     except GatedRepoError as error:
         reason = "access to it must be granted on the hub; set HF_TOKEN"
         raise ModelNotFound(f"{hub_id!r} is gated: {reason}") from error

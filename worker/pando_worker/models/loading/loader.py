@@ -19,7 +19,8 @@ from pando_worker.models.build import Build, Fill
 from pando_worker.models.config import ModelConfig, family_config, read_config
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel, mismatch
 from pando_worker.models.layers.causal_lm import CausalLM
-from pando_worker.models.loading.checkpoint import Stored, open_checkpoint, weight_files
+from pando_worker.models.loading.checkpoint import open_checkpoint, weight_files
+from pando_worker.models.loading.checkpoint_tensor import Stored
 from pando_worker.models.loading.quantization import read_quantization
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.models.parallel import ParallelGroup

@@ -27,7 +27,7 @@ from torch.nn import functional
 
 from pando_worker.models.config import ModelConfig
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
-from pando_worker.models.loading.checkpoint import Stored
+from pando_worker.models.loading.checkpoint_tensor import Stored
 from pando_worker.models.rope import Count
 
 MXFP4_GROUP = 32  # values with one scale

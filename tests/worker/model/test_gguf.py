@@ -1,0 +1,297 @@
+"""GGUF files against the transformers models that they were written from."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Kind
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from transformers import (
+    Gemma2Config,
+    Gemma3TextConfig,
+    GptOssConfig,
+    LlamaConfig,
+    Olmo2Config,
+    Qwen2Config,
+)
+from transformers.integrations.gguf.dequant import dequantize as transformers_dequantize
+
+from pando_worker.models.config import read_config
+from pando_worker.models.errors import BrokenCheckpoint, ModelNotFound, UnsupportedModel
+from pando_worker.models.loading.checkpoint import open_checkpoint
+from pando_worker.models.loading.gguf.header import read_header
+from pando_worker.models.loading.gguf.tensors import GgufTensor
+from pando_worker.models.loading.hub import resolve_model
+from tests.worker.model.checkpoints import Reference, prompt
+from tests.worker.model.families import FAMILIES, Case
+from tests.worker.model.gguf_files import write_gguf
+from tests.worker.model.paged import BareModel, Row
+
+PROMPTS = [prompt(length, seed=length) for length in (1, 9, 22)]
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 100.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+GPT_OSS = FAMILIES["gpt-oss"].fields
+_GEMMA3_ROPE = {
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 500.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+}
+
+# Beside families' own cases, those that say in GGUF what they say in config.json.
+CASES = {
+    name: FAMILIES[name]
+    for name in (
+        "llama",
+        "llama, biases, tied",
+        "mistral",
+        "mistral, window",
+        "qwen2",
+        "qwen3",
+        "phi3, long context",
+        "mixtral",
+        "qwen3-moe",
+    )
+} | {
+    "llama3": Case(LlamaConfig, {"head_dim": 16, "rope_parameters": _LLAMA3}),
+    "qwen2, yarn": Case(Qwen2Config, {"rope_parameters": _YARN}),
+    "olmo2": Case(Olmo2Config),
+    "gemma2": Case(
+        Gemma2Config,
+        {
+            "head_dim": 16,
+            "query_pre_attn_scalar": 16,
+            "sliding_window": 6,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
+    "gpt-oss": Case(
+        GptOssConfig, {key: value for key, value in GPT_OSS.items() if key != "swiglu_limit"}
+    ),
+    "gemma3": Case(
+        Gemma3TextConfig,
+        {
+            "num_hidden_layers": 7,
+            "head_dim": 16,
+            "query_pre_attn_scalar": 16,
+            "sliding_window": 6,
+            "rope_parameters": _GEMMA3_ROPE,
+        },
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def reference(folder: Path, case: Case, **fields: Any) -> Reference:
+    return Reference(
+        folder / "checkpoint",
+        config_type=case.config_type,
+        context_length=case.context_length,
+        at_least=case.at_least,
+        **case.fields | fields,
+    )
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_logits_equal_those_of_the_model_it_was_written_from(case: Case, tmp_path: Path) -> None:
+    model = reference(tmp_path, case)
+    file = write_gguf(model.path, tmp_path / "model.gguf")
+    loaded = BareModel(
+        resolve_model(str(file)), 4, dtype=torch.float32, context_length=case.context_length
+    )
+    expected = torch.cat([model.all_logits(tokens) for tokens in PROMPTS])
+    logits = loaded.run([Row(list(tokens)) for tokens in PROMPTS])
+    torch.testing.assert_close(logits, expected, atol=2e-4, rtol=2e-4)
+
+
+QUANTIZED = [Kind.F16, Kind.BF16, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0]
+BLOCKS = [Kind.Q4_0, Kind.Q4_1, Kind.Q8_0, Kind.IQ4_NL]
+BLOCKS += [Kind.Q2_K, Kind.Q3_K, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K]
+BITS = {Kind.Q4_0: 4, Kind.Q4_1: 4, Kind.Q5_0: 5, Kind.Q5_1: 5, Kind.Q8_0: 8}
+
+
+@pytest.mark.parametrize("kind", QUANTIZED, ids=lambda kind: kind.name)
+def test_a_quantized_weight_is_the_original_up_to_its_rounding(kind: Kind, tmp_path: Path) -> None:
+    model = reference(tmp_path, Case(LlamaConfig), intermediate_size=64)
+    file = write_gguf(model.path, tmp_path / "model.gguf", kind=kind)
+    loaded = BareModel(resolve_model(str(file)), 4, dtype=torch.float32)
+    for name, original in model.model.state_dict().items():
+        if not name.endswith("down_proj.weight"):
+            continue
+        layer = loaded.model.get_submodule(name.removesuffix(".weight"))
+        error = (layer.weight - original).abs()
+        blocks = original.reshape(len(original), -1, 32)
+        if kind in BITS:
+            span = blocks.amax(-1) - blocks.amin(-1) if kind.name.endswith("_1") else None
+            span = blocks.abs().amax(-1) * 2 if span is None else span
+            # One step, as the largest value of a block is one that is met, or the step beyond it.
+            allowed = (span / (2 ** BITS[kind] - 2)).repeat_interleave(32, dim=-1)
+        else:
+            allowed = original.abs() * (2**-10 if kind == Kind.F16 else 2**-7) + 1e-6
+        assert (error <= allowed * 1.01).all()
+        assert error.max() > 0
+
+
+@pytest.mark.parametrize("kind", BLOCKS, ids=lambda kind: kind.name)
+def test_blocks_mean_what_transformers_takes_them_for(kind: Kind, tmp_path: Path) -> None:
+    """Random bytes, with the scales made finite."""
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    rows, columns = 6, 512
+    random = np.random.default_rng(0)
+    data = random.integers(0, 256, (rows, columns // block, size), dtype=np.uint8)
+    halves = data.view(np.float16)  # any pair of bytes may be a scale, or be part of a code
+    halves[~np.isfinite(halves)] = 1.0
+    path = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tensor("blk.0.ffn_down.weight", data.reshape(rows, -1), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    place = read_header(path).tensors["blk.0.ffn_down.weight"]
+    tensor = GgufTensor(path, place, place.shape)
+    truth = transformers_dequantize(torch.from_numpy(data.copy()).flatten(), int(kind))
+    whole = tensor.read((), torch.device("cpu"))
+    torch.testing.assert_close(whole, truth.reshape(rows, columns), rtol=1e-5, atol=1e-5)
+    part = (slice(2, 5), slice(100, 301))
+    assert torch.equal(tensor.read(part, torch.device("cpu")), whole[part])
+
+
+@pytest.mark.parametrize("name", ["llama, biases, tied", "mixtral"])
+def test_a_part_is_that_part_of_the_whole(name: str, tmp_path: Path) -> None:
+    """As ranks read it: rows of permuted queries, of one expert, of a bias; columns."""
+    model = reference(tmp_path, FAMILIES[name])
+    file = write_gguf(model.path, tmp_path / "model.gguf")
+    with open_checkpoint(resolve_model(str(file))) as tensors:
+        assert tensors
+        for stored in tensors.values():
+            whole = stored.read((), torch.device("cpu"))
+            assert tuple(whole.shape) == stored.shape
+            for share in range(4):
+                part = tuple(
+                    slice(size * share // 4, size * (share + 1) // 4) for size in stored.shape
+                )
+                assert torch.equal(stored.read(part, torch.device("cpu")), whole[part])
+
+
+def test_a_split_file_is_read_from_any_of_its_parts(tmp_path: Path) -> None:
+    model = reference(tmp_path, Case(LlamaConfig))
+    (tmp_path / "split").mkdir()
+    write_gguf(model.path, tmp_path / "split" / "model.gguf", parts=2)
+    parts = sorted((tmp_path / "split").iterdir())
+    assert len(parts) > 5
+    logits = [
+        BareModel(resolve_model(str(name)), 4, dtype=torch.float32).run([Row(list(PROMPTS[1]))])
+        for name in (parts[0], parts[3], tmp_path / "split")
+    ]
+    assert torch.equal(logits[0], logits[1]) and torch.equal(logits[0], logits[2])
+    torch.testing.assert_close(logits[0], model.all_logits(PROMPTS[1]), atol=2e-4, rtol=2e-4)
+    parts[2].unlink()
+    with pytest.raises(ModelNotFound, match=parts[2].name):
+        resolve_model(str(parts[0]))
+
+
+def test_a_folder_with_several_files_is_asked_which(tmp_path: Path) -> None:
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ModelNotFound, match=r"a\.gguf, b\.gguf"):
+        resolve_model(str(tmp_path))
+
+
+def test_the_directory_is_made_once_and_anew_for_another_file(tmp_path: Path) -> None:
+    model = reference(tmp_path, Case(LlamaConfig))
+    file = write_gguf(model.path, tmp_path / "model.gguf")
+    first = resolve_model(str(file))
+    config = first / "config.json"
+    made = config.stat().st_mtime_ns
+    assert resolve_model(str(file)) == first
+    assert config.stat().st_mtime_ns == made
+    os.utime(file, (1, 1))
+    assert resolve_model(str(file)) != first
+
+
+def test_what_is_not_read_is_refused_by_name(tmp_path: Path) -> None:
+    def written(architecture: str, kind: Kind = Kind.F32) -> str:
+        path = tmp_path / f"{architecture}.gguf"
+        writer = gguf.GGUFWriter(path, architecture)
+        size = gguf.GGML_QUANT_SIZES[kind][1]
+        data = np.zeros((1, size if kind != Kind.F32 else 32), np.uint8)
+        tensor = data if kind != Kind.F32 else data.astype(np.float32)
+        writer.add_tensor("x.weight", tensor, raw_dtype=None if kind == Kind.F32 else kind)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return str(path)
+
+    with pytest.raises(UnsupportedModel, match="'mamba'; supported: llama, qwen2"):
+        resolve_model(written("mamba"))
+    with pytest.raises(UnsupportedModel, match=r"'x\.weight' is of GGUF type 16; supported: F32"):
+        resolve_model(written("llama", Kind.IQ2_XXS))
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("sound")
+    model = reference(folder, Case(LlamaConfig), num_hidden_layers=1, vocab_size=40)
+    return write_gguf(model.path, folder / "model.gguf", kind=Kind.Q8_0).read_bytes()
+
+
+def opened(data: bytes, folder: Path) -> bool:
+    """Whether the file is read; what it raises otherwise is one of the errors for that."""
+    path = folder / f"{hashlib.sha256(data).hexdigest()[:16]}.gguf"
+    path.write_bytes(data)
+    try:
+        directory = resolve_model(str(path))
+        config = read_config(directory)
+        with open_checkpoint(directory) as tensors:
+            for stored in tensors.values():
+                stored.read((), torch.device("cpu"))
+        return config.vocab_size > 0
+    except (BrokenCheckpoint, UnsupportedModel):
+        return False
+    finally:
+        path.unlink()
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_truncated_file_is_refused(sound: bytes, tmp_path: Path, data: st.DataObject) -> None:
+    assert opened(sound, tmp_path)
+    assert not opened(sound[: data.draw(st.integers(0, len(sound) - 1))], tmp_path)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_lying_file_is_read_or_refused_and_nothing_else(
+    sound: bytes, tmp_path: Path, data: st.DataObject
+) -> None:
+    """Counts, lengths, offsets, names, types: whatever stands in the head."""
+    head = len(sound) - 40_000 if len(sound) > 44_000 else len(sound) // 2
+    changed = bytearray(sound)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, head))
+        new = data.draw(st.binary(min_size=1, max_size=9) | st.just(b"\xff" * 8))
+        changed[at : at + len(new)] = new
+    opened(bytes(changed), tmp_path)
