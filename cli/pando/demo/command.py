@@ -14,8 +14,9 @@ from pando.logs import LogSettings
 from pando.redact import redact
 from pando.up.display import log_relay
 from pando.up.fleet import Fleet
+from pando.up.models import ModelMissingError, model_path
 from pando.up.part import PartError
-from pando.up.plan import Plan, PlanError, free_port, shipped_model
+from pando.up.plan import Plan, PlanError, free_port
 from pando.up.session import in_fleet
 from pando.up.signals import EndSignals, end_signals
 
@@ -42,7 +43,7 @@ def _run(settings: DemoSettings, log: LogSettings, signals: EndSignals) -> int:
             if outcome is None:  # Ctrl-C
                 return 130
             outcomes[policy] = outcome
-    except (PlanError, PartError, DemoError) as error:
+    except (ModelMissingError, PlanError, PartError, DemoError) as error:
         click.echo(f"pando demo: {redact(str(error))}", err=True)
         return 1
     console.print(_table(outcomes))
@@ -54,7 +55,7 @@ async def _measure(
 ) -> Outcome | None:
     """The policy's outcome in a fleet of its own, whose caches are empty at first."""
     plan = Plan(
-        model=settings.model or shipped_model(),
+        model=model_path(settings.model),
         workers=settings.workers,
         host=HOST,
         port=free_port(HOST),

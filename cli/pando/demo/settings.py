@@ -5,6 +5,8 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from pando.up.models import TINY
+
 
 class DemoSettings(BaseSettings):
     """Compare cache-aware routing with round robin on conversations that share system prompts.
@@ -17,7 +19,6 @@ class DemoSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="PANDO_DEMO_", extra="forbid", frozen=True)
 
     model: Annotated[
-        str | None,
-        Field(description="model directory or hub id; by default the small one that ships"),
-    ] = None
+        str, Field(description="tiny, the small one that ships, or as pando worker --model")
+    ] = TINY
     workers: Annotated[int, Field(ge=2, le=64, description="in each of the two fleets")] = 2

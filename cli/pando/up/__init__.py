@@ -3,6 +3,7 @@
 Read in this order:
     command.py         from settings to a fleet that serves until a signal ends it
     settings.py        its settings; those of workers and router come from their own variables
+    models.py          which models are served by default
     plan.py            the commands of the fleet's parts
     fleet.py           starts the parts, watches them, ends them all
     part.py            a command that is kept running once it was ready

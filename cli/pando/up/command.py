@@ -9,8 +9,9 @@ from pando.logs import LogSettings
 from pando.redact import redact
 from pando.up.display import log_relay, show_table, welcome
 from pando.up.fleet import Fleet
+from pando.up.models import ModelMissingError, model_path
 from pando.up.part import PartError
-from pando.up.plan import Plan, PlanError, shipped_model
+from pando.up.plan import Plan, PlanError
 from pando.up.session import in_fleet
 from pando.up.settings import UpSettings
 from pando.up.signals import EndSignals, end_signals
@@ -28,7 +29,7 @@ def run(settings: UpSettings, log: LogSettings) -> int:
 def _run(settings: UpSettings, log: LogSettings, signals: EndSignals) -> int:
     try:
         plan = Plan(
-            model=settings.model or shipped_model(),
+            model=model_path(settings.model),
             workers=settings.workers,
             host=settings.host,
             port=settings.port,
@@ -37,7 +38,7 @@ def _run(settings: UpSettings, log: LogSettings, signals: EndSignals) -> int:
             log_level=log.level,
         )
         asyncio.run(in_fleet(plan, log_relay(log), _serve, signals))
-    except (PlanError, PartError) as error:
+    except (ModelMissingError, PlanError, PartError) as error:
         click.echo(f"pando up: {redact(str(error))}", err=True)
         return 1
     return 0

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pando
 from pando.redact import redact
 from pando.settings.load import Given, flag_of, load
 from pando.up.process import Command
@@ -16,9 +15,9 @@ from pando_router.configuration.settings import RouterSettings
 from pando_worker.cores import available_cores
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import ModelError
+from pando_worker.models.loading.hub import resolve_model
+from pando_worker.models.loading.packaged import PACKAGED
 from pando_worker.settings import WorkerSettings
-
-SHIPPED_MODEL = Path(pando.__file__).parents[2] / "examples" / "models" / "pando-tiny"
 
 
 class PlanError(Exception):
@@ -102,14 +101,13 @@ async def check(plan: Plan) -> None:
 
 
 def _check_model(model: str) -> None:
-    directory = Path(model)
-    if directory.is_dir():
+    if Path(model).exists() or model in PACKAGED:
         try:
-            read_config(directory)
+            read_config(resolve_model(model))
         except ModelError as error:
             raise PlanError(f"cannot serve {model}: {error}") from None
     elif model.startswith((".", "/", "~")) or model.count("/") > 1:  # no hub id looks so
-        raise PlanError(f"there is no model directory {model}")
+        raise PlanError(f"there is no model directory or file {model}")
 
 
 def _check_port(host: str, port: int) -> None:
@@ -133,15 +131,6 @@ async def _check_redis(url: str) -> None:
             await client.aclose()
     except FleetError as error:
         raise PlanError(f"cannot use Redis at {redact(url)}: {error}") from None
-
-
-def shipped_model() -> str:
-    """The directory of the small model that ships with a checkout of Pando."""
-    if not SHIPPED_MODEL.is_dir():
-        raise PlanError(
-            "--model is required: the small model that ships is only in a checkout of Pando"
-        )
-    return str(SHIPPED_MODEL)
 
 
 def free_port(host: str) -> int:

@@ -5,6 +5,8 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from pando.up.models import SMOLLM2
+
 
 class UpSettings(BaseSettings):
     """Serve a model on this machine: a router, workers and Redis, until Ctrl-C.
@@ -16,9 +18,12 @@ class UpSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="PANDO_UP_", extra="forbid", frozen=True)
 
     model: Annotated[
-        str | None,
-        Field(description="model directory or hub id; by default the small one that ships"),
-    ] = None
+        str,
+        Field(
+            description="smollm2 (SmolLM2-135M-Instruct), tiny (2.4 million parameters, for tests),"
+            " or what pando worker --model takes: a directory, a GGUF file, a hub id"
+        ),
+    ] = SMOLLM2
     workers: Annotated[
         int, Field(ge=1, le=64, description="how many; they share the CPU's cores")
     ] = 2

@@ -3,7 +3,9 @@
 As vLLM does, its sampling values are the defaults of requests that name none of their own.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +14,10 @@ from msgspec import Meta
 from pando_worker.models.errors import BrokenCheckpoint
 
 _Probability = Annotated[float, Meta(ge=0, le=1)]
+
+
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+NOTHING: Mapping[str, float | None] = MappingProxyType({})
 
 
 class GenerationConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,9 +30,15 @@ class GenerationConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_generation_config(
-    model_dir: Path, eos_token_id: int | None, vocab_size: int
+    model_dir: Path,
+    eos_token_id: int | None,
+    vocab_size: int,
+    overrides: Mapping[str, float | None] = NOTHING,
 ) -> GenerationConfig:
     """The file's values; `config.json` and the tokenizer say too where outputs end.
+
+    Args:
+        overrides: go before the file's values, by the names of SAMPLING, where they are not None
 
     Ids that the model cannot produce are left out: some files have -1 for none.
 
@@ -38,8 +50,8 @@ def read_generation_config(
     if eos_token_id is not None:
         eos.add(eos_token_id)
     ends = sorted(id for id in eos if isinstance(id, int) and 0 <= id < vocab_size)
-    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-    known = {name: generation[name] for name in names if generation.get(name) is not None}
+    known = {name: generation[name] for name in SAMPLING if generation.get(name) is not None}
+    known |= {name: value for name, value in overrides.items() if value is not None}
     try:
         return msgspec.convert(known | {"eos_token_ids": ends}, GenerationConfig)
     except (msgspec.ValidationError, TypeError) as error:

@@ -204,6 +204,9 @@ def test_eos_ids_come_from_all_files_where_the_model_has_them(tmp_path: Path) ->
     found = read_generation_config(tmp_path, eos_token_id=3, vocab_size=1000)
     assert found.eos_token_ids == (3, 7, 9)
     assert (found.temperature, found.top_k, found.top_p) == (0.6, 20, 1.0)
+    overrides = {"temperature": 0.0, "top_k": None, "min_p": 0.1}
+    found = read_generation_config(tmp_path, 3, 1000, overrides)
+    assert (found.temperature, found.top_k, found.min_p) == (0.0, 20, 0.1)
 
 
 def test_a_malformed_generation_config_is_refused(tmp_path: Path) -> None:

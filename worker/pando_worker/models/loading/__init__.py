@@ -2,6 +2,7 @@
 
 Read in this order:
     hub.py                where the files are
+    packaged.py           models that come as Python packages
     gguf/                 llama.cpp's format, as a model directory
     checkpoint_tensor.py  a tensor that is read a part at a time
     checkpoint.py         tensors by name, whatever files they are in

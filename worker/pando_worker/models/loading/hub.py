@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pando_worker.models.errors import ModelNotFound
 from pando_worker.models.loading.gguf.directory import SUFFIX, model_directory, only_file
+from pando_worker.models.loading.packaged import PACKAGED, packaged_model
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 # Subfolders hold the same weights in other formats, but for what sentence-transformers writes on
@@ -21,13 +22,15 @@ def resolve_model(name: str) -> Path:
     """The directory with the files of `name`, downloaded into the hub's cache where needed.
 
     Args:
-        name: a directory, with config.json or with a GGUF file, a GGUF file, a hub repository, or
-            one of the GGUF files of a hub repository: `org/name:FILE.gguf`
+        name: one of PACKAGED; a directory with config.json or with a GGUF file; a GGUF file; a hub
+            repository, or one of its GGUF files (`org/name:FILE.gguf`)
 
     Raises:
         ModelNotFound: no such directory, and no such hub repository, or no way to get at it.
         BrokenCheckpoint, UnsupportedModel: a GGUF file that cannot be read.
     """
+    if name in PACKAGED:
+        return packaged_model(name)
     try:
         path = Path(name).expanduser()
     except RuntimeError as error:

@@ -20,7 +20,7 @@ import uvloop
 
 from pando_fleet.traces import Tracing
 from pando_worker.models.config import ModelConfig
-from pando_worker.models.generation_config import read_generation_config
+from pando_worker.models.generation_config import SAMPLING, read_generation_config
 from pando_worker.server.app import make_app
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.front.connections import Connection, Connections, fitting_connections
@@ -59,7 +59,12 @@ def serve(
     model = ServedModel(
         name=settings.served_model_name or model_dir.name,
         tokenizer=tokenizer,
-        generation=read_generation_config(model_dir, tokenizer.eos_token_id, config.vocab_size),
+        generation=read_generation_config(
+            model_dir,
+            tokenizer.eos_token_id,
+            config.vocab_size,
+            {name: getattr(settings, f"default_{name}") for name in SAMPLING},
+        ),
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
         has_head=config.has_head,

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,24 +15,31 @@ from pando_worker.models.errors import BrokenCheckpoint, ModelNotFound
 from pando_worker.models.loading.gguf.architectures import config_fields
 from pando_worker.models.loading.gguf.header import read_header
 from pando_worker.models.loading.gguf.metadata import Metadata
-from pando_worker.models.loading.gguf.tokenizer import write_tokenizer
+from pando_worker.models.loading.gguf.tokenizer import write_generation_config, write_tokenizer
 
 SUFFIX = ".gguf"
 _FORM = 1  # of the directory; another one, and older directories are not found again
 _PART = re.compile(r"(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
-def model_directory(file: Path) -> Path:
+def model_directory(
+    file: Path, name: str | None = None, sampling: Mapping[str, float] | None = None
+) -> Path:
     """
     Args:
         file: a GGUF file, or any part of a split one
+        name: of the directory, and so of the model where nothing else is asked for; the file's by
+            default
+        sampling: for its generation_config.json, over what the file says
 
     Raises:
         ModelNotFound: a part is missing, or the cache cannot be written.
         BrokenCheckpoint, UnsupportedModel: as `read_header` and what reads its metadata.
     """
     parts = all_parts(file)
-    directory = _cache() / f"{parts[0].stem}-{_identity(parts)}"
+    part = _PART.fullmatch(file.name)
+    name = name or (part["name"] if part else file.stem)
+    directory = _cache() / _identity(parts, sampling or {}) / name
     if directory.is_dir():
         return directory
     try:
@@ -44,7 +51,7 @@ def model_directory(file: Path) -> Path:
             f" cannot be written ({error}); set XDG_CACHE_HOME to one that can"
         ) from error
     try:
-        _write(parts, draft)
+        _write(parts, sampling or {}, draft)
         _publish(draft, directory)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -85,7 +92,7 @@ def all_parts(file: Path) -> list[Path]:
     return parts
 
 
-def _write(parts: Sequence[Path], folder: Path) -> None:
+def _write(parts: Sequence[Path], sampling: Mapping[str, float], folder: Path) -> None:
     first = read_header(parts[0])
     tensors = dict(first.tensors)
     for part in parts[1:]:
@@ -96,6 +103,7 @@ def _write(parts: Sequence[Path], folder: Path) -> None:
         raise BrokenCheckpoint(f"{parts[0]}: {len(tensors)} of {expected} tensors in its parts")
     (folder / "config.json").write_bytes(msgspec.json.encode(config_fields(metadata)))
     write_tokenizer(metadata, folder)
+    write_generation_config(metadata, sampling, folder)
     for part in parts:
         (folder / part.name).symlink_to(part.resolve())
 
@@ -109,8 +117,8 @@ def _publish(draft: Path, directory: Path) -> None:
             raise
 
 
-def _identity(parts: Sequence[Path]) -> str:
-    digest = hashlib.sha256(str(_FORM).encode())
+def _identity(parts: Sequence[Path], sampling: Mapping[str, float]) -> str:
+    digest = hashlib.sha256(f"{_FORM} {sorted(sampling.items())}\n".encode())
     for part in parts:
         try:
             stat = part.stat()

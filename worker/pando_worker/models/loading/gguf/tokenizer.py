@@ -4,6 +4,7 @@ transformers builds the tokenizer from the file's vocabulary and merges; what it
 and EOS around a text, the space before it, how SmolLM splits digits) is settled here.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ _SAMPLING = {
 
 
 def write_tokenizer(metadata: Metadata, folder: Path) -> None:
-    """Writes tokenizer.json, tokenizer_config.json and generation_config.json.
+    """Writes tokenizer.json and tokenizer_config.json.
 
     Raises:
         BrokenCheckpoint: missing or malformed metadata.
@@ -52,17 +53,21 @@ def write_tokenizer(metadata: Metadata, folder: Path) -> None:
         **special,
     }
     _write(folder / "tokenizer_config.json", {k: v for k, v in config.items() if v is not None})
-    ends = [metadata.get(f"tokenizer.ggml.{key}", int) for key in _END_KEYS]
-    sampling = {name: metadata.get(key, float) for name, key in _SAMPLING.items()}
-    _write(
-        folder / "generation_config.json",
-        {"eos_token_id": sorted({one for one in ends if one is not None})}
-        | {
-            name: int(value) if name == "top_k" else value
-            for name, value in sampling.items()
-            if value is not None
-        },
-    )
+
+
+def write_generation_config(
+    metadata: Metadata, sampling: Mapping[str, float], folder: Path
+) -> None:
+    """Writes generation_config.json: where outputs end, and how the model likes to be sampled.
+
+    Raises BrokenCheckpoint for malformed metadata.
+    """
+    ends = {metadata.get(f"tokenizer.ggml.{key}", int) for key in _END_KEYS}
+    fields: dict[str, Any] = {"eos_token_id": sorted(end for end in ends if end is not None)}
+    for name, key in _SAMPLING.items():
+        if (value := metadata.get(key, float)) is not None:
+            fields[name] = int(value) if name == "top_k" else value
+    _write(folder / "generation_config.json", fields | dict(sampling))
 
 
 def _tokenizer(
