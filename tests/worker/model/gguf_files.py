@@ -91,7 +91,7 @@ def _add(
 
 
 def _tensors(model_dir: Path, config: Any) -> dict[str, torch.Tensor]:
-    tensors = {}
+    tensors: dict[str, torch.Tensor] = {}
     for file in sorted(model_dir.glob("*.safetensors")):
         tensors |= load_file(file)
     if config.tie_word_embeddings:
@@ -185,7 +185,8 @@ def llama3_divisors(rope: dict[str, Any], head_dim: int) -> np.ndarray:
     )
     scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
     plain = rope["rope_theta"] ** -(torch.arange(0, head_dim, 2) / head_dim)
-    return (plain / scaled).float().numpy()
+    divisors: np.ndarray = (plain / scaled).float().numpy()
+    return divisors
 
 
 def _plain_tokenizer(size: int) -> "Tokenizer":

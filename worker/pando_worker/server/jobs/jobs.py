@@ -38,7 +38,9 @@ class JobSpec:
     visible_tokens: frozenset[str] = frozenset()  # special tokens to keep in the text
 
 
-async def make_job(service: Service, request: Request, fields: SamplingFields, spec: JobSpec) -> Job:
+async def make_job(
+    service: Service, request: Request, fields: SamplingFields, spec: JobSpec
+) -> Job:
     """Raises ApiError 400 for a request that the model or this worker can never run, 504 for one
     whose deadline has passed."""
     _check_head(service)

@@ -73,7 +73,7 @@ def only_file(folder: Path) -> Path | None:
     if len(whole) > 1:
         names = ", ".join(path.name for path in whole)
         raise ModelNotFound(f"{folder} has several GGUF files, name one of them: {names}")
-    return (whole or files or [None])[0]
+    return next(iter(whole or files), None)
 
 
 def all_parts(file: Path) -> list[Path]:

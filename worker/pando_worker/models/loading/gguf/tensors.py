@@ -70,7 +70,7 @@ class GgufTensor:
         """Row i of the first half of a head is row 2i of the file, of the second 2i + 1."""
         head, row = np.divmod(rows, self.pairs)
         half, index = np.divmod(row, self.pairs // 2)
-        return head * self.pairs + 2 * index + half
+        return np.asarray(head * self.pairs + 2 * index + half)
 
     def _decoded(self, rows: np.ndarray) -> np.ndarray:
         """[rows, all columns] in float32."""
