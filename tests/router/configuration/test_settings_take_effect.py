@@ -424,7 +424,7 @@ EFFECTS = {
         0.3, 0.2, told("stalling", r"sent nothing for ([\d.]+) s"), ("0.3", "0.2")
     ),
     "request_timeout": Effect(
-        0.3, 0.2, told("silent", r"not done after ([\d.]+) s"), ("0.3", "0.2")
+        0.3, 0.2, told("silent", r"did not finish within ([\d.]+) s"), ("0.3", "0.2")
     ),
     "max_replica_connections": Effect(
         1, 100, crowded(), ("queue_timeout", 200), {"queue_timeout": 0.2}
