@@ -11,7 +11,7 @@ Read in this order:
     pools.py       the sizes of a loaded model's pools
     runner/        loads the model, runs batches, samples tokens
     models/        config, weights and layers of each family
-    attention/     the attention backends, their choice on a GPU, and the KV pool's tensors
+    attention/     the attention backends, and the KV pool's tensors
     cpu/, cuda/    kernels
     ranks/         tensor parallelism
     grammar/       constrained output

@@ -1,4 +1,4 @@
-"""Which code runs the model's steps on CUDA: flashinfer's kernels, if they can, or torch's."""
+"""Chooses attention and operations of a GPU: flashinfer's kernels, if they can, or torch's."""
 
 import logging
 

@@ -113,7 +113,7 @@ def _text_options(service: Service, fields: SamplingFields, spec: JobSpec) -> Te
 def _check_head(service: Service) -> None:
     if not service.model.has_head:
         raise bad_request(
-            f"{service.model.name!r} has no head: it generates nothing and can only be spec for"
+            f"{service.model.name!r} has no head: it generates nothing and supports only"
             " /v1/embeddings",
             "model",
         )
