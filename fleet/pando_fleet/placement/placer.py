@@ -328,7 +328,7 @@ class Placer:
 
 
 def _nobody() -> None:
-    """Who keeps no leases is told nothing."""
+    """What a placer without a keeper calls."""
 
 
 def _prompt(ask: Ask) -> Prompt:

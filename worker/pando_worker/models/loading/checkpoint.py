@@ -51,7 +51,7 @@ def open_checkpoint(model_dir: Path) -> Iterator[dict[str, Stored]]:
     Raises:
         BrokenCheckpoint: files missing or unreadable, a tensor that is there twice.
     """
-    if parts := sorted(model_dir.glob(f"*{SUFFIX}")):
+    if parts := _gguf_files(model_dir):
         yield read_gguf(parts)
         return
     with ExitStack() as files:
@@ -71,7 +71,7 @@ def weight_files(model_dir: Path) -> Sequence[Path]:
         BrokenCheckpoint: there are none in safetensors format.
         UnsupportedModel: they are in GGUF, which pando's own families alone read.
     """
-    if any(model_dir.glob(f"*{SUFFIX}")):
+    if _gguf_files(model_dir):
         raise UnsupportedModel(f"{model_dir} has its weights in GGUF: transformers cannot run it")
     index, single = model_dir / "model.safetensors.index.json", model_dir / "model.safetensors"
     if index.is_file():
@@ -86,6 +86,13 @@ def weight_files(model_dir: Path) -> Sequence[Path]:
         f"{model_dir} has neither model.safetensors nor model.safetensors.index.json: only weights"
         " in safetensors format are read"
     )
+
+
+def _gguf_files(model_dir: Path) -> Sequence[Path]:
+    """Empty where safetensors lie beside them: some repositories hold both."""
+    if any(model_dir.glob("*.safetensors")):
+        return ()
+    return sorted(model_dir.glob(f"*{SUFFIX}"))
 
 
 def _opened(path: Path) -> Any:

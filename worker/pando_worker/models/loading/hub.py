@@ -39,15 +39,17 @@ def resolve_model(name: str) -> Path:
         if (path / "config.json").is_file():
             return path
         if file := only_file(path):
-            return model_directory(file)
+            return model_directory(file, {})
         raise ModelNotFound(
             f"the directory {path} has neither config.json nor a GGUF file: not a model directory"
         )
     if path.is_file() and path.suffix == SUFFIX:
-        return model_directory(path)
+        return model_directory(path, {})
+    if path.is_file():
+        raise ModelNotFound(f"{path} is a file, and no GGUF file ({SUFFIX})")
     hub_id, _, file_name = name.partition(":")
     if file_name.endswith(SUFFIX) and _HUB_ID.fullmatch(hub_id):
-        return model_directory(_download(hub_id, [_all_parts_of(file_name)]) / file_name)
+        return model_directory(_download(hub_id, [_all_parts_of(file_name)]) / file_name, {})
     if not _HUB_ID.fullmatch(name):
         raise ModelNotFound(f"there is no directory {path}, and {name!r} cannot be a hub id")
     return _download(name, FILES, IGNORED_FILES)

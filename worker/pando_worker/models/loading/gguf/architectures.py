@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pando_worker.models.errors import UnsupportedModel
+from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.models.loading.gguf.metadata import Metadata
 from pando_worker.models.loading.gguf.rope import rope_fields
 
@@ -88,8 +88,8 @@ def config_fields(metadata: Metadata) -> Fields:
     """
     found = architecture(metadata)
     hidden, heads = (
-        metadata.need("embedding_length", int),
-        metadata.need("attention.head_count", int),
+        metadata.count("embedding_length"),
+        metadata.count("attention.head_count"),
     )
     head_dim = _head_dim(metadata)
     embeddings = metadata.tensors.get("token_embd.weight")
@@ -114,12 +114,12 @@ def config_fields(metadata: Metadata) -> Fields:
 
 def _head_dim(metadata: Metadata) -> int:
     """Of which the rotary dimensions may be a part, as in Phi-3."""
-    given = metadata.get("attention.key_length", int)
-    if given:
-        return given
-    return metadata.need("embedding_length", int) // max(
-        metadata.need("attention.head_count", int), 1
-    )
+    if metadata.get("attention.key_length", int) is not None:
+        return metadata.count("attention.key_length")
+    hidden, heads = metadata.count("embedding_length"), metadata.count("attention.head_count")
+    if hidden < heads:
+        raise BrokenCheckpoint(f"{metadata.path} has {heads} heads in {hidden} dimensions")
+    return hidden // heads
 
 
 def _dtype(metadata: Metadata) -> str:
@@ -181,8 +181,8 @@ def _gemma(metadata: Metadata, largest: int) -> Fields:
     """`largest` is the number of layers of the family's largest model, which alone scales by other
     than the head's size; no key says so (llama.cpp decides it in the same way)."""
     hidden, heads = (
-        metadata.need("embedding_length", int),
-        metadata.need("attention.head_count", int),
+        metadata.count("embedding_length"),
+        metadata.count("attention.head_count"),
     )
     is_largest = metadata.need("block_count", int) == largest
     return {

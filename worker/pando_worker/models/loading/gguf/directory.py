@@ -22,14 +22,10 @@ _FORM = 1  # of the directory; another one, and older directories are not found 
 _PART = re.compile(r"(?P<name>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
-def model_directory(
-    file: Path, name: str | None = None, sampling: Mapping[str, float] | None = None
-) -> Path:
+def model_directory(file: Path, sampling: Mapping[str, float]) -> Path:
     """
     Args:
         file: a GGUF file, or any part of a split one
-        name: of the directory, and so of the model where nothing else is asked for; the file's by
-            default
         sampling: for its generation_config.json, over what the file says
 
     Raises:
@@ -38,8 +34,8 @@ def model_directory(
     """
     parts = all_parts(file)
     part = _PART.fullmatch(file.name)
-    name = name or (part["name"] if part else file.stem)
-    directory = _cache() / _identity(parts, sampling or {}) / name
+    name = part["name"] if part else file.stem
+    directory = _cache() / _identity(parts, sampling) / name
     if directory.is_dir():
         return directory
     try:
@@ -51,7 +47,7 @@ def model_directory(
             f" cannot be written ({error}); set XDG_CACHE_HOME to one that can"
         ) from error
     try:
-        _write(parts, sampling or {}, draft)
+        _write(parts, sampling, draft)
         _publish(draft, directory)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

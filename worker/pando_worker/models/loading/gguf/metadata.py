@@ -1,6 +1,7 @@
 """A GGUF file's metadata, read by key and type."""
 
 import struct
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +38,13 @@ class Metadata:
             raise BrokenCheckpoint(f"{self.path} has no {self._name(key)} in its metadata")
         return value
 
+    def count(self, key: str) -> int:
+        """A number from 1 on. Raises as `need`."""
+        value = self.need(key, int)
+        if value < 1:
+            raise BrokenCheckpoint(f"{self.path} has {value} as {self._name(key)}")
+        return value
+
     def get(self, key: str, kind: type[T]) -> T | None:
         """Raises as `need`, but for a missing key. A list with one value for each layer counts as
         that value if all are equal, and is not supported otherwise."""
@@ -50,6 +58,8 @@ class Metadata:
             value = value[0]
         if value is None:
             return None
+        if isinstance(value, float) and not isfinite(value):
+            raise self._wrong(key, value)
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             return kind(value)
         if not isinstance(value, kind) or isinstance(value, bool):
@@ -90,7 +100,7 @@ class Metadata:
 
     def _wrong(self, key: str, value: Any) -> BrokenCheckpoint:
         return BrokenCheckpoint(
-            f"{self.path} has {str(value)[:80]!r} as {self._name(key)}, which is of the wrong type"
+            f"{self.path} has {str(value)[:80]!r} as {self._name(key)}, which is of the wrong kind"
         )
 
 

@@ -27,7 +27,7 @@ def read_gguf(parts: Sequence[Path]) -> dict[str, Stored]:
     headers = [read_header(part) for part in parts]
     metadata = Metadata(headers[0])
     known = architecture(metadata)
-    heads = metadata.need("attention.head_count", int)
+    heads = metadata.count("attention.head_count")
     kv_heads = metadata.get("attention.head_count_kv", int) or heads
     tensors: dict[str, GgufTensor] = {}
     for header in headers:

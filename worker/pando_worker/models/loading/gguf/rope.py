@@ -1,9 +1,9 @@
 """A GGUF file's rotary parameters, as `config.json` has them."""
 
-from math import isclose, pi
+from math import inf, isclose, pi
 from typing import Any
 
-from pando_worker.models.errors import UnsupportedModel
+from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.models.loading.gguf.metadata import Metadata
 
 # Llama 3.1 and later: all published ones have these, and a factor of 8 or 32. A file has only the
@@ -16,9 +16,12 @@ def rope_fields(metadata: Metadata, head_dim: int) -> dict[str, Any]:
     """`rope_theta` and, where there is one, `rope_scaling`.
 
     Raises:
+        BrokenCheckpoint: missing or malformed metadata.
         UnsupportedModel: a scaling that is not read.
     """
     theta = metadata.get("rope.freq_base", float) or 10_000.0
+    if theta < 0:
+        raise BrokenCheckpoint(f"{metadata.path} has a rope.freq_base of {theta}")
     scaling = _scaling(metadata, theta, head_dim)
     return {"rope_theta": theta} | ({"rope_scaling": scaling} if scaling else {})
 
@@ -57,10 +60,9 @@ def _llama3(
 ) -> dict[str, Any]:
     """The parameters from which just these divisors of the frequencies follow."""
     factor = max(divisors)
-    expected = _llama3_divisors(factor, theta, head_dim)
-    if len(divisors) != len(expected) or not all(
-        isclose(one, other, rel_tol=1e-4) for one, other in zip(divisors, expected, strict=True)
-    ):
+    is_sound = 2 * len(divisors) == head_dim and 0 < factor < inf
+    expected = _llama3_divisors(factor, theta, head_dim) if is_sound else []
+    if not is_sound or not all(map(_is_close, divisors, expected)):
         raise UnsupportedModel(
             f"{metadata.path} scales its rotary frequencies by rope_freqs.weight in a way that is"
             " not Llama 3's, which is not supported"
@@ -71,6 +73,10 @@ def _llama3(
         "original_max_position_embeddings": _LLAMA3_CONTEXT,
         **_LLAMA3,
     }
+
+
+def _is_close(one: float, other: float) -> bool:
+    return isclose(one, other, rel_tol=1e-4)
 
 
 def _llama3_divisors(factor: float, theta: float, head_dim: int) -> list[float]:

@@ -4,7 +4,6 @@ llama.cpp stacks experts, pairs the rotary dimensions of some architectures, and
 norms; that is undone here.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -22,7 +21,7 @@ _DTYPES = {"F32": "F32", "F16": "F16", "BF16": "BF16"}
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """A `Stored` tensor, or a run of rows of one.
+    """A `Stored` vector or matrix, or a run of rows of a stack of matrices.
 
     Attributes:
         shape: of it; without dimensions before the rows where `first_row` chose one of a stack
@@ -49,25 +48,21 @@ class GgufTensor:
     def read(self, part: tuple[slice, ...], device: torch.device) -> Tensor:
         """As float32."""
         part = part or tuple(slice(0, size) for size in self.shape)
-        *leading, columns = part
-        rows = self._rows(leading)
-        values = torch.from_numpy(self._decoded(rows))
-        taken = values[:, columns].reshape(*(one.stop - one.start for one in leading), -1)
-        if self.pairs and len(self.shape) == 1:  # a bias: its values are the rows
-            taken = values[0, self._in_file(np.arange(columns.start, columns.stop))]
-        result = (taken - self.added if self.added else taken).to(device)
-        return result.reshape([one.stop - one.start for one in part])
+        first = self._in_file(part[0])
+        if len(part) == 1:
+            taken = self._decoded(np.array([self.first_row]))[0, first]
+        else:
+            taken = self._decoded(self.first_row + first)[:, part[1]]
+        return torch.from_numpy(taken - np.float32(self.added)).to(device)
 
-    def _rows(self, leading: Sequence[slice]) -> np.ndarray:
-        """Of the file's, as numbers: rows of a matrix, or the one of a vector."""
-        if not leading:
-            return np.array([self.first_row])
-        (rows,) = leading
-        wanted = np.arange(rows.start, rows.stop)
-        return self.first_row + (self._in_file(wanted) if self.pairs else wanted)
+    def _in_file(self, part: slice) -> np.ndarray:
+        """Which rows of the file, or values of its vector, these are.
 
-    def _in_file(self, rows: np.ndarray) -> np.ndarray:
-        """Row i of the first half of a head is row 2i of the file, of the second 2i + 1."""
+        Row i of a head's first half is row 2i of the file, of the second 2i + 1.
+        """
+        rows = np.arange(part.start, part.stop)
+        if not self.pairs:
+            return rows
         head, row = np.divmod(rows, self.pairs)
         half, index = np.divmod(row, self.pairs // 2)
         return np.asarray(head * self.pairs + 2 * index + half)
