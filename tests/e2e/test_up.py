@@ -16,6 +16,8 @@ import openai
 import psutil
 import pytest
 
+from pando.up.models import SMOLLM2
+from pando.up.settings import UpSettings
 from tests.e2e.conftest import MODEL
 from tests.e2e.up_process import UpProcess
 from tests.waiting import until
@@ -55,6 +57,22 @@ async def test_ctrl_c_lets_running_requests_finish_and_leaves_nothing() -> None:
         assert await asyncio.to_thread(up.wait_end) == 0, up.output
         await asyncio.to_thread(assert_nothing_is_left, up)
     assert not private_directories() - before
+
+
+@pytest.mark.long  # which kernels run the model is decided by a race
+@pytest.mark.timeout(300)
+def test_the_first_command_serves_a_model_that_knows_the_capital_of_france() -> None:
+    assert UpSettings.model_fields["model"].default == SMOLLM2
+    with UpProcess("--model", SMOLLM2) as up:
+        up.wait_ready()
+        client = openai.OpenAI(base_url=f"{up.url}/v1", api_key="none")
+        answer = client.chat.completions.create(
+            model=SMOLLM2,
+            messages=[{"role": "user", "content": "What is the capital of France?"}],
+            temperature=0,
+        )
+        assert answer.choices[0].message.content == "The capital of France is Paris."
+        assert answer.choices[0].finish_reason == "stop"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

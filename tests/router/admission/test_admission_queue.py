@@ -282,7 +282,8 @@ def test_the_queue_sums_tokens_bytes_and_time_of_waiting_requests_however_they_l
     assert (waiting.tokens, waiting.longest_wait_s) == (6, 4)
     waiting.leave(left)
     assert waiting.tokens == 4
-    assert waiting.not_placed(refused, Shortage.NONE) is not None
+    error = waiting.not_placed(refused, Shortage.NONE)
+    assert error is not None and error.status == 503
     assert waiting.tokens == 0
     assert waiting.enter(Entry(item=None, tenant="t", body_bytes=100), Shortage.FULL) is None
 
