@@ -1,14 +1,14 @@
-"""The operator: keeps each `WorkerPool` of a cluster at the size that its load asks for.
+"""The operator: keeps each `WorkerPool` of a cluster at the size that its load needs.
 
 Read in this order:
     resource/    the WorkerPool: types, rules, CRD
-    scaling/     from signals to a number of replicas; pure
-    lifecycle/   from a number to steps that cut no stream; pure
-    objects/     a pool's Kubernetes objects; pure
-    controller/  the loop of each pool: look, decide, plan, act, tell
-    kube/        calls, watches, the leader's lease, Events
+    scaling/     computes a number of replicas from signals; pure
+    lifecycle/   plans the steps to that number without cutting a stream; pure
+    objects/     builds a pool's Kubernetes objects; pure
+    controller/  the loop of each pool: observe, decide, plan, act, report
+    kube/        API calls, watches, leader election, Events
     serve.py     the process
-    declared/    applies the chart's pools
+    declared/    applies the pools that the chart declares
     settings.py, metrics.py
 
 Imports fleet.

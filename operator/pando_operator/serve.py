@@ -13,8 +13,8 @@ from pando_fleet.records.expected import ExpectedPools
 from pando_fleet.records.queues import Queues
 from pando_fleet.redis.client import RedisClient, connect
 from pando_fleet.registry.registry import Registry
-from pando_operator.controller.looking.world import World
 from pando_operator.controller.manager import Manager
+from pando_operator.controller.observing.world import World
 from pando_operator.controller.shared import Shared
 from pando_operator.kube.client import Kube, load_configuration
 from pando_operator.kube.errors import KubeError

@@ -64,7 +64,7 @@ TARGETS = (
     Target("worker/pando_worker/scheduler/planning/planner.py", _SCHEDULER),
     Target("worker/pando_worker/scheduler/pages/kv_manager.py", _KV),
     Target("operator/pando_operator/scaling/decide.py", _SCALING),
-    Target("operator/pando_operator/scaling/limits/course.py", _SCALING),
+    Target("operator/pando_operator/scaling/limits/limiter.py", _SCALING),
     Target("operator/pando_operator/scaling/limits/behavior.py", _SCALING),
     Target("operator/pando_operator/lifecycle/plan.py", ("tests/operator/lifecycle",)),
     Target(

@@ -1,16 +1,16 @@
-"""The control loop: reads the world, decides, plans, acts and tells; one task a pool.
+"""The control loop, one task a pool: observes, decides, plans, acts and reports.
 
 Read in this order:
-    manager.py      all pools
+    manager.py      starts and ends the loops
     pool_loop.py    the loop of one pool
-    shared.py       what all loops have in common
-    looking/        reads the cluster and Redis
-    look.py         what one look found, and what is wanted
-    conversions.py  small pure steps of a look
+    shared.py       what all loops share
+    observing/      reads the cluster and Redis
+    observation.py  what one reconcile saw, and the size that it wants
+    loop_steps.py   small steps of a reconcile: decisions, start times, records
     verdicts.py     the four conditions of a pool's status
     acting/         carries out a plan
-    telling/        status, Events, metrics, rows in Redis
-    memory.py       what a loop remembers between two looks
+    reporting/      status, Events, metrics, rows in Redis
+    memory.py       what a loop remembers between two reconciles
 
-How many replicas is decided in `scaling`; which pod leaves, in `lifecycle`.
+`scaling` decides how many replicas; `lifecycle` decides which pods leave.
 """

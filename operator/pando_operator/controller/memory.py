@@ -30,7 +30,7 @@ class Memory:
     replicas: int | None = None  # the Deployment's, as this operator left it
     size_kept: tuple[str, int] | None = None  # `spec.replicas` as written, over which version
     starting: set[str] = field(default_factory=set)  # uids of pods that were seen not yet serving
-    looked_at: float | None = None  # seconds since 1970
+    observed_at: float | None = None  # seconds since 1970
     written_at: float = 0.0  # the status, monotonic
     _applied: dict[str, tuple[str, object]] = field(default_factory=dict)
 

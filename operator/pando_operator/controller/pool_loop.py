@@ -14,8 +14,8 @@ from pando_fleet.records.loads import Loads
 from pando_fleet.records.marks import Marks
 from pando_fleet.redis.client import FleetError
 from pando_operator.controller.acting.execute import Executor
-from pando_operator.controller.acting.parts import REFUSALS, Parts, replicas_of
-from pando_operator.controller.conversions import (
+from pando_operator.controller.acting.owned_objects import REFUSALS, OwnedObjects, replicas_of
+from pando_operator.controller.loop_steps import (
     decided,
     follow_replaced,
     follow_starts,
@@ -23,11 +23,11 @@ from pando_operator.controller.conversions import (
     recorded,
     staying,
 )
-from pando_operator.controller.look import Look
-from pando_operator.controller.looking.reading import Reader, Reading
 from pando_operator.controller.memory import Memory, Shadow
+from pando_operator.controller.observation import Observation
+from pando_operator.controller.observing.reading import Reader, Reading
+from pando_operator.controller.reporting.reporter import Reporter
 from pando_operator.controller.shared import Shared
-from pando_operator.controller.telling.telling import Teller
 from pando_operator.controller.verdicts import degraded, refused, trouble
 from pando_operator.kube.backoff import Backoff
 from pando_operator.kube.errors import KubeError
@@ -46,7 +46,7 @@ from pando_operator.scaling import History
 GATHER_S = 0.1
 """Changes that come together are looked at together."""
 
-LONGEST_LOOK_S = 60.0
+LONGEST_GAP_S = 60.0
 """Time that nobody looked costs a shadow policy no more than this."""
 
 UNKNOWN = Scaling(drain=Drain(hand_off_tokens=0), warm=Warm(tokens=0))
@@ -66,8 +66,8 @@ class PoolLoop:
         worths = Worths(shared.redis, key.name)
         self._reader = Reader(shared.registry, shared.queues, marks, loads, worths, key.name)
         self._executor = Executor(shared.kube, shared.world, marks, key, self._did)
-        self._parts = Parts(shared.kube, shared.world, self._executor, shared.settings, key)
-        self._teller = Teller(shared, key)
+        self._owned = OwnedObjects(shared.kube, shared.world, self._executor, shared.settings, key)
+        self._reporter = Reporter(shared, key)
         self._memory: Memory | None = None
         self._scaling = UNKNOWN  # as last understood
         self._parsed: tuple[Object, WorkerPool] | None = None
@@ -84,7 +84,7 @@ class PoolLoop:
             self._woken.clear()
             started, outcome = self._shared.clock(), "ok"
             try:
-                pause_s = await self._look(item)
+                pause_s = await self._reconcile(item)
                 backoff.reset()
                 self._failed = ""
             except REFUSALS as error:
@@ -115,7 +115,7 @@ class PoolLoop:
         except TimeoutError:
             return
 
-    async def _look(self, item: Object) -> float:
+    async def _reconcile(self, item: Object) -> float:
         """Seconds until the next one. Raises KubeError."""
         world, now = self._shared.world, self._shared.now()
         if world.silent_s > STALE_S:
@@ -124,43 +124,45 @@ class PoolLoop:
             return self._shared.settings.period  # Kubernetes collects what belongs to it
         if (namesake := world.namesake(self.key)) is not None:
             message = f"the pool {namesake} has this name in Redis: pools need different names"
-            await self._teller.refuse(item, trouble("NameTaken", message), self._memory, now)
+            await self._reporter.refuse(item, trouble("NameTaken", message), self._memory, now)
             return self._shared.settings.period
         try:
             pool = self._parse(item)
         except InvalidPool as error:
-            await self._stay(now)
+            await self._hold_size(now)
             verdict = trouble("InvalidSpec", str(error))
-            await self._teller.refuse(item, verdict, self._memory, now)
+            await self._reporter.refuse(item, verdict, self._memory, now)
             return self._shared.settings.period
         memory = self._recall(pool)
         try:
-            look = await self._keep(item, pool, memory, now)
+            seen = await self._reconcile_valid(item, pool, memory, now)
         except REFUSALS as error:
             # It stands in the status, where that can be written.
-            await self._teller.refuse(item, refused(error), memory, now)
+            await self._reporter.refuse(item, refused(error), memory, now)
             raise
-        if look.refusal is not None:
-            raise look.refusal
-        return self._shared.settings.busy_period if look.is_busy else self._shared.settings.period
+        if seen.refusal is not None:
+            raise seen.refusal
+        return self._shared.settings.busy_period if seen.is_busy else self._shared.settings.period
 
-    async def _keep(self, item: Object, pool: WorkerPool, memory: Memory, now: float) -> Look:
+    async def _reconcile_valid(
+        self, item: Object, pool: WorkerPool, memory: Memory, now: float
+    ) -> Observation:
         """One look at a pool that is valid, and all that follows from it."""
-        look = await self._see(item, pool, memory, now)
+        seen = await self._observe(item, pool, memory, now)
         try:
-            if look.mode is Mode.AUTO:
-                await self._parts.keep_size(pool, memory, look.desired)
-            replicas = await self._parts.apply(pool, memory, look.desired)
+            if seen.mode is Mode.AUTO:
+                await self._owned.keep_size(pool, memory, seen.desired)
+            replicas = await self._owned.apply(pool, memory, seen.desired)
         except REFUSALS as error:
-            if look.deployment is None:
+            if seen.deployment is None:
                 raise  # there is nothing to keep
-            look = replace(look, refusal=error, degraded=refused(error))
-            replicas = replicas_of(look.deployment)
+            seen = replace(seen, refusal=error, degraded=refused(error))
+            replicas = replicas_of(seen.deployment)
         self._scaling = pool.spec.scaling
-        worths, target = await self._choice(look)
+        worths, target = await self._worths_and_target(seen)
         actions = plan(
-            look.pods,
-            look.reading.marks if look.reading else None,
+            seen.pods,
+            seen.reading.marks if seen.reading else None,
             target=target,
             replicas=replicas,
             worths=worths,
@@ -169,15 +171,15 @@ class PoolLoop:
         )
         await self._executor.execute(actions)
         memory.replicas = replicas_of(self._shared.world.deployment(self.key))
-        decided = await self._remember(look, memory)
-        await self._teller.acted(item, actions)
-        started = follow_starts(memory, look.pods, now)
-        await self._tell_routers(look, memory, decided=decided)
-        await self._teller.status(look, memory)
-        self._teller.measure(look, started, memory)
-        return look
+        decided = await self._remember(seen, memory)
+        await self._reporter.acted(item, actions)
+        started = follow_starts(memory, seen.pods, now)
+        await self._report_to_routers(seen, memory, decided=decided)
+        await self._reporter.status(seen, memory)
+        self._reporter.measure(seen, started, memory)
+        return seen
 
-    async def _stay(self, now: float) -> None:
+    async def _hold_size(self, now: float) -> None:
         """A pool that is not understood keeps its size; who joins, leaves or ends there goes on."""
         reading = await self._read()
         pods = self._pods(reading)
@@ -204,7 +206,9 @@ class PoolLoop:
             for name in (pod["metadata"]["name"],)
         ]
 
-    async def _see(self, item: Object, pool: WorkerPool, memory: Memory, now: float) -> Look:
+    async def _observe(
+        self, item: Object, pool: WorkerPool, memory: Memory, now: float
+    ) -> Observation:
         reading = await self._read()
         pods = self._pods(reading)
         counts = census(pods)
@@ -222,7 +226,7 @@ class PoolLoop:
         else:
             desired = pool.spec.replicas
             reason = f"spec.replicas is {desired}"
-        return Look(
+        return Observation(
             item=item,
             pool=pool,
             pods=pods,
@@ -242,14 +246,14 @@ class PoolLoop:
             now=now,
         )
 
-    async def _tell_routers(self, look: Look, memory: Memory, *, decided: bool) -> None:
-        if look.reading is None:
-            self._teller.forget_rows()
+    async def _report_to_routers(self, seen: Observation, memory: Memory, *, decided: bool) -> None:
+        if seen.reading is None:
+            self._reporter.forget_rows()
             return
         try:
-            await self._teller.rows(look, memory, decided=decided)
+            await self._reporter.rows(seen, memory, decided=decided)
         except FleetError as error:
-            self._teller.forget_rows()
+            self._reporter.forget_rows()
             self._log(f"Redis: {error}")
 
     async def _read(self) -> Reading | None:
@@ -262,29 +266,29 @@ class PoolLoop:
         self._shared.metrics.redis_up.set(1)
         return reading
 
-    async def _choice(self, look: Look) -> tuple[dict[str, float], int]:
+    async def _worths_and_target(self, seen: Observation) -> tuple[dict[str, float], int]:
         """What the caches are worth, and the size to plan for. They are read only where somebody
         new has to be chosen to leave; nobody is while they cannot be read."""
-        is_choice = is_open(look.pods, look.desired, replicas_of(look.deployment))
-        if look.reading is None or not look.desired or not is_choice:
-            return {}, look.desired
+        is_choice = is_open(seen.pods, seen.desired, replicas_of(seen.deployment))
+        if seen.reading is None or not seen.desired or not is_choice:
+            return {}, seen.desired
         try:
-            return await self._reader.worths(), look.desired
+            return await self._reader.worths(), seen.desired
         except (FleetError, TimeoutError) as error:
             self._log(f"Redis: {error or type(error).__name__}")
-            return {}, max(look.desired, look.decision.current)
+            return {}, max(seen.desired, seen.decision.current)
 
-    async def _remember(self, look: Look, memory: Memory) -> bool:
+    async def _remember(self, seen: Observation, memory: Memory) -> bool:
         """Whether another number is wanted than before; people are told then."""
-        before = look.decision.current if memory.desired is None else memory.desired
-        memory.desired = look.desired
-        if look.desired == before:
+        before = seen.decision.current if memory.desired is None else memory.desired
+        memory.desired = seen.desired
+        if seen.desired == before:
             return False
-        recorded(memory, look.decision, before, look.desired, look.reason, look.now)
-        if look.mode is Mode.AUTO:
-            by = look.decision.by
-            memory.history = memory.history.scaled(look.now, before, look.desired, by)
-        await self._teller.changed(look.item, before, look.desired, look.reason)
+        recorded(memory, seen.decision, before, seen.desired, seen.reason, seen.now)
+        if seen.mode is Mode.AUTO:
+            by = seen.decision.by
+            memory.history = memory.history.scaled(seen.now, before, seen.desired, by)
+        await self._reporter.changed(seen.item, before, seen.desired, seen.reason)
         return True
 
     def _parse(self, item: Object) -> WorkerPool:
@@ -323,8 +327,8 @@ def _follow_shadows(
     now: float,
 ) -> None:
     """Asks each shadow policy what it would do now; each has a history of its own."""
-    passed_s = min(max(0.0, now - (memory.looked_at or now)), LONGEST_LOOK_S)
-    memory.looked_at = now
+    passed_s = min(max(0.0, now - (memory.observed_at or now)), LONGEST_GAP_S)
+    memory.observed_at = now
     known, memory.shadows = memory.shadows, {}
     for policy in pool.spec.scaling.shadow_policies:
         shadow = known.get(policy.name)

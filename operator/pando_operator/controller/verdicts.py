@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from pando_operator.controller.looking.pod_troubles import pods_trouble
+from pando_operator.controller.observing.pod_troubles import pods_trouble
 from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Object
 from pando_operator.lifecycle.census import Census

@@ -51,7 +51,7 @@ class Recorder:
         self._kube, self._identity, self._clock, self._now = kube, identity, clock, now
         self._told: OrderedDict[tuple[str, ...], _Told] = OrderedDict()
 
-    async def tell(self, about: Object, kind: EventType, reason: str, message: str) -> None:
+    async def record(self, about: Object, kind: EventType, reason: str, message: str) -> None:
         """`reason` is one CamelCase word, `message` a sentence."""
         message = message.encode()[:LONGEST].decode(errors="ignore")
         words = (str(about["metadata"].get("uid", "")), kind, reason, message)

@@ -1,6 +1,6 @@
 """`decide`: from a snapshot and a policy to a number of replicas, and why in plain words.
 
-The largest proposal is what is wanted; `Course` then takes it through what limits a decision.
+The largest proposal is what is wanted; `Limiter` then takes it through what limits a decision.
 """
 
 from pando_operator.resource.policy import ScalingPolicy
@@ -8,7 +8,7 @@ from pando_operator.scaling.decision import Decision, Proposal
 from pando_operator.scaling.history.history import History
 from pando_operator.scaling.limits.bounds import Bounds, bounds_of
 from pando_operator.scaling.limits.budget import spent
-from pando_operator.scaling.limits.course import Course
+from pando_operator.scaling.limits.limiter import Limiter
 from pando_operator.scaling.observe import fresh_beats, is_blind, observed, problem_of
 from pando_operator.scaling.proposals.idle import is_idle, to_wake, to_zero
 from pando_operator.scaling.proposals.panic import by_panic
@@ -32,20 +32,20 @@ def decide(snapshot: Snapshot, policy: ScalingPolicy, now_s: float) -> Decision:
     proposals, history = _proposals(view, bounds, problem)
     best = max(proposals, key=lambda proposal: proposal.replicas, default=None)
     wanted = best.replicas if best else snapshot.current
-    course = Course(view, proposals, best, wanted)
-    course.hold_without_signals(problem)
-    course.keep_the_rest_under_target()
-    history = history.recommended(now_s, course.replicas)
-    course.stabilize(history)
-    course.bound_rate()
-    course.bound(bounds, may_shrink=not problem)
+    limiter = Limiter(view, proposals, best, wanted)
+    limiter.hold_without_signals(problem)
+    limiter.keep_the_rest_under_target()
+    history = history.recommended(now_s, limiter.replicas)
+    limiter.stabilize(history)
+    limiter.bound_rate()
+    limiter.bound(bounds, may_shrink=not problem)
     return Decision(
-        desired=course.replicas,
+        desired=limiter.replicas,
         current=snapshot.current,
         wanted=wanted,
         by=best.by if best else None,
-        limited_by=course.limited_by if course.replicas != wanted else None,
-        reason="; ".join([best.reason if best else _nothing(view, problem), *course.notes]),
+        limited_by=limiter.limited_by if limiter.replicas != wanted else None,
+        reason="; ".join([best.reason if best else _nothing(view, problem), *limiter.notes]),
         proposals=proposals,
         pressure=view.pressure,
         signals_ok=not problem,

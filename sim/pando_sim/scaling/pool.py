@@ -15,9 +15,9 @@ from pando_fleet.records.queues import Queues
 from pando_fleet.redis.client import FleetError, RedisClient
 from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Replica
-from pando_operator.controller.conversions import decided, follow_replaced, follow_starts, staying
-from pando_operator.controller.looking.reading import Reading, reading_of
+from pando_operator.controller.loop_steps import decided, follow_replaced, follow_starts, staying
 from pando_operator.controller.memory import Memory
+from pando_operator.controller.observing.reading import Reading, reading_of
 from pando_operator.lifecycle.actions import (
     Action,
     Annotate,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pando_operator.controller.looking.pod_troubles import UNSCHEDULED_S, pods_trouble
+from pando_operator.controller.observing.pod_troubles import UNSCHEDULED_S, pods_trouble
 from pando_operator.kube.resources import PODS, Object, key_of
 from tests.operator.controller.conftest import FAST, Scene
 

@@ -9,7 +9,7 @@ from pando_fleet.records.loads import Loads
 from pando_fleet.records.marks import Marks
 from pando_fleet.records.queues import Queues
 from pando_fleet.registry.replica import ReplicaState
-from pando_operator.controller.looking.reading import Reader
+from pando_operator.controller.observing.reading import Reader
 from tests.fleet.world import POOL, World
 
 

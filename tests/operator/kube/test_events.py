@@ -19,7 +19,7 @@ async def events(kube: Kube, namespace: str) -> list[Object]:
 
 async def test_an_event_says_about_what_why_and_by_whom(kube: Kube, namespace: str) -> None:
     about = await some_object(kube, namespace)
-    await Recorder(kube, "operator-0").tell(about, "Normal", "ScaledUp", "from 1 to 2: load")
+    await Recorder(kube, "operator-0").record(about, "Normal", "ScaledUp", "from 1 to 2: load")
 
     (event,) = await events(kube, namespace)
 
@@ -39,7 +39,7 @@ async def test_the_same_again_raises_the_count_and_other_words_are_another_event
 ) -> None:
     about, recorder = await some_object(kube, namespace), Recorder(kube, "operator-0")
     for message in ("to 2", "to 3", "to 2", "to 2"):
-        await recorder.tell(about, "Normal", "Scaled", message)
+        await recorder.record(about, "Normal", "Scaled", message)
 
     counts = {event["message"]: event["count"] for event in await events(kube, namespace)}
 
@@ -52,15 +52,15 @@ async def test_an_event_that_the_server_has_dropped_or_that_is_old_is_written_an
     now = 0.0
     about = await some_object(kube, namespace)
     recorder = Recorder(kube, "operator-0", clock=lambda: now)
-    await recorder.tell(about, "Normal", "Scaled", "to 2")
+    await recorder.record(about, "Normal", "Scaled", "to 2")
     (first,) = await events(kube, namespace)
     metadata = first["metadata"]
     await kube.delete(EVENTS, key_of(first))
-    await recorder.tell(about, "Normal", "Scaled", "to 2")
+    await recorder.record(about, "Normal", "Scaled", "to 2")
     (second,) = await events(kube, namespace)
     assert second["metadata"]["name"] != metadata["name"]
     now = 4000.0
-    await recorder.tell(about, "Normal", "Scaled", "to 2")
+    await recorder.record(about, "Normal", "Scaled", "to 2")
     assert [event["count"] for event in await events(kube, namespace)] == [1, 1]
 
 
@@ -68,9 +68,9 @@ async def test_a_long_message_is_cut_and_an_unreachable_server_costs_no_error(
     kube: Kube, fronted: Kube, front: Front, namespace: str
 ) -> None:
     about = await some_object(kube, namespace)
-    await Recorder(kube, "operator-0").tell(about, "Warning", "Degraded", "ä" * 1000)
+    await Recorder(kube, "operator-0").record(about, "Warning", "Degraded", "ä" * 1000)
     (event,) = await events(kube, namespace)
     assert event["message"] == "ä" * 512
     front.faults.append(Fault(lambda _: True, status=500))
-    await Recorder(fronted, "operator-0").tell(about, "Normal", "Scaled", "lost")
+    await Recorder(fronted, "operator-0").record(about, "Normal", "Scaled", "lost")
     assert len(await events(kube, namespace)) == 1

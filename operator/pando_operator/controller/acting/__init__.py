@@ -1,8 +1,6 @@
-"""Carries out a plan.
+"""Carries out the plans of `lifecycle`.
 
 Read in this order:
-    execute.py  its actions, in order
-    parts.py    the Deployment and the Service of a pool
-
-The plan is `lifecycle`'s.
+    execute.py        the actions of a plan, in order
+    owned_objects.py  the Deployment and the Service of a pool
 """

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from pando_fleet.records.marks import Marks
-from pando_operator.controller.looking.world import World
+from pando_operator.controller.observing.world import World
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import NotFound
 from pando_operator.kube.resources import DEPLOYMENTS, PODS, Key, Object

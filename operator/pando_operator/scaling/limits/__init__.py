@@ -1,10 +1,10 @@
-"""What a proposal may become: bounds, stabilization windows, rates, budgets.
+"""Limits on a proposal: bounds, stabilization windows, rates, budgets.
 
 Read in this order:
-    course.py    from what is wanted to what is decided
-    behavior.py  the window of a scale-down, and rate policies
-    bounds.py    the sizes that hold now
-    schedule.py  bounds at some times
+    limiter.py   applies the limits in order
+    behavior.py  stabilization windows and rate policies
+    bounds.py    the smallest and largest size allowed now
+    schedule.py  bounds that hold at certain times
     budget.py    replica-hours
 
 Pure. Imports decision, snapshot and history.

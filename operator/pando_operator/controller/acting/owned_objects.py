@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import xxhash
 
 from pando_operator.controller.acting.execute import MANAGER, SCALER, Executor
-from pando_operator.controller.looking.world import World
 from pando_operator.controller.memory import Memory
+from pando_operator.controller.observing.world import World
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import Conflict, Forbidden, Invalid, KubeError
 from pando_operator.kube.resources import (
@@ -41,7 +41,7 @@ class _Built(NamedTuple):
     deployment: tuple[Object, str]
 
 
-class Parts:
+class OwnedObjects:
     """Of one pool. They are applied where they differ from what was applied last, or where somebody
     has changed them since; after a start of the operator, once."""
 

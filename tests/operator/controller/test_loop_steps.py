@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pando_operator.controller.conversions import follow_replaced, follow_starts, staying
+from pando_operator.controller.loop_steps import follow_replaced, follow_starts, staying
 from pando_operator.controller.memory import Memory
 from pando_operator.lifecycle.pods import PodView, Standing
 from pando_operator.scaling import History

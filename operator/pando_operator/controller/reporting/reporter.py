@@ -7,15 +7,11 @@ from math import inf
 
 from pando_fleet.records.decisions import PastDecision
 from pando_operator.controller.acting.execute import MANAGER
-from pando_operator.controller.conversions import (
-    as_json,
-    moment,
-    rounded,
-)
-from pando_operator.controller.look import Look
+from pando_operator.controller.loop_steps import as_json, moment, rounded
 from pando_operator.controller.memory import Memory
+from pando_operator.controller.observation import Observation
+from pando_operator.controller.reporting.status import is_due
 from pando_operator.controller.shared import Shared
-from pando_operator.controller.telling.status import is_due
 from pando_operator.controller.verdicts import (
     Verdict,
     conditions,
@@ -47,7 +43,7 @@ class Said:
     message: str
 
 
-class Teller:
+class Reporter:
     """Of one pool."""
 
     def __init__(self, shared: Shared, key: Key) -> None:
@@ -55,39 +51,39 @@ class Teller:
         self._expected: tuple[float, str] | None = None  # when it was said, and what
         self._shadows: set[str] = set()  # that have a metric
 
-    async def status(self, look: Look, memory: Memory) -> None:
+    async def status(self, seen: Observation, memory: Memory) -> None:
         """Writes it where that is due, and says what changed. Raises KubeError."""
-        recommends = look.mode is Mode.RECOMMEND
-        before = look.pool.status
+        recommends = seen.mode is Mode.RECOMMEND
+        before = seen.pool.status
         after = WorkerPoolStatus(
-            observed_generation=look.pool.metadata.generation,
-            replicas=look.census.replicas,
-            ready_replicas=look.census.ready,
-            starting_replicas=look.census.starting,
-            stalled_replicas=look.census.stalled,
-            draining_replicas=look.census.draining,
-            selector=selector_text(look.pool.name),
-            desired=look.desired,
-            pressure=rounded(look.decision.pressure),
-            reason=look.reason,
-            recommended=look.decision.desired if recommends else None,
+            observed_generation=seen.pool.metadata.generation,
+            replicas=seen.census.replicas,
+            ready_replicas=seen.census.ready,
+            starting_replicas=seen.census.starting,
+            stalled_replicas=seen.census.stalled,
+            draining_replicas=seen.census.draining,
+            selector=selector_text(seen.pool.name),
+            desired=seen.desired,
+            pressure=rounded(seen.decision.pressure),
+            reason=seen.reason,
+            recommended=seen.decision.desired if recommends else None,
             conditions=conditions(
                 before.conditions,
                 (
-                    ready(look.mode, look.census, look.desired),
-                    scaling_active(look.mode, look.decision, is_starting=look.is_starting),
-                    scaling_limited(look.mode, look.decision),
-                    look.degraded,
+                    ready(seen.mode, seen.census, seen.desired),
+                    scaling_active(seen.mode, seen.decision, is_starting=seen.is_starting),
+                    scaling_limited(seen.mode, seen.decision),
+                    seen.degraded,
                 ),
-                look.pool.metadata.generation,
-                moment(look.now),
+                seen.pool.metadata.generation,
+                moment(seen.now),
             ),
             decisions=memory.decisions,
             shadows=tuple(shadow.result for shadow in memory.shadows.values()),
             start_seconds=memory.starts,
             history=to_status(memory.history),
         )
-        await self._write(look.item, before, after, memory)
+        await self._write(seen.item, before, after, memory)
 
     async def refuse(
         self, item: Object, verdict: Verdict, memory: Memory | None, now: float
@@ -132,15 +128,15 @@ class Teller:
         """Redis is away, and may come back empty."""
         self._expected = None
 
-    async def rows(self, look: Look, memory: Memory, *, decided: bool) -> None:
+    async def rows(self, seen: Observation, memory: Memory, *, decided: bool) -> None:
         """What routers read in Redis. Raises FleetError."""
-        model = look.pool.spec.model_name
+        model = seen.pool.spec.model_name
         said = self._expected
-        is_due = said is None or said[1] != model or look.now - said[0] >= EXPECTED_S
-        if is_due or not look.census.ready:  # of a pool that sleeps routers know by this alone
+        is_due = said is None or said[1] != model or seen.now - said[0] >= EXPECTED_S
+        if is_due or not seen.census.ready:  # of a pool that sleeps routers know by this alone
             await self._shared.expected.put(self._key.name, [model], owner=str(self._key))
         if is_due:
-            self._expected = look.now, model
+            self._expected = seen.now, model
             decided = True  # Redis may have been emptied
         if decided:
             past = [
@@ -154,20 +150,20 @@ class Teller:
             ]
             await self._shared.past.put(self._key.name, past)
 
-    def measure(self, look: Look, started: Sequence[float], memory: Memory) -> None:
+    def measure(self, seen: Observation, started: Sequence[float], memory: Memory) -> None:
         metrics, labels = self._shared.metrics, self._labels
         for state in ("ready", "starting", "stalled", "draining"):
-            metrics.replicas.labels(*labels, state).set(getattr(look.census, state))
-        metrics.desired.labels(*labels).set(look.desired)
-        if look.mode is Mode.RECOMMEND:
-            metrics.recommended.labels(*labels).set(look.decision.desired)
+            metrics.replicas.labels(*labels, state).set(getattr(seen.census, state))
+        metrics.desired.labels(*labels).set(seen.desired)
+        if seen.mode is Mode.RECOMMEND:
+            metrics.recommended.labels(*labels).set(seen.decision.desired)
         else:
             metrics.recommended.remove(*labels)
-        if look.decision.pressure is None:
+        if seen.decision.pressure is None:
             metrics.pressure.remove(*labels)
         else:
-            metrics.pressure.labels(*labels).set(look.decision.pressure)
-        metrics.degraded.labels(*labels).set(look.degraded.holds or 0)
+            metrics.pressure.labels(*labels).set(seen.decision.pressure)
+        metrics.degraded.labels(*labels).set(seen.degraded.holds or 0)
         for name in self._shadows - memory.shadows.keys():
             metrics.shadow.remove(*labels, name)
         self._shadows = set(memory.shadows)
@@ -206,7 +202,7 @@ class Teller:
     async def _say(self, item: Object, said: Said) -> None:
         extra = {"pool": str(self._key), "reason": said.reason, "said": said.message}
         log.log(logging.WARNING if said.kind == "Warning" else logging.INFO, "event", extra=extra)
-        await self._shared.recorder.tell(item, said.kind, said.reason, said.message)
+        await self._shared.recorder.record(item, said.kind, said.reason, said.message)
 
 
 def _status_of(item: Object) -> WorkerPoolStatus:

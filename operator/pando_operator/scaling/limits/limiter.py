@@ -17,7 +17,7 @@ from pando_operator.scaling.proposals.sizing import View
 
 
 @dataclass(slots=True)
-class Course:
+class Limiter:
     view: View
     proposals: tuple[Proposal, ...]
     best: Proposal | None

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pando_operator.controller.looking.reading import Reading
 from pando_operator.controller.memory import Memory
+from pando_operator.controller.observing.reading import Reading
 from pando_operator.lifecycle.census import Census
 from pando_operator.lifecycle.pods import PodView
 from pando_operator.lifecycle.rollout import surplus

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pando_operator.controller.looking.reading import Reading
+from pando_operator.controller.observing.reading import Reading
 from pando_operator.controller.verdicts import Verdict
 from pando_operator.kube.errors import KubeError
 from pando_operator.kube.resources import Object
@@ -14,7 +14,7 @@ from pando_operator.scaling import Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Observation:
     item: Object
     pool: WorkerPool
     pods: list[PodView]

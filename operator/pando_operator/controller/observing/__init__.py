@@ -1,0 +1,9 @@
+"""Reads the cluster and Redis.
+
+Read in this order:
+    world.py         pools and their objects, from watches
+    reading.py       one pool's heartbeats, marks and queues, from Redis
+    pod_troubles.py  why pods do not run
+
+Imports kube, resource and objects.
+"""
