@@ -89,7 +89,7 @@ async def _run(spec: FleetSpec, trace: Path, requests: int, growth: Growth) -> R
         spec,
         islice(shaped(source, shape), requests),
         cost=load(COST_MODEL),
-        policy=POLICIES[spec.policy](spec),
+        policy=POLICIES[spec.policy].factory(spec),
         progress=growth.look,
     )
 

@@ -57,7 +57,7 @@ async def answers(
         policy=policy,
     )
     requests = (replace(one, at_s=one.at_s + late_s) for one in open_trace(trace))
-    run = await simulate(spec, requests, cost=cost, policy=POLICIES[policy](spec))
+    run = await simulate(spec, requests, cost=cost, policy=POLICIES[policy].factory(spec))
     answered = sorted(run.served, key=lambda one: one.number)
     for served in answered:
         if served.outcome is not End.FINISHED:

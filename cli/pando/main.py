@@ -127,9 +127,11 @@ class _LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             if error.name is None or error.name.startswith("pando"):
                 raise
+            extras = importlib.metadata.metadata("pando").get_all("Provides-Extra") or ()
+            extra = cmd_name if cmd_name in extras else "up"
             raise click.ClickException(
                 f"{cmd_name} needs the Python package {error.name}, which is not installed;"
-                f" install Pando's extra for it (pip install 'pando[up]' has them all)"
+                f" pip install 'pando[{extra}]' has all that it needs"
             ) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

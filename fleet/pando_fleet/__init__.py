@@ -8,6 +8,7 @@ Read in this order:
     placement/   where a prompt goes, and the lease from then on
     http/        what router and worker answer alike: errors, request ids, time limits
     traces.py    spans of requests
+    choices.py   registries that settings choose from
     patience.py  waits that end in time
     guard.py     ends processes whose parent died
 

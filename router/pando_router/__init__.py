@@ -6,7 +6,8 @@ Read in this order:
     data_path/       a request's path: proxy, reception, driver, sending, relay
     core/            decides the next action for a request, without I/O
     exchange/        the record of one request, and the events that listeners receive
-    placing/         chooses a replica: policies, the shared placement, Redis or not
+    placing/         chooses a replica: by policy and the shared placement, or without Redis
+    policies/        the policies: round robin, least loaded, and others
     admission/       queues requests while every replica is full
     endpoints/       one module per API path: chat, completions, responses
     requests/        parses the bodies that endpoints have in common

@@ -63,9 +63,9 @@ from pando_router.migration.migrator import Migrator
 from pando_router.placing.dispatch import Dispatcher
 from pando_router.placing.lost_lease_writes import LostLeaseWrites
 from pando_router.placing.placers import Placers
-from pando_router.placing.policies import Policies
-from pando_router.placing.policies.loads import Loads
+from pando_router.placing.pool_policies import PoolPolicies
 from pando_router.placing.shadow import Shadow
+from pando_router.policies.loads import Loads
 from pando_router.process.background import Background
 from pando_router.process.lifecycle import Lifecycle
 from pando_router.recording.recorder import Part, Recorder
@@ -138,7 +138,7 @@ async def running_router(
     homes = Homes(redis)
     home_writer = HomeWriter(homes, view, metrics)
     loads = Loads(flights.in_flight)
-    policies = Policies(live, loads, random.Random())
+    policies = PoolPolicies(live, loads, random.Random())
     recent = Recent(settings.explain_last, policies)
     checks = HealthChecks(
         upstream, live, random.Random(), background.watch, flights, upstreams.is_probed
@@ -294,7 +294,7 @@ def shadow_of(
     """The shadow policy; its policies are not shared, so it takes no turns from the acting ones."""
     if settings.shadow_policy is None:
         return None
-    apart = Policies(live, loads, random.Random())
+    apart = PoolPolicies(live, loads, random.Random())
     return Shadow(settings.shadow_policy, apart, settings.shadow_per_second, metrics)
 
 

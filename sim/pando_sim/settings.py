@@ -1,17 +1,22 @@
 """Every setting of `pando sim`: positional trace, flags, `PANDO_SIM_…` variables and the file.
 
-What a pool is comes from its manifest; here is what only a simulation needs. Names of policies,
-scalings and cost models are judged where those are known, so that this module imports none of them.
+What a pool is comes from its manifest; here is what only a simulation needs.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from pando_fleet.choices import one_of
+from pando_sim.policies import POLICIES
+from pando_sim.scaling import SCALERS
+
 ALL = "all"
 """Of policies or scalings: every one that there is."""
+NO_SCALING = "none"
+"""Of scalings: the pool keeps its size."""
 
 
 def _words(value: Any) -> Any:
@@ -23,7 +28,10 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+Word = TypeVar("Word")
+Words = Annotated[tuple[Word, ...], NoDecode, BeforeValidator(_words)]
+PolicyName = Annotated[str, one_of(POLICIES, ALL)]
+ScalingName = Annotated[str, one_of(SCALERS, ALL, NO_SCALING)]
 
 
 class SimSettings(BaseSettings):
@@ -40,7 +48,7 @@ class SimSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="PANDO_SIM_", extra="forbid", frozen=True)
 
     trace: Annotated[
-        Words,
+        Words[str],
         Field(
             min_length=1,
             description="requests: Mooncake's JSON lines, JSON lines of OpenAI bodies, Azure's CSV,"
@@ -56,11 +64,11 @@ class SimSettings(BaseSettings):
         ),
     ] = None
     policy: Annotated[
-        Words,
+        Words[PolicyName],
         Field(
             min_length=1,
-            description="how a replica is chosen; again for each further run, 'all' for every one"
-            " there is",
+            description="where a request goes, by one of Pando's policies or of another router's"
+            " (docs/simulator.md); again for each further run, 'all' for every one there is",
         ),
     ] = ("cache_aware",)
     replicas: Annotated[
@@ -68,7 +76,7 @@ class SimSettings(BaseSettings):
         Field(ge=1, le=10_000, description="a fixed size, whatever the manifest's scaling says"),
     ] = None
     scaling: Annotated[
-        Words,
+        Words[ScalingName],
         Field(
             description="who scales the pool, within the manifest's bounds; again for each further"
             " run, 'all' for every one; by default the operator where the manifest's"
@@ -133,7 +141,7 @@ class SimSettings(BaseSettings):
     ] = 3
 
     fault: Annotated[
-        Words,
+        Words[str],
         Field(description="what happens at a time, such as die:replica-1@600; again for more"),
     ] = ()
 

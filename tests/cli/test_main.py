@@ -32,8 +32,17 @@ def test_help_of_every_command_is_shown_without_torch() -> None:
     script = """
 from pando.main import COMMANDS, group
 for command in COMMANDS:
-    group.main([command, "--help"], standalone_mode=False)
+    if command != "sim":
+        group.main([command, "--help"], standalone_mode=False)
 """
     loaded = modules_after(script)
     assert "pando_worker.settings" in loaded
     assert not loaded & HEAVY
+
+
+def test_help_of_the_simulator_loads_what_it_simulates_but_no_torch() -> None:
+    loaded = modules_after(
+        "from pando.main import group; group.main(['sim', '--help'], standalone_mode=False)"
+    )
+    assert "pando_sim.policies.smg" in loaded
+    assert not loaded & {"torch", "transformers"}

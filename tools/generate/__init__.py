@@ -6,6 +6,7 @@
     configuration.py   docs/configuration.md
     metrics.py         docs/metrics.md
     endpoints.py       the table of endpoints in docs/api.md
+    registries.py      the tables of policies, scalers and parsers
     scaling.py         the examples and the table of fields in docs/scaling.md
 
 Each module's `files()` yields a path and the text that the file has to hold. May import every part.

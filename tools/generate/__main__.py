@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from tools.generate import configuration, crd, endpoints, metrics, scaling, values
+from tools.generate import configuration, crd, endpoints, metrics, registries, scaling, values
 
 Files = Iterable[tuple[Path, str]]
 
@@ -15,6 +15,7 @@ GENERATORS: tuple[Callable[[], Files], ...] = (
     configuration.files,
     metrics.files,
     endpoints.files,
+    registries.files,
     scaling.files,
 )
 

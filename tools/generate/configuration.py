@@ -90,8 +90,7 @@ def _section(title: str, flag_prefix: str, settings_class: type[BaseSettings]) -
 
 def _type(text: str) -> str:
     """Choices one by one; a bar would end the table's cell."""
-    return (
-        " ".join(f"`{choice}`" for choice in text.strip("[]").split("|"))
-        if "[" in text
-        else text.lower()
-    )
+    if "[" not in text:
+        return text.lower()
+    choices, several = text[1:].split("]")
+    return " ".join(f"`{choice}`" for choice in choices.split("|")) + several

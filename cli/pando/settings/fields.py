@@ -46,12 +46,15 @@ def fields(settings_class: type[BaseSettings], flag_prefix: str = "") -> Iterato
     schema = settings_class.model_json_schema()
     for name, field in schema["properties"].items():
         value = _value_schema(field, schema.get("$defs", {}))
-        choices = value.get("enum", [value["const"]] if "const" in value else [])
+        several = value.get("type") == "array"
+        choices = _choices(value.get("items", {}) if several else value)
         yield Field(
             name=name,
             flag=flag_of(flag_prefix + name) if flag_prefix else spelling(settings_class, name),
             variable=settings_class.model_config.get("env_prefix", "") + name.upper(),
-            type=f"[{'|'.join(choices)}]" if choices else _TYPES[value["type"]],
+            type=f"[{'|'.join(choices)}]" + REPEATED * several
+            if choices
+            else _TYPES[value["type"]],
             description=field["description"],
             required=name in schema.get("required", ()),
             default=_default(field.get("default")),
@@ -70,6 +73,11 @@ def _value_schema(field: dict[str, Any], definitions: dict[str, Any]) -> dict[st
         (value,) = [option for option in field["anyOf"] if option.get("type") != "null"]
         return _value_schema(value, definitions)
     return field
+
+
+def _choices(value: dict[str, Any]) -> list[str]:
+    """The names that a value may have; empty if it is free."""
+    return list(value.get("enum", [value["const"]] if "const" in value else []))
 
 
 def _default(value: object) -> str:

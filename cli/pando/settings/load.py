@@ -133,7 +133,9 @@ def _explain(
     setting = given[name]
     said = f"{message[0].lower()}{message[1:]}"
     if len(detail["loc"]) > 1:  # the whole may hold what is nobody else's business
-        return f"{setting.origin}, at {'.'.join(map(str, detail['loc'][1:]))}: {said}"
+        part = f"{setting.origin}, at {'.'.join(map(str, detail['loc'][1:]))}"
+        wrong = f" is {redact(str(detail['input']))!r}" if detail["type"] == "literal_error" else ""
+        return f"{part}{wrong}: {said}"
     if "Secret" in str(settings_class.model_fields[name].annotation):
         return f"{setting.origin}: {said}"
     return f"{setting.origin} is {redact(str(setting.value))!r}: {said}"

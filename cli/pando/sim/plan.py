@@ -15,8 +15,8 @@ from pando_operator.resource.pool import WorkerPool
 from pando_operator.resource.scaling import Mode
 from pando_sim.cost import CostModel, CostModelError, load
 from pando_sim.policies import POLICIES
-from pando_sim.scaling.scalers import SCALERS
-from pando_sim.settings import ALL, SimSettings
+from pando_sim.scaling import SCALERS
+from pando_sim.settings import ALL, NO_SCALING, SimSettings
 from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
 from pando_sim.traces import (
     Day,
@@ -32,7 +32,7 @@ from pando_sim.worker.replica import settings_of
 from pando_worker.cores import available_cores
 from pando_worker.settings import WorkerSettings
 
-OPERATOR, NO_SCALING = "pando", "none"
+OPERATOR = "pando"  # of the scalings
 CONTEXT_LENGTH = 131_072  # where neither the manifest nor the cost model says it
 SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S, SAMPLES = 0.5, 60.0, 1000
 
@@ -99,7 +99,7 @@ def make_plan(settings: SimSettings) -> Plan:
             faults=settings.fault,
             csv=settings.output if settings.csv else None,
         )
-        for policy in _chosen("policy", settings.policy, list(POLICIES))
+        for policy in _chosen(settings.policy, list(POLICIES))
         for scaling in _scalings(settings, pool)
     ]
     _check_faults(settings, tasks, extent)
@@ -264,22 +264,12 @@ def _scalings(settings: SimSettings, pool: WorkerPool) -> list[str]:
         return [NO_SCALING]
     if not settings.scaling:
         return [OPERATOR if scaling.mode is Mode.AUTO else NO_SCALING]
-    chosen = _chosen("scaling", settings.scaling, [NO_SCALING, *SCALERS], left_out=NO_SCALING)
+    chosen = _chosen(settings.scaling, list(SCALERS))
     if set(chosen) != {NO_SCALING} and scaling.max_replicas is None:
         raise PlanError("--scaling needs bounds: spec.scaling.maxReplicas in the --pool manifest")
     return chosen
 
 
-def _chosen(
-    setting: str, names: Sequence[str], known: Sequence[str], left_out: str = ""
-) -> list[str]:
-    """Each once, in the order given; `all` are those known but the one left out."""
-    for name in names:
-        if name != ALL and name not in known:
-            raise PlanError(f"--{setting}: there is no {name!r}; there are {', '.join(known)}, all")
-    every = [one for name in names for one in (known if name == ALL else (name,))]
-    if ALL in names:
-        every = [name for name in every if name != left_out or left_out in names]
-    if not every:
-        raise PlanError(f"--{setting}: there is none but {left_out}")
-    return list(dict.fromkeys(every))
+def _chosen(names: Sequence[str], every: Sequence[str]) -> list[str]:
+    """Each once, in the order given; `all` are `every` one."""
+    return list(dict.fromkeys(one for name in names for one in (every if name == ALL else (name,))))

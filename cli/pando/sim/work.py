@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from pando.sim.faults import parse_fault
-from pando.sim.plan import NO_SCALING, Task
+from pando.sim.plan import Task
 from pando_sim.cost import load
 from pando_sim.fleet.simulate import simulate
 from pando_sim.policies import POLICIES
 from pando_sim.report import Digest, digest, write_requests, write_samples
-from pando_sim.scaling.scalers import SCALERS
+from pando_sim.scaling import SCALERS
+from pando_sim.settings import NO_SCALING
 from pando_sim.traces import shaped
 
 logger = logging.getLogger("pando.sim")
@@ -66,8 +67,8 @@ async def run(task: Task, progress: Callable[[int, float], None] | None = None) 
         spec,
         shaped(task.trace, task.shape),
         cost=load(spec.worker.cost_model),
-        policy=POLICIES[spec.policy](spec),
-        scaler=SCALERS[spec.scaling](spec, task.pool) if spec.scaling != NO_SCALING else None,
+        policy=POLICIES[spec.policy].factory(spec),
+        scaler=SCALERS[spec.scaling].make(spec, task.pool) if spec.scaling != NO_SCALING else None,
         faults=[parse_fault(text) for text in task.faults],
         progress=progress,
     )

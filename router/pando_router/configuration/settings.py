@@ -7,21 +7,15 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from pando_fleet.choices import described, one_of
 from pando_fleet.redis.client import readable
 from pando_fleet.traces import traceable
 from pando_router.api_keys.key_file import read_keys
 from pando_router.configuration.setting_types import RESTART, Pairs
 from pando_router.configuration.upstream_spec import Upstreams, UpstreamSpec, check_distinct
+from pando_router.policies import POLICIES
 
-PolicyName = Literal[
-    "cache_aware",
-    "round_robin",
-    "random",
-    "power_of_two",
-    "least_loaded",
-    "prefix_hash",
-    "session",
-]
+PolicyName = Annotated[str, one_of(POLICIES)]
 
 
 class RouterSettings(BaseSettings):
@@ -40,7 +34,8 @@ class RouterSettings(BaseSettings):
         str, Field(description="Redis URL of the fleet's state"), AfterValidator(readable), RESTART
     ] = "redis://127.0.0.1:6379/0"
     policy: Annotated[
-        PolicyName, Field(description="how a replica is chosen among a pool's ready ones")
+        PolicyName,
+        Field(description=described("where in its pool a request goes", POLICIES)),
     ] = "cache_aware"
     aliases: Annotated[
         Pairs[str],

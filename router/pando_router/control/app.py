@@ -25,7 +25,7 @@ from pando_router.fleet_view.decisions import DecisionsView
 from pando_router.fleet_view.models import Card, Models
 from pando_router.fleet_view.view import FleetView, Member
 from pando_router.placing.dispatch import Dispatcher
-from pando_router.placing.policies import Policies
+from pando_router.placing.pool_policies import PoolPolicies
 from pando_router.placing.route import resolve
 from pando_router.placing.steering import Steerer
 from pando_router.process.lifecycle import Lifecycle
@@ -37,7 +37,7 @@ def create_control(
     live: Live,
     view: FleetView,
     dispatcher: Dispatcher,
-    policies: Policies,
+    policies: PoolPolicies,
     recent: Recent,
     replica_row: Callable[[Member], dict[str, Any]],
     lifecycle: Lifecycle,

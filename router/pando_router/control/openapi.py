@@ -17,7 +17,8 @@ from pando_router.endpoints import ENDPOINTS, Endpoint
 from pando_router.endpoints.chat import CHAT
 from pando_router.endpoints.responses import STORED_METHODS, STORED_PREFIX
 from pando_router.errors import OpenAIError
-from pando_router.placing.steering import EXPLAIN_HEADER, POLICIES, POLICY_HEADER
+from pando_router.placing.steering import EXPLAIN_HEADER, POLICY_HEADER
+from pando_router.policies import POLICIES
 from pando_router.tenants.guard import OPEN_PATHS
 
 Json = dict[str, Any]

@@ -13,11 +13,9 @@ from pando_router.errors import unavailable
 from pando_router.exchange.past import Past
 from pando_router.explaining import reasons
 from pando_router.placing.dispatch import Dispatcher
-from pando_router.placing.policies import Policies
+from pando_router.placing.pool_policies import PoolPolicies
 from pando_router.placing.route import Prompt
-
-# Policies that may be asked without a trace; the others count turns or draw lots.
-_TRACELESS: frozenset[PolicyName] = frozenset(("prefix_hash", "session"))
+from pando_router.policies import POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class PastExplanation:
 
 
 async def explain(
-    dispatcher: Dispatcher, policies: Policies, prompt: Prompt, is_up: Callable[[str], bool]
+    dispatcher: Dispatcher, policies: PoolPolicies, prompt: Prompt, is_up: Callable[[str], bool]
 ) -> Explanation:
     """`is_up` says whether Redis serves a pool. Raises ApiError 503 where it does not, or where no
     replica is ready, FleetError."""
@@ -71,17 +69,14 @@ async def explain(
     ask = dispatcher.ask(target, prompt, members)
     candidates = await dispatcher.placer(target.pool).explain(ask)
     policy = policies.name(target.pool, prompt.steering.policy)
-    picked = None
-    if policy in _TRACELESS:
-        picked = policies.of(target.pool, policy).pick(prompt, members)
-    if picked is not None:
-        chosen: str | None = picked.beat.replica
+    if not POLICIES[policy].is_stateless:  # it would count a turn
+        chosen, reason = None, f"policy {policy} does not look at cost"
+    elif picked := policies.of(target.pool, policy).pick(prompt, members):
+        chosen = picked.beat.replica
         reason = f"policy {policy} gives it to {chosen}"
-    elif policy in ("cache_aware", "session"):  # a request without a session
+    else:  # the policy leaves it to the shared placement
         chosen = candidates[0].replica if candidates and not candidates[0].full else None
         reason = reasons.choice(candidates)
-    else:
-        chosen, reason = None, f"policy {policy} does not look at cost"
     return Explanation(
         model=target.model,
         pool=target.pool,
@@ -94,7 +89,7 @@ async def explain(
     )
 
 
-def explain_past(past: Past, policies: Policies) -> PastExplanation:
+def explain_past(past: Past, policies: PoolPolicies) -> PastExplanation:
     policy = policies.name(past.pool, past.wanted)
     placement, report = past.placement, past.tried.report
     hit, hit_reason = reasons.past_hit(past)

@@ -15,7 +15,7 @@ from pando_router.core.route import Route
 from pando_router.exchange.exchange import Exchange, Listener
 from pando_router.exchange.past import Past
 from pando_router.explaining import reasons
-from pando_router.placing.policies import Policies
+from pando_router.placing.pool_policies import PoolPolicies
 
 logger = logging.getLogger("pando.router")
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("pando.router")
 class Recent(Listener):
     """The last `limit` tries; 0 keeps none."""
 
-    def __init__(self, limit: int, policies: Policies) -> None:
+    def __init__(self, limit: int, policies: PoolPolicies) -> None:
         self._policies = policies
         self._past: deque[Past] = deque(maxlen=limit)
 

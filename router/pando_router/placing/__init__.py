@@ -2,7 +2,7 @@
 
 Read in this order:
     route.py              resolves a request's model to the pools that serve it
-    policies/             one file per policy, and their registry
+    pool_policies.py      which policy each pool has; the policies are in `pando_router.policies`
     dispatch.py           combines policy, shared placement and breaker
     placers.py            each pool's connection to the shared placement, and its leases
     steering.py           headers by which a request steers its own placement

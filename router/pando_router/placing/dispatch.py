@@ -18,10 +18,10 @@ from pando_router.core.route import Route, Shortage
 from pando_router.current import Current
 from pando_router.fleet_view.view import FleetView, Member, Target
 from pando_router.placing.placers import Placers
-from pando_router.placing.policies import Policies
-from pando_router.placing.policies.loads import Loads
+from pando_router.placing.pool_policies import PoolPolicies
 from pando_router.placing.route import Prompt
 from pando_router.placing.shadow import Shadow
+from pando_router.policies.loads import Loads
 from pando_router.telemetry.bounded_log import BoundedLog
 from pando_router.telemetry.metrics import Metrics
 
@@ -37,7 +37,7 @@ class Dispatcher:
         view: FleetView,
         flights: Flights,
         placers: Placers,
-        policies: Policies,
+        policies: PoolPolicies,
         full: Callable[[], Set[str]],
         shadow: Current[Shadow | None],
         metrics: Metrics,

@@ -26,6 +26,11 @@ class Prompt(msgspec.Struct, frozen=True):
         """The start of the prompt, which requests that share a cache entry have in common."""
         return self.request.prefix[:CHUNK_BYTES]
 
+    @property
+    def session(self) -> bytes:
+        """The session that a header names, or the body's `user`; empty for none."""
+        return self.steering.session or (self.request.user or "").encode()
+
 
 def resolve(
     request: Request,

@@ -13,7 +13,7 @@ from pando_fleet.placement.placer import Placement
 from pando_fleet.redis.layout.rows import Candidate
 from pando_router.configuration.settings import PolicyName
 from pando_router.fleet_view.view import Member
-from pando_router.placing.policies import Policies
+from pando_router.placing.pool_policies import PoolPolicies
 from pando_router.placing.route import Prompt
 from pando_router.telemetry.metrics import Metrics
 
@@ -22,7 +22,7 @@ class Shadow:
     """Samples at most `per_second` requests, because a placement with all terms costs more."""
 
     def __init__(
-        self, name: PolicyName, policies: Policies, per_second: float, metrics: Metrics
+        self, name: PolicyName, policies: PoolPolicies, per_second: float, metrics: Metrics
     ) -> None:
         """`policies` must not be shared with the acting ones."""
         self._name = name

@@ -1,18 +1,17 @@
 """The headers by which a request steers its own placement: its policy and its session.
 
-The body's `user` field may name a session, too, see `policies.session`.
+The body's `user` field may name a session, too, see `Prompt.session`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 from pando_router.configuration.settings import PolicyName, RouterSettings
 from pando_router.errors import ApiError, bad_request
+from pando_router.policies import POLICIES
 
 POLICY_HEADER = b"x-pando-policy"
 EXPLAIN_HEADER = b"x-pando-explain"
-POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,7 @@ class Steerer:
         if not self._allowed:
             raise ApiError(403, "this router does not allow x-pando-policy", param="x-pando-policy")
         name = value.decode("latin-1").strip()
-        for policy in POLICIES:
-            if name == policy:
-                return policy
+        if name in POLICIES:
+            return name
         known = ", ".join(POLICIES)
         raise bad_request(f"x-pando-policy must be one of {known}, not {name!r}", "x-pando-policy")

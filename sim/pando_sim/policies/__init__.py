@@ -2,7 +2,7 @@
 so that all can be compared on the same trace, capacity and cost model.
 
 Read in this order:
-    registry.py          all policies by name
+    simulated.py         a policy's entry in the registry
     pando.py             the router's own policies
     smg.py, llm_d.py, dynamo.py, production_stack.py, vllm.py    models of other routers' policies
     local.py             a policy that leases nothing
@@ -11,9 +11,25 @@ Read in this order:
 Each router of a run has a policy of its own: what its original keeps in a router's memory (trees,
 counts of requests) is kept once a router here too, and known to no other.
 
+To add one, copy vllm.py and list it here; the settings, `--help` and docs/simulator.md have it from
+here. A policy of the router is here by itself.
+
 Imports fleet (`pando_sim.fleet`) and the router's policies.
 """
 
-from pando_sim.policies.registry import POLICIES
+from pando_fleet.choices import by_name
+from pando_sim.policies import pando
+from pando_sim.policies.dynamo import DYNAMO
+from pando_sim.policies.llm_d import LLM_D
+from pando_sim.policies.production_stack import PRODUCTION_STACK
+from pando_sim.policies.smg import SMG
+from pando_sim.policies.vllm import VLLM
 
-__all__ = ["POLICIES"]
+POLICIES = by_name(
+    *pando.own(),
+    SMG,
+    LLM_D,
+    DYNAMO,
+    PRODUCTION_STACK,
+    VLLM,
+)

@@ -29,10 +29,10 @@ from dataclasses import dataclass, field
 from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_router.core.route import Route
 from pando_sim.fleet.routing.context import Context
-from pando_sim.fleet.routing.interfaces import Member, Policy, Question
+from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.policies.local import route_to
 from pando_sim.policies.sent import split
-from pando_sim.spec import FleetSpec
+from pando_sim.policies.simulated import SimulatedPolicy
 
 
 @dataclass(slots=True)
@@ -71,10 +71,6 @@ class Active:
         load.requests -= 1
         if not load.requests:
             del self.policy.loads[self.incarnation]
-
-
-def make(context: Context, spec: FleetSpec) -> Policy:
-    return KvRouter(context)
 
 
 class KvRouter:
@@ -133,3 +129,13 @@ def cost(*, prefill_blocks: float, overlap_blocks: float, decode_blocks: float) 
         decode_blocks: of all active requests and of this one.
     """
     return max(0.0, prefill_blocks - overlap_blocks) + decode_blocks
+
+
+DYNAMO = SimulatedPolicy(
+    name="dynamo",
+    whose="NVIDIA Dynamo: KV router",
+    help="the fewest blocks to prefill and to decode together, at temperature 0",
+    source="[its page](https://docs.nvidia.com/dynamo/components/router/routing-concepts) and its"
+    " code",
+    make=lambda context, spec: KvRouter(context),
+)

@@ -27,20 +27,16 @@ from collections.abc import Sequence
 
 from pando_fleet.registry.replica import Heartbeat
 from pando_sim.fleet.routing.context import Context
-from pando_sim.fleet.routing.interfaces import Member, Policy, Question
+from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.policies.local import Local
 from pando_sim.policies.polled import Polled
 from pando_sim.policies.sent import Replicas, Sent, split
-from pando_sim.spec import FleetSpec
+from pando_sim.policies.simulated import SimulatedPolicy
 
 QUEUE_WEIGHT = 2.0
 KV_WEIGHT = 2.0
 PREFIX_WEIGHT = 3.0
 SCRAPE_EVERY_S = 0.05
-
-
-def make(context: Context, spec: FleetSpec) -> Policy:
-    return Local(Scorers(context, spec.worker.page_size))
 
 
 class Scorers:
@@ -105,3 +101,13 @@ def queue_scores(beats: Sequence[Heartbeat]) -> list[float]:
 def kv_scores(beats: Sequence[Heartbeat]) -> list[float]:
     """Cached tokens that can be evicted are free, as in vLLM's gauge."""
     return [1.0 - beat.pinned_tokens / max(beat.capacity_tokens, 1) for beat in beats]
+
+
+LLM_D = SimulatedPolicy(
+    name="llm_d",
+    whose="llm-d, Gateway API inference extension",
+    help="the highest sum of scores for queue (2), KV use (2) and prefix (3)",
+    source="[its chart](https://github.com/llm-d/llm-d-router/blob/main/config/charts/routerlib/"
+    "templates/_config.yaml) and scorers",
+    make=lambda context, spec: Local(Scorers(context, spec.worker.page_size)),
+)

@@ -14,16 +14,12 @@ one replica (1 GiB of prompts), so that long runs end in bounded memory.
 """
 
 from pando_sim.fleet.routing.context import Context
-from pando_sim.fleet.routing.interfaces import Member, Policy, Question
+from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.policies.local import Local
 from pando_sim.policies.sent import Replicas, Sent, split
-from pando_sim.spec import FleetSpec
+from pando_sim.policies.simulated import SimulatedPolicy
 
 MAX_CHUNKS = 2**22
-
-
-def make(context: Context, spec: FleetSpec) -> Policy:
-    return Local(LongestPrefix(context))
 
 
 class LongestPrefix:
@@ -48,3 +44,13 @@ class LongestPrefix:
         self._trie.add(chosen.name, reversed(keys))
         self._trie.trim(chosen.name, MAX_CHUNKS)
         return chosen, depth
+
+
+PRODUCTION_STACK = SimulatedPolicy(
+    name="production_stack",
+    whose="vLLM production-stack: `prefixaware`",
+    help="any of those that got the longest beginning, whatever their load",
+    source="[its code](https://github.com/vllm-project/production-stack/blob/main/src/vllm_router/"
+    "routers/routing_logic.py)",
+    make=lambda context, spec: Local(LongestPrefix(context)),
+)

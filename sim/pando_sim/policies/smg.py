@@ -20,20 +20,16 @@ between routers is optional and not simulated, nor are the trees fed by KV event
 
 from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_sim.fleet.routing.context import Context
-from pando_sim.fleet.routing.interfaces import Member, Policy, Question
+from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.policies.local import Local
 from pando_sim.policies.sent import Sent, split
-from pando_sim.spec import FleetSpec
+from pando_sim.policies.simulated import SimulatedPolicy
 
 CACHE_THRESHOLD = 0.3
 BALANCE_ABS = 64
 BALANCE_REL = 1.5
 EVICT_EVERY_S = 60.0
 MAX_TREE_BYTES = 2**26  # of each worker
-
-
-def make(context: Context, spec: FleetSpec) -> Policy:
-    return Local(CacheAware(context))
 
 
 class CacheAware:
@@ -85,3 +81,15 @@ class CacheAware:
         self._evict_s = now_s - now_s % EVICT_EVERY_S + EVICT_EVERY_S
         for name in self._tree.known():
             self._tree.trim(name, MAX_TREE_BYTES // CHUNK_BYTES)
+
+
+SMG = SimulatedPolicy(
+    name="smg",
+    whose="SMG, sglang-router: `cache_aware`",
+    help="the replica that first got the longest known beginning, if that is above 0.3 of the"
+    " prompt; else, and where loads differ by more than 64 and by more than 1.5 times, the least"
+    " loaded",
+    source="[its page](https://github.com/lightseekorg/smg/blob/main/docs/concepts/routing/"
+    "cache-aware.md), its code, defaults of sglang-router 0.3.2",
+    make=lambda context, spec: Local(CacheAware(context)),
+)

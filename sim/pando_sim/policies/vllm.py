@@ -12,17 +12,13 @@ Simplified: engines are whole replicas; numbers are those of the moment of the f
 """
 
 from pando_sim.fleet.routing.context import Context
-from pando_sim.fleet.routing.interfaces import Member, Policy, Question
+from pando_sim.fleet.routing.interfaces import Member, Question
 from pando_sim.policies.local import Local
 from pando_sim.policies.polled import Polled
-from pando_sim.spec import FleetSpec
+from pando_sim.policies.simulated import SimulatedPolicy
 
 WAITING_WEIGHT = 4
 TOLD_EVERY_S = 0.1
-
-
-def make(context: Context, spec: FleetSpec) -> Policy:
-    return Local(LeastScore(context, spec.router.routers))
 
 
 class LeastScore:
@@ -50,3 +46,13 @@ class LeastScore:
         chosen = members[at]
         self._chosen[chosen.name] = self._chosen.get(chosen.name, 0) + 1
         return chosen, 0
+
+
+VLLM = SimulatedPolicy(
+    name="vllm",
+    whose="vLLM: between data-parallel engines",
+    help="the least of 4 · waiting + running",
+    source="[its code](https://github.com/vllm-project/vllm/blob/main/vllm/v1/engine/"
+    "core_client.py)",
+    make=lambda context, spec: Local(LeastScore(context, spec.router.routers)),
+)

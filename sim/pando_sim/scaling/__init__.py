@@ -1,13 +1,22 @@
 """Who changes a simulated pool's size, the Kubernetes in which that happens, and what it costs.
 
 Read in this order:
-    scalers.py  all scalers by name
-    scaler.py   a controller, its Kubernetes, and the price of what it does
+    scaler.py   a controller, its Kubernetes, and the price of what it does; its registry entry
     cluster.py  that Kubernetes
     pool.py     Pando's operator
     hpa.py      HorizontalPodAutoscaler
     knative.py  Knative's autoscaler
     ledger.py   what each change of size cost
 
+To add a scaler, copy knative.py and list it here; the settings, `--help` and docs/simulator.md have
+it from here.
+
 Imports the operator's own decisions and plans, and the simulated fleet.
 """
+
+from pando_fleet.choices import by_name
+from pando_sim.scaling.hpa import HPA_KV, HPA_QUEUE
+from pando_sim.scaling.knative import KNATIVE
+from pando_sim.scaling.pool import PANDO
+
+SCALERS = by_name(PANDO, HPA_QUEUE, HPA_KV, KNATIVE)

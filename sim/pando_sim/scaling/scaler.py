@@ -1,14 +1,18 @@
 """`ClusterScaler`: a controller, the Kubernetes that it runs in, and the price of what it does."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from pando_fleet.records.marks import MarkKind
-from pando_sim.fleet.control import FleetControl
+from pando_operator.objects.pod import grace_s
+from pando_operator.resource.pool import WorkerPool
+from pando_sim.fleet.control import FleetControl, Scaler
 from pando_sim.records import Served
 from pando_sim.request import Request
 from pando_sim.scaling.cluster import Cluster
 from pando_sim.scaling.ledger import Ledger
+from pando_sim.spec import FleetSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +68,20 @@ class ClusterScaler:
 
     def close(self, fleet: FleetControl) -> None:
         self._ledger.close(fleet)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalerKind:
+    """A scaler's entry in the registry."""
+
+    name: str
+    help: str  # what it follows; as Markdown
+    # For a run's fleet and its manifest, which has a maxReplicas.
+    controller: Callable[[FleetSpec, WorkerPool], Controller]
+    is_operator: bool = False  # sets marks in Redis and readiness gates
+
+    def make(self, spec: FleetSpec, pool: WorkerPool) -> Scaler:
+        cluster = Cluster(grace_s=grace_s(pool.spec), gated=self.is_operator)
+        ledger = Ledger(spec.slow_ttft_s)
+        controller = self.controller(spec, pool)
+        return ClusterScaler(controller, cluster, ledger, sets_marks=self.is_operator)

@@ -160,8 +160,8 @@ def test_a_wrong_manifest_is_refused_as_the_operator_does(capsys: Capture, tmp_p
 
 def test_unknown_names_are_refused_with_those_there_are(capsys: Capture) -> None:
     said = refused(capsys, TRACE, "--policy", "cash_aware")
-    assert "no 'cash_aware'" in said
-    assert "cache_aware, round_robin" in said
+    assert "is 'cash_aware'" in said
+    assert "'cache_aware', 'round_robin'" in said
     assert "h100-llama-3.1-8b-fp8" in refused(capsys, TRACE, "--cost-model", "h1000")
     assert "die:NAME@AT" in refused(capsys, TRACE, "--fault", "die@soon")
     assert "no replica 'nobody'" in refused(capsys, TRACE, "--fault", "die:nobody@1")
@@ -174,11 +174,11 @@ def test_settings_that_contradict_each_other_are_refused(capsys: Capture) -> Non
 
 def test_the_commands_own_words_give_the_same_settings() -> None:
     settings = SimSettings(
-        trace=("a b.jsonl", "c.jsonl"), policy=("x", "y"), closed_loop=False, speed=2.5, seed=4
+        trace=("a b.jsonl", "c.jsonl"), policy=("smg", "vllm"), closed_loop=False, seed=4
     )
     words = command_of(settings)
     assert words == (
-        "pando sim 'a b.jsonl' c.jsonl --policy x --policy y --speed 2.5 --no-closed-loop --seed 4"
+        "pando sim 'a b.jsonl' c.jsonl --policy smg --policy vllm --no-closed-loop --seed 4"
     )
 
 

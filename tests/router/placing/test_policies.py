@@ -1,11 +1,10 @@
-"""Policies: which replica each picks, who may choose one, and that all of them hold leases."""
+"""PoolPolicies: which replica each picks, who may choose one, and that all of them hold leases."""
 
 import asyncio
 import json
 import random
 from collections import Counter
 from collections.abc import Sequence
-from typing import get_args
 
 import pytest
 
@@ -16,10 +15,11 @@ from pando_router.core.in_flight import InFlight
 from pando_router.endpoints import ENDPOINTS
 from pando_router.fleet_view.models import Models
 from pando_router.fleet_view.view import Fleet, Member, advance
-from pando_router.placing.policies import Policies
-from pando_router.placing.policies.loads import Loads
+from pando_router.placing.pool_policies import PoolPolicies
 from pando_router.placing.route import Prompt, resolve
 from pando_router.placing.steering import Steering
+from pando_router.policies import POLICIES
+from pando_router.policies.loads import Loads
 from tests.router import world
 from tests.router.world import Stream, chat, completion, serving, until
 
@@ -43,7 +43,9 @@ class Pool:
         ]
         self.fleet = advance(Fleet(), 0.0, {"default": [Replica(beat, age_ms) for beat in beats]})
         self.in_flight = InFlight()
-        self.policies = Policies(Live(RouterSettings()), Loads(self.in_flight), random.Random(1))
+        self.policies = PoolPolicies(
+            Live(RouterSettings()), Loads(self.in_flight), random.Random(1)
+        )
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -193,7 +195,7 @@ async def test_request_chooses_its_policy_only_where_that_is_allowed(valkey_url:
             assert refused.status == 403
 
 
-@pytest.mark.parametrize("policy", get_args(PolicyName))
+@pytest.mark.parametrize("policy", list(POLICIES))
 async def test_every_policy_holds_a_lease_while_its_request_runs(
     valkey_url: str, policy: PolicyName
 ) -> None:

@@ -3,7 +3,6 @@
 import gc
 import random
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from math import isnan
 from weakref import ReferenceType, ref
@@ -279,7 +278,7 @@ def test_nothing_of_a_request_that_has_ended_waits_for_the_garbage_collector() -
         gc.enable()
 
 
-@pytest.mark.parametrize("policy", [partial(llm_d.make, spec=SPEC), partial(vllm.make, spec=SPEC)])
+@pytest.mark.parametrize("policy", [llm_d.LLM_D.factory(SPEC), vllm.VLLM.factory(SPEC)])
 def test_how_often_samples_are_taken_changes_nothing(policy: PolicyFactory) -> None:
     """Nor for policies that look into replicas while these are in the middle of a step."""
     rng = random.Random(13)

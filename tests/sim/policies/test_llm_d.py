@@ -30,7 +30,7 @@ def test_only_what_is_pinned_is_used() -> None:
 )
 def test_the_weighted_sum_decides(pinned: int, waiting: int, to: str) -> None:
     known = fleet("a", "b")
-    policy = llm_d.make(known, SPEC)
+    policy = llm_d.LLM_D.make(known, SPEC)
     assert went(policy, known, 1, 2) == "a"
     known.time_s = 1.0
     known.beats["a"] = beat("a", pinned_tokens=pinned, waiting=waiting)
@@ -39,13 +39,13 @@ def test_the_weighted_sum_decides(pinned: int, waiting: int, to: str) -> None:
 
 def test_equals_take_turns() -> None:
     known = fleet("a", "b", "c")
-    policy = llm_d.make(known, SPEC)
+    policy = llm_d.LLM_D.make(known, SPEC)
     assert [went(policy, known, 10 + at) for at in range(4)] == ["a", "b", "c", "a"]
 
 
 def test_metrics_are_as_old_as_a_scrape() -> None:
     known = fleet("a", "b")
-    policy = llm_d.make(known, SPEC)
+    policy = llm_d.LLM_D.make(known, SPEC)
     assert went(policy, known, 1) == "a"
     known.beats["b"] = beat("b", waiting=3)
     known.time_s = 0.049
@@ -58,7 +58,7 @@ def test_metrics_are_as_old_as_a_scrape() -> None:
 def test_the_index_holds_as_many_blocks_as_the_engine() -> None:
     known = fleet("a", "b")
     known.beats["a"] = beat("a", capacity_tokens=64)
-    policy = llm_d.make(known, SPEC)
+    policy = llm_d.LLM_D.make(known, SPEC)
     assert ask(policy, known, 1, 2, 3).replica == "a"
     assert went(policy, known, 9) == "b"
     place = ask(policy, known, 1, 2, 3)  # 3 of 4
@@ -69,7 +69,7 @@ def test_the_index_holds_as_many_blocks_as_the_engine() -> None:
 
 def test_a_replica_that_is_gone_is_forgotten() -> None:
     known = fleet("a", "b")
-    policy = llm_d.make(known, SPEC)
+    policy = llm_d.LLM_D.make(known, SPEC)
     assert went(policy, known, 1, 2) == "a"
     del known.beats["a"]
     assert went(policy, known, 7) == "b"

@@ -7,7 +7,7 @@ from tests.sim.policies.routers import ask, beat, fleet, went
 
 def test_the_longest_prefix_wins_however_loaded_it_is() -> None:
     known = fleet("a", "b", "c")
-    policy = production_stack.make(known, SPEC)
+    policy = production_stack.PRODUCTION_STACK.make(known, SPEC)
     first = went(policy, known, 1, 2, 3)
     known.loads = {first: 1000}
     known.beats[first] = beat(first, waiting=900)
@@ -17,7 +17,7 @@ def test_the_longest_prefix_wins_however_loaded_it_is() -> None:
 
 def test_those_that_have_the_longest_prefix_are_drawn_alike_and_so_is_everyone_else() -> None:
     known = fleet("a", "b", "c")
-    policy = production_stack.make(known, SPEC)
+    policy = production_stack.PRODUCTION_STACK.make(known, SPEC)
     first = ask(policy, known, 1, 2)
     assert first.matched_chunks == 0
     others = [name for name in "abc" if name != first.replica]

@@ -11,7 +11,7 @@ from tests.sim.policies.routers import fleet, went
 
 def test_a_balanced_router_follows_the_longest_known_beginning() -> None:
     known = fleet("a", "b", loads={"a": 1})
-    policy = smg.make(known, SPEC)
+    policy = smg.SMG.make(known, SPEC)
     assert went(policy, known, 1, 2, 3) == "b"  # unknown: the least loaded
     known.loads["b"] = 60
     assert went(policy, known, 1, 2, 3, 4) == "b"
@@ -20,7 +20,7 @@ def test_a_balanced_router_follows_the_longest_known_beginning() -> None:
 @pytest.mark.parametrize(("known_chunks", "to"), [(3, "a"), (4, "b")])
 def test_a_match_counts_above_three_tenths_of_the_prompt(known_chunks: int, to: str) -> None:
     known = fleet("a", "b", loads={"a": 1})
-    policy = smg.make(known, SPEC)
+    policy = smg.SMG.make(known, SPEC)
     assert went(policy, known, *range(known_chunks)) == "b"
     known.loads = {"b": 1}
     assert went(policy, known, *range(known_chunks), *range(50, 60 - known_chunks)) == to
@@ -37,7 +37,7 @@ def test_a_match_counts_above_three_tenths_of_the_prompt(known_chunks: int, to: 
 )
 def test_load_is_uneven_when_both_thresholds_are_passed(loads: dict[str, int], to: str) -> None:
     known = fleet("a", "b")
-    policy = smg.make(known, SPEC)
+    policy = smg.SMG.make(known, SPEC)
     assert went(policy, known, 1, 2) == "a"
     known.loads = loads
     assert went(policy, known, 1, 2) == to
@@ -45,7 +45,7 @@ def test_load_is_uneven_when_both_thresholds_are_passed(loads: dict[str, int], t
 
 def test_what_an_uneven_load_sent_elsewhere_is_known_there_too() -> None:
     known = fleet("a", "b")
-    policy = smg.make(known, SPEC)
+    policy = smg.SMG.make(known, SPEC)
     assert went(policy, known, 1) == "a"
     known.loads = {"a": 100}
     assert went(policy, known, 1, 2, 3) == "b"
@@ -56,13 +56,13 @@ def test_what_an_uneven_load_sent_elsewhere_is_known_there_too() -> None:
 
 def test_each_router_has_a_tree_of_its_own() -> None:
     one, other = fleet("a", "b"), fleet("a", "b", loads={"a": 1})
-    assert went(smg.make(one, SPEC), one, 1, 2) == "a"
-    assert went(smg.make(other, SPEC), other, 1, 2) == "b"
+    assert went(smg.SMG.make(one, SPEC), one, 1, 2) == "a"
+    assert went(smg.SMG.make(other, SPEC), other, 1, 2) == "b"
 
 
 def test_a_worker_that_is_gone_is_forgotten() -> None:
     known = fleet("a", "b", "c", loads={"a": 2, "b": 1})
-    policy = smg.make(known, SPEC)
+    policy = smg.SMG.make(known, SPEC)
     assert went(policy, known, 1, 2) == "c"
     del known.beats["c"]
     assert went(policy, known, 1, 2) == "a"  # the first one
@@ -72,7 +72,7 @@ def test_a_worker_that_is_gone_is_forgotten() -> None:
 def test_the_tree_is_cut_once_a_minute_to_its_most_recent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smg, "MAX_TREE_BYTES", 3 * 256)
     known = fleet("a", "b")
-    policy = smg.make(known, SPEC)
+    policy = smg.SMG.make(known, SPEC)
     assert went(policy, known, 1, 2) == "a"
     assert went(policy, known, 1, 3, 4) == "a"
     known.loads = {"a": 1}
@@ -85,7 +85,7 @@ def test_the_tree_is_cut_once_a_minute_to_its_most_recent(monkeypatch: pytest.Mo
 
 def test_workers_are_known_by_what_is_allowed_now() -> None:
     known = fleet("a", "b")
-    policy = smg.make(known, SPEC)
+    policy = smg.SMG.make(known, SPEC)
     assert went(policy, known, 1, 2) == "a"
     known.beats["a"] = replace(known.beats["a"], running=3)
     assert went(policy, known, 1, 2, without="a") == "b"

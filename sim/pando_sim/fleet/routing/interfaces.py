@@ -6,8 +6,9 @@ seed gives the same run bit for bit.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
+from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_fleet.registry.replica import Heartbeat
 from pando_router.core.route import Route, Shortage
 from pando_sim.request import Request
@@ -26,6 +27,16 @@ class Question:
     output_tokens: int  # expected
     lease: str  # an id of this request at this router
     allowed: tuple["Member", ...]  # those that may be chosen, by name; at least one
+
+    @property
+    def affinity(self) -> bytes:
+        """The start of the prompt, which keeps prompts that share it together."""
+        # A prompt of less than a chunk has no key.
+        return self.keys[:KEY_BYTES] or self.request.prompt.tokens().tobytes()[:CHUNK_BYTES]
+
+    @property
+    def session(self) -> bytes:
+        return self.request.session.encode()
 
 
 class Policy(Protocol):
@@ -48,6 +59,8 @@ class Member:
     withholds it."""
 
     beat: Heartbeat
+    # To policies the last heartbeat counts as fresh, also while Redis is away.
+    beats: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from pando_fleet.placement.lease import Lease
 from pando_fleet.placement.placer import Ask, NoReplica, Placer, PoolFull
-from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_fleet.placement.settling import EVERY_S
 from pando_fleet.redis.client import FleetUnavailable
 from pando_router.core.alone import route_alone, with_room
@@ -24,12 +23,6 @@ Pick = Callable[[Question], str | None]
 
 def _by_redis(question: Question) -> str | None:
     return None
-
-
-def affinity(question: Question) -> bytes:
-    """The start of the prompt, which keeps prompts that share it together."""
-    # A prompt of less than a chunk has no key.
-    return question.keys[:KEY_BYTES] or question.request.prompt.tokens().tobytes()[:CHUNK_BYTES]
 
 
 class SharedPlacement:
@@ -115,7 +108,7 @@ class SharedPlacement:
         if not roomy:
             return Shortage.FULL
         kept = next((one for one in roomy if one.name == picked), None)
-        return route_alone(self._context.pool, roomy, kept, affinity(question), load)
+        return route_alone(self._context.pool, roomy, kept, question.affinity, load)
 
     def _write(self) -> None:
         self._is_due = False

@@ -6,15 +6,15 @@ heartbeats, as while Redis is away, only the router's own count remains.
 """
 
 from pando_router.core.in_flight import InFlight
-from pando_router.fleet_view.view import Member
+from pando_router.policies.inputs import Candidate
 
 
 class Loads:
     def __init__(self, in_flight: InFlight) -> None:
         self._in_flight = in_flight
 
-    def __call__(self, member: Member) -> int:
+    def __call__(self, replica: Candidate) -> int:
         """Requests running and waiting there."""
-        beat = member.beat
+        beat = replica.beat
         own = self._in_flight[beat.incarnation]
-        return max(beat.running + beat.waiting, own) if member.beats else own
+        return max(beat.running + beat.waiting, own) if replica.beats else own
