@@ -177,10 +177,11 @@ class WorkerSettings(BaseSettings):
         ),
     ] = "decode-first"
     schedule_policy: Annotated[
-        Literal["lpm", "dfs-weight", "fcfs", "random", "priority"],
+        Literal["lpm", "hrrn", "dfs-weight", "fcfs", "random", "priority"],
         Field(
-            description="order of waiting requests: longest cached prefix; the branch of the prefix"
-            " tree with the most requests; arrival; random; highest priority of a request first"
+            description="order of waiting requests: longest cached prefix; highest response ratio,"
+            " 1 + waited / seconds of its prefill; the branch of the prefix tree with the most"
+            " requests; arrival; random; highest priority of a request first"
         ),
     ] = "lpm"
     max_passed_over: Annotated[

@@ -26,6 +26,7 @@ class Entry:
     used: int
     hits: int = 0
     locks: int = 0
+    is_forgotten: bool = False  # in no prefix any more, but locked
 
 
 class CheckedCache:
@@ -54,7 +55,7 @@ class CheckedCache:
         )
         self.model: dict[Prefix, Entry] = {}
         self.begun: list[tuple[np.ndarray, np.ndarray]] = []
-        self.locks: list[tuple[TreeNode, list[Prefix]]] = []
+        self.locks: list[tuple[TreeNode, list[Entry]]] = []
         self.now = 0
         self.device_memory = [UNWRITTEN] * num_pages
         self.host_memory = [UNWRITTEN] * host_pages
@@ -199,7 +200,7 @@ class CheckedCache:
         self.cache.count_use(key, found)
         for prefix in path:
             self.model[prefix].hits += 1
-        self.locks.append((found.node, path))
+        self.locks.append((found.node, [self.model[prefix] for prefix in path]))
 
     def load(self, key: np.ndarray, path: list[Prefix], found: Match) -> tuple[list[Prefix], Match]:
         self.evict_from_model(max(0, found.host_pages - self.allocator.num_free))
@@ -221,11 +222,21 @@ class CheckedCache:
         node, path = self.locks.pop(which)
         self.cache.dec_lock_ref(node)
         self.tick()
-        for prefix in path:
-            entry = self.model[prefix]
+        for entry in path:
             entry.locks -= 1
             if entry.locks == 0:
                 entry.used = self.now
+
+    def forget(self, bits: list[int], start: int) -> None:
+        key = self.key(bits)
+        before = self.on_device(key[: start * self.page_size])
+        start *= self.page_size
+        self.cache.forget(key, start)
+        self.touch(before)
+        first = tuple(key[: start + self.page_size])
+        for prefix in list(self.model):
+            if start < len(key) and prefix[: start + self.page_size] == first:
+                self.model.pop(prefix).is_forgotten = True
 
     def evict(self, count: int) -> None:
         count = min(count, self.evictable)
@@ -250,10 +261,15 @@ class CheckedCache:
         begun = sum(len(pages) for _, pages in self.begun)
         held = self.cache.evictable_pages + self.cache.protected_pages
         assert self.allocator.num_free + held + begun == self.allocator.num_pages
+        entries = {id(entry): entry for _, path in self.locks for entry in path}
+        forgotten = sum(entry.is_forgotten for entry in entries.values())
+        assert held == len(in_tree) + forgotten
         assert self.cache.evictable_pages == self.evictable
 
     def every_host_page_has_one_owner(self) -> None:
-        pages = [node.host_pages for node in self.cache.nodes() if node.host_pages is not None]
+        locked = {each for node, _ in self.locks for each in node.path_up() if each.is_forgotten}
+        nodes = [*self.cache.nodes(), *locked]
+        pages = [node.host_pages for node in nodes if node.host_pages is not None]
         in_tree = [page for each in pages for page in each.tolist()]
         assert len(set(in_tree)) == len(in_tree)
         if self.host:

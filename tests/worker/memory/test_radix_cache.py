@@ -20,8 +20,8 @@ from pando_worker.memory.page_allocator import PageAllocator
 from pando_worker.memory.radix_cache import RadixCache, TreeNode
 from tests.worker.memory.cache_model import CheckedCache
 
-WHAT = ["admit", "unlock", "begin", "batch", "evict", "other"]
-WEIGHTS = [4, 4, 2, 1, 2, 1]
+WHAT = ["admit", "unlock", "begin", "batch", "evict", "other", "forget"]
+WEIGHTS = [12, 12, 6, 3, 6, 3, 1]
 
 # Few tokens and long runs of them, so that prefixes are shared, split and extended.
 KEYS = st.lists(st.integers(0, 1), max_size=4)
@@ -61,6 +61,10 @@ class RadixCacheMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def unlock(self, data: st.DataObject) -> None:
         self.checked.unlock(data.draw(st.integers(0, len(self.checked.locks) - 1)))
+
+    @rule(bits=KEYS, start=st.integers(0, 8))
+    def forget(self, bits: list[int], start: int) -> None:
+        self.checked.forget(bits, start)
 
     @rule(count=st.integers(0, 10))
     def evict(self, count: int) -> None:
@@ -111,6 +115,8 @@ def test_long_random_runs_agree_with_the_model(seed: int) -> None:
             case ["other"]:
                 checked.match(bits)
                 checked.back_up(bits)
+            case ["forget"]:
+                checked.forget(bits, start=rng.randint(1, 8))
         checked.check()
 
 
@@ -197,6 +203,36 @@ def test_a_large_pool_loses_some_pages_at_once_from_the_end_of_the_first_leaf(po
     assert cache.evict(500) == 500
     assert (cache.prefix_len(first), cache.prefix_len(second)) == (0, 511)
     assert (allocator.num_free, cache.evicted_pages) == (513, 513)
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfu", "fifo"])
+def test_what_a_policy_keeps_is_bounded_by_the_nodes_of_the_tree(policy: str) -> None:
+    """Nodes are locked, hit and unlocked again and again: what an order keeps for its earlier
+    states must not add up."""
+    rng = random.Random(0)
+    cache = RadixCache(PageAllocator(64), 1, policy=policy)
+    keys = [tokens(first, *range(rng.randint(1, 6))) for first in range(8)]
+    for key in keys:
+        cache.insert(key, np.arange(len(key), dtype=np.int32))
+    nodes = len(list(cache.nodes()))
+    for _ in range(4000):
+        key = rng.choice(keys)
+        match = cache.match_prefix(key)
+        cache.inc_lock_ref(match.node)
+        cache.count_use(key, match)
+        cache.dec_lock_ref(match.node)
+        assert _num_entries(cache._order) <= 4 * nodes + 64
+
+
+def _num_entries(thing: object) -> int:
+    """How many items the containers of an eviction order have, and those within them."""
+    if isinstance(thing, TreeNode | int | tuple):
+        return 0
+    if isinstance(thing, dict):
+        return len(thing) + sum(map(_num_entries, thing.values()))
+    if isinstance(thing, list):
+        return len(thing)
+    return sum(map(_num_entries, vars(thing).values())) if hasattr(thing, "__dict__") else 0
 
 
 def test_what_fifo_keeps_for_locked_pages_is_bounded_however_often_they_are_used() -> None:

@@ -252,7 +252,7 @@ def test_steps_to_the_last_but_one_are_a_stride() -> None:
 def test_steps_that_compute_nothing_but_one_prompt_are_a_stride() -> None:
     world, _ = make_world(chunked_prefill_size=12, pages=100)
     world.send("a", range(130))
-    world.send("b", range(1000, 1004))
+    world.send("b", range(1000, 1070))
     world.step()
     stride = world.scheduler.stride(MOST)
     assert stride is not None

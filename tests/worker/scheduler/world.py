@@ -185,15 +185,19 @@ class World:
     def check_ownership(self) -> None:
         """Each page is free, in the tree, or owned by exactly one request."""
         kv, scheduler = self.kv, self.scheduler
-        held = [node.pages for node in kv.cache.nodes() if node.pages is not None]
-        owners = [page for pages in held for page in pages.tolist()]
-        assert len(owners) == kv.cache.evictable_pages + kv.cache.protected_pages
         holding = {
             id(req): req for req in [*scheduler.planner.prefilling, *scheduler.planner.running]
         }
         if scheduler.in_flight:  # what ended while a step ran holds its pages until that is over
             rows = scheduler.in_flight.rows
             holding |= {id(row.req): row.req for row in rows if row.req.is_admitted}
+        nodes = dict.fromkeys(kv.cache.nodes())
+        for req in holding.values():  # some may have left the tree under them
+            assert req.node is not None
+            nodes |= dict.fromkeys(req.node.path_up())
+        held = [node.pages for node in nodes if node.pages is not None]
+        owners = [page for pages in held for page in pages.tolist()]
+        assert len(owners) == kv.cache.evictable_pages + kv.cache.protected_pages
         for req in holding.values():
             owners += kv.rows.pages[req.row, req.tree_pages : req.num_pages].tolist()
         assert len(set(owners)) == len(owners), "a page has two owners"

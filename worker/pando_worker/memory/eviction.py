@@ -93,13 +93,16 @@ class LeastFrequentlyUsed:
     """
 
     def __init__(self) -> None:
-        self._by_hits: dict[int, LeastRecentlyUsed] = {}
-        self._hits: list[int] = []  # the keys of `_orders`, as a heap
+        self._by_hits: dict[int, LeastRecentlyUsed] = {}  # none of them empty
+        # A heap of their keys; a number whose order became empty stays until it surfaces.
+        self._hits: list[int] = []
 
     def _like(self, node: TreeNode) -> LeastRecentlyUsed:
         if node.hits not in self._by_hits:
             self._by_hits[node.hits] = LeastRecentlyUsed()
             heappush(self._hits, node.hits)
+            if len(self._hits) > 2 * len(self._by_hits) + 64:
+                self._hits = sorted(self._by_hits)
         return self._by_hits[node.hits]
 
     def add(self, node: TreeNode) -> None:
@@ -112,15 +115,22 @@ class LeastFrequentlyUsed:
         self._by_hits[node.hits].touch(node)
 
     def discard(self, node: TreeNode) -> None:
-        self._by_hits[node.hits].discard(node)
+        order = self._by_hits[node.hits]
+        order.discard(node)
+        if not order:
+            del self._by_hits[node.hits]
 
     def expose(self, node: TreeNode) -> None:
         pass
 
     def pop(self) -> TreeNode:
-        while not (lowest := self._by_hits[self._hits[0]]):
-            del self._by_hits[heappop(self._hits)]
-        return lowest.pop()
+        while self._hits[0] not in self._by_hits:
+            heappop(self._hits)
+        order = self._by_hits[self._hits[0]]
+        node = order.pop()
+        if not order:
+            del self._by_hits[node.hits]
+        return node
 
 
 class FirstStored:

@@ -9,7 +9,7 @@ A match has a part on the device and perhaps a further part on the host; `load` 
 back. Copies are queued in the `HostTier`, which explains why their order is safe.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from pando_worker.memory.tree_node import (
     Match,
     Tokens,
     TreeNode,
+    TreeWatcher,
     edge,
     outline,
     path_down,
@@ -42,6 +43,7 @@ class RadixCache:
     (`namespace.py`): the same tokens in two namespaces are kept twice.
 
     Attributes:
+        watcher: is notified of every change of the tree
         evicted_pages: pages whose content is neither on the device nor on the host any more
         hot_evicted_tokens: evicted, but requested again soon; see `GhostList`
     """
@@ -69,6 +71,7 @@ class RadixCache:
         self.root.lock_ref = 1  # never evicted
         self._order = make_order(policy)
         self._host = host
+        self.watcher: TreeWatcher | None = None
         held = allocator.num_pages + (host.allocator.num_pages if host else 0)
         self._ghosts = GhostList(held * page_size, page_size, block_tokens)
         self._now = 0
@@ -184,6 +187,8 @@ class RadixCache:
             end.marks = self._ghosts.marks(key, match.end.end, match.end.marks_before(), namespace)
             match.end.children[end.edge] = end
             self._arrive(end, pages[start:].copy())
+            if self.watcher:
+                self.watcher.added(end)
         self._touch(end)
         return known
 
@@ -213,6 +218,36 @@ class RadixCache:
         for node in list(self.match_prefix(key, namespace).node.path_up()):
             self._back_up(node)
 
+    def forget(self, key: Tokens, start: int, namespace: bytes = b"") -> None:
+        """Remove the cached prefix of `key` from token `start` on, with all that continues it,
+        because its keys and values are wrong. Locked nodes match no longer, and their pages are
+        freed when they are unlocked.
+
+        Args:
+            start: a multiple of the page size.
+        """
+        above = self._find(key[:start], namespace, self.root).end
+        self._touch(above)
+        if above.end < start or start >= len(key):
+            return
+        first_page = edge(key, start, self.page_size)
+        if above is self.root:
+            first_page = namespace + first_page
+        top = above.children.pop(first_page, None)
+        if top is None:
+            return
+        if top.pages is not None:
+            self._lost_device_child(above)
+        nodes = list(top.subtree())
+        self._report_removed(nodes)
+        for node in nodes:
+            node.is_forgotten = True
+            if node.lock_ref == 0:
+                if node.pages is not None:
+                    self._order.discard(node)
+                self._drop(node)
+        self._release()
+
     # Lock
 
     def inc_lock_ref(self, node: TreeNode) -> None:
@@ -232,10 +267,14 @@ class RadixCache:
             node.lock_ref -= 1
             if node.lock_ref == 0:
                 node.used = self._now
-                self._order.add(node)
                 self.evictable_pages += node.num_pages
                 self.protected_pages -= node.num_pages
+                if node.is_forgotten:
+                    self._drop(node)
+                else:
+                    self._order.add(node)
             node = node.parent
+        self._release()
 
     # Evict
 
@@ -273,6 +312,8 @@ class RadixCache:
         leaf.pages = None
         self._freed.append(pages)
         self._ghosts.add(leaf.marks)
+        if self.watcher:
+            self.watcher.removed(leaf)
         self.evictable_pages -= len(pages)
         self.evicted_pages += len(pages)
         del parent.children[leaf.edge]
@@ -291,6 +332,8 @@ class RadixCache:
         self.evictable_pages -= count
         self.evicted_pages += count
         self._order.add_upper(leaf)
+        if self.watcher:
+            self.watcher.shortened(leaf)
         return count
 
     def _evict_to_host(self, leaf: TreeNode, count: int) -> int:
@@ -344,17 +387,29 @@ class RadixCache:
         """Remove a node and its subtree from the tree; none of it may be locked or in the order of
         eviction."""
         assert node.parent is not None
-        for each in node.subtree() if node.children else (node,):
+        nodes = list(node.subtree()) if node.children else [node]
+        self._report_removed(nodes)
+        for each in nodes:
             self.evicted_pages += each.num_pages
             self._ghosts.add(each.marks)
-            if each.pages is not None:
-                self._free_device_pages(each)
-            if each.host_pages is not None:
-                assert self._host is not None
-                self._host.drop(each)
+            self._drop(each)
         del node.parent.children[node.edge]
 
     # Helpers
+
+    def _report_removed(self, nodes: Sequence[TreeNode]) -> None:
+        """Report a subtree's nodes, which are given parents first."""
+        if self.watcher:
+            for node in reversed(nodes):
+                self.watcher.removed(node)
+
+    def _drop(self, node: TreeNode) -> None:
+        """Free the pages of a node that is neither locked nor in the order of eviction."""
+        if node.pages is not None:
+            self._free_device_pages(node)
+        if node.host_pages is not None:
+            assert self._host is not None
+            self._host.drop(node)
 
     def _arrive(self, node: TreeNode, pages: Pages) -> None:
         """Give a node these device pages, which hold its keys and values or will hold them."""
@@ -371,11 +426,15 @@ class RadixCache:
         pages, node.pages = node.pages, None
         self._freed.append(pages)
         self.evictable_pages -= len(pages)
-        node.parent.device_children -= 1
-        if node.parent.device_children == 0:
-            self._order.expose(node.parent)
+        if not node.is_forgotten:
+            self._lost_device_child(node.parent)
         if self._host:
             self._host.left_device(node, pages)
+
+    def _lost_device_child(self, parent: TreeNode) -> None:
+        parent.device_children -= 1
+        if parent.device_children == 0:
+            self._order.expose(parent)
 
     def _release(self) -> None:
         if self._freed:
@@ -395,6 +454,8 @@ class RadixCache:
         if upper.host_pages is not None:
             assert self._host is not None
             self._host.add_upper(upper, node)
+        if self.watcher:
+            self.watcher.split(upper, node)
         return upper
 
     def _touch(self, node: TreeNode) -> None:

@@ -6,7 +6,7 @@ on the device, on the host, or on both.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ class TreeNode:
         "end",
         "hits",
         "host_pages",
+        "is_forgotten",
         "key",
         "lock_ref",
         "marks",
@@ -61,6 +62,7 @@ class TreeNode:
         self.hits = 0  # admitted requests that matched it
         self.used = 0  # when it was last matched, inserted or unlocked
         self.created = 0  # when it was stored on the device
+        self.is_forgotten = False  # no longer in the tree, but still locked
 
     @property
     def start(self) -> int:
@@ -86,6 +88,7 @@ class TreeNode:
         upper.marks, self.marks = cut(self.marks, marks)
         upper.lock_ref, upper.hits = self.lock_ref, self.hits
         upper.used, upper.created = self.used, self.created
+        upper.is_forgotten = self.is_forgotten
         if self.pages is not None:
             upper.pages, self.pages = cut(self.pages, count)
             upper.device_children = 1
@@ -123,6 +126,26 @@ class TreeNode:
             node = stack.pop()
             yield node
             stack.extend(node.children.values())
+
+
+class TreeWatcher(Protocol):
+    """What follows the changes of the tree, but not where its nodes' pages are."""
+
+    def added(self, node: TreeNode) -> None:
+        """`node` is a new leaf."""
+        ...
+
+    def split(self, upper: TreeNode, lower: TreeNode) -> None:
+        """A node was split: `lower`, which stays, below the new `upper`."""
+        ...
+
+    def removed(self, node: TreeNode) -> None:
+        """`node` leaves the tree; its descendants have left. It still names its parent."""
+        ...
+
+    def shortened(self, node: TreeNode) -> None:
+        """A leaf lost its last pages."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Ending(Enum):
     """Why a request ended; it holds its pages until no launched step needs them."""
 
     FINISHED = auto()  # already answered
-    FAILED = auto()  # already answered; its last computed tokens are not cached
+    FAILED = auto()  # already answered; what it computed leaves the cache
     ABORTED = auto()  # answered when its pages are released
     LATE = auto()  # its deadline passed; likewise answered when its pages are released
 
@@ -83,7 +83,7 @@ class Req:
     stale: bool = False  # the next of these steps runs a token that a jump has replaced
     cached_prompt_tokens: int | None = None  # cache hit when it was first admitted
     queue_seconds: float | None = None  # until it was first admitted; None again once reported
-    passed_over: int = 0  # later requests that were admitted while it waited
+    place: int = 0  # in the queue, among equals; the lowest is in front
     ending: Ending | None = None
     pooled: Float32 | None = None  # the sum of its pooled hidden states so far, [hidden_size]
     # Of the prompt tokens scored so far; sent with the first output.

@@ -55,7 +55,6 @@ from pando_worker.scheduler.batches.outputs import last_output, take_result
 from pando_worker.scheduler.batches.results import read_results
 from pando_worker.scheduler.meter import Meter
 from pando_worker.scheduler.pages.kv_manager import KVManager
-from pando_worker.scheduler.planning.new_token_ratio import still_allowed
 from pando_worker.scheduler.planning.planner import Plan, Planner
 from pando_worker.scheduler.req import Ending, Grammar, Req
 from pando_worker.scheduler.stride import Stride, plan_stride
@@ -182,9 +181,8 @@ class Scheduler:
         stats, queues = self.meter.stats(), self.planner
         stats.running = len(queues.prefilling) + len(queues.running)
         stats.waiting = self._num_queued
-        stats.waiting_tokens = sum(req.num_tokens - req.hit_when_queued for req in queues.waiting)
-        expected = queues.ratio.value * sum(map(still_allowed, queues.waiting))
-        stats.waiting_output_tokens = math.ceil(expected)
+        stats.waiting_tokens = queues.waiting.prompt_tokens
+        stats.waiting_output_tokens = math.ceil(queues.ratio.value * queues.waiting.output_tokens)
         self.kv.put_stats(stats)
         return stats
 
@@ -285,7 +283,7 @@ class Scheduler:
                 self._end(req, ending)
         if ended:
             self._compiling = [entry for entry in self._compiling if entry[0].ending is None]
-            self.planner.forget_ended()
+            self.planner.forget_ended(req for req, _ in ended)
 
     def _end(self, req: Req, ending: Ending) -> None:
         req.ending = ending
@@ -295,7 +293,7 @@ class Scheduler:
     def _release(self, req: Req) -> None:
         """Release an ended request's pages, which no launched step needs any more."""
         if req.is_admitted and req.ending is Ending.FAILED:
-            self.kv.release(req)
+            self.kv.discard_failed_req(req)
         elif req.is_admitted:
             # The last sampled token may have been dropped, and with it all that ran after it.
             self.kv.cache_finished_req(req, min(req.cached_len, req.num_known))
@@ -359,7 +357,7 @@ class Scheduler:
                 self._release(req)
         if outputs:
             self._events.append(Outputs(outputs))
-        self.planner.forget_ended()
+        self.planner.forget_ended(())
 
         now = self._clock()
         self.meter.add_step(

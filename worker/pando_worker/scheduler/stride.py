@@ -14,6 +14,8 @@ from pando_worker.scheduler.batches.context_cost import attended
 from pando_worker.scheduler.meter import Meter
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.planning.planner import Planner
+from pando_worker.scheduler.planning.prompts import LONGER
+from pando_worker.scheduler.planning.waiting import WaitingQueue
 from pando_worker.scheduler.req import Req
 
 
@@ -129,15 +131,30 @@ def _chunks(planner: Planner, kv: KVManager, prompt: Req, decodes: int) -> tuple
     budget = planner.prompt_budget(decodes)
     chunk = budget // kv.page_size * kv.page_size
     # If another request has put the next page into the cache meanwhile, a step frees pages.
-    if not prompt.is_plain or _is_cached(kv, prompt):
+    if not prompt.is_plain or len(planner.prefilling) > 1 or _is_cached(kv, prompt):
+        return chunk, 0
+    if kv.rows.num_free and _is_passed(planner.waiting, prompt, kv):
         return chunk, 0
     return chunk, -(-max(0, prompt.extend_len - budget) // chunk)
+
+
+def _is_passed(waiting: WaitingQueue, prompt: Req, kv: KVManager) -> bool:
+    """Whether a waiting request may be admitted while `prompt` is computed: one that is short, or
+    one that will be, since it shares what is computed."""
+    assert prompt.node is not None
+    return waiting.shortest <= prompt.extend_len // LONGER or waiting.matches.has_next(
+        prompt.node, _next_page(kv, prompt)
+    )
 
 
 def _is_cached(kv: KVManager, req: Req) -> bool:
     """Whether the cache has the page that an admitted request computes next."""
     assert req.node is not None
+    return _next_page(kv, req) in req.node.children
+
+
+def _next_page(kv: KVManager, req: Req) -> bytes:
+    """The edge to the page that an admitted request computes next."""
+    assert req.node is not None
     page = edge(req.ids, req.cached_len, kv.page_size)
-    if req.node.parent is None:
-        page = req.namespace + page
-    return page in req.node.children
+    return req.namespace + page if req.node.parent is None else page

@@ -289,9 +289,9 @@ class KVManager:
             end: how many of its first tokens are computed, `cached_len` if nothing is in flight.
         """
         count = (req.cached_len if end is None else end) // self.page_size
-        if count <= req.tree_pages or not self.cache.enabled:
-            return
         assert req.node is not None
+        if count <= req.tree_pages or not self._may_share(req):
+            return
         if self.sliding:
             self.sliding.unpin(req)
         self._give_to_cache(req, count)
@@ -313,7 +313,7 @@ class KVManager:
         count = (req.cached_len if end is None else end) // self.page_size
         if self.sliding:
             self.sliding.unpin(req)
-        if count > req.tree_pages and self.cache.enabled:
+        if count > req.tree_pages and self._may_share(req):
             self._give_to_cache(req, count)
             req.tree_pages = count
         self._release(req)
@@ -329,11 +329,21 @@ class KVManager:
         if self.host and self.host.store_hits and self._copying_pays(2):
             self.cache.back_up(key, req.namespace)
 
-    def release(self, req: Req) -> None:
-        """Free a request's row and all pages that it alone owns."""
+    def discard_failed_req(self, req: Req) -> None:
+        """Free a failed request's row, and remove from the cache what it has computed, since the
+        next request with this prefix would fail as well."""
+        key = req.tokens(req.tree_pages * self.page_size)
         if self.sliding:
             self.sliding.unpin(req)
         self._release(req)
+        if self.cache.enabled:
+            start = (req.cached_prompt_tokens or 0) // self.page_size * self.page_size
+            self.cache.forget(key, start, req.namespace)
+
+    def _may_share(self, req: Req) -> bool:
+        """Whether the cache takes a running request's pages: not if they follow forgotten ones."""
+        assert req.node is not None
+        return self.cache.enabled and not req.node.is_forgotten
 
     def _release(self, req: Req) -> None:
         assert req.node is not None

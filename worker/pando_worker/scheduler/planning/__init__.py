@@ -2,9 +2,12 @@
 
 Read in this order:
     planner.py          the queues, and the next step
-    policy.py           the order in which waiting requests are considered
+    waiting.py          the waiting requests, in the order of a policy
+    policies/           the orders
+    matches.py          how much of each waiting prompt is cached
     sharing.py          prefixes shared among requests that wait together
     admission.py        which requests start, and the victim of a retraction
+    prompts.py          how prompts share a step
     new_token_ratio.py  how much running requests are expected to produce
 
 Imports pages and batches.

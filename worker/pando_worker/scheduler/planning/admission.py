@@ -7,10 +7,9 @@ the rest fit; `KVManager.retract_req` takes their pages back.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from pando_worker.scheduler.batches.batching import Row, next_row
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.planning.new_token_ratio import still_allowed
 from pando_worker.scheduler.planning.sharing import Computing
@@ -51,74 +50,51 @@ def reserved(admitted: Sequence[Req], new_token_ratio: float, kv: KVManager) -> 
     return Reserve(pages, window_pages)
 
 
-def admit(
-    candidates: Iterable[Req],
-    kv: KVManager,
-    computing: Computing,
-    *,
-    token_budget: int,
-    new_token_ratio: float,
-    reserve: Reserve,
-    alone: bool,
-    max_passed_over: int,
-) -> list[Req]:
-    """Admit waiting requests in order until tokens, rows or pages run out; returns the admitted.
+class Admission:
+    """The admissions of one step.
 
-    Admission stops at the first request that does not fit: smaller ones that overtake would starve
-    it. A request that runs alone always fits, since requests that exceed the pool are refused. A
-    request whose prefix is being computed for another one waits for it; a bounded number of later
-    requests may overtake it.
-
-    Args:
-        token_budget: prompt tokens that this step can still run; the last admitted request may
-            exceed it, and then runs in chunks.
-        reserve: pages to leave free.
-        alone: no other request is running, so the first one may use the reserve.
-        max_passed_over: how many later requests may overtake one that waits for a shared prefix.
+    Attributes:
+        reserve: pages that they leave free
+        is_out_of_pages: whether a request did not fit
     """
-    new: list[Req] = []
-    may_pass: float = math.inf  # requests that may still overtake those that wait for a prefix
-    for req in candidates:
-        if token_budget <= 0 or kv.rows.num_free == 0:
-            break
-        if computing.shares(req):
-            may_pass = min(may_pass, max_passed_over - req.passed_over)
-            continue
-        if may_pass <= 0:
-            break
-        after = reserve.plus(growth(req, new_token_ratio, kv))
-        if not kv.admit(req, *(NOTHING if alone else after)):
-            break
-        alone = False
-        may_pass -= 1
+
+    def __init__(
+        self,
+        kv: KVManager,
+        computing: Computing,
+        *,
+        new_token_ratio: float,
+        reserve: Reserve,
+        alone: bool,
+    ) -> None:
+        """
+        Args:
+            computing: gets the prefixes of the admitted requests.
+            alone: no other request is running, so the first one may use the reserve.
+        """
+        self.reserve = reserve
+        self.is_out_of_pages = False
+        self._kv = kv
+        self._computing = computing
+        self._new_token_ratio = new_token_ratio
+        self._alone = alone
+
+    def admit(self, req: Req) -> bool:
+        """Admit a request if there is a row, and pages for its prompt and its expected output.
+
+        If there are not, no other one may be admitted in this step: smaller ones that overtake
+        would starve it. A request that runs alone always fits, since requests that exceed the pool
+        are refused.
+        """
+        after = self.reserve.plus(growth(req, self._new_token_ratio, self._kv))
+        if not self._kv.admit(req, *(NOTHING if self._alone else after)):
+            self.is_out_of_pages = True
+            return False
+        self._alone = False
         # Computed anew: the request has pinned some of its window pages now.
-        reserve = reserve.plus(growth(req, new_token_ratio, kv))
-        token_budget -= req.extend_len
-        computing.add(req)
-        new.append(req)
-    return new
-
-
-def prefill_rows(prefilling: Sequence[Req], token_budget: int, kv: KVManager) -> list[Row]:
-    """Divide one step's token budget, and the available window pages, among admitted requests,
-    first come, first served; allocates the window pages of their rows.
-
-    A request that exceeds the remaining budget gets a chunk of whole pages.
-    """
-    rows: list[Row] = []
-    for req in prefilling:
-        # cached_len is a multiple of the page size here, so chunks end on page boundaries.
-        count = kv.step_limit(req)
-        if count > token_budget:
-            count = token_budget // kv.page_size * kv.page_size
-        if count == 0:
-            break
-        kv.cover(req, req.cached_len + count)
-        rows.append(next_row(req, count))
-        token_budget -= count
-        if count < req.extend_len:
-            break
-    return rows
+        self.reserve = self.reserve.plus(growth(req, self._new_token_ratio, self._kv))
+        self._computing.add(req)
+        return True
 
 
 def retraction_victim(admitted: Sequence[Req], *, by_priority: bool) -> Req:

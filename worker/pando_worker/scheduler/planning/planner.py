@@ -8,8 +8,6 @@ Streams come first: each running request gets its next token, and prompts fill t
 step's token budget. With `prefill-first`, prompts get whole steps instead.
 """
 
-from bisect import bisect
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -17,15 +15,15 @@ from pando_worker.messages import Stats
 from pando_worker.scheduler.batches.batching import Row, next_row
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.planning.admission import (
+    Admission,
     Reserve,
-    admit,
-    prefill_rows,
     reserved,
     retraction_victim,
 )
 from pando_worker.scheduler.planning.new_token_ratio import NewTokenRatio
-from pando_worker.scheduler.planning.policy import make_policy
+from pando_worker.scheduler.planning.prompts import PromptBudget, prefill_rows
 from pando_worker.scheduler.planning.sharing import Computing
+from pando_worker.scheduler.planning.waiting import Verdict, WaitingQueue
 from pando_worker.scheduler.req import Req
 from pando_worker.settings import WorkerSettings
 
@@ -44,7 +42,9 @@ class Planner:
     def __init__(
         self, settings: WorkerSettings, kv: KVManager, counts: Stats, clock: Callable[[], float]
     ) -> None:
-        self.waiting: deque[Req] = deque()
+        self.waiting = WaitingQueue(
+            settings.schedule_policy, kv.cache, settings.max_passed_over, clock
+        )
         self.prefilling: list[Req] = []
         self.running: list[Req] = []
         self.ratio = NewTokenRatio(settings.new_token_ratio)
@@ -53,8 +53,8 @@ class Planner:
         self._counts = counts
         self._clock = clock
         self.prefill_first = settings.batching == "prefill-first"
-        self._order = make_policy(settings.schedule_policy, kv, settings.max_passed_over)
         self._by_priority = settings.schedule_policy == "priority"
+        self._vain = -1, 0  # the queue's version at the last attempt that failed, and the room
         self._watermark_pages = int(settings.watermark * kv.allocator.num_pages)
 
     @property
@@ -87,13 +87,15 @@ class Planner:
 
     def launched(self, plan: Plan) -> None:
         """Move the requests whose prompts this plan completes to `running`."""
-        # Rows follow the queue, and only the last one can be an unfinished chunk.
         complete = [row for row in plan.prefills if row.is_last]
-        self.prefilling = self.prefilling[len(complete) :]
+        for row in complete:
+            self.prefilling.remove(row.req)
         self.running += [row.req for row in complete if row.samples]
 
-    def forget_ended(self) -> None:
-        self.waiting = deque(req for req in self.waiting if req.ending is None)
+    def forget_ended(self, reqs: Iterable[Req]) -> None:
+        for req in reqs:
+            if req in self.waiting:
+                self.waiting.remove(req)
         self.prefilling = [req for req in self.prefilling if req.ending is None]
         self.running = [req for req in self.running if req.ending is None]
 
@@ -129,44 +131,66 @@ class Planner:
             req.prompt_logprobs.clear()
             req.pooled = None
         self._kv.retract_req(req)
-        self.waiting.appendleft(req)
+        self.waiting.append_retracted(req)
         self._counts.retracted_requests_total += 1
 
     def _prefills(self, budget: int, in_flight: Iterable[Req]) -> list[Row]:
-        self._admit(budget - sum(req.extend_len for req in self.prefilling), in_flight)
+        self._admit(budget, in_flight)
         return prefill_rows(self.prefilling, budget, self._kv)
 
-    def _admit(self, budget: int, in_flight: Iterable[Req]) -> None:
-        """Admit waiting requests, as many as fit into `budget` prompt tokens."""
-        if not self.waiting or budget <= 0 or self._kv.rows.num_free == 0:
+    def _admit(self, tokens: int, in_flight: Iterable[Req]) -> None:
+        """Admit waiting requests: in the policy's order as long as some of the step's prompt tokens
+        are left, and the short ones that pass the prompts that are longer than the step."""
+        budget = PromptBudget(tokens, self.prefilling, self._kv.page_size)
+        may_run = budget.left > 0 or budget.passes(1)
+        if not self.waiting or not may_run or self._kv.rows.num_free == 0:
             return
         holding = [*self.prefilling, *self.running]
         reserve = Reserve(self._watermark_pages, 0).plus(
             reserved(holding, self.ratio.value, self._kv)
         )
-        windows = self._kv.windows
-        full = self._kv.available_pages <= reserve.pages or (
-            windows is not None and windows.available <= reserve.window_pages
-        )
-        if holding and full:
-            return  # ordering the queue would be in vain
-        admitted = admit(
-            self._order(self.waiting),
+        room = self._kv.available_pages - reserve.pages
+        if holding and self._is_vain(room):
+            return
+        computing = Computing([*self.prefilling, *in_flight], self._kv, self.waiting.matches)
+        admission = Admission(
             self._kv,
-            Computing([*self.prefilling, *in_flight], self._kv),
-            token_budget=budget,
+            computing,
             new_token_ratio=self.ratio.value,
             reserve=reserve,
             alone=not holding,
-            max_passed_over=self._settings.max_passed_over,
         )
-        for req in admitted:
-            self.waiting.remove(req)
+
+        def attempt(req: Req) -> Verdict:
+            if budget.left <= 0 or not admission.admit(req):
+                return Verdict.FULL
+            return admitted(req)
+
+        def attempt_short(req: Req) -> Verdict:
+            if not budget.passes(self.waiting.work(req)):
+                return Verdict.NOT_NOW
+            return admitted(req) if admission.admit(req) else Verdict.FULL
+
+        def admitted(req: Req) -> Verdict:
+            budget.add(req.extend_len)
+            self.prefilling.append(req)
             self._count_prompt(req)
-        self.prefilling += admitted
-        arrivals = sorted(req.arrival for req in admitted)
-        for req in self.waiting:
-            req.passed_over += len(arrivals) - bisect(arrivals, req.arrival)
+            return Verdict.ADMITTED
+
+        self.waiting.admit(computing, attempt)
+        if not admission.is_out_of_pages and budget.passes(1):
+            self.waiting.admit_shortest(computing, attempt_short)
+        if admission.is_out_of_pages:
+            room = self._kv.available_pages - admission.reserve.pages
+            self._vain = self.waiting.version, room
+
+    def _is_vain(self, room: int) -> bool:
+        """Whether the attempt to admit a request would fail as it did before, with as many pages
+        above the reserve."""
+        if self._kv.windows:
+            return False  # it may have failed for want of window pages
+        version, vain_room = self._vain
+        return room <= 0 or (version == self.waiting.version and room <= vain_room)
 
     def _count_prompt(self, req: Req) -> None:
         if req.cached_prompt_tokens is None:  # not again after a retraction

@@ -1,46 +1,64 @@
 """Prefix sharing among requests that wait together.
 
 If several waiting requests have a common prefix that is not cached, only the first should compute
-it. A key identifies the prefix in progress: a request whose leading `tree_pages` pages are cached
-computes the pages after them, so its key is its tokens up to a little beyond that. A waiting
-request with the same tokens up to there has the same pages cached and would compute the same next
-ones: it should wait for the chunk in progress.
+it. A request whose leading `tree_pages` pages are cached computes the pages after them: its key is
+the node where its cached prefix ends and a few tokens beyond. A waiting request with the same key
+would compute the same next pages, so it waits for the chunk in progress. One that could not use
+these pages does not wait: a mean-pooled prompt runs all its tokens, and a scored one those from its
+`prompt_start` on.
 """
 
 from collections.abc import Iterable
 
+from pando_worker.memory.radix_cache import TreeNode
 from pando_worker.scheduler.pages.kv_manager import KVManager
+from pando_worker.scheduler.planning.matches import Matches
 from pando_worker.scheduler.req import Req
 
 # Sharing fewer tokens is not worth a step's delay.
 MIN_TOKENS = 32
 
+Key = tuple[TreeNode, bytes]
+
 
 class Computing:
     """Prefixes that admitted requests are about to compute."""
 
-    def __init__(self, prefilling: Iterable[Req], kv: KVManager) -> None:
+    def __init__(self, prefilling: Iterable[Req], kv: KVManager, matches: Matches) -> None:
         self._kv = kv
-        self._page_size = kv.page_size
-        self._beyond = -(-MIN_TOKENS // self._page_size) * self._page_size
-        self._keys: set[bytes] = set()  # only membership is tested, so its order does not matter
+        self._matches = matches
+        self._beyond = -(-MIN_TOKENS // kv.page_size) * kv.page_size
+        self._keys: set[Key] = set()  # only membership is tested, so its order does not matter
         for req in prefilling:
             self.add(req)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._keys
+
     def add(self, req: Req) -> None:
         """Add the pages that an admitted request computes, those after its cached ones."""
-        if self._kv.cache.enabled and (key := self._key(req, req.tree_pages * self._page_size)):
-            self._keys.add(key)
+        start = req.tree_pages * self._kv.page_size
+        if self._kv.cache.enabled and start + self._beyond < req.num_known:
+            assert req.node is not None
+            self._keys.add(self._key(req, req.node, start))
 
-    def shares(self, req: Req) -> bool:
-        """Whether a waiting request would compute the same pages again."""
+    def shared_key(self, req: Req) -> Key | None:
+        """The key of pages that a waiting request would compute again although it can soon match
+        them; None if there are none."""
         if not self._keys:
-            return False
-        hit = self._kv.prefix_len(req.tokens(req.matchable), req.namespace)
-        key = self._key(req, hit)
-        return key is not None and key in self._keys
+            return None
+        hit = self._hit(req)
+        if hit + self._beyond > req.matchable:
+            return None
+        key = self._key(req, self._matches.node_at(req, hit), hit)
+        return key if key in self._keys else None
 
-    def _key(self, req: Req, cached: int) -> bytes | None:
-        end = cached + self._beyond
-        # The last token of a prompt is never matched, so a key that ends with it is shared by none.
-        return req.namespace + req.tokens(end).tobytes() if end < req.num_known else None
+    def _hit(self, req: Req) -> int:
+        """Leading tokens that a waiting request would not compute if it were admitted now."""
+        if self._kv.host is None and self._kv.sliding is None:
+            return self._matches.hit(req)
+        return self._kv.prefix_len(req.tokens(req.matchable), req.namespace)
+
+    def _key(self, req: Req, node: TreeNode, start: int) -> Key:
+        # Without a cached prefix the node is the root, which all namespaces share.
+        return node, req.namespace + req.ids[start : start + self._beyond].tobytes()

@@ -1,0 +1,88 @@
+"""`PromptBudget`: divides a step's prompt tokens if the admitted prompts need more than there are.
+
+Half of them belong to the prompt that was admitted first, so that it goes on in every step. The
+other half goes to those that have the least left to compute, and what either half does not need,
+the other gets. So a short prompt passes longer ones, which it delays at most twofold, and nobody
+starves: each prompt is the first one at some time. (Shortest remaining time first, with half of the
+machine as ageing; vLLM bounds concurrent partial prefills for the same end.)
+"""
+
+from collections.abc import Sequence
+
+from pando_worker.scheduler.batches.batching import Row, next_row
+from pando_worker.scheduler.pages.kv_manager import KVManager
+from pando_worker.scheduler.req import Req
+
+# A prompt passes those that have at least this many times as much left to compute, so few prompts
+# are unfinished at a time, and a prompt is not passed by its like.
+LONGER = 2
+
+
+class PromptBudget:
+    def __init__(self, tokens: int, prefilling: Sequence[Req], page_size: int) -> None:
+        """
+        Args:
+            tokens: prompt tokens that the step can run, at least a page
+            prefilling: the admitted prompts, in order of admission
+        """
+        self._tokens = tokens
+        self._of_shortest = _of_shortest(tokens, page_size)
+        self._work = [req.extend_len for req in prefilling]
+
+    @property
+    def left(self) -> int:
+        """Tokens that are left once all admitted prompts have run; negative if they cannot."""
+        return self._tokens - sum(self._work)
+
+    def add(self, work: int) -> None:
+        """Add an admitted prompt with `work` tokens to compute."""
+        self._work.append(work)
+
+    def passes(self, work: int) -> bool:
+        """Whether a prompt with `work` tokens to compute, if admitted, passes longer ones and runs
+        in this step."""
+        longer = [each for each in self._work if each >= LONGER * work]
+        return bool(longer) and sum(self._work) - sum(longer) < self._of_shortest
+
+
+def prefill_rows(prefilling: Sequence[Req], tokens: int, kv: KVManager) -> list[Row]:
+    """Divide a step's prompt tokens, and the available window pages, among admitted prompts;
+    allocates the window pages of their rows.
+
+    A prompt that gets fewer tokens than it needs runs a chunk of whole pages.
+
+    Args:
+        prefilling: in order of admission
+        tokens: at least a page
+    """
+    if not prefilling:
+        return []
+    first, *others = prefilling
+    others.sort(key=lambda req: req.extend_len)
+    of_others = max(_of_shortest(tokens, kv.page_size), tokens - first.extend_len)
+    of_others = min(of_others, sum(req.extend_len for req in others))
+    rows = _rows([first], tokens - of_others, kv)
+    return rows + _rows(others, of_others, kv) if rows else []
+
+
+def _of_shortest(tokens: int, page_size: int) -> int:
+    """The half of a step's prompt tokens that belongs to the shortest, unless the other half is
+    less than a page."""
+    return tokens // 2 if tokens >= 2 * page_size else 0
+
+
+def _rows(reqs: Sequence[Req], tokens: int, kv: KVManager) -> list[Row]:
+    rows: list[Row] = []
+    for req in reqs:
+        # cached_len is a multiple of the page size here, so chunks end on page boundaries.
+        count = kv.step_limit(req)
+        if count > tokens:
+            count = tokens // kv.page_size * kv.page_size
+        if count <= 0:
+            break
+        kv.cover(req, req.cached_len + count)
+        rows.append(next_row(req, count))
+        tokens -= count
+        if count < req.extend_len:
+            break
+    return rows

@@ -1,0 +1,205 @@
+"""`WaitingQueue`: the waiting requests, in the order in which they are considered for admission.
+
+The policy's order holds for any length of the queue, and nothing here is done anew in each step:
+orders and matches are kept up by what changes. Two things stand above the policy:
+
+- A request that too many later ones have overtaken goes first, in order of arrival.
+- A request that would compute what another one is computing is parked: it is left out until that
+  part is computed, or nobody computes it any more. Those behind it pass meanwhile; it goes on as
+  soon as it would have if nobody had.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum, auto
+from itertools import chain, islice, takewhile
+
+from sortedcontainers import SortedDict, SortedList
+
+from pando_worker.memory.radix_cache import RadixCache
+from pando_worker.scheduler.planning.matches import Matches
+from pando_worker.scheduler.planning.new_token_ratio import still_allowed
+from pando_worker.scheduler.planning.policies.order import Clock
+from pando_worker.scheduler.planning.policies.registry import POLICIES
+from pando_worker.scheduler.planning.sharing import Computing, Key
+from pando_worker.scheduler.req import Req
+
+# How many requests are looked at for one that may pass; more than one only if priorities differ.
+_LOOKED_AT = 64
+
+
+class Verdict(Enum):
+    """What came of an attempt to admit a request."""
+
+    ADMITTED = auto()
+    NOT_NOW = auto()  # others may be admitted
+    FULL = auto()  # nobody else is admitted in this step
+
+
+Attempt = Callable[[Req], Verdict]
+
+
+class WaitingQueue:
+    """
+    Attributes:
+        version: grows with every change
+        prompt_tokens: of all requests, to compute, as of when each was queued
+        output_tokens: of all requests, `still_allowed`
+    """
+
+    def __init__(self, policy: str, cache: RadixCache, max_passed_over: int, clock: Clock) -> None:
+        """
+        Args:
+            max_passed_over: how many later requests may overtake one in the policy's order.
+        """
+        self.matches = Matches(cache, self._changed)
+        self.version = 0
+        self.prompt_tokens = 0
+        self.output_tokens = 0
+        self._order = POLICIES[policy](self.matches, clock)
+        self._by_priority = policy == "priority"
+        self._max_passed_over = max_passed_over
+        self._reqs: SortedDict[int, Req] = SortedDict()  # by arrival
+        self._by_work: SortedDict[tuple[int, int, int], Req] = SortedDict()
+        self._work_keys: dict[Req, tuple[int, int, int]] = {}
+        self._parked: dict[Key, dict[Req, None]] = {}
+        self._parked_at: dict[Req, Key] = {}
+        # Arrivals of requests admitted in the policy's order, those after the oldest waiting one.
+        self._admitted: SortedList[int] = SortedList()
+        self._retracted = 0
+        # Requests whose match changes while an order is iterated: they move afterwards.
+        self._late: dict[Req, None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._reqs)
+
+    def __contains__(self, req: Req) -> bool:
+        return req in self._work_keys
+
+    def __iter__(self) -> Iterator[Req]:
+        """By arrival."""
+        return iter(self._reqs.values())
+
+    def append(self, req: Req) -> None:
+        self._add(req, req.arrival)
+
+    def append_retracted(self, req: Req) -> None:
+        """Add a request that was admitted before; it goes first among its equals."""
+        self._retracted += 1
+        self._add(req, -self._retracted)
+
+    def remove(self, req: Req) -> None:
+        self.version += 1
+        self.prompt_tokens -= req.num_tokens - req.hit_when_queued
+        self.output_tokens -= still_allowed(req)
+        del self._reqs[req.arrival]
+        del self._by_work[self._work_keys.pop(req)]
+        if req in self._parked_at:
+            self._unpark(req)
+        self._order.discard(req)
+        self.matches.discard(req)
+
+    def passed_over(self, req: Req) -> int:
+        """How many later requests were admitted before a waiting one."""
+        return len(self._admitted) - self._admitted.bisect_right(req.arrival)
+
+    def admit(self, computing: Computing, attempt: Attempt) -> list[Req]:
+        """Attempt to admit requests in the policy's order; removes and returns the admitted."""
+        starving = list(takewhile(self._is_starving, self))
+        order: Iterable[Req] = self._order
+        if starving:
+            first = set(starving)
+            order = chain(starving, (req for req in self._order if req not in first))
+        admitted = self._admit(order, computing, attempt)
+        if admitted:
+            self._admitted.update([req.arrival for req in admitted])
+            oldest = self._reqs.keys()[0] if self._reqs else self._admitted[-1]
+            del self._admitted[: self._admitted.bisect_right(oldest)]
+        return admitted
+
+    def admit_shortest(self, computing: Computing, attempt: Attempt) -> list[Req]:
+        """Like `admit`, but those with the least to compute first. This does not count as being
+        passed over: what they take belongs to them, see `PromptBudget`."""
+        order = islice(self._by_work.values(), _LOOKED_AT)
+        return self._admit(order, computing, attempt)
+
+    @property
+    def shortest(self) -> float:
+        """The fewest tokens that one of the requests has to compute; infinite if there is none."""
+        if self._by_priority:
+            return min((work for _, work, _ in self._by_work), default=math.inf)
+        return next((work for _, work, _ in self._by_work), math.inf)
+
+    def work(self, req: Req) -> int:
+        """Tokens that a waiting request has to compute."""
+        return req.num_tokens - self.matches.hit(req)
+
+    def _admit(self, order: Iterable[Req], computing: Computing, attempt: Attempt) -> list[Req]:
+        for gone in [key for key in self._parked if key not in computing]:
+            for req in list(self._parked[gone]):
+                self._unpark(req)
+        admitted: list[Req] = []
+        sharing: list[tuple[Req, Key]] = []
+        self._late = {}
+        for req in order:
+            if req in self._parked_at:
+                continue
+            if key := computing.shared_key(req):
+                sharing.append((req, key))
+                continue
+            verdict = attempt(req)
+            if verdict is Verdict.ADMITTED:
+                admitted.append(req)
+            elif verdict is Verdict.FULL:
+                break
+        late, self._late = self._late, None
+        for req, key in sharing:
+            self._park(req, key)
+        for req in admitted:
+            self.remove(req)
+        for req in late:
+            if req in self:
+                self._changed(req)
+        return admitted
+
+    def _is_starving(self, req: Req) -> bool:
+        return self.passed_over(req) > self._max_passed_over
+
+    def _add(self, req: Req, place: int) -> None:
+        self.version += 1
+        req.place = place
+        self.prompt_tokens += req.num_tokens - req.hit_when_queued
+        self.output_tokens += still_allowed(req)
+        self._reqs[req.arrival] = req
+        self.matches.add(req)
+        self._order.add(req)
+        self._put_by_work(req)
+
+    def _changed(self, req: Req) -> None:
+        """More or less of a request's prompt is cached now."""
+        if self._late is not None:
+            self._late[req] = None
+            return
+        self.version += 1
+        del self._by_work[self._work_keys[req]]
+        self._put_by_work(req)
+        if req in self._parked_at:
+            self._unpark(req)
+        self._order.changed(req)
+
+    def _put_by_work(self, req: Req) -> None:
+        key = (-req.priority if self._by_priority else 0, self.work(req), req.place)
+        self._work_keys[req] = key
+        self._by_work[key] = req
+
+    def _park(self, req: Req, key: Key) -> None:
+        self._order.discard(req)
+        self._parked.setdefault(key, {})[req] = None
+        self._parked_at[req] = key
+
+    def _unpark(self, req: Req) -> None:
+        key = self._parked_at.pop(req)
+        del self._parked[key][req]
+        if not self._parked[key]:
+            del self._parked[key]
+        self._order.add(req)
