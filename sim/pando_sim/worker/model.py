@@ -1,16 +1,15 @@
 """`VirtualModel`: a model runner that computes nothing and takes time all the same."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from pando_sim.cost.model import CostModel
 from pando_worker.batch import ForwardBatch, Int32, PageCopies, SamplingBatch, StepResult
-from pando_worker.memory.req_pool import ReqToTokenPool
 from pando_worker.memory.window_pages import WindowPages
 from pando_worker.rates import Rate
-from pando_worker.scheduler.batches.batching import Row
+from pando_worker.scheduler.batches.batching import StepRows
 
 _INTS = np.empty(0, dtype=np.int64)
 _INTS32 = np.empty(0, dtype=np.int32)
@@ -30,9 +29,12 @@ class Work:
     decode_context: int = 0
 
 
-def work_of(rows: Sequence[Row]) -> Work:
+def work_of(step: StepRows) -> Work:
     work = Work()
-    for row in rows:
+    if step.decodes:
+        work.decodes = len(step.decodes)
+        work.decode_context = int(step.decodes.num_tokens.sum())
+    for row in step.rows:
         count, start = row.extend_len, row.start
         if count == 1 and start >= row.req.prompt_len:
             work.decodes += 1
@@ -54,6 +56,7 @@ class VirtualModel:
         """Told the end of each step that has prompts in it, while the clock still shows its
         beginning."""
         self._cost = cost
+        self._page_size = page_size
         self._page_bytes = page_size * cost.kv_bytes_per_token
         self._work = Work()
         self._tokens: list[int] = []
@@ -61,15 +64,15 @@ class VirtualModel:
     def clock(self) -> float:
         return self.now_s
 
-    def build(
-        self, rows: Sequence[Row], pool: ReqToTokenPool, windows: WindowPages | None
-    ) -> ForwardBatch:
+    def build(self, step: StepRows, windows: WindowPages | None) -> ForwardBatch:
         """A batch without arrays: nobody reads them, and making them takes longer than all else.
 
         A request's tokens are all its seed.
         """
-        self._work = work_of(rows)
-        self._tokens = [row.req.sampling.seed for row in rows if row.samples]
+        self._work = work_of(step)
+        self._tokens = [row.req.sampling.seed for row in step.rows if row.samples]
+        if step.decodes:
+            self._tokens = [*step.decodes.sampling().seed.tolist(), *self._tokens]
         return ForwardBatch(
             input_ids=_INTS,
             positions=_INTS,
@@ -77,7 +80,7 @@ class VirtualModel:
             extend_lens=_INTS32,
             seq_lens=_INTS32,
             page_table=_INTS32,
-            page_size=pool.page_size,
+            page_size=self._page_size,
             req_rows=_INTS,
             sample_rows=_INTS,
             sampling=_SAMPLING,

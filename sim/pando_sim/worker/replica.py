@@ -94,7 +94,7 @@ class Replica:
             copy_rate=self.model.copy_rate,
         )
         self.scheduler = make_scheduler(
-            settings, pools, self.model, clock=self.model.clock, build=self.model.build
+            settings, pools, self.model, clock=self.model.clock, batches=self.model
         )
         self._timeline = timeline
         self._strides = strides

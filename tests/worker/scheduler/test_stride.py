@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pando_worker.batch import ForwardBatch, Int32, StepResult
 from pando_worker.messages import LogprobsWanted, Pooling, Stats
 from pando_worker.scheduler.batches.context_cost import attended
+from pando_worker.scheduler.batches.decodes import Decodes
 from pando_worker.scheduler.req import Req
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.scheduler.stride import Stride
@@ -111,14 +112,18 @@ def image(scheduler: Scheduler) -> list[object]:
 def fields_of(thing: object) -> list[str]:
     slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
     own = list(getattr(thing, "__dict__", {}))
-    # The time of the last result counts only while a step is in flight.
-    return [name for name in slots + own if name not in ("_taken_in_at", "_events")]
+    # The time of the last result counts only while a step is in flight; batches are made anew.
+    left_out = ("_taken_in_at", "_events", "_batches", "_arrays")
+    return [name for name in slots + own if name not in left_out]
 
 
 def value_of(thing: object, name: str) -> object:
     if isinstance(thing, Req) and name == "ids":
         return thing.tokens(thing.num_known)  # what is behind it is whatever was in memory
-    return getattr(thing, name)
+    value = getattr(thing, name)
+    if isinstance(thing, Decodes) and isinstance(value, np.ndarray):
+        return value[: len(thing)]
+    return value
 
 
 @dataclass(frozen=True)

@@ -189,8 +189,9 @@ class World:
             id(req): req for req in [*scheduler.planner.prefilling, *scheduler.planner.running]
         }
         if scheduler.in_flight:  # what ended while a step ran holds its pages until that is over
-            rows = scheduler.in_flight.rows
-            holding |= {id(row.req): row.req for row in rows if row.req.is_admitted}
+            launched = scheduler.in_flight
+            reqs = [*launched.decodes, *(row.req for row in launched.rows)]
+            holding |= {id(req): req for req in reqs if req.is_admitted}
         nodes = dict.fromkeys(kv.cache.nodes())
         for req in holding.values():  # some may have left the tree under them
             assert req.node is not None

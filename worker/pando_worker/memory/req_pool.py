@@ -13,6 +13,8 @@ class ReqToTokenPool:
         max_pages = -(-max_request_tokens // page_size)
         self.page_size = page_size
         self.pages: NDArray[np.int32] = np.zeros((max_requests, max_pages), dtype=np.int32)
+        # Grows when a row gets another owner, or other pages in place of those that it had.
+        self.version: NDArray[np.int64] = np.zeros(max_requests, dtype=np.int64)
         self._free_rows = list(range(max_requests - 1, -1, -1))
 
     @property
@@ -21,7 +23,16 @@ class ReqToTokenPool:
 
     def alloc(self) -> int:
         """Allocate a row for one more running request. Raises IndexError if none is free."""
-        return self._free_rows.pop()
+        row = self._free_rows.pop()
+        self.version[row] += 1
+        return row
 
     def free(self, row: int) -> None:
         self._free_rows.append(row)
+
+    def replace(self, row: int, start: int, pages: NDArray[np.int32]) -> None:
+        """Put `pages` in the place of those that a row has from number `start` on."""
+        own = self.pages[row, start : start + len(pages)]
+        if not np.array_equal(own, pages):
+            own[:] = pages
+            self.version[row] += 1

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pando_worker.batch import ModelRunner
 from pando_worker.memory.window_sight import WindowMemory
 from pando_worker.pools import Pools
-from pando_worker.scheduler.batches.batching import BatchBuilder, build_batch
+from pando_worker.scheduler.batches.batching import BatchBuilder
 from pando_worker.scheduler.batches.constrained import GrammarCompiler
 from pando_worker.scheduler.pages.kv_manager import HostMemory, KVManager
 from pando_worker.scheduler.scheduler import Scheduler
@@ -19,14 +19,14 @@ def make_scheduler(
     runner: ModelRunner,
     grammars: GrammarCompiler | None = None,
     clock: Callable[[], float] = time.monotonic,
-    build: BatchBuilder = build_batch,
+    batches: BatchBuilder | None = None,
 ) -> Scheduler:
     """
     Args:
         runner: launches the batches: the model that owns the pools, or a wrapper around it.
         grammars: None rejects requests that carry one.
         clock: seconds.
-        build: as for the `Scheduler`.
+        batches: as for the `Scheduler`.
     """
     kv = KVManager(
         capacity_tokens=pools.capacity_tokens,
@@ -38,7 +38,7 @@ def make_scheduler(
         host=_host_memory(settings, pools),
         windows=_window_memory(settings, pools),
     )
-    return Scheduler(settings, kv, runner, grammars, clock, build)
+    return Scheduler(settings, kv, runner, grammars, clock, batches)
 
 
 def _window_memory(settings: WorkerSettings, pools: Pools) -> WindowMemory | None:

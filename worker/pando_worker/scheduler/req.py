@@ -147,10 +147,6 @@ class Req:
         assert end <= self.num_known
         return self.ids[:end]
 
-    def append(self, token: int) -> None:
-        self.ids[self.num_known] = token
-        self.num_known += 1
-
     def run_ahead(self, token: int, steps: int) -> None:
         """Apply `steps` steps that ran one token each and sampled `token` each time."""
         end = self.num_known + steps

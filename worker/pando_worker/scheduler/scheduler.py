@@ -21,12 +21,12 @@ launched batch has a row of it: until then it is the only owner of its pages.
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from pando_worker.batch import ModelRunner, Step
+from pando_worker.batch import ModelRunner, Step, StepResult
 from pando_worker.grammar.errors import GrammarError
 from pando_worker.messages import (
     Abort,
@@ -44,18 +44,18 @@ from pando_worker.messages import (
     SamplingParams,
     Stats,
 )
-from pando_worker.scheduler.batches.batching import BatchBuilder, Row, build_batch
+from pando_worker.scheduler.batches.batching import BatchBuilder, Batches, Row
 from pando_worker.scheduler.batches.constrained import (
     GrammarCompiler,
     PendingGrammar,
     build_mask,
     is_constrained,
 )
-from pando_worker.scheduler.batches.outputs import last_output, take_result
-from pando_worker.scheduler.batches.results import read_results
+from pando_worker.scheduler.batches.outputs import last_output, take_result, take_token
+from pando_worker.scheduler.batches.results import read_decodes, read_results
 from pando_worker.scheduler.meter import Meter
 from pando_worker.scheduler.pages.kv_manager import KVManager
-from pando_worker.scheduler.planning.planner import Plan, Planner
+from pando_worker.scheduler.planning.planner import Planner
 from pando_worker.scheduler.req import Ending, Grammar, Req
 from pando_worker.scheduler.stride import Stride, plan_stride
 from pando_worker.settings import WorkerSettings
@@ -84,8 +84,9 @@ class Launched:
     """A batch in flight on the device."""
 
     step: Step
-    plan: Plan
-    rows: list[Row]  # of the plan, in the order of the batch
+    decodes: list[Req]  # first in the batch, then `rows`
+    rows: Sequence[Row]
+    prefills: Sequence[Row]  # the last of `rows`
     at: float
 
 
@@ -97,16 +98,16 @@ class Scheduler:
         runner: ModelRunner,
         grammars: GrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
-        build: BatchBuilder = build_batch,
+        batches: BatchBuilder | None = None,
     ) -> None:
         """
         Args:
             grammars: None rejects requests that carry one.
             clock: seconds.
-            build: makes the runner's batches; a runner that computes nothing needs no arrays.
+            batches: makes the runner's batches; a runner that computes nothing needs no arrays.
         """
         self.kv = kv
-        self._build = build
+        self._batches = batches or Batches(kv.rows)
         self._settings = settings
         self._runner = runner
         self._grammars = grammars
@@ -160,7 +161,8 @@ class Scheduler:
             self._take_result(self.in_flight)
         self.in_flight = launched
         if launched and self._grammars and is_constrained(launched.rows):
-            launched.step.sample(build_mask(launched.rows, self._grammars))
+            mask = build_mask(len(launched.decodes), launched.rows, self._grammars)
+            launched.step.sample(mask)
         if launched and not self._settings.overlap_schedule:
             self._take_result(launched)
         if self.is_idle:
@@ -283,7 +285,7 @@ class Scheduler:
                 self._end(req, ending)
         if ended:
             self._compiling = [entry for entry in self._compiling if entry[0].ending is None]
-            self.planner.forget_ended(req for req, _ in ended)
+            self.planner.forget(req for req, _ in ended)
 
     def _end(self, req: Req, ending: Ending) -> None:
         req.ending = ending
@@ -312,63 +314,93 @@ class Scheduler:
     # Batches run
 
     def _launch(self) -> Launched | None:
-        computing = [row.req for row in self.in_flight.plan.prefills] if self.in_flight else []
+        computing = [row.req for row in self.in_flight.prefills] if self.in_flight else []
         plan = self.planner.plan(computing)
-        rows = plan.rows
-        if not rows:
+        step_rows = plan.step
+        if not len(step_rows):
             return None
         started = self._clock()
-        batch = self._build(rows, self.kv.rows, self.kv.windows)
+        batch = self._batches.build(step_rows, self.kv.windows)
         self.kv.put_copies(batch)
         step = self._runner.launch(batch)
+        rows = step_rows.rows
         if not is_constrained(rows):
             step.sample(None)
+        decodes = list(plan.decodes.reqs) if plan.decodes else []
         for row in rows:
             row.req.cached_len = row.end
             row.req.in_flight += 1
             row.req.unseen += row.samples
-        self.kv.slide([row.req for row in rows])
         self.planner.launched(plan)
-        return Launched(step, plan, rows, started)
+        if self.kv.windows:
+            self.kv.slide([*decodes, *(row.req for row in rows)])
+        return Launched(step, decodes, rows, plan.prefills, started)
 
     def _take_result(self, launched: Launched) -> None:
         """Wait for a batch's result and apply it."""
         self.in_flight = None
-        results = read_results(launched.rows, launched.step.result())
+        result = launched.step.result()
         pinned = self.kv.pinned_tokens
         outputs: list[Output] = []
-        for index, (row, result) in enumerate(zip(launched.rows, results, strict=True)):
+        ended: list[Req] = []
+        self._take_decodes(launched, result, outputs, ended)
+        self._take_rows(launched, result, outputs, ended)
+        for req in ended:
+            if req.in_flight == 0 and req.is_admitted:
+                self._release(req)
+        self.planner.forget(ended)
+        if outputs:
+            self._events.append(Outputs(outputs))
+            self.meter.counts.output_tokens_total += sum(len(o.token_ids) for o in outputs)
+
+        now = self._clock()
+        self.meter.add_step(
+            rows=len(launched.decodes) + len(launched.rows),
+            prefill_tokens=sum(row.extend_len for row in launched.prefills),
+            prefill_context=sum(row.context for row in launched.prefills),
+            decodes=len(launched.decodes) + len(launched.rows) - len(launched.prefills),
+            released=max(0, pinned - self.kv.pinned_tokens),
+            seconds=now - max(launched.at, self._taken_in_at),
+        )
+        self._taken_in_at = now
+
+    def _take_decodes(
+        self, launched: Launched, result: StepResult, outputs: list[Output], ended: list[Req]
+    ) -> None:
+        found = read_decodes(launched.decodes, result)
+        for req, (token, logprob) in zip(launched.decodes, found, strict=True):
+            req.in_flight -= 1
+            req.unseen -= 1
+            was_open = req.ending is None
+            if was_open and (output := take_token(req, token, logprob)):
+                outputs.append(output)
+            if req.ending is not None:
+                ended.append(req)
+                if was_open:
+                    self._settle(req)
+
+    def _take_rows(
+        self, launched: Launched, result: StepResult, outputs: list[Output], ended: list[Req]
+    ) -> None:
+        results = read_results(launched.rows, result, len(launched.decodes))
+        num_decodes = len(launched.rows) - len(launched.prefills)
+        for index, (row, found) in enumerate(zip(launched.rows, results, strict=True)):
             req = row.req
             req.in_flight -= 1
             stale, req.stale = req.stale, False
             if not stale:
                 req.unseen -= row.samples
             if req.ending is None and not stale:
-                match take_result(row, result):
+                match take_result(row, found):
                     case Output() as output:
                         outputs.append(output)
-                        self.meter.counts.output_tokens_total += len(output.token_ids)
                     case Embedded() as embedded:
                         self._events.append(embedded)
                 self._settle(req)
-            if req.ending is None and index >= len(launched.plan.decodes):
+            if req.ending is not None:
+                ended.append(req)
+            elif index >= num_decodes:
                 self.kv.cache_unfinished_req(req, row.end)
-            elif req.ending is not None and req.in_flight == 0 and req.is_admitted:
-                self._release(req)
-        if outputs:
-            self._events.append(Outputs(outputs))
-        self.planner.forget_ended(())
-
-        now = self._clock()
-        self.meter.add_step(
-            rows=len(launched.rows),
-            prefill_tokens=sum(row.extend_len for row in launched.plan.prefills),
-            prefill_context=sum(row.context for row in launched.plan.prefills),
-            decodes=len(launched.plan.decodes),
-            released=max(0, pinned - self.kv.pinned_tokens),
-            seconds=now - max(launched.at, self._taken_in_at),
-        )
-        self._taken_in_at = now
 
     def _settle(self, req: Req) -> None:
         """Answer a request that a result has ended."""

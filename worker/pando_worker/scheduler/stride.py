@@ -72,6 +72,7 @@ class Stride:
         if self.reqs:
             self._kv.grow_ahead(self.reqs, until - self.taken_in)
             self._planner.ratio.decay(count)
+            self._planner.decodes.refresh()
         self._launched = until
 
     def take_in(self, until: int, tokens: Sequence[int], seconds: Sequence[float]) -> None:
@@ -88,6 +89,7 @@ class Stride:
         self.launch(until)
         for req, token in zip(self.reqs, tokens, strict=True):
             req.run_ahead(token, count)
+        self._planner.decodes.refresh()
         contexts = self.chunk_contexts(count)
         if self._prompt is not None:
             for _ in range(count):  # one by one: each chunk gets its own place in the tree
@@ -104,7 +106,7 @@ class Stride:
 
 def plan_stride(planner: Planner, kv: KVManager, meter: Meter, most: int) -> Stride | None:
     """The stride of a scheduler with nothing in flight, to end or to compile, and no deadline."""
-    reqs, prompt, chunk, steps = tuple(planner.running), None, 0, most
+    reqs, prompt, chunk, steps = tuple(planner.decodes.reqs), None, 0, most
     if kv.sliding is not None:
         return None
     if planner.prefilling:
@@ -119,7 +121,7 @@ def plan_stride(planner: Planner, kv: KVManager, meter: Meter, most: int) -> Str
         steps = min(steps, min(req.remaining_tokens for req in reqs) - 1)
     while steps > 1 and kv.lacking(reqs, steps) > kv.allocator.num_free:
         steps //= 2
-    if steps < 2 or not all(req.is_plain for req in reqs):
+    if steps < 2 or not all(req.is_plain for req in planner.running):
         return None
     return Stride(planner, kv, meter, reqs=reqs, prompt=prompt, chunk=chunk, steps=steps)
 

@@ -1,7 +1,8 @@
 """Builds the `ForwardBatch` of one step from its requests."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from pando_worker.memory.req_pool import ReqToTokenPool
 from pando_worker.memory.window_pages import WindowPages
 from pando_worker.messages import Pooling
 from pando_worker.scheduler.batches.context_cost import attended
+from pando_worker.scheduler.batches.decodes import Decodes, is_penalised
+from pando_worker.scheduler.batches.page_table import PageTables
 from pando_worker.scheduler.req import Req
 
 
@@ -55,8 +58,25 @@ class Row:
         )
 
 
-BatchBuilder = Callable[[Sequence[Row], ReqToTokenPool, WindowPages | None], ForwardBatch]
-"""Makes the runner's batch from a step's rows."""
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """The rows of a step, in the order of its batch."""
+
+    decodes: Decodes | None  # all of them, one token each; None if they do not run
+    rows: Sequence[Row]
+
+    @property
+    def num_decodes(self) -> int:
+        return 0 if self.decodes is None else len(self.decodes)
+
+    def __len__(self) -> int:
+        return self.num_decodes + len(self.rows)
+
+
+class BatchBuilder(Protocol):
+    """Makes the runner's batch from a step's rows, whose requests have pages for their tokens."""
+
+    def build(self, step: StepRows, windows: WindowPages | None) -> ForwardBatch: ...
 
 
 def next_row(req: Req, count: int) -> Row:
@@ -70,55 +90,70 @@ def next_row(req: Req, count: int) -> Row:
     )
 
 
-def build_batch(
-    rows: Sequence[Row], pool: ReqToTokenPool, windows: WindowPages | None = None
-) -> ForwardBatch:
-    """Concatenate the rows; their requests must already have pages for these tokens."""
-    page_size = pool.page_size
-    extend_lens = np.array([row.extend_len for row in rows], dtype=np.int32)
-    cached_lens = np.array([row.start for row in rows], dtype=np.int64)
-    req_rows = np.array([row.req.row for row in rows], dtype=np.int64)
-    seq_lens = cached_lens + extend_lens
-    table = pool.pages[req_rows, : -(-int(seq_lens.max()) // page_size)]
+class Batches:
+    """Makes batches of arrays."""
 
-    # Token t of the batch belongs to row_of[t]; its position follows the row's cached tokens.
-    starts = np.cumsum(extend_lens) - extend_lens
-    row_of = np.repeat(np.arange(len(rows)), extend_lens)
-    positions = np.arange(len(row_of)) - starts[row_of] + cached_lens[row_of]
-    pages = table[row_of, positions // page_size]
+    def __init__(self, pool: ReqToTokenPool) -> None:
+        self._pool = pool
+        self._tables = PageTables(pool)
 
-    input_ids = np.empty(len(row_of), dtype=np.int64)
-    for row, first in zip(rows, starts.tolist(), strict=True):
-        if row.extend_len == 1:
-            input_ids[first] = row.req.next_token
-        else:
-            input_ids[first : first + row.extend_len] = row.req.pending(row.extend_len)
-    samples = [index for index, row in enumerate(rows) if row.samples]
-    return ForwardBatch(
-        input_ids=input_ids,
-        positions=positions,
-        out_slots=_slots(pages, positions, page_size),
-        extend_lens=extend_lens,
-        seq_lens=seq_lens.astype(np.int32),
-        page_table=table,
-        page_size=page_size,
-        req_rows=req_rows,
-        sample_rows=np.array(samples, dtype=np.int64),
-        sampling=_sampling([rows[index].req for index in samples]),
-        scores=_scores(rows, starts.tolist()),
-        pooled=_pooled(rows),
-        window_table=_window_table(rows, table, windows) if windows else None,
-        window_slots=_slots(windows.window_of[pages], positions, page_size) if windows else None,
-    )
+    def build(self, step: StepRows, windows: WindowPages | None) -> ForwardBatch:
+        page_size, rows = self._pool.page_size, step.rows
+        extend_lens = np.ones(len(step), dtype=np.int32)
+        extend_lens[step.num_decodes :] = [row.extend_len for row in rows]
+        seq_lens = np.array([row.end for row in rows], dtype=np.int64)
+        req_rows = np.array([row.req.row for row in rows], dtype=np.int64)
+        if step.decodes:
+            seq_lens = np.concatenate((step.decodes.num_tokens, seq_lens))
+            req_rows = np.concatenate((step.decodes.row, req_rows))
+        table = self._tables.update(req_rows, -(-seq_lens // page_size))
+
+        # Token t of the batch belongs to row_of[t]; its position follows the row's cached tokens.
+        ends = np.cumsum(extend_lens)
+        row_of = np.repeat(np.arange(len(step)), extend_lens)
+        positions = np.arange(len(row_of)) - (ends - seq_lens)[row_of]
+        pages = table[row_of, positions // page_size]
+
+        input_ids = np.empty(len(row_of), dtype=np.int64)
+        if step.decodes:
+            input_ids[: step.num_decodes] = step.decodes.input_ids
+        starts = (ends - extend_lens)[step.num_decodes :].tolist()
+        for row, first in zip(rows, starts, strict=True):
+            if row.extend_len == 1:
+                input_ids[first] = row.req.next_token
+            else:
+                input_ids[first : first + row.extend_len] = row.req.pending(row.extend_len)
+        sampling = [(step.num_decodes + i, row.req) for i, row in enumerate(rows) if row.samples]
+        sample_rows = np.arange(step.num_decodes + len(sampling))
+        sample_rows[step.num_decodes :] = [index for index, _ in sampling]
+        return ForwardBatch(
+            input_ids=input_ids,
+            positions=positions,
+            out_slots=_slots(pages, positions, page_size),
+            extend_lens=extend_lens,
+            seq_lens=seq_lens.astype(np.int32),
+            page_table=table,
+            page_size=page_size,
+            req_rows=req_rows,
+            sample_rows=sample_rows,
+            sampling=_sampling(step.decodes, [req for _, req in sampling]),
+            scores=_scores(rows, starts),
+            pooled=_pooled(rows, step.num_decodes),
+            window_table=_window_table(step, table, windows) if windows else None,
+            window_slots=_slots(windows.window_of[pages], positions, page_size)
+            if windows
+            else None,
+        )
 
 
-def _window_table(rows: Sequence[Row], table: Int32, windows: WindowPages) -> Int32:
+def _window_table(step: StepRows, table: Int32, windows: WindowPages) -> Int32:
     """The window page of each page in `table`; -1 where there is none or no row attends to it.
 
     Only pages inside a window are looked up: with pages of one token and rows of 8,000 tokens, this
     takes 0.1 ms instead of 0.8 ms.
     """
-    first = min(row.req.window_first for row in rows)
+    reqs = [*(step.decodes.reqs if step.decodes else ()), *(row.req for row in step.rows)]
+    first = min(req.window_first for req in reqs)
     pages = np.full(table.shape, -1, dtype=np.int32)
     pages[:, first:] = windows.window_of.take(table[:, first:])
     return pages
@@ -129,9 +164,33 @@ def _slots(pages: np.ndarray, positions: Int64, page_size: int) -> Int64:
     return slots
 
 
-def _sampling(reqs: Sequence[Req]) -> SamplingBatch:
+def _sampling(decodes: Decodes | None, reqs: Sequence[Req]) -> SamplingBatch:
+    """The sampling parameters of the decodes and then of `reqs`."""
+    of_decodes = decodes.sampling() if decodes else None
+    batch = _gathered(reqs) if reqs or of_decodes is None else of_decodes
+    if reqs and of_decodes is not None:
+        batch = SamplingBatch(
+            temperature=np.concatenate((of_decodes.temperature, batch.temperature)),
+            top_k=np.concatenate((of_decodes.top_k, batch.top_k)),
+            top_p=np.concatenate((of_decodes.top_p, batch.top_p)),
+            min_p=np.concatenate((of_decodes.min_p, batch.min_p)),
+            seed=np.concatenate((of_decodes.seed, batch.seed)),
+            step=np.concatenate((of_decodes.step, batch.step)),
+        )
+    numbered = list(enumerate(reqs, start=len(decodes) if decodes else 0))
+    if decodes:
+        numbered += [(decodes.position(req), req) for req in decodes.edited]
+    if numbered:
+        batch.bias = _bias(numbered)
+        batch.penalties = _penalties(numbered)
+        batch.top_logprobs = max(
+            (req.logprobs.top for _, req in numbered if req.logprobs), default=-1
+        )
+    return batch
+
+
+def _gathered(reqs: Sequence[Req]) -> SamplingBatch:
     params = [req.sampling for req in reqs]
-    wanted = [req.logprobs.top for req in reqs if req.logprobs]
     return SamplingBatch(
         temperature=np.array([p.temperature for p in params], dtype=np.float32),
         top_k=np.array([p.top_k for p in params], dtype=np.int64),
@@ -139,17 +198,14 @@ def _sampling(reqs: Sequence[Req]) -> SamplingBatch:
         min_p=np.array([p.min_p for p in params], dtype=np.float32),
         seed=np.array([p.seed for p in params], dtype=np.int64),
         step=np.array([req.num_output for req in reqs], dtype=np.int64),
-        bias=_bias(reqs),
-        penalties=_penalties(reqs),
-        top_logprobs=max(wanted, default=-1),
     )
 
 
-def _bias(reqs: Sequence[Req]) -> LogitBias | None:
+def _bias(reqs: Sequence[tuple[int, Req]]) -> LogitBias | None:
     samples: list[int] = []
     tokens: list[int] = []
     values: list[float] = []
-    for index, req in enumerate(reqs):
+    for index, req in reqs:
         bias, least = req.sampling.logit_bias, req.sampling.min_new_tokens
         if not bias and not least:
             continue  # nearly every request
@@ -167,9 +223,9 @@ def _bias(reqs: Sequence[Req]) -> LogitBias | None:
     )
 
 
-def _penalties(reqs: Sequence[Req]) -> Penalties | None:
+def _penalties(reqs: Sequence[tuple[int, Req]]) -> Penalties | None:
     """The whole history of each penalised row, so that no state has to follow retractions."""
-    rows = [(index, req) for index, req in enumerate(reqs) if _is_penalised(req)]
+    rows = [(index, req) for index, req in reqs if is_penalised(req.sampling)]
     if not rows:
         return None
     params = [req.sampling for _, req in rows]
@@ -195,11 +251,6 @@ def _penalties(reqs: Sequence[Req]) -> Penalties | None:
     )
 
 
-def _is_penalised(req: Req) -> bool:
-    p = req.sampling
-    return p.presence_penalty != 0 or p.frequency_penalty != 0 or p.repetition_penalty != 1
-
-
 def _scores(rows: Sequence[Row], starts: Sequence[int]) -> PromptScores | None:
     after: list[np.ndarray] = []
     targets: list[np.ndarray] = []
@@ -219,11 +270,15 @@ def _scores(rows: Sequence[Row], starts: Sequence[int]) -> PromptScores | None:
     )
 
 
-def _pooled(rows: Sequence[Row]) -> PooledRows | None:
+def _pooled(rows: Sequence[Row], first: int) -> PooledRows | None:
+    """
+    Args:
+        first: the index of rows[0] in the batch
+    """
     pooled = [index for index, row in enumerate(rows) if row.pools]
     if not pooled:
         return None
     return PooledRows(
-        rows=np.array(pooled, dtype=np.int64),
+        rows=np.array(pooled, dtype=np.int64) + first,
         is_mean=np.array([rows[index].req.pooling is Pooling.MEAN for index in pooled]),
     )

@@ -50,13 +50,18 @@ def is_constrained(rows: Sequence[Row]) -> bool:
     return any(row.req.grammar is not None and row.samples for row in rows)
 
 
-def build_mask(rows: Sequence[Row], grammars: GrammarCompiler) -> Int32:
-    """The allowed tokens of each row that samples, [num_samples, ceil(vocab_size / 32)]."""
+def build_mask(num_decodes: int, rows: Sequence[Row], grammars: GrammarCompiler) -> Int32:
+    """The allowed tokens of each row that samples, [num_samples, ceil(vocab_size / 32)].
+
+    Args:
+        num_decodes: how many rows are before `rows` in the batch; all tokens are allowed to them.
+    """
     sampled = [row.req for row in rows if row.samples]
-    mask = np.full((len(sampled), -(-grammars.vocab_size // 32)), -1, dtype=np.int32)
+    count = num_decodes + len(sampled)
+    mask = np.full((count, -(-grammars.vocab_size // 32)), -1, dtype=np.int32)
     constrained = [
         (req.grammar, index)
-        for index, req in enumerate(sampled)
+        for index, req in enumerate(sampled, start=num_decodes)
         if req.grammar is not None and req.ending is None and not req.stale
     ]
     grammars.fill_masks(constrained, mask)

@@ -15,7 +15,7 @@ def take_result(row: Row, result: Result) -> Output | Embedded | None:
     an unfinished chunk and for a request that failed."""
     row.req.prompt_logprobs += result.scores
     if result.token is not None:
-        return _take_token(row.req, result.token, result.logprob)
+        return take_token(row.req, result.token, result.logprob)
     if result.pooled is not None:
         return _take_pooled(row, result.pooled)
     return None
@@ -26,19 +26,17 @@ def last_output(req: Req, finish: FinishReason) -> Output:
     return _output(req, [], finish, None)
 
 
-def _take_token(req: Req, sampled: int, logprob: TokenLogprob | None) -> Output | None:
-    """Append a sampled token and the tokens that the grammar forces after it."""
+def take_token(req: Req, sampled: int, logprob: TokenLogprob | None) -> Output | None:
+    """Append a sampled token, and those that the grammar forces after it, to a request, which may
+    end it. Returns the message to send; None if the request failed."""
     if sampled < 0:
         req.ending = Ending.FAILED
         return None
-    tokens = [sampled]
     finish = _append(req, sampled)
-    if req.ending is None and finish is None and (jump := begin_jump(req)):
-        tokens = []
-        for token in jump:
-            tokens.append(token)
-            if finish := _append(req, token):
-                break
+    if req.grammar is None:
+        tokens = [sampled]
+    else:
+        tokens, finish = _jump(req, sampled, finish)
     if req.ending is Ending.FAILED:
         return None
     if finish:
@@ -46,15 +44,33 @@ def _take_token(req: Req, sampled: int, logprob: TokenLogprob | None) -> Output 
     return _output(req, tokens, finish, logprob)
 
 
+def _jump(
+    req: Req, sampled: int, finish: FinishReason | None
+) -> tuple[list[int], FinishReason | None]:
+    """Append the tokens that the grammar forces; returns all tokens to send, and why the request
+    ends with them."""
+    if req.ending is not None or finish is not None or not (jump := begin_jump(req)):
+        return [sampled], finish
+    tokens: list[int] = []
+    for token in jump:
+        tokens.append(token)
+        if finish := _append(req, token):
+            break
+    return tokens, finish
+
+
 def _append(req: Req, token: int) -> FinishReason | None:
     """Append a token; returns the finish reason if the request ends with it."""
-    req.append(token)
-    if req.grammar is not None and not req.grammar.accept(token):
+    known = req.num_known
+    req.ids[known] = token
+    req.num_known = known = known + 1
+    grammar = req.grammar
+    if grammar is not None and not grammar.accept(token):
         req.ending = Ending.FAILED
         return None
-    if token in req.sampling.stop_token_ids or (req.grammar and req.grammar.is_finished):
+    if token in req.sampling.stop_token_ids or (grammar is not None and grammar.is_finished):
         return FinishReason.STOP
-    return FinishReason.LENGTH if req.num_known == len(req.ids) else None
+    return FinishReason.LENGTH if known == len(req.ids) else None
 
 
 def _take_pooled(row: Row, part: Float32) -> Embedded | None:
@@ -80,12 +96,16 @@ def _take_pooled(row: Row, part: Float32) -> Embedded | None:
 def _output(
     req: Req, token_ids: list[int], finish: FinishReason | None, logprob: TokenLogprob | None
 ) -> Output:
+    cached_tokens = req.cached_prompt_tokens or 0
+    is_first = req.queue_seconds is not None or req.prompt_logprobs
+    if finish is None and logprob is None and not is_first:  # nearly every output
+        return Output(rid=req.rid, token_ids=token_ids, cached_tokens=cached_tokens)
     prompt_logprobs, req.prompt_logprobs = req.prompt_logprobs, []
     queue_seconds, req.queue_seconds = req.queue_seconds, None
     return Output(
         rid=req.rid,
         token_ids=token_ids,
-        cached_tokens=req.cached_prompt_tokens or 0,
+        cached_tokens=cached_tokens,
         finish=finish,
         queue_s=queue_seconds,
         logprobs=[] if logprob is None else [logprob],

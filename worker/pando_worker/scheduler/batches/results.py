@@ -1,11 +1,14 @@
 """Splits a step's result arrays into one `Result` per row of the batch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pando_worker.batch import Float32, Logprobs, StepResult
 from pando_worker.messages import TokenLogprob
 from pando_worker.scheduler.batches.batching import Row
+from pando_worker.scheduler.req import Req
+
+Logprob = TokenLogprob | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +19,26 @@ class Result:
     pooled: Float32 | None  # its part of an embedding, [hidden_size]
 
 
-def read_results(rows: Sequence[Row], step: StepResult) -> list[Result]:
+def read_decodes(reqs: Sequence[Req], step: StepResult) -> Iterable[tuple[int, Logprob]]:
+    """The token of each of a batch's decodes, which come first, and its log-probability if it was
+    requested."""
+    tokens: list[int] = step.tokens[: len(reqs)].tolist()
+    logprobs: list[Logprob] = [None] * len(reqs)
+    if step.logprobs is not None:
+        for index, req in enumerate(reqs):
+            if req.logprobs:
+                logprobs[index] = _read(step.logprobs, index, req.logprobs.top)
+    return zip(tokens, logprobs, strict=True)
+
+
+def read_results(rows: Sequence[Row], step: StepResult, first: int) -> list[Result]:
+    """
+    Args:
+        first: how many decodes were before these rows; each yields one token.
+    """
     tokens = step.tokens.tolist()
     results: list[Result] = []
-    sample = score = pool = 0
+    sample, score, pool = first, 0, 0
     for row in rows:
         token, logprob, scores, pooled = None, None, [], None
         wanted = row.req.logprobs

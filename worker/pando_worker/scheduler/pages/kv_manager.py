@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pando_worker.batch import ForwardBatch
 from pando_worker.memory.host_tier import HostTier, copying_pays
 from pando_worker.memory.host_windows import HostWindows
-from pando_worker.memory.page_allocator import PageAllocator
+from pando_worker.memory.page_allocator import PageAllocator, Pages
 from pando_worker.memory.radix_cache import RadixCache, Tokens
 from pando_worker.memory.req_pool import ReqToTokenPool
 from pando_worker.memory.window_pages import WindowPages
@@ -196,9 +196,10 @@ class KVManager:
             self.sliding.admit(req)
         return True
 
-    def has_room(self, reqs: Sequence[Req]) -> bool:
-        """Whether admitted requests can get all pages that they lack to run all their tokens."""
-        missing = window_missing = 0
+    def has_room(self, reqs: Sequence[Req], missing: int = 0) -> bool:
+        """Whether admitted requests can get all pages that they lack to run all their tokens, and
+        `missing` pages for others."""
+        window_missing = 0
         for req in reqs:
             pages = self.pages_for(req.num_tokens)
             missing += pages - req.num_pages
@@ -224,6 +225,16 @@ class KVManager:
         if self.sliding:
             self.sliding.cover(reqs, [req.num_tokens for req in reqs])
 
+    def take_pages(self, count: int) -> Pages:
+        """Allocate pages for running requests, in the order in which they would come one by one;
+        evicts cached pages if too few are free.
+
+        Raises:
+            MemoryError: there is no room.
+        """
+        self.cache.evict(count - self.allocator.num_free)
+        return self.allocator.alloc(count)[::-1]  # the free list is a stack
+
     def lacking(self, reqs: Sequence[Req], steps: int) -> int:
         """Pages that admitted requests lack to run `steps` steps of one token each."""
         more = steps - 1 + self.page_size - 1
@@ -246,8 +257,7 @@ class KVManager:
         if not wants:
             return
         wants.sort()
-        # The free list is a stack: pages allocated one by one come in the opposite order.
-        pages = self.allocator.alloc(len(wants))[::-1]
+        pages = self.take_pages(len(wants))
         for (_, index), page in zip(wants, pages.tolist(), strict=True):
             req = reqs[index]
             self.rows.pages[req.row, req.num_pages] = page
@@ -271,9 +281,7 @@ class KVManager:
         missing = self.pages_for(req.num_tokens) - req.num_pages
         if missing == 0:
             return
-        shortage = missing - self.allocator.num_free
-        if shortage > 0:
-            self.cache.evict(shortage)
+        self.cache.evict(missing - self.allocator.num_free)
         end = req.num_pages + missing
         self.rows.pages[req.row, req.num_pages : end] = self.allocator.alloc(missing)
         req.num_pages = end
@@ -299,7 +307,7 @@ class KVManager:
         match = self.cache.match_prefix(key, req.namespace, req.node)
         self.cache.inc_lock_ref(match.node)
         self.cache.dec_lock_ref(req.node)
-        self.rows.pages[req.row, req.tree_pages : count] = match.pages
+        self.rows.replace(req.row, req.tree_pages, match.pages)
         req.node, req.tree_pages = match.node, count
         if self.sliding:
             self.sliding.pin(req)

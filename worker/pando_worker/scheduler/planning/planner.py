@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pando_worker.messages import Stats
-from pando_worker.scheduler.batches.batching import Row, next_row
+from pando_worker.scheduler.batches.batching import Row, StepRows, next_row
+from pando_worker.scheduler.batches.decodes import Decodes
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.planning.admission import (
     Admission,
@@ -20,7 +21,7 @@ from pando_worker.scheduler.planning.admission import (
     reserved,
     retraction_victim,
 )
-from pando_worker.scheduler.planning.new_token_ratio import NewTokenRatio
+from pando_worker.scheduler.planning.new_token_ratio import MOST_EXPECTED, NewTokenRatio
 from pando_worker.scheduler.planning.prompts import PromptBudget, prefill_rows
 from pando_worker.scheduler.planning.sharing import Computing
 from pando_worker.scheduler.planning.waiting import Verdict, WaitingQueue
@@ -30,12 +31,19 @@ from pando_worker.settings import WorkerSettings
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    decodes: list[Row]
+    """
+    Attributes:
+        decodes: None in a step without them
+        constrained: the running requests with a grammar, which may run several tokens
+    """
+
+    decodes: Decodes | None
+    constrained: list[Row]
     prefills: list[Row]
 
     @property
-    def rows(self) -> list[Row]:
-        return [*self.decodes, *self.prefills]
+    def step(self) -> StepRows:
+        return StepRows(self.decodes, [*self.constrained, *self.prefills])
 
 
 class Planner:
@@ -46,7 +54,10 @@ class Planner:
             settings.schedule_policy, kv.cache, settings.max_passed_over, clock
         )
         self.prefilling: list[Req] = []
-        self.running: list[Req] = []
+        self.running: dict[Req, None] = {}
+        # Of those, the ones that the next step gives a token: without a grammar, and with one.
+        self.decodes = Decodes(kv.rows)
+        self._constrained: dict[Req, None] = {}
         self.ratio = NewTokenRatio(settings.new_token_ratio)
         self._settings = settings
         self._kv = kv
@@ -62,7 +73,12 @@ class Planner:
         """Whether every running request can get pages for its next token or, if none runs, a
         prompt can continue. Otherwise `plan` retracts some requests, for which all their sampled
         tokens must be known."""
-        return self._is_room_for(self._ready())
+        constrained = self._constrained_decodes
+        if self.prefilling and not self.decodes and not constrained:
+            return self._kv.step_limit(self.prefilling[0]) > 0
+        if self._kv.windows:
+            return self._kv.has_room([*self.decodes.reqs, *constrained])
+        return self._kv.has_room(constrained, len(self.decodes.lacking))
 
     def plan(self, prefills_in_flight: Iterable[Req]) -> Plan:
         """The rows of the next step; their requests have their pages.
@@ -72,13 +88,14 @@ class Planner:
         """
         if self.prefill_first:
             prefills = self._prefills(self.prompt_budget(0), prefills_in_flight)
-            return Plan([], prefills) if prefills else Plan(self._decodes(), [])
+            return Plan(None, [], prefills) if prefills else Plan(*self._decode(), [])
         retracted = self._counts.retracted_requests_total
-        decodes = self._decodes()
+        decodes, constrained = self._decode()
         if self._counts.retracted_requests_total > retracted:
-            return Plan(decodes, [])  # the freed pages are for running requests
-        taken = sum(row.extend_len for row in decodes)
-        return Plan(decodes, self._prefills(self.prompt_budget(taken), prefills_in_flight))
+            return Plan(decodes, constrained, [])  # the freed pages are for running requests
+        taken = len(decodes) + sum(row.extend_len for row in constrained)
+        prefills = self._prefills(self.prompt_budget(taken), prefills_in_flight)
+        return Plan(decodes, constrained, prefills)
 
     def prompt_budget(self, decodes: int) -> int:
         """Prompt tokens in a step beside `decodes` tokens of running requests; at least a page, so
@@ -87,45 +104,76 @@ class Planner:
 
     def launched(self, plan: Plan) -> None:
         """Move the requests whose prompts this plan completes to `running`."""
-        complete = [row for row in plan.prefills if row.is_last]
-        for row in complete:
-            self.prefilling.remove(row.req)
-        self.running += [row.req for row in complete if row.samples]
+        if plan.decodes:
+            plan.decodes.launched()
+        for row in plan.prefills:
+            if row.is_last:
+                self.prefilling.remove(row.req)
+            if row.samples:
+                self._run(row.req)
 
-    def forget_ended(self, reqs: Iterable[Req]) -> None:
-        for req in reqs:
+    def forget(self, ended: Iterable[Req]) -> None:
+        """Remove requests that have ended, wherever they are."""
+        for req in ended:
             if req in self.waiting:
                 self.waiting.remove(req)
-        self.prefilling = [req for req in self.prefilling if req.ending is None]
-        self.running = [req for req in self.running if req.ending is None]
+            else:
+                self._stop(req)
 
-    def _decodes(self) -> list[Row]:
-        """The next token of each running request; retracts requests if the pool is too full."""
+    def _run(self, req: Req) -> None:
+        self.running[req] = None
+        if req.grammar is not None:
+            self._constrained[req] = None
+        elif req.remaining_tokens > 0:
+            self.decodes.add(req)
+
+    def _stop(self, req: Req) -> None:
+        if req in self.running:
+            del self.running[req]
+            self.decodes.discard(req)
+            self._constrained.pop(req, None)
+        elif req in self.prefilling:
+            self.prefilling.remove(req)
+
+    @property
+    def _holding(self) -> list[Req]:
+        """The admitted requests."""
+        return [*self.prefilling, *self.running]
+
+    @property
+    def _constrained_decodes(self) -> list[Req]:
+        return [req for req in self._constrained if req.remaining_tokens > 0]
+
+    def _decode(self) -> tuple[Decodes, list[Row]]:
+        """The next tokens of the running requests; retracts some if the pool is too full."""
         retracted = False
-        while not self._is_room_for(ready := self._ready()):
-            holding = [*self.prefilling, *self.running]
-            self._retract(retraction_victim(holding, by_priority=self._by_priority))
+        while not self.has_room:
+            self._retract(retraction_victim(self._holding, by_priority=self._by_priority))
             retracted = True
+        constrained = self._constrained_decodes
         if retracted:
-            self.ratio.recover(self.running)
-        elif ready:
+            self.ratio.recover(list(self.running))
+        elif self.decodes or constrained:
             self.ratio.decay()
-        self._kv.grow(ready)
-        return [next_row(req, req.extend_len) for req in ready]
+        self._grow(constrained)
+        return self.decodes, [next_row(req, req.extend_len) for req in constrained]
 
-    def _ready(self) -> list[Req]:
-        return [req for req in self.running if req.remaining_tokens > 0]
-
-    def _is_room_for(self, ready: list[Req]) -> bool:
-        if ready or not self.prefilling:
-            return self._kv.has_room(ready)
-        return self._kv.step_limit(self.prefilling[0]) > 0
+    def _grow(self, constrained: list[Req]) -> None:
+        """Give running requests the pages that they lack to run their next tokens."""
+        if self._kv.windows:
+            self._kv.grow([*self.decodes.reqs, *constrained])
+            self.decodes.refresh()
+            return
+        lacking = self.decodes.lacking
+        if len(lacking):
+            self.decodes.grow(lacking, self._kv.take_pages(len(lacking)))
+        self._kv.grow(constrained)
 
     def _retract(self, req: Req) -> None:
         """Move a request to the front of the queue; its computed prefix stays cached while there is
         room."""
         assert req.in_flight == 0
-        (self.running if req in self.running else self.prefilling).remove(req)
+        self._stop(req)
         req.hit_when_queued = req.cached_len
         if req.num_output == 0:
             req.prompt_logprobs.clear()
@@ -145,10 +193,8 @@ class Planner:
         may_run = budget.left > 0 or budget.passes(1)
         if not self.waiting or not may_run or self._kv.rows.num_free == 0:
             return
-        holding = [*self.prefilling, *self.running]
-        reserve = Reserve(self._watermark_pages, 0).plus(
-            reserved(holding, self.ratio.value, self._kv)
-        )
+        holding = self._holding
+        reserve = Reserve(self._watermark_pages, 0).plus(self._reserved())
         room = self._kv.available_pages - reserve.pages
         if holding and self._is_vain(room):
             return
@@ -183,6 +229,14 @@ class Planner:
         if admission.is_out_of_pages:
             room = self._kv.available_pages - admission.reserve.pages
             self._vain = self.waiting.version, room
+
+    def _reserved(self) -> Reserve:
+        """Pages to leave free for the expected output of the admitted requests."""
+        ratio = self.ratio.value
+        if self._kv.windows:
+            return reserved(self._holding, ratio, self._kv)
+        others = reserved([*self.prefilling, *self._constrained], ratio, self._kv)
+        return Reserve(self.decodes.expected_pages(ratio, MOST_EXPECTED), 0).plus(others)
 
     def _is_vain(self, room: int) -> bool:
         """Whether the attempt to admit a request would fail as it did before, with as many pages

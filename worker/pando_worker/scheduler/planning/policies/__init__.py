@@ -4,7 +4,12 @@ Read in this order:
     order.py     what a policy is, and the one that most of them share
     registry.py  the policies by their names
 
-    fcfs.py  lpm.py  dfs_weight.py  hrrn.py  priority.py  random_order.py
+    fcfs.py          by arrival
+    lpm.py           the longest cached prefix first
+    hrrn.py          the highest response ratio first
+    dfs_weight.py    the branch of the prefix tree with the most requests first
+    priority.py      the highest priority first
+    random_order.py  an order that is the same in every run
 
 An order is kept up as requests come, go, and find more or less of their prompt cached, so its cost
 does not grow with the queue. `WaitingQueue` keeps every one of them from starving a request.

@@ -1,0 +1,185 @@
+"""`Decodes`: the running requests that get one token in each step, kept as arrays.
+
+Most of a busy step's rows are decodes, and from one step to the next only their lengths change. So
+what a batch needs of them is not gathered from the requests again in each step: they have a
+position here from their first decode to their last, and the arrays change where something changes.
+When one leaves, the last one takes its position.
+
+Requests with a grammar are not here: what it forces makes them run several tokens at a time.
+"""
+
+import numpy as np
+
+from pando_worker.batch import Float32, Int64, SamplingBatch
+from pando_worker.memory.page_allocator import Pages
+from pando_worker.memory.req_pool import ReqToTokenPool
+from pando_worker.messages import SamplingParams
+from pando_worker.scheduler.req import Req
+
+
+class Decodes:
+    """
+    Attributes:
+        reqs: by position
+        edited: those whose logits are edited before sampling, or that want log-probabilities
+    """
+
+    def __init__(self, pool: ReqToTokenPool) -> None:
+        size = len(pool.pages)
+        self.reqs: list[Req] = []
+        self.edited: dict[Req, None] = {}
+        self._pool = pool
+        self._position: dict[Req, int] = {}
+        # By position; only the first len(reqs) entries count.
+        self._row: Int64 = np.zeros(size, dtype=np.int64)
+        self._tokens: Int64 = np.zeros(size, dtype=np.int64)  # Req.num_tokens
+        self._pages: Int64 = np.zeros(size, dtype=np.int64)  # Req.num_pages
+        self._limit: Int64 = np.zeros(size, dtype=np.int64)  # the most tokens it may have
+        self._prompt: Int64 = np.zeros(size, dtype=np.int64)
+        self._seed: Int64 = np.zeros(size, dtype=np.int64)
+        self._top_k: Int64 = np.zeros(size, dtype=np.int64)
+        self._temperature: Float32 = np.zeros(size, dtype=np.float32)
+        self._top_p: Float32 = np.zeros(size, dtype=np.float32)
+        self._min_p: Float32 = np.zeros(size, dtype=np.float32)
+        self._arrays = [each for each in vars(self).values() if isinstance(each, np.ndarray)]
+
+    def __len__(self) -> int:
+        return len(self.reqs)
+
+    def __contains__(self, req: Req) -> bool:
+        return req in self._position
+
+    # Requests come and go
+
+    def add(self, req: Req) -> None:
+        position = len(self.reqs)
+        self.reqs.append(req)
+        self._position[req] = position
+        self._row[position] = req.row
+        self._limit[position] = len(req.ids)
+        self._prompt[position] = req.prompt_len
+        params = req.sampling
+        self._seed[position] = params.seed
+        self._temperature[position] = params.temperature
+        self._top_k[position] = params.top_k
+        self._top_p[position] = params.top_p
+        self._min_p[position] = params.min_p
+        if edits_logits(params) or req.logprobs:
+            self.edited[req] = None
+        self._read(position)
+
+    def discard(self, req: Req) -> None:
+        if req not in self._position:
+            return
+        position = self._position.pop(req)
+        self.edited.pop(req, None)
+        last = self.reqs.pop()
+        if last is not req:
+            self.reqs[position] = last
+            self._position[last] = position
+            for array in self._arrays:
+                array[position] = array[len(self.reqs)]
+
+    def position(self, req: Req) -> int:
+        return self._position[req]
+
+    def refresh(self) -> None:
+        """Read the lengths anew, after something else has changed them."""
+        for position in range(len(self.reqs)):
+            self._read(position)
+
+    # Pages
+
+    @property
+    def lacking(self) -> Int64:
+        """The positions of those that lack a page to run their token; none lacks more."""
+        n = len(self.reqs)
+        return np.flatnonzero(self._tokens[:n] > self._pages[:n] * self._pool.page_size)
+
+    def grow(self, positions: Int64, pages: Pages) -> None:
+        """Give the requests at these positions a page each."""
+        self._pool.pages[self._row[positions], self._pages[positions]] = pages
+        self._pages[positions] += 1
+        for position in positions.tolist():
+            self.reqs[position].num_pages += 1
+
+    def expected_pages(self, new_token_ratio: float, most: int) -> int:
+        """Pages that they will probably still need for their output.
+
+        Args:
+            new_token_ratio: the share expected of the tokens that they may still produce, of which
+                at most `most` count for each
+        """
+        n, size = len(self.reqs), self._pool.page_size
+        allowed = np.minimum(self._limit[:n] - self._tokens[:n], most)
+        total = self._tokens[:n] + np.ceil(allowed * new_token_ratio).astype(np.int64)
+        return int((-(-total // size) - self._pages[:n]).sum())
+
+    # Steps
+
+    def launched(self) -> None:
+        """A step that runs a token of each was launched; those that it brings to their limit leave,
+        since only its result is left to come."""
+        n = len(self.reqs)
+        for req in self.reqs:
+            req.cached_len += 1
+            req.in_flight += 1
+            req.unseen += 1
+        self._tokens[:n] += 1
+        full = np.flatnonzero(self._tokens[:n] >= self._limit[:n])
+        for req in [self.reqs[position] for position in full.tolist()]:
+            self.discard(req)
+
+    # What a batch says of them, each by position
+
+    @property
+    def row(self) -> Int64:
+        """Rows of the ReqToTokenPool."""
+        return self._row[: len(self.reqs)].copy()
+
+    @property
+    def num_tokens(self) -> Int64:
+        return self._tokens[: len(self.reqs)].copy()
+
+    @property
+    def num_output(self) -> Int64:
+        n = len(self.reqs)
+        return self._tokens[:n] - self._prompt[:n]
+
+    @property
+    def input_ids(self) -> Int64:
+        """The token that each runs; -1 - row if it is not known yet."""
+        ids = -1 - self._row[: len(self.reqs)]
+        for position, req in enumerate(self.reqs):
+            if not req.unseen:
+                ids[position] = req.ids[req.cached_len]
+        return ids
+
+    def sampling(self) -> SamplingBatch:
+        n = len(self.reqs)
+        return SamplingBatch(
+            temperature=self._temperature[:n].copy(),
+            top_k=self._top_k[:n].copy(),
+            top_p=self._top_p[:n].copy(),
+            min_p=self._min_p[:n].copy(),
+            seed=self._seed[:n].copy(),
+            step=self.num_output,
+        )
+
+    def _read(self, position: int) -> None:
+        req = self.reqs[position]
+        self._tokens[position] = req.num_tokens
+        self._pages[position] = req.num_pages
+
+
+def edits_logits(params: SamplingParams) -> bool:
+    """Whether a request's logits are changed before a token is sampled."""
+    return bool(params.logit_bias or params.min_new_tokens) or is_penalised(params)
+
+
+def is_penalised(params: SamplingParams) -> bool:
+    return (
+        params.presence_penalty != 0
+        or params.frequency_penalty != 0
+        or params.repetition_penalty != 1
+    )
