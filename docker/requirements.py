@@ -1,6 +1,6 @@
-"""Prints what pyproject.toml's extras need, one requirement a line, without Pando itself.
+"""Prints the requirements of pyproject.toml's extras, one per line, without Pando itself.
 
-An image installs that in a layer of its own, which stays as it is when only code changes:
+Images install them in a separate layer, which does not change when only code changes:
 `python docker/requirements.py router,otel`.
 """
 
@@ -14,7 +14,7 @@ OWN = re.compile(r"pando\[([\w,]+)\]")
 
 
 def needed(extra: str) -> set[str]:
-    """Of this extra and those that it names, `pando[worker]`."""
+    """The requirements of an extra and of the extras that it includes, such as `pando[worker]`."""
     lines = set()
     for line in project["optional-dependencies"][extra]:
         own = OWN.fullmatch(line)

@@ -9,11 +9,11 @@ def keys_group() -> click.Group:
     return group
 
 
-_TENANT = click.Option(["--tenant"], required=True, metavar="NAME", help="whose key it is")
+_TENANT = click.Option(["--tenant"], required=True, metavar="NAME", help="tenant that owns the key")
 
-_NEW = """Make a key: shows it on standard error, and the entry for the key file on standard output.
+_NEW = """Make a key: the key goes to standard error, its entry for the key file to standard output.
 
-The key is kept nowhere: the file, which the router's --api-keys names, has its SHA-256 alone. A
+The key is not stored: the key file, which the router's --api-keys names, has only its SHA-256. A
 tenant may have several keys."""
 
 
@@ -27,6 +27,6 @@ def _new(tenant: str) -> None:
             " underscores"
         )
     key = new_key()
-    # Apart, so that what is appended to a file has no key in it.
-    click.echo(f"The key, shown only now: {key}", err=True)
+    # To another stream, so that output appended to a file contains no key.
+    click.echo(f"The key, shown only once: {key}", err=True)
     click.echo(f"tenants:\n  {tenant}:\n    keys:\n      - sha256: {digest_of(key)}")

@@ -1,8 +1,8 @@
-"""Logging for every process of Pando: human-readable on a terminal, JSON lines elsewhere.
+"""Logging for all processes of Pando: human-readable on a terminal, JSON lines elsewhere.
 
 Components log with the standard library (`logging.getLogger("pando.router")`, structured fields in
-`extra=`); `configure` decides once a process how that looks. It is picklable together with its
-settings (`functools.partial(configure, settings)`), so that spawned processes do the same.
+`extra=`). Each process calls `configure` once, which sets the format. It can be pickled with its
+settings (`functools.partial(configure, settings)`), so that spawned processes log the same way.
 """
 
 import logging
@@ -26,18 +26,18 @@ class LogSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="PANDO_LOG_", extra="forbid", frozen=True)
 
     level: Annotated[
-        Literal["debug", "info", "warning", "error"], Field(description="least level logged")
+        Literal["debug", "info", "warning", "error"], Field(description="lowest level logged")
     ] = "info"
     format: Annotated[
         Literal["auto", "human", "json"],
-        Field(description="of log lines; auto is human on a terminal and json elsewhere"),
+        Field(description="format of log lines; auto: human on a terminal, else json"),
     ] = "auto"
 
 
 def configure(settings: LogSettings) -> None:
-    """Send this process's logs, uvicorn's included, to standard error. Replaces what was set.
+    """Send this process's logs, including uvicorn's, to standard error; replaces earlier settings.
 
-    An exception that nobody catches becomes a log line too.
+    Uncaught exceptions are logged, too.
     """
     handler = _StandardErrorHandler()
     handler.setFormatter(_formatter(settings))
@@ -48,22 +48,23 @@ def configure(settings: LogSettings) -> None:
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-    # Its INFO tells where it looked for fonts: of no use to who asked for a report.
+    # Its INFO lists the folders that it searched for fonts, which is no use to readers of a report.
     logging.getLogger("matplotlib").setLevel(max(logging.WARNING, root.level))
     sys.excepthook = _log_uncaught
 
 
 def is_human(settings: LogSettings) -> bool:
-    """Whether lines are for people rather than for machines."""
+    """Whether log lines are written for people rather than for machines."""
     return settings.format == "human" or (settings.format == "auto" and sys.stderr.isatty())
 
 
 def renderer(settings: LogSettings) -> Callable[[MutableMapping[str, Any]], str]:
-    """What makes a line of a record: its event, fields, and the process it is from if another."""
+    """Returns a function that renders a record as a line: its event, its fields, and the process
+    that it comes from unless that is this one."""
     to_json = structlog.processors.JSONRenderer(default=str)
     to_text = structlog.dev.ConsoleRenderer(
         colors=sys.stderr.isatty(),
-        exception_formatter=structlog.dev.plain_traceback,  # others show local variables
+        exception_formatter=structlog.dev.plain_traceback,  # other formatters show local variables
     )
 
     def render_for_machines(record: MutableMapping[str, Any]) -> str:
@@ -90,7 +91,7 @@ def _log_uncaught(
 
 
 class _StandardErrorHandler(logging.StreamHandler[TextIO]):
-    """Writes to what sys.stderr is at the moment: a live table replaces it while it is shown."""
+    """Writes to the current sys.stderr, which a live table replaces while it is shown."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -120,6 +121,6 @@ def _formatter(settings: LogSettings) -> logging.Formatter:
 
 
 def _drop_color_message(_logger: WrappedLogger, _method: str, record: EventDict) -> EventDict:
-    """uvicorn says some things twice, the second time in colours."""
+    """Drops uvicorn's second copy of a message, which has colours."""
     record.pop("color_message", None)
     return record

@@ -1,5 +1,7 @@
-"""The `pando` command. Each subcommand imports its component only when it runs or shows its help,
-so `pando --help` is quick and a router never loads torch.
+"""The `pando` command.
+
+Each subcommand imports its component only when it runs or shows its help. So `pando --help` is fast
+and a router never loads torch.
 """
 
 import importlib.metadata
@@ -100,20 +102,23 @@ def _version() -> click.Command:
 
 
 COMMANDS: dict[str, tuple[str, Callable[[], click.Command]]] = {
-    "up": ("Serve a model here: a router, workers and Redis, in one terminal.", _up),
+    "up": ("Serve a model on this machine: a router, workers and Redis.", _up),
     "demo": ("Compare cache-aware routing with round robin on shared conversations.", _demo),
     "worker": ("Run one worker: a model, its HTTP server and its scheduler.", _worker),
     "router": ("Run one router: the fleet's OpenAI API.", _router),
-    "operator": ("Run the operator: WorkerPools of a Kubernetes cluster, scaled.", _operator),
+    "operator": (
+        "Run the operator, which scales the WorkerPools of a Kubernetes cluster.",
+        _operator,
+    ),
     "pools": ("Show the pools of a Kubernetes cluster, their pressure and decisions.", _pools),
-    "sim": ("Replay a trace against a simulated fleet: what would a policy do?", _sim),
+    "sim": ("Replay a trace against a simulated fleet, to compare policies.", _sim),
     "keys": ("Make API keys for routers.", _keys),
     "version": ("Show Pando's version.", _version),
 }
 
 
 class _LazyGroup(click.Group):
-    """A group that makes a command when it is asked for, and lists them without making any."""
+    """A group that creates a command only when it is used, and lists commands without that."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -130,8 +135,8 @@ class _LazyGroup(click.Group):
             extras = importlib.metadata.metadata("pando").get_all("Provides-Extra") or ()
             extra = cmd_name if cmd_name in extras else "up"
             raise click.ClickException(
-                f"{cmd_name} needs the Python package {error.name}, which is not installed;"
-                f" pip install 'pando[{extra}]' has all that it needs"
+                f"{cmd_name} needs the Python package {error.name}, which is not installed:"
+                f" run pip install 'pando[{extra}]'"
             ) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -143,9 +148,9 @@ group = _LazyGroup("pando", help="LLM serving: many engines, one prefix tree.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry of the `pando` script: wrong use ends with one line on stderr and exit code 2.
+    """Entry point of the `pando` script. Wrong usage prints one line to stderr; exit code 2.
 
-    `arguments` are those of the command line by default.
+    `arguments` default to those of the command line.
     """
     try:
         group.main(arguments, prog_name="pando", standalone_mode=False)

@@ -1,4 +1,4 @@
-"""Keeps passwords inside URLs out of everything that is shown: logs, errors, tables."""
+"""Removes passwords in URLs from all output: logs, errors, tables."""
 
 import re
 
@@ -6,5 +6,5 @@ _PASSWORD_IN_URL = re.compile(r"(\w://[^\s:/@]*):[^\s@]+@")
 
 
 def redact(text: str) -> str:
-    """The text with every `scheme://user:password@` as `scheme://user:***@`."""
+    """Replaces every `scheme://user:password@` with `scheme://user:***@`."""
     return _PASSWORD_IN_URL.sub(r"\1:***@", text)

@@ -1,4 +1,4 @@
-"""Every metric of the operator, one registry; `render` is what /metrics answers."""
+"""All metrics of the operator, in one registry; /metrics answers with `render`."""
 
 from collections.abc import Callable
 
@@ -30,16 +30,17 @@ class Metrics:
         self.redis_up = gauge("redis_up", "1 while Redis answers the leading operator")
         self.reconciles = counter(
             "reconciles_total",
-            "Looks at a pool by how they ended: ok, api (the API server), redis, error (a defect)",
+            "Reconciles of a pool by outcome: ok, api (the API server failed), redis (Redis"
+            " failed), error (a defect)",
             *_POOL,
             "outcome",
         )
         self.reconcile_seconds = histogram(
-            "reconcile_duration_seconds", "Of one look at a pool", _LOOP_BOUNDS
+            "reconcile_duration_seconds", "Duration of one reconcile of a pool", _LOOP_BOUNDS
         )
         self.api_calls = histogram(
             "api_call_duration_seconds",
-            "Calls to the API server by their HTTP status, or unreachable",
+            "Calls to the API server by HTTP status, or unreachable",
             _CALL_BOUNDS,
             *("verb", "resource", "outcome"),
         )
@@ -47,7 +48,7 @@ class Metrics:
             "watch_restarts_total", "Watches that broke off or expired", "resource"
         )
         self.cache_age = gauge(
-            "cache_age_seconds", "Since the API server last vouched for what is known of it"
+            "cache_age_seconds", "Time since the API server last confirmed the cached objects"
         )
         self.replicas = gauge(
             "replicas",
@@ -55,7 +56,7 @@ class Metrics:
             *_POOL,
             "state",
         )
-        self.desired = gauge("desired_replicas", "Pods that are wanted", *_POOL)
+        self.desired = gauge("desired_replicas", "Pods that the pool should have", *_POOL)
         self.recommended = gauge(
             "recommended_replicas", "Pods that Auto would want, in mode Recommend", *_POOL
         )
@@ -65,7 +66,7 @@ class Metrics:
         self.pressure = gauge("pressure_ratio", "KV demand over capacity, as last seen", *_POOL)
         self.degraded = gauge("degraded", "1 while the pool's condition Degraded is True", *_POOL)
         self.decisions = counter(
-            "decisions_total", "Changes of the number that is wanted", *_POOL, "direction"
+            "decisions_total", "Changes of the desired size", *_POOL, "direction"
         )
         self.actions = counter(
             "actions_total",
@@ -75,12 +76,12 @@ class Metrics:
         )
         self.start_seconds = histogram(
             "replica_start_seconds",
-            "From the decision for a replica to its first readiness",
+            "Time from the decision for a replica to its first readiness",
             (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1200),
             *_POOL,
         )
         skipped = counter(
-            "misfits_total", "What others wrote in Redis that does not fit and was skipped", "kind"
+            "misfits_total", "Rows in Redis that this release cannot read and skipped", "kind"
         )
         self._misfits = misfits.Exported(lambda kind, count: skipped.labels(kind).inc(count))
         self._of_pools: tuple[Gauge, ...] = (
@@ -93,19 +94,19 @@ class Metrics:
         )
 
     def called(self, verb: str, resource: str, outcome: str, seconds: float) -> None:
-        """For `Kube`'s `on_call`."""
+        """The callback for `Kube.on_call`."""
         self.api_calls.labels(verb, resource, outcome).observe(seconds)
 
     def follow_age(self, age_s: Callable[[], float]) -> None:
         self.cache_age.set_function(age_s)
 
     def forget(self, namespace: str, pool: str) -> None:
-        """The gauges of a pool that is no more; counters stay."""
+        """Remove the gauges of a deleted pool; its counters stay."""
         for gauge in self._of_pools:
             gauge.remove_by_labels({"namespace": namespace, "pool": pool})
 
     def forget_pools(self) -> None:
-        """Those of all pools: another operator leads now."""
+        """Remove the gauges of all pools, since another operator leads now."""
         for gauge in self._of_pools:
             gauge.clear()
 

@@ -1,4 +1,4 @@
-"""Runs the operator as a process: it leads, or waits to, and answers for its health."""
+"""Runs the operator as a process: it leads or waits to lead, and serves health and metrics."""
 
 import asyncio
 import logging
@@ -24,14 +24,14 @@ from pando_operator.kube.resources import Key
 from pando_operator.metrics import Metrics
 from pando_operator.settings import OperatorSettings
 
-CLOSE_S = 0.5  # for each of what is closed at the end
+CLOSE_S = 0.5  # limit for closing the server at the end
 
 log = logging.getLogger("pando.operator")
 
 
 def run(settings: OperatorSettings, configure_logging: Callable[[], None]) -> int:
-    """Until SIGTERM or SIGINT, then the exit code 0; 1 where it cannot listen, where no cluster is
-    configured, or after a defect."""
+    """Runs until SIGTERM or SIGINT and returns the exit code 0; returns 1 if it cannot listen, if
+    no cluster is configured, or after a defect."""
     configure_logging()
     return asyncio.run(_serve(settings))
 
@@ -41,7 +41,7 @@ async def _serve(settings: OperatorSettings) -> int:
         try:
             configuration = await load_configuration(settings.kubeconfig)
         except KubeError as error:
-            log.error("cannot begin", extra={"error": str(error)})
+            log.error("cannot start", extra={"error": str(error)})
             return 1
         operator = Operator(settings, Kube(configuration))
         closing.push_async_callback(operator.close)
@@ -57,15 +57,15 @@ async def _serve(settings: OperatorSettings) -> int:
         try:
             await leading
         except asyncio.CancelledError:
-            log.info("ended in order")
+            log.info("stopped")
             return 0
         except Exception:
-            log.exception("the operator has ended by itself")
+            log.exception("the operator failed")
         return 1
 
 
 class Operator:
-    """One process's worth; `lead` until cancelled, then `close`."""
+    """The operator of one process: `lead` until cancelled, then `close`."""
 
     def __init__(self, settings: OperatorSettings, kube: Kube) -> None:
         self.metrics = Metrics()
@@ -76,7 +76,7 @@ class Operator:
         self._redis: RedisClient = connect(settings.redis)
         key = Key(settings.lease_namespace, settings.lease_name)
         self.leader = Leader(kube, key, settings.identity, settings.terms())
-        self._is_ready = False  # to act on what it knows, while it leads
+        self._is_ready = False  # it leads and knows the cluster
         self.metrics.leading.set_function(lambda: float(self.leader.is_leading))
 
     async def lead(self) -> None:
@@ -100,7 +100,7 @@ class Operator:
         await self._redis.aclose()
 
     async def _work(self) -> None:
-        """While it leads. Nothing is kept from one time to the next."""
+        """Runs while it leads; keeps nothing from one term to the next."""
         manager = Manager()
         world = World(
             self._kube,
@@ -143,7 +143,7 @@ class Operator:
         if self.leader.error:
             return web.json_response({"status": self.leader.error}, status=503)
         if self.leader.is_leading and not self._is_ready:
-            return web.json_response({"status": "the cluster is not known yet"}, status=503)
+            return web.json_response({"status": "still reading the cluster"}, status=503)
         return web.json_response({"status": "ready", "leading": self.leader.is_leading})
 
     async def _metrics(self, _: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""Every setting of the operator, in one place: flags, `PANDO_OPERATOR_…` variables and the file."""
+"""All settings of the operator: flags, `PANDO_OPERATOR_…` variables and the settings file."""
 
 import socket
 from typing import Annotated, Any, Literal, Self
@@ -11,19 +11,19 @@ from pando_operator.kube.terms import Terms
 
 
 def _words(value: Any) -> Any:
-    """ "a,b" as a list; what is no text is judged as it is."""
+    """ "a,b" as a list; other types are validated as they are."""
     return [word.strip() for word in value.split(",") if word.strip()] if _is_text(value) else value
 
 
 def _pairs(value: Any) -> Any:
-    """ "A=1,B=2" as a mapping; what is no text is judged as it is."""
+    """ "A=1,B=2" as a mapping; other types are validated as they are."""
     if not _is_text(value):
         return value
     pairs: dict[str, str] = {}
     for item in filter(None, map(str.strip, value.split(","))):
         name, equals, what = item.partition("=")
         if not equals or not name.strip():
-            raise ValueError(f"{item!r} is not NAME=VALUE; several are parted by commas")
+            raise ValueError(f"{item!r} is not NAME=VALUE; separate several with commas")
         pairs[name.strip()] = what.strip()
     return pairs
 
@@ -37,16 +37,18 @@ Variables = Annotated[dict[str, str], NoDecode, BeforeValidator(_pairs)]
 
 
 class OperatorSettings(BaseSettings):
-    """The operator: keeps each WorkerPool's replicas at the size that its load asks for."""
+    """The operator: keeps each WorkerPool at the number of replicas that its load needs."""
 
-    # Inputs are kept out of error messages: a Redis URL may hold a password.
+    # A Redis URL may contain a password, so error messages must not show inputs.
     model_config = SettingsConfigDict(
         env_prefix="PANDO_OPERATOR_", extra="forbid", frozen=True, hide_input_in_errors=True
     )
 
-    host: Annotated[str, Field(description="address that health and metrics listen on")] = "0.0.0.0"
+    host: Annotated[str, Field(description="address on which health and metrics are served")] = (
+        "0.0.0.0"
+    )
     port: Annotated[
-        int, Field(ge=0, le=65535, description="port of health and metrics, 0 picks one")
+        int, Field(ge=0, le=65535, description="port of health and metrics; 0 picks a free one")
     ] = 8080
     redis: Annotated[
         str, Field(description="Redis URL of the fleet's state"), AfterValidator(readable)
@@ -54,29 +56,29 @@ class OperatorSettings(BaseSettings):
     kubeconfig: Annotated[
         str,
         Field(
-            description="file that says where the API server is; by default the pod's service"
-            " account, else KUBECONFIG or ~/.kube/config"
+            description="kubeconfig file; by default the pod's service account, else KUBECONFIG or"
+            " ~/.kube/config"
         ),
     ] = ""
     namespaces: Annotated[
-        Words, Field(description="namespaces whose pools it keeps; none: of the whole cluster")
+        Words, Field(description="namespaces whose pools it manages; empty: the whole cluster")
     ] = ()
 
     worker_image: Annotated[
-        str, Field(min_length=1, description="image of workers whose pool names none")
+        str, Field(min_length=1, description="image for workers of pools that set none")
     ] = "pando-worker:latest"
     worker_image_pull_policy: Annotated[
         Literal["Always", "IfNotPresent", "Never"] | None,
-        Field(description="for workers whose pool names none; by default as Kubernetes decides"),
+        Field(description="for workers of pools that set none; Kubernetes' default if empty"),
     ] = None
     worker_image_pull_secrets: Annotated[
-        Words, Field(description="names of Secrets, for workers whose pool names none")
+        Words, Field(description="names of Secrets, for workers of pools that set none")
     ] = ()
     worker_redis_secret: Annotated[
         str,
         Field(
             min_length=1,
-            description="name of the Secret, in each pool's namespace, that has the Redis URL"
+            description="name of the Secret, in each pool's namespace, that holds the Redis URL"
             " for workers",
         ),
     ] = "pando-redis"
@@ -84,18 +86,18 @@ class OperatorSettings(BaseSettings):
         str, Field(min_length=1, description="key of the URL in that Secret")
     ] = "url"
     worker_variables: Annotated[
-        Variables, Field(description="further environment variables of all workers; no secrets")
+        Variables, Field(description="more environment variables for all workers; no secrets")
     ] = {}
 
     lease_name: Annotated[
-        str, Field(min_length=1, description="name of the Lease by which one of several leads")
+        str, Field(min_length=1, description="name of the Lease that elects the leader")
     ] = "pando-operator"
     lease_namespace: Annotated[
         str, Field(min_length=1, description="namespace of the Lease, the operator's own")
     ] = "default"
     lease_duration: Annotated[
         float,
-        Field(gt=0, description="seconds after which others may follow a leader that fell silent"),
+        Field(gt=0, description="seconds after which others may replace a silent leader"),
     ] = 15.0
     lease_renew: Annotated[
         float, Field(gt=0, description="seconds without a renewal after which a leader stops")
@@ -107,16 +109,16 @@ class OperatorSettings(BaseSettings):
         str,
         Field(
             min_length=1,
-            description="name in the Lease and in Events, the pod's: of two at once only one may"
-            " have it; the host's name by default",
+            description="name in the Lease and in Events, unique among running operators; the"
+            " host name by default, which is the pod's name",
         ),
     ] = Field(default_factory=socket.gethostname)
 
     period: Annotated[
-        float, Field(gt=0, le=60, description="seconds between two looks at a calm pool")
+        float, Field(gt=0, le=60, description="seconds between two reconciles of a stable pool")
     ] = 5.0
     busy_period: Annotated[
-        float, Field(gt=0, le=60, description="the same while replicas come or go")
+        float, Field(gt=0, le=60, description="the same while replicas start or leave")
     ] = 2.0
 
     @model_validator(mode="after")

@@ -136,12 +136,12 @@ def test_a_chart_that_this_one_is_a_part_of_may_have_globals_of_its_own() -> Non
 
 
 def test_two_sources_of_api_keys_are_refused() -> None:
-    with pytest.raises(helm_python.HelmError, match="only one of them"):
+    with pytest.raises(helm_python.HelmError, match="exclude each other"):
         render_files({"auth": {"existingSecret": "a", "tenants": {"b": {"keys": []}}}})
 
 
 def test_a_pool_cannot_have_the_name_of_a_component() -> None:
-    with pytest.raises(helm_python.HelmError, match="name of the chart's own"):
+    with pytest.raises(helm_python.HelmError, match="chart's own Deployment has this name"):
         render_files({"pools": {"pando-router": {"model": "m"}}})
 
 

@@ -1,7 +1,7 @@
-"""`pando demo`: the same conversations with two fleets, which choose replicas differently.
+"""`pando demo`: holds the same conversations with two fleets that differ in their policy.
 
 Read in this order:
-    command.py        a fleet for each policy, one after the other, and the table of both
+    command.py        runs a fleet for each policy in turn and shows both in a table
     conversations.py  the load: assistants with long system prompts, users, turns
     measure.py        holds the conversations and measures every turn
     settings.py       the settings

@@ -1,4 +1,4 @@
-"""`pando demo` itself: a fleet for each policy, one after the other, and the table of both."""
+"""The command `pando demo`: runs a fleet for each policy in turn and shows both in a table."""
 
 import asyncio
 from functools import partial
@@ -21,14 +21,14 @@ from pando.up.session import in_fleet
 from pando.up.signals import EndSignals, end_signals
 
 HOST = "127.0.0.1"
-KV_TOKENS = 12_000  # of each worker: two hold all that is asked for once, but not twice
+KV_TOKENS = 12_000  # of each worker: two of them hold every prompt once, but not twice
 POLICIES = ("round_robin", "cache_aware")
 
 
 def run(settings: DemoSettings, log: LogSettings) -> int:
-    """Returns the exit code: 0 when cache-aware routing was better, 1 when not or when it failed.
+    """Returns the exit code: 0 if cache-aware routing was better, 1 if not, or after a failure.
 
-    Raises SettingsError for wrong variables of the workers or the router.
+    Raises SettingsError for invalid variables of the workers or the router.
     """
     with end_signals() as signals:
         return _run(settings, log, signals)
@@ -53,7 +53,7 @@ def _run(settings: DemoSettings, log: LogSettings, signals: EndSignals) -> int:
 async def _measure(
     settings: DemoSettings, log: LogSettings, policy: str, console: Console, signals: EndSignals
 ) -> Outcome | None:
-    """The policy's outcome in a fleet of its own, whose caches are empty at first."""
+    """Measure a policy in its own fleet, which starts with empty caches."""
     plan = Plan(
         model=model_path(settings.model),
         workers=settings.workers,
@@ -61,7 +61,7 @@ async def _measure(
         port=free_port(HOST),
         redis=None,
         drain_seconds=0,
-        log_level="warning",  # what the parts do in detail is not what this command shows
+        log_level="warning",  # this command does not show what the parts do in detail
         policy=policy,
         max_total_tokens=KV_TOKENS,
     )

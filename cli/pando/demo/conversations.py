@@ -1,7 +1,7 @@
 """The demo's load: assistants with long system prompts, several users each, several turns each.
 
-The system prompts are the beginnings of standard library documentation, so they are real text of
-different kinds, and the same on every run with one version of Python.
+The system prompts are the beginnings of the standard library's documentation: real texts of
+different kinds, the same on every run with the same version of Python.
 """
 
 import importlib

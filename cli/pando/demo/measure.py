@@ -17,7 +17,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=60)
 
 
 class DemoError(Exception):
-    """A request of the demo failed, which none should."""
+    """A request of the demo failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ async def _ask(
     if usage is None:
         raise DemoError("a stream ended without usage")
     return Turn(
-        # An answer may be empty: its end is then what was waited for.
+        # An answer may be empty; then its end counts as the first token.
         ttft_s=ttft_s or perf_counter() - started,
         prompt_tokens=usage["prompt_tokens"],
         cached_tokens=usage["prompt_tokens_details"]["cached_tokens"],

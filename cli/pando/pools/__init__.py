@@ -1,7 +1,7 @@
-"""`pando pools`: the WorkerPools of a cluster, at a glance.
+"""`pando pools`: shows the WorkerPools of a cluster.
 
-    command.py  reads them from the API server, once or again and again
-    table.py    what each has and wants, and why
+    command.py  reads them from the API server, once or repeatedly
+    table.py    shows the size of each, the size that it wants, and why
 
 Imports the operator's Kubernetes client.
 """

@@ -1,4 +1,5 @@
-"""The command: reads WorkerPools from the API server and shows them, once or again and again."""
+"""The command `pando pools`: reads WorkerPools from the API server and shows them, once or
+repeatedly."""
 
 import asyncio
 import json
@@ -18,13 +19,13 @@ from pando_operator.kube.errors import KubeError, NotFound
 from pando_operator.kube.resources import WORKER_POOLS, Key
 
 EVERY_S = 2.0
-PIPED_WIDTH = 160  # characters of a line that goes to no terminal
+PIPED_WIDTH = 160  # characters per line when the output is not a terminal
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _HELP = """Show the WorkerPools of a cluster: replicas, pressure and the last decisions.
 
-NAME shows one alone. The cluster is that of the pod this runs in, else of KUBECONFIG or
-~/.kube/config."""
+With NAME it shows only that pool. The cluster is that of the pod in which this runs, else the one
+that KUBECONFIG or ~/.kube/config names."""
 
 
 def pools_command() -> click.Command:
@@ -34,27 +35,27 @@ def pools_command() -> click.Command:
 def _parameters() -> list[click.Parameter]:
     return [
         click.Argument(["name"], required=False),
-        click.Option(["-n", "--namespace"], help="namespace; that of the context by default"),
-        click.Option(["-A", "--all-namespaces"], is_flag=True, help="pools of all namespaces"),
+        click.Option(["-n", "--namespace"], help="namespace; by default that of the context"),
+        click.Option(["-A", "--all-namespaces"], is_flag=True, help="show pools of all namespaces"),
         click.Option(
             ["--kubeconfig"],
             type=click.Path(exists=True, dir_okay=False),
-            help="file that says where the cluster is",
+            help="kubeconfig file of the cluster",
         ),
         click.Option(
             ["-d", "--decisions"],
             type=click.IntRange(0, 10),
             default=3,
             show_default=True,
-            help="last decisions shown of each pool",
+            help="number of last decisions to show for each pool",
         ),
-        click.Option(["-w", "--watch"], is_flag=True, help="show them anew every 2 seconds"),
+        click.Option(["-w", "--watch"], is_flag=True, help="refresh every 2 seconds"),
         click.Option(
             ["-o", "--output"],
             type=click.Choice(["table", "json"]),
             default="table",
             show_default=True,
-            help="form; json has the whole objects",
+            help="output format; json prints the whole objects",
         ),
     ]
 
@@ -71,9 +72,9 @@ def _run(
     if namespace and all_namespaces:
         raise click.UsageError("--namespace and --all-namespaces exclude each other")
     if name and all_namespaces:
-        raise click.UsageError("a NAME is looked for in one namespace, not in all")
+        raise click.UsageError("a NAME needs one namespace: leave out --all-namespaces")
     if watch and output == "json":
-        raise click.UsageError("--watch draws a table; ask for json once")
+        raise click.UsageError("--watch shows a table: leave out --watch or --output json")
     show = _show(name, namespace, all_namespaces, kubeconfig or "", decisions, watch, output)
     try:
         asyncio.run(show)
@@ -125,14 +126,14 @@ async def _read(kube: Kube, namespace: str, name: str | None) -> list[dict[str, 
     except NotFound as error:
         if name and f'"{name}"' in str(error):
             raise
-        raise KubeError("the cluster knows no WorkerPools: Pando's CRD is not there") from error
+        raise KubeError("the cluster has no WorkerPools: install Pando's CRD") from error
     for pool in pools:
         pool["metadata"].pop("managedFields", None)
     return sorted(pools, key=lambda pool: (pool["metadata"]["namespace"], pool["metadata"]["name"]))
 
 
 def _namespace(kubeconfig: str) -> str:
-    """That of this pod or of the kubeconfig's context."""
+    """The namespace of this pod, or of the kubeconfig's context."""
     if not kubeconfig and _OWN_NAMESPACE.is_file():
         return _OWN_NAMESPACE.read_text().strip()
     _, active = kube_config.list_kube_config_contexts(kubeconfig or None)

@@ -1,6 +1,6 @@
-"""WorkerPools as a table: what each has and wants, why, and its last decisions.
+"""WorkerPools as a table: the size of each, the size that it wants and why, its last decisions.
 
-Texts come from the cluster and are shown as they are, never read as markup.
+Texts from the cluster are shown literally, never as markup.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ Object = Mapping[str, Any]
 
 _COLUMNS = ("POOL", "MODEL", "MODE", "READY", "STARTING", "DRAINING", "DESIRED", "PRESSURE", "AGE")
 _ASSUMED = {"Ready": "True", "ScalingActive": "True", "ScalingLimited": "False"}
-"""What a condition says where nothing is to be told."""
+"""The normal status of each condition, which is not shown."""
 
 
 def pools_view(
     pools: Sequence[Object], now: datetime, *, decisions: int, with_namespace: bool
 ) -> RenderableType:
-    """All pools, and below them what each has to say and at most so many of its last decisions."""
+    """All pools in a table; below it the details of each, with at most `decisions` decisions."""
     if not pools:
         return Text("No WorkerPools.")
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -80,9 +80,9 @@ def _details(name: Text, pool: Object, now: datetime, decisions: int) -> list[Re
     if reason := status.get("reason"):
         lines.append(Text.assemble("  ", ("now", "bold"), f" {reason}"))
     if (recommended := status.get("recommended")) is not None:
-        lines.append(Text.assemble("  ", ("Auto would want", "bold"), f" {recommended}"))
+        lines.append(Text.assemble("  ", ("Auto would choose", "bold"), f" {recommended}"))
     for shadow in status.get("shadows") or ():
-        words = f" {shadow['name']} would want {shadow['desired']}: {shadow['reason']}"
+        words = f" {shadow['name']} would choose {shadow['desired']}: {shadow['reason']}"
         lines.append(Text.assemble("  ", ("shadow", "bold"), words))
     lines += [_decision(entry, now) for entry in (status.get("decisions") or ())[:decisions]]
     return [Text(), Text(name.plain, style="bold"), *lines] if lines else []
@@ -101,7 +101,7 @@ def _decision(entry: Object, now: datetime) -> Text:
 
 
 def _since(text: str | None, now: datetime) -> str:
-    """As kubectl has ages, in the largest unit alone."""
+    """An age in one unit, like kubectl's."""
     if not text:
         return "-"
     seconds = int((now - datetime.fromisoformat(text).astimezone(UTC)).total_seconds())

@@ -1,5 +1,9 @@
-"""From a component's pydantic-settings class to command flags, and from all sources to its values.
+"""Turns a component's pydantic-settings class into a command, and loads its values.
 
-`command` makes the click command, `load` merges flags, environment and YAML file. A component's
-settings class is the only place where a setting has its name, type, default, range and help.
+Read in this order:
+    options.py  the click command: one option for each setting
+    load.py     merges flags, environment and YAML file
+    fields.py   describes each setting, for help and documentation
+
+Only the component's settings class defines a setting's name, type, default, range and help.
 """

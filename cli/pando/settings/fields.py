@@ -1,4 +1,4 @@
-"""What is to know of each setting, read from its class: for command help and documentation."""
+"""Describes each setting, as its class declares it, for command help and documentation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings
 
 from pando.settings.load import flag_of, is_positional, spelling
 
-REPEATED = ", …"  # of the type of a flag that may be given several times
+REPEATED = ", …"  # ends the type of a flag that may be given several times
 _TYPES = {
     "integer": "INTEGER",
     "number": "NUMBER",
@@ -25,15 +25,15 @@ class Field:
     """One setting, in words."""
 
     name: str
-    flag: str  # --max-total-tokens, or TRACE where it is an argument of its own
+    flag: str  # --max-total-tokens, or TRACE for a positional argument
     variable: str  # PANDO_WORKER_MAX_TOTAL_TOKENS
     type: str  # INTEGER, or [lpm|fcfs]
     description: str
     required: bool
-    default: str  # empty where there is none, or where the description says it in words
+    default: str  # empty if there is none, or if the description explains it
     limits: str  # such as "> 0, < 1"
 
-    is_secret: bool  # and thus no flag: everybody on the machine can read those
+    is_secret: bool  # then it has no flag: all users of the machine can read flags
     is_positional: bool
 
     @property
@@ -42,7 +42,7 @@ class Field:
 
 
 def fields(settings_class: type[BaseSettings], flag_prefix: str = "") -> Iterator[Field]:
-    """The settings of a class in its own order. `flag_prefix` goes in front of their flags."""
+    """The settings of a class in its order; their flags begin with `flag_prefix`."""
     schema = settings_class.model_json_schema()
     for name, field in schema["properties"].items():
         value = _value_schema(field, schema.get("$defs", {}))

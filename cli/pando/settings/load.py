@@ -1,4 +1,4 @@
-"""Merges a settings class's sources and says in one line what is wrong with which of them.
+"""Merges the sources of a settings class and reports errors in one line, each with its source.
 
 Precedence: flags, then `PANDO_<COMPONENT>_…` variables, then the YAML file, then the defaults.
 """
@@ -21,12 +21,12 @@ Settings = TypeVar("Settings", bound=BaseSettings)
 
 
 class SettingsError(Exception):
-    """A setting is unknown, missing, not parsable or out of range; the message is one line."""
+    """A setting is unknown, missing, malformed or out of range; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value as somebody wrote it, and where: "--port", "PANDO_WORKER_PORT", "port in w.yaml"."""
+    """A value as given, and its source: "--port", "PANDO_WORKER_PORT", "port in w.yaml"."""
 
     value: object
     origin: str
@@ -38,10 +38,10 @@ def load(
     environment: Mapping[str, str] = os.environ,
     config: Path | None = None,
 ) -> Settings:
-    """The settings, all sources merged.
+    """The settings, merged from all sources.
 
     Raises:
-        SettingsError: naming each bad setting, where it came from, its value and what is right.
+        SettingsError: names each bad setting with its source, its value and what would be right.
     """
     given = {
         **(_from_file(settings_class, config) if config else {}),
@@ -57,14 +57,14 @@ def load(
 
 @dataclass(frozen=True, slots=True)
 class Sources(Generic[Settings]):
-    """Where settings come from, to load them as often as wanted; can be sent to a child process."""
+    """The sources of settings, to load them repeatedly; can be sent to a child process."""
 
     settings_class: type[Settings]
     flags: Mapping[str, Given]
     config: Path | None
 
     def load(self) -> Settings:
-        """As they are now. Raises SettingsError."""
+        """The current settings. Raises SettingsError."""
         return load(self.settings_class, self.flags, config=self.config)
 
 
@@ -74,12 +74,12 @@ def flag_of(name: str) -> str:
 
 
 def spelling(settings_class: type[BaseSettings], name: str) -> str:
-    """How a command line gives a setting: --max-total-tokens, or TRACE where it needs no flag."""
+    """A setting's name on the command line: --max-total-tokens, or TRACE if it is positional."""
     return name.upper() if is_positional(settings_class, name) else flag_of(name)
 
 
 def is_positional(settings_class: type[BaseSettings], name: str) -> bool:
-    """Whether it is an argument of its own, which its class says by json_schema_extra."""
+    """Whether it is a positional argument; its class marks that in json_schema_extra."""
     extra = settings_class.model_fields[name].json_schema_extra
     return isinstance(extra, dict) and bool(extra.get("positional"))
 
@@ -122,7 +122,7 @@ def _explain(
     settings_class: type[BaseSettings], detail: ErrorDetails, given: Mapping[str, Given]
 ) -> str:
     message = _one_line(detail["msg"].removeprefix("Value error, "))
-    if not detail["loc"]:  # the class's own check of several settings together
+    if not detail["loc"]:  # the class's own check of several settings
         origins = [g.origin for name, g in given.items() if name in message]
         return f"{message} (from {', '.join(origins)})" if origins else message
     name = str(detail["loc"][0])
@@ -131,14 +131,14 @@ def _explain(
         flag = spelling(settings_class, name)
         return f"{flag} is required (or {variable}, or {name} in the --config file)"
     setting = given[name]
-    said = f"{message[0].lower()}{message[1:]}"
-    if len(detail["loc"]) > 1:  # the whole may hold what is nobody else's business
+    problem = f"{message[0].lower()}{message[1:]}"
+    if len(detail["loc"]) > 1:  # the whole value may contain secrets
         part = f"{setting.origin}, at {'.'.join(map(str, detail['loc'][1:]))}"
         wrong = f" is {redact(str(detail['input']))!r}" if detail["type"] == "literal_error" else ""
-        return f"{part}{wrong}: {said}"
+        return f"{part}{wrong}: {problem}"
     if "Secret" in str(settings_class.model_fields[name].annotation):
-        return f"{setting.origin}: {said}"
-    return f"{setting.origin} is {redact(str(setting.value))!r}: {said}"
+        return f"{setting.origin}: {problem}"
+    return f"{setting.origin} is {redact(str(setting.value))!r}: {problem}"
 
 
 def _did_you_mean(

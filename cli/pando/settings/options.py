@@ -1,4 +1,4 @@
-"""Turns a settings class into a click command: one option a field, help from the field itself."""
+"""Turns a settings class into a click command: one option for each field, with the field's help."""
 
 import sys
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from pando.settings.load import Given, SettingsError, Sources, flag_of, load, sp
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 
-LOG_FLAGS = "log_"  # the prefix that makes LogSettings.level the flag --log-level
+LOG_FLAGS = "log_"  # prefix of LogSettings' flags: level becomes --log-level
 
 
 def settings_command(
@@ -23,10 +23,10 @@ def settings_command(
     settings_class: type[Settings],
     run: Callable[[Settings, logs.LogSettings, Sources[Settings]], int],
 ) -> click.Command:
-    """A command that loads the settings, configures logging and exits with what `run` returns.
+    """A command that loads the settings, configures logging and exits with the result of `run`.
 
-    `run` may raise SettingsError too; the sources are for who wants to load the settings again.
-    The class's docstring is the help text.
+    `run` may raise SettingsError, too. It gets the sources so that it can load the settings again.
+    The docstring of the class is the help text.
     """
 
     def callback(config: Path | None, **values: object) -> None:
@@ -53,7 +53,7 @@ def settings_command(
         ["--config"],
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="YAML file of the settings below, by their names: max_total_tokens: 4096",
+        help="YAML file with the settings below, by name: max_total_tokens: 4096",
     )
     log_options = [_option(f, LOG_FLAGS + f.name) for f in fields(logs.LogSettings, LOG_FLAGS)]
     return click.Command(
@@ -67,13 +67,13 @@ def settings_command(
         ],
         help="\n\n".join([text, *(f"{field.flag}: {field.description}." for field in arguments)]),
         epilog=f"Every option is also a variable ({prefix}<OPTION>, PANDO_LOG_<OPTION>)."
-        " Flags come first, then variables, then the file.",
+        " Flags override variables, and variables override the file.",
         context_settings={"max_content_width": 100},
     )
 
 
 def _argument(field: Field) -> click.Argument:
-    """Not required of click: it may come from a variable or the file."""
+    """Optional for click, since the value may come from a variable or the file."""
     several = field.type.endswith(REPEATED)
     metavar = f"{field.flag}..." if several else field.flag
     nargs = -1 if several else 1
@@ -81,7 +81,7 @@ def _argument(field: Field) -> click.Argument:
 
 
 def _option(field: Field, parameter: str) -> click.Option:
-    """Options hand on plain strings: pydantic alone judges values, wherever they come from."""
+    """Options pass plain strings on: only pydantic validates values, whatever their source."""
     default = f"default: {field.default}" if field.default else ""
     notes = "; ".join(filter(None, ["required" if field.required else default, field.limits]))
     text = f"{field.description} [{notes}]" if notes else field.description

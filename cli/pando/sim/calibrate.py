@@ -21,14 +21,14 @@ from pando_sim.cost.schema import CostFile
 
 _VARIABLES = "PANDO_CALIBRATE"
 _MEANINGS = {
-    "request_s": "HTTP server, a request",
-    "prompt_token_s": "HTTP server, a prompt token",
-    "step_s": "a step",
-    "token_s": "a token of a step, after the free ones",
-    "prefill_step_s": "more, of a step with prompt tokens",
-    "prefill_context_s": "a prompt token and a token that it sees",
-    "decode_row_s": "a decoding request",
-    "decode_context_s": "a token that a decode reads",
+    "request_s": "HTTP server, per request",
+    "prompt_token_s": "HTTP server, per prompt token",
+    "step_s": "per step",
+    "token_s": "per token of a step, after the free ones",
+    "prefill_step_s": "extra, per step with prompt tokens",
+    "prefill_context_s": "per prompt token and token of its context",
+    "decode_row_s": "per decoding request",
+    "decode_context_s": "per context token of a decode",
 }
 
 
@@ -37,64 +37,64 @@ _MEANINGS = {
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="the cost model's file; by default the model's name, with .json",
+    help="file for the cost model; by default the model's name with .json",
 )
-@click.option("--name", help="of the cost model; by default the file's")
-@click.option("--machine", help="where the worker runs, in words; by default as it says")
+@click.option("--name", help="name of the cost model; by default that of the file")
+@click.option("--machine", help="the worker's machine, in words; by default as the worker reports")
 @click.option(
     "--repeat",
     type=click.IntRange(1, 101),
     default=5,
     show_default=True,
-    help="of each measurement; the median counts",
+    help="repetitions of each measurement; the median counts",
 )
 @click.option(
     "--longest-prompt",
     type=click.IntRange(256),
     default=32_768,
     show_default=True,
-    help="tokens; shorter where the worker allows less",
+    help="longest prompt in tokens; shorter if the worker allows less",
 )
 @click.option(
     "--most-together",
     type=click.IntRange(1),
     default=64,
     show_default=True,
-    help="requests that decode at once",
+    help="most requests that decode at once",
 )
 @click.option(
     "--chunked-prefill-size",
     type=click.IntRange(1),
-    help="tokens of a prefill chunk, where the worker does not tell",
+    help="tokens of a prefill chunk, if the worker does not report them",
 )
 @click.option(
     "--capacity-tokens",
     type=click.IntRange(1),
-    help="of the KV pool, where the worker does not tell",
+    help="tokens of the KV pool, if the worker does not report them",
 )
 @click.option(
     "--kv-bytes-per-token",
     type=click.IntRange(1),
-    help="keys and values of all layers; a simulated host tier needs it",
+    help="bytes of keys and values in all layers; a simulated host tier needs it",
 )
 @click.option(
     "--copy-bytes-per-s",
     type=click.FloatRange(0, min_open=True),
-    help="between device and host memory; a simulated host tier needs it",
+    help="copy rate between device and host memory; a simulated host tier needs it",
 )
 @click.option(
     "--pause-s",
     type=click.FloatRange(0),
     default=0.0,
     show_default=True,
-    help="before each request that is alone: a worker that was idle is slower at first",
+    help="pause before each single request, since an idle worker is slower at first",
 )
 @click.option(
     "--timeout-s",
     type=click.FloatRange(0, min_open=True),
     default=600.0,
     show_default=True,
-    help="of one request",
+    help="timeout of one request",
 )
 @click.option("--api-key", envvar="OPENAI_API_KEY", hidden=True)
 def command(
@@ -107,9 +107,9 @@ def command(
 ) -> None:
     """Measure the worker at URL, such as http://127.0.0.1:30000, and write its cost model.
 
-    It is asked for completions of designed lengths, one at a time and together, new and cached,
-    for some minutes, and must serve nobody else meanwhile. The file is what `pando sim` takes as
-    its cost model. An API key is read from OPENAI_API_KEY.
+    This takes some minutes, in which the worker must not serve other requests. It computes prompts
+    of chosen lengths, new and cached, one at a time and several at once. `pando sim` reads the
+    file as its cost model. An API key is read from OPENAI_API_KEY.
     """
     console = Console(stderr=True)
     try:
@@ -133,7 +133,7 @@ def command(
     out.print(_residuals(calibration.observations, calibration.fitted.told_s.tolist()))
     out.print(_coefficients(file))
     if not calibration.checked:
-        out.print("Its metrics do not tell whether it served others meanwhile.")
+        out.print("The worker's metrics do not show whether it served other requests meanwhile.")
     out.print(f"{path} written", soft_wrap=True, highlight=False)
 
 
@@ -187,12 +187,12 @@ def _file(
 
 
 def _plain(text: str) -> str:
-    """As a cost model's name may be."""
+    """A text as an allowed name for a cost model."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "worker"
 
 
 def _residuals(observations: Sequence[Observation], told_s: Sequence[float]) -> Table:
-    table = Table(title="what was measured, and what the cost model says of it")
+    table = Table(title="measurements, and the cost model's predictions")
     table.add_column("measurement")
     for column in ("measured ms", "model ms", "error"):
         table.add_column(column, justify="right")

@@ -1,4 +1,4 @@
-"""The command itself, with `compare` and `calibrate` in front of a trace's name."""
+"""The command `pando sim`, with its subcommands `compare` and `calibrate`."""
 
 import importlib.metadata
 from collections.abc import Callable, Iterator
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from pando.sim.plan import Plan
     from pando_sim.report import About, Digest
 
-LEAST_WIDTH = 110  # characters of a line that goes to no terminal
+LEAST_WIDTH = 110  # characters per line when the output is not a terminal
 
 _COMPARE = """Compare all policies, Pando's own and those of other routers, on one trace.
 
-The same as pando sim with --policy all, or, where --scaling is given without --policy, all of these
-scalings with Pando's own policy: --scaling all for the operator, Kubernetes' and Knative's."""
+The same as pando sim --policy all. With --scaling but without --policy it compares these scalings
+with Pando's own policy: --scaling all means the operator, Kubernetes' and Knative's autoscaler."""
 
 
 def sim_command() -> click.Command:
@@ -40,8 +40,8 @@ def sim_command() -> click.Command:
 
 
 class _WithParts(click.Command):
-    """A command whose first word may name another: `pando sim compare TRACE`. A trace of such a
-    name is `./compare`."""
+    """A command whose first argument may name a subcommand: `pando sim compare TRACE`. Write
+    `./compare` for a trace of that name."""
 
     def make_context(
         self,
@@ -74,17 +74,16 @@ _PARTS: dict[str, Callable[[], click.Command]] = {"compare": _compare, "calibrat
 
 
 def _all_of(settings: SimSettings) -> SimSettings:
-    """All policies where none was named."""
+    """The settings with all policies if none was named."""
     if "policy" in settings.model_fields_set or settings.scaling:
         return settings
     return settings.model_copy(update={"policy": (ALL,)})
 
 
 def run(settings: SimSettings, log: LogSettings) -> int:
-    """Returns the exit code: 0 when all runs came to their end, 1 when one did not, 130 after
-    Ctrl-C.
+    """Returns the exit code: 0 if all runs finished, 1 if one failed, 130 after Ctrl-C.
 
-    Raises SettingsError where this cannot be simulated as asked.
+    Raises SettingsError if these settings cannot be simulated.
     """
     try:
         with end_signals() as signals:
@@ -93,8 +92,8 @@ def run(settings: SimSettings, log: LogSettings) -> int:
         if error.name is None or error.name.startswith("pando"):
             raise
         raise click.ClickException(
-            f"the simulator needs the Python package {error.name}, which is not installed;"
-            " pip install 'pando[sim]' has all that it needs"
+            f"the simulator needs the Python package {error.name}, which is not installed:"
+            " run pip install 'pando[sim]'"
         ) from error
 
 
@@ -139,10 +138,10 @@ def _write(settings: SimSettings, plan: "Plan", digests: "list[Digest]") -> None
 
 
 def _endings(plan: "Plan", page: Path) -> Iterator[str]:
-    """What stands below the table."""
+    """The lines below the table."""
     unplayed = plan.trace.unplayed
     if unplayed.lines:
-        yield f"Lines of the trace that were not played: {unplayed.lines.total():,}"
+        yield f"Skipped lines of the trace: {unplayed.lines.total():,}"
         for reason, count in unplayed.lines.most_common():
             yield f"  {count:,}: {reason}"
         yield f"  the first one is {unplayed.first}"

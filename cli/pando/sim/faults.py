@@ -1,11 +1,11 @@
-"""Faults in words: `die:replica-1@600`, with the time in seconds of the simulation.
+"""Parses faults such as `die:replica-1@600`; times are seconds of the simulation.
 
-die:NAME@AT            the replica is gone, with its cache and all that runs there
-join:NAME@AT           a new replica is started, and ready after the start time
-slow:NAME:FACTOR@AT    its steps take so many times as long from then on; 1 ends it
-redis:SECONDS@AT       Redis answers nobody for so long, and comes back as it was
-redis-lost:SECONDS@AT  and comes back empty
-clock:ROUTER:SECONDS@AT  the clock of a router, by its number from 0, is set so far ahead
+die:NAME@AT              the replica dies, with its cache and its requests
+join:NAME@AT             a new replica starts; it is ready after the start time
+slow:NAME:FACTOR@AT      the replica's steps take FACTOR times as long; 1 ends this
+redis:SECONDS@AT         Redis does not answer for SECONDS; it keeps its data
+redis-lost:SECONDS@AT    the same, but Redis loses its data
+clock:ROUTER:SECONDS@AT  the clock of a router, by its number from 0, jumps SECONDS ahead
 """
 
 import math
@@ -24,16 +24,16 @@ FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where faults are to happen."""
+    """The run in which faults happen."""
 
     replicas: int  # replica-0 and so on
-    is_scaled: bool  # so there may be more of them at times
+    is_scaled: bool  # so there may be more replicas at times
     routers: int
-    last_s: float  # when the last request comes
+    last_s: float  # arrival of the last request
 
 
 class FaultError(Exception):
-    """A fault cannot be read; the message is one line."""
+    """A fault cannot be parsed, or cannot happen; the message is one line."""
 
 
 def parse_fault(text: str) -> Fault:
@@ -50,39 +50,42 @@ def parse_fault(text: str) -> Fault:
                 return Fault(at_s, f"{name} takes {by:g} times as long", partial(_slow, name, by))
             case (("redis" | "redis-lost"), [seconds]):
                 lasts_s, empty = _number(seconds), kind == "redis-lost"
-                said = f"Redis is away for {lasts_s:g} s{', and comes back empty' if empty else ''}"
-                return Fault(at_s, said, partial(_away, lasts_s, empty))
+                loss = ", and comes back empty" if empty else ""
+                what = f"Redis is away for {lasts_s:g} s{loss}"
+                return Fault(at_s, what, partial(_away, lasts_s, empty))
             case "clock", [router, seconds] if router.isdigit():
                 by_s = _finite(seconds)
-                said = f"the clock of router {router} is set {by_s:g} s ahead"
-                return Fault(at_s, said, partial(_shift, int(router), by_s))
+                what = f"the clock of router {router} is set {by_s:g} s ahead"
+                return Fault(at_s, what, partial(_shift, int(router), by_s))
     except ValueError:
         pass
-    raise FaultError(f"--fault {text!r}: is none of {FORMS}")
+    raise FaultError(f"--fault {text!r}: must be one of {FORMS}")
 
 
 def check_faults(texts: Sequence[str], stage: Stage) -> None:
-    """Of faults that can be read, refuses those that cannot happen. Raises FaultError."""
+    """Refuses faults that cannot happen. Raises FaultError."""
     every = [(text, *_words(text)) for text in texts]
     joined = {rest[0] for _, kind, rest, _ in every if kind == "join"}
     for text, kind, rest, at in every:
         if float(at) > stage.last_s:
-            raise FaultError(f"--fault {text!r}: the last request comes at {stage.last_s:g} s")
+            raise FaultError(
+                f"--fault {text!r}: is after the last request, which arrives at {stage.last_s:g} s"
+            )
         if kind in ("die", "slow") and rest[0] not in joined and not _may_be(rest[0], stage):
             last = stage.replicas - 1
             raise FaultError(
-                f"--fault {text!r}: there is no replica {rest[0]!r}: they are named replica-0 to"
-                f" replica-{last}, and as --fault join:NAME@AT names them"
+                f"--fault {text!r}: there is no replica {rest[0]!r}, only replica-0 to"
+                f" replica-{last} and those that --fault join:NAME@AT adds"
             )
         if kind == "clock" and int(rest[0]) >= stage.routers:
             raise FaultError(
-                f"--fault {text!r}: there is no router {rest[0]}: the last of --routers is"
-                f" {stage.routers - 1}"
+                f"--fault {text!r}: there is no router {rest[0]}: with --routers"
+                f" {stage.routers} the last is {stage.routers - 1}"
             )
 
 
 def _words(text: str) -> tuple[str, list[str], str]:
-    """What happens, to whom and how much, and when."""
+    """Splits a fault into its kind, its values and its time."""
     what, _, at = text.rpartition("@")
     kind, *rest = what.split(":")
     return kind, rest, at
@@ -110,7 +113,7 @@ def _number(text: str) -> float:
 
 
 _HAPPENED = ""
-_GONE = "it is not there"  # scaling took it away, or it died before
+_GONE = "it does not exist"  # scaling removed it, or it died before
 
 
 def _exists(fleet: FleetControl, name: str) -> bool:
@@ -120,13 +123,13 @@ def _exists(fleet: FleetControl, name: str) -> bool:
 async def _die(name: str, fleet: FleetControl) -> str:
     if not _exists(fleet, name):
         return _GONE
-    fleet.stop(name, leaves=False)  # it tells nobody
+    fleet.stop(name, leaves=False)  # without notice
     return _HAPPENED
 
 
 async def _join(name: str, fleet: FleetControl) -> str:
     if _exists(fleet, name):
-        return "it is there already"
+        return "it already exists"
     fleet.start(name)
     return _HAPPENED
 

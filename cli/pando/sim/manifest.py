@@ -1,4 +1,4 @@
-"""A pool as its WorkerPool manifest has it, and what a simulation takes from it."""
+"""Reads a WorkerPool manifest, and what a simulation uses of it."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ NONE: dict[str, Any] = {
     "metadata": {"name": "pool"},
     "spec": {"model": "simulated", "replicas": 4},
 }
-"""What is simulated without a manifest."""
+"""The pool that is simulated without a manifest."""
 
 SCHEDULING = frozenset(
     {
@@ -31,17 +31,17 @@ SCHEDULING = frozenset(
         "watermark",
     }
 )
-"""Settings of the worker that its scheduler goes by, and which thus hold in a simulation. Those of
-memory and batch sizes are parts of the specification; the others tell how a model is computed, for
-which the cost model stands, or what the HTTP server does, which is not simulated."""
+"""The worker's settings that its scheduler uses, so they also apply in a simulation. Memory and
+batch sizes are fields of `WorkerSpec`. All others concern how the model is computed, which the cost
+model replaces, or the HTTP server, which is not simulated."""
 
 
 class ManifestError(Exception):
-    """A manifest cannot be read or is wrong; the message is one line."""
+    """A manifest cannot be read or is invalid; the message is one line."""
 
 
 def read(path: Path | None) -> WorkerPool:
-    """The only WorkerPool in the file, judged as the operator judges it. Raises ManifestError."""
+    """The only WorkerPool in the file, checked as by the operator. Raises ManifestError."""
     if path is None:
         return parse(NONE)
     try:
@@ -53,11 +53,11 @@ def read(path: Path | None) -> WorkerPool:
         raise ManifestError(f"--pool {path}: not YAML: {' '.join(str(error).split())}") from None
     pools = [one for one in documents if isinstance(one, dict) and one.get("kind") == KIND]
     if len(pools) != 1:
-        raise ManifestError(f"--pool {path}: holds {len(pools)} objects of kind {KIND}, not one")
+        raise ManifestError(f"--pool {path}: must have one object of kind {KIND}, not {len(pools)}")
     if pools[0].get("apiVersion") != NONE["apiVersion"]:
         raise ManifestError(
-            f"--pool {path}: apiVersion is {pools[0].get('apiVersion')!r}, not"
-            f" {NONE['apiVersion']!r}"
+            f"--pool {path}: apiVersion must be {NONE['apiVersion']!r}, not"
+            f" {pools[0].get('apiVersion')!r}"
         )
     try:
         return parse(pools[0])
@@ -66,5 +66,5 @@ def read(path: Path | None) -> WorkerPool:
 
 
 def engine(pool: WorkerPool) -> dict[str, Any]:
-    """`spec.engine`, by the names of the worker's settings."""
+    """`spec.engine` under the names of the worker's settings."""
     return {to_snake(name): value for name, value in pool.spec.engine.items()}

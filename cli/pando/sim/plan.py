@@ -1,4 +1,4 @@
-"""From settings to runs: everything that a process needs to know to simulate one of them."""
+"""Plans the runs from the settings; a `Task` is all that a process needs to simulate one run."""
 
 import shlex
 from collections.abc import Sequence
@@ -33,20 +33,20 @@ from pando_worker.cores import available_cores
 from pando_worker.settings import WorkerSettings
 
 OPERATOR = "pando"  # of the scalings
-CONTEXT_LENGTH = 131_072  # where neither the manifest nor the cost model says it
+CONTEXT_LENGTH = 131_072  # if neither the manifest nor the cost model has it
 SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S, SAMPLES = 0.5, 60.0, 1000
 
 
 class PlanError(Exception):
-    """This cannot be simulated as asked; the message is one line and says why."""
+    """These settings cannot be simulated; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Of the trace as it is played."""
+    """The size of the trace as it is played."""
 
     requests: int
-    last_s: float  # the last arrival, if nobody waited for an answer
+    last_s: float  # the last arrival, if no client waited for an answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Plan:
 
 
 def make_plan(settings: SimSettings) -> Plan:
-    """Reads the whole trace once, so that what is wrong in it is found before anything runs.
+    """Reads the whole trace once, so that errors in it show before the first run.
 
     Raises PlanError.
     """
@@ -107,7 +107,7 @@ def make_plan(settings: SimSettings) -> Plan:
 
 
 def command_of(settings: SimSettings) -> str:
-    """That gives the same runs wherever it is typed: with all settings that are not the default."""
+    """A command line that repeats these runs: it has all settings that differ from the default."""
     words = ["pando", "sim", *settings.trace]
     for name, field in SimSettings.model_fields.items():
         value = getattr(settings, name)
@@ -172,10 +172,10 @@ def _extent(trace: Trace, shape: Shape) -> Extent:
         requests, last_s = requests + 1, request.at_s
     if not requests:
         model = trace.reading.model
-        whose = f" of --trace-model {model!r}" if model is not None else ""
+        whose = f" for --trace-model {model!r}" if model is not None else ""
         first = trace.unplayed.first
         why = f"; none of its lines can be played, the first one is {first}" if first else ""
-        raise TraceError(trace.paths[0], None, f"holds no request{whose}{why}")
+        raise TraceError(trace.paths[0], None, f"has no request{whose}{why}")
     return Extent(requests, last_s)
 
 
@@ -183,12 +183,12 @@ def _worker(settings: SimSettings, values: dict[str, Any], cost: CostModel) -> W
     facts = cost.file.worker
     room = [settings.capacity_tokens or values.get("max_total_tokens")]
     if settings.capacity_tokens is None and facts is not None:
-        room.append(facts.capacity_tokens)  # more than the machine holds is not to be had
+        room.append(facts.capacity_tokens)  # the machine cannot hold more
     known = [tokens for tokens in room if tokens is not None]
     if not known:
         raise PlanError(
-            f"--capacity-tokens is required: the cost model {cost.name} says no size of the KV"
-            " pool, and the manifest no engine.maxTotalTokens"
+            f"--capacity-tokens is required: neither the cost model {cost.name} has the size of the"
+            " KV pool, nor does the manifest have engine.maxTotalTokens"
         )
     host_bytes = values.get("host_memory_gib", 0.0) * 2**30
     host_tokens = settings.host_tokens
@@ -210,13 +210,13 @@ def _worker(settings: SimSettings, values: dict[str, Any], cost: CostModel) -> W
     try:
         settings_of(spec)
     except ValidationError as error:
-        said = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
-        raise PlanError(f"spec.engine of the manifest: {said}") from None
+        why = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
+        raise PlanError(f"spec.engine of the manifest: {why}") from None
     return spec
 
 
 def _default(name: str) -> int:
-    """Of the worker's settings."""
+    """The default of a worker's setting."""
     return int(WorkerSettings.model_fields[name].default)
 
 
@@ -233,7 +233,7 @@ def _fleet(
         bounds = pool.spec.scaling
         replicas = min(max(replicas, bounds.min_replicas), bounds.max_replicas or replicas)
     elif replicas == 0:
-        raise PlanError("the manifest's replicas is 0, and nobody scales it: give --replicas")
+        raise PlanError("the manifest has 0 replicas and no scaling: give --replicas")
     every = extent.last_s / SAMPLES
     return FleetSpec(
         worker=worker,
@@ -266,10 +266,10 @@ def _scalings(settings: SimSettings, pool: WorkerPool) -> list[str]:
         return [OPERATOR if scaling.mode is Mode.AUTO else NO_SCALING]
     chosen = _chosen(settings.scaling, list(SCALERS))
     if set(chosen) != {NO_SCALING} and scaling.max_replicas is None:
-        raise PlanError("--scaling needs bounds: spec.scaling.maxReplicas in the --pool manifest")
+        raise PlanError("--scaling needs spec.scaling.maxReplicas in the --pool manifest")
     return chosen
 
 
 def _chosen(names: Sequence[str], every: Sequence[str]) -> list[str]:
-    """Each once, in the order given; `all` are `every` one."""
+    """The chosen names, each once, in order; `all` means all of `every`."""
     return list(dict.fromkeys(one for name in names for one in (every if name == ALL else (name,))))

@@ -1,4 +1,4 @@
-"""The bars of the runs, on standard error while it is a terminal."""
+"""Progress bars of the runs, on standard error if that is a terminal."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from pando_sim.report.measures import span
 
 @contextmanager
 def bars(names: Sequence[str], requests: int) -> Iterator[Shown]:
-    """A bar a run: requests that have ended of all, the virtual time, and its rate."""
+    """A bar for each run: finished requests, the virtual time, and its speed."""
     console = Console(stderr=True)
     with Bars(
         TextColumn("{task.description}"),
@@ -24,15 +24,16 @@ def bars(names: Sequence[str], requests: int) -> Iterator[Shown]:
         TimeElapsedColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,  # a bar that is not drawn would still leave a line
+        disable=not console.is_terminal,  # even a bar that is not drawn would leave a line
     ) as progress:
         tasks = [progress.add_task(name, total=requests, virtual="", start=False) for name in names]
 
-        def show(number: int, told: Progress) -> None:
+        def show(number: int, current: Progress) -> None:
             task = tasks[number]
             progress.start_task(task)
             elapsed = progress.tasks[number].elapsed
-            rate = f", {told.at_s / elapsed:,.0f} times as fast" if elapsed else ""
-            progress.update(task, completed=told.ended, virtual=f"at {span(told.at_s)}{rate}")
+            rate = f", {current.at_s / elapsed:,.0f} times as fast" if elapsed else ""
+            virtual = f"at {span(current.at_s)}{rate}"
+            progress.update(task, completed=current.ended, virtual=virtual)
 
         yield show

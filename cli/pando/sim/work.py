@@ -1,5 +1,5 @@
-"""One run, in a process of its own. What it tells through its pipe: `Progress` now and then, and
-at the end a `Digest` or `Failed`."""
+"""One run in its own process. It sends `Progress` through its pipe at times, and at the end a
+`Digest` or `Failed`."""
 
 import asyncio
 import gc
@@ -37,31 +37,36 @@ class Failed:
     why: str
 
 
-Told = Progress | Digest | Failed
+Message = Progress | Digest | Failed
 
 
-def work(task: Task, told: "Connection[Told, None]", configure_logs: Callable[[], None]) -> None:
-    """Entry of the process. It leads a group of its own, which a terminal's Ctrl-C does not reach;
-    its parent ends it by SIGTERM, and it ends by itself when its parent is gone. A guard ends the
-    run's Valkey, however the process ends."""
+def work(
+    task: Task, sender: "Connection[Message, None]", configure_logs: Callable[[], None]
+) -> None:
+    """Entry point of the process.
+
+    It leads its own process group, which a terminal's Ctrl-C does not reach. Its parent ends it by
+    SIGTERM; it ends by itself when its parent has gone. A guard ends the run's Valkey, however the
+    process ends.
+    """
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     configure_logs()
-    gc.freeze()  # what is loaded by now stays: collections need not look at it
+    gc.freeze()  # modules loaded by now stay, so collections need not scan them
     try:
-        result = asyncio.run(run(task, lambda ended, at_s: told.send(Progress(ended, at_s))))
-    except BrokenPipeError:  # nobody is there any more to hear of it
+        result = asyncio.run(run(task, lambda ended, at_s: sender.send(Progress(ended, at_s))))
+    except BrokenPipeError:  # the parent has gone
         sys.exit(1)
     except Exception as error:
         logger.debug("run %s", task.name, exc_info=True)
-        told.send(Failed(" ".join(f"{type(error).__name__}: {error}".split())))
+        sender.send(Failed(" ".join(f"{type(error).__name__}: {error}".split())))
         sys.exit(1)
-    told.send(result)
+    sender.send(result)
 
 
 async def run(task: Task, progress: Callable[[int, float], None] | None = None) -> Digest:
-    """Reports `Progress` to `progress` and writes the CSV files that the task asks for."""
+    """Simulates the task, calls `progress` at times, and writes the CSV files if wanted."""
     spec = task.spec
     ran = await simulate(
         spec,

@@ -1,7 +1,7 @@
-"""What `helm test` runs: asks the router for its models, and each of them for a chat's answer.
+"""Run by `helm test`: lists the router's models and sends a chat request to each.
 
-ROUTER_URL says where, API_KEY has a key where the router wants one. Without a key, where one is
-asked for, the test is that the router refuses. A pool that is at zero gets the time to wake up.
+ROUTER_URL is the router, API_KEY an API key if the router requires one. If it requires a key and
+none is given, the test is that the router refuses. A pool at zero gets time to wake up.
 """
 
 import json
@@ -42,7 +42,7 @@ def main() -> int:
     models = call("/v1/models")["data"]
     assert isinstance(models, list)
     if not models:
-        print("the router knows no model: is there a pool?")
+        print("the router has no model: create a pool")
         return 1
     for model in models:
         chat = call(

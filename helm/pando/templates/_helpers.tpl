@@ -1,10 +1,10 @@
-{{/* Names, labels, images and what all pods share. */}}
+{{/* Names, labels, images, and fields that all pods share. */}}
 
 {{- define "pando.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Beginning of all names; room is left for the components' endings. */}}
+{{/* Prefix of all names; short enough for the components' suffixes. */}}
 {{- define "pando.fullname" -}}
 {{- $name := printf "%s-%s" .Release.Name (include "pando.name" .) -}}
 {{- if .Values.fullnameOverride -}}
@@ -13,12 +13,12 @@
 {{- $name = .Release.Name -}}
 {{- end -}}
 {{- if not (regexMatch "^[a-z]" $name) -}}
-{{- fail (printf "%s cannot begin the name of a Service, which begins with a letter: set fullnameOverride" $name) -}}
+{{- fail (printf "the name of a Service must begin with a letter, not with %s: set fullnameOverride" $name) -}}
 {{- end -}}
 {{- $name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Labels that never change: list root component. */}}
+{{/* Labels that never change. Arguments: root, component. */}}
 {{- define "pando.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ include "pando.name" $root | quote }}
@@ -26,7 +26,7 @@ app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* All labels: list root component. */}}
+{{/* All labels. Arguments: root, component. */}}
 {{- define "pando.labels" -}}
 {{- $root := index . 0 -}}
 {{ include "pando.selector" . }}
@@ -38,7 +38,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
-{{/* Labels of pods, which stay the same when chart and app have new versions: list root component. */}}
+{{/* Labels of pods; new versions of chart and app do not change them. Arguments: root, component. */}}
 {{- define "pando.podLabels" -}}
 {{ include "pando.selector" . }}
 {{- with (index . 0).Values.commonLabels }}
@@ -46,7 +46,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
-{{/* Reference of an image: list root image. */}}
+{{/* Reference of an image. Arguments: root, image. */}}
 {{- define "pando.image" -}}
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}
@@ -61,11 +61,11 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
-{{/* The newest API of the three kinds that changed theirs since Kubernetes 1.20. */}}
+{{/* The newest API version of the three kinds that changed it since Kubernetes 1.20. */}}
 {{- define "pando.pdbApi" -}}
 {{ semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version | ternary "policy/v1" "policy/v1beta1" }}
 {{- end -}}
-{{/* So that pods that are broken anyhow hold up no node's drain. */}}
+{{/* Lets a node drain evict pods that are not ready. */}}
 {{- define "pando.pdbEviction" -}}
 {{- if semverCompare ">=1.27-0" .Capabilities.KubeVersion.Version -}}
 unhealthyPodEvictionPolicy: AlwaysAllow
@@ -75,7 +75,7 @@ unhealthyPodEvictionPolicy: AlwaysAllow
 {{ semverCompare ">=1.23-0" .Capabilities.KubeVersion.Version | ternary "autoscaling/v2" "autoscaling/v2beta2" }}
 {{- end -}}
 
-{{/* Fields of a pod's spec that all pods have. */}}
+{{/* Fields in the spec of all pods. */}}
 {{- define "pando.podDefaults" -}}
 enableServiceLinks: false
 {{- with .Values.global.image.pullSecrets }}
@@ -84,7 +84,7 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* Where a component's pods may run: list root values component. */}}
+{{/* Where a component's pods may run. Arguments: root, values, component. */}}
 {{- define "pando.scheduling" -}}
 {{- $values := index . 1 -}}
 {{- with $values.nodeSelector }}
@@ -119,7 +119,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* The restricted pod security standard: of a pod, with further fields; and of a container. */}}
+{{/* The restricted pod security standard, for a pod (with more fields) and for a container. */}}
 {{- define "pando.podSecurity" -}}
 securityContext:
   runAsNonRoot: true
@@ -141,7 +141,7 @@ securityContext:
     drop: [ALL]
 {{- end -}}
 
-{{/* Name of the Secret with Redis's URL, and the key that has it. */}}
+{{/* Name of the Secret with Redis' URL, and its key there. */}}
 {{- define "pando.redisSecret" -}}
 {{- .Values.redis.external.existingSecret | default .Values.redis.auth.existingSecret | default (printf "%s-redis" (include "pando.fullname" .)) -}}
 {{- end -}}
@@ -149,7 +149,7 @@ securityContext:
 {{- .Values.redis.external.existingSecret | empty | ternary "url" .Values.redis.external.key -}}
 {{- end -}}
 
-{{/* Variables of router and operator alike: list root prefix. Redis's URL has a password, so it is never a flag. */}}
+{{/* Variables of router and operator. Redis' URL has a password, so it is never a flag. Arguments: root, prefix. */}}
 {{- define "pando.env" -}}
 {{- $root := index . 0 -}}
 - name: {{ index . 1 }}_REDIS
@@ -163,7 +163,7 @@ securityContext:
   value: {{ $root.Values.log.format }}
 {{- end -}}
 
-{{/* Name of a component's service account: list root component values. */}}
+{{/* Name of a component's service account. Arguments: root, component, values. */}}
 {{- define "pando.serviceAccount" -}}
 {{- (index . 2).name | default (printf "%s-%s" (include "pando.fullname" (index . 0)) (index . 1)) -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-"""Small pure steps of one look at a pool: what stays, what started, what the status says."""
+"""Small steps of one reconcile: the decision, replaced pods, start times, records."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -25,9 +25,9 @@ from pando_operator.scaling import (
 
 
 def staying(pods: Sequence[PodView], replicas: int) -> int:
-    """Of a Deployment's `replicas`, those that are to stay, there or not yet.
+    """How many of a Deployment's `replicas` will stay, whether or not they exist yet.
 
-    Of those that drain, some may be gone from `replicas` and are about to be deleted.
+    `replicas` may already exclude some of the draining pods, which Kubernetes will soon delete.
     """
     alive = [pod for pod in pods if pod.is_alive]
     draining = sum(pod.draining_since is not None for pod in alive)
@@ -43,7 +43,7 @@ def decided(
     starts: tuple[float, ...],
     now: float,
 ) -> Decision:
-    """What a policy, with its own history, says of one look."""
+    """Decide by one policy, with its own history, from one observation."""
     snapshot = Snapshot(
         current=current,
         ready=counts.ready,
@@ -56,8 +56,11 @@ def decided(
 
 
 def follow_replaced(memory: Memory, current: int, replicas: int, now: float) -> None:
-    """A pod that was to leave went in another way (somebody deleted it, a rollout took it), so that
-    Kubernetes made another: the pool is larger than was decided, and no rate is used up by that."""
+    """Account for a pod that Kubernetes replaced although it was about to leave.
+
+    If somebody deletes a draining pod, or a rollout takes it, Kubernetes creates another one. The
+    pool is then larger than decided; this growth does not count against the rate policies.
+    """
     if memory.desired is None or memory.replicas is None:
         return
     if current > memory.desired and replicas <= memory.replicas:
@@ -66,8 +69,9 @@ def follow_replaced(memory: Memory, current: int, replicas: int, now: float) -> 
 
 
 def follow_starts(memory: Memory, pods: Sequence[PodView], now: float) -> list[float]:
-    """Seconds from decision to readiness of the pods that serve since the last look."""
-    # A gate is closed until a pod serves for the first time, and when it leaves.
+    """Return the start times of the pods that began to serve since the last reconcile: seconds
+    from decision to readiness."""
+    # A gate is closed before a pod first serves, and while it leaves.
     new = {pod.uid for pod in pods if pod.is_alive and not pod.gate and pod.draining_since is None}
     started = [pod for pod in pods if pod.uid in memory.starting and pod.is_serving]
     there = {pod.uid for pod in pods}
@@ -82,7 +86,7 @@ def follow_starts(memory: Memory, pods: Sequence[PodView], now: float) -> list[f
 def recorded(
     memory: Memory, decision: Decision, before: int, after: int, reason: str, now: float
 ) -> None:
-    """One more change of the number that is wanted."""
+    """Record a change of the desired size."""
     record = DecisionRecord(
         time=moment(now),
         from_replicas=before,
@@ -99,12 +103,12 @@ def rounded(pressure: float | None) -> float | None:
 
 
 def moment(now: float) -> datetime:
-    """To the second, as Kubernetes' own times are."""
+    """In whole seconds, like Kubernetes' own timestamps."""
     return datetime.fromtimestamp(int(now), UTC)
 
 
 def as_json(part: BaseModel) -> dict[str, Any]:
-    """For the API server, without what is empty: some servers of 1.20 read "" as null, and refuse
+    """JSON for the API server without empty values: some 1.20 servers read "" as null and refuse
     it."""
     filled: dict[str, Any] = _filled(part.model_dump(by_alias=True, mode="json"))
     return filled

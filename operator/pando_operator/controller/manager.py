@@ -1,4 +1,4 @@
-"""All pools: a loop for each that is there, and no rows in Redis for those that are not."""
+"""Runs one loop for each pool, and removes the Redis rows of pools that no longer exist."""
 
 import asyncio
 import logging
@@ -14,21 +14,21 @@ log = logging.getLogger("pando.operator")
 
 
 class Manager:
-    """`run` it while leading. `wake` is for the world that `shared` has."""
+    """`run` it while leading; `shared.world` calls `wake`."""
 
     def __init__(self) -> None:
         self._loops: dict[Key, tuple[PoolLoop, asyncio.Task[None]]] = {}
-        self._changed = asyncio.Event()  # pools came or went
+        self._changed = asyncio.Event()  # a pool was created or deleted
 
     def wake(self, key: Key) -> None:
-        """Something about a pool has changed: it is looked at."""
+        """Reconcile a pool now, since something about it has changed."""
         if (found := self._loops.get(key)) is not None:
             found[0].wake()
         else:
             self._changed.set()
 
     async def run(self, shared: Shared) -> None:
-        """Until it is cancelled; all loops have ended then."""
+        """Runs until it is cancelled, then ends all loops."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(shared.world.run())
@@ -46,7 +46,7 @@ class Manager:
     def _follow(self, shared: Shared, tasks: asyncio.TaskGroup) -> None:
         there = set(shared.world.pools())
         for key, (_, task) in list(self._loops.items()):
-            if task.done():  # its pool is gone, or was
+            if task.done():  # its pool was deleted, and may exist again
                 del self._loops[key]
                 shared.metrics.forget(key.namespace, key.name)
         for key in sorted(there - self._loops.keys()):
@@ -56,7 +56,7 @@ class Manager:
             self._loops[key] = loop, task
 
     async def _sweep(self, shared: Shared) -> None:
-        """Takes out of Redis what this operator, or one before it, said of pools that are gone."""
+        """Remove from Redis what any operator wrote about pools that no longer exist."""
         try:
             for name, owner in (await shared.expected.owners()).items():
                 namespace, _, pool = owner.partition("/")

@@ -1,4 +1,4 @@
-"""What the loop of one pool remembers between two looks; the status has what must outlive it."""
+"""What a pool's loop remembers between two reconciles; what must outlive it is in the status."""
 
 import logging
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ log = logging.getLogger("pando.operator")
 
 @dataclass(slots=True)
 class Shadow:
-    """One shadow policy's own past, and what it wants now."""
+    """One shadow policy's history and its current result."""
 
     history: History
     result: ShadowResult
@@ -26,23 +26,23 @@ class Memory:
     decisions: tuple[DecisionRecord, ...]  # newest first
     starts: tuple[float, ...]  # seconds, newest last
     shadows: dict[str, Shadow]
-    desired: int | None = None  # as it was told last
+    desired: int | None = None  # as last reported
     replicas: int | None = None  # the Deployment's, as this operator left it
-    size_kept: tuple[str, int] | None = None  # `spec.replicas` as written, over which version
-    starting: set[str] = field(default_factory=set)  # uids of pods that were seen not yet serving
+    size_kept: tuple[str, int] | None = None  # pool version and the `spec.replicas` written over it
+    starting: set[str] = field(default_factory=set)  # uids of pods that do not serve yet
     observed_at: float | None = None  # seconds since 1970
-    written_at: float = 0.0  # the status, monotonic
+    written_at: float = 0.0  # when the status was written, monotonic
     _applied: dict[str, tuple[str, object]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, pool: WorkerPool) -> "Memory":
-        """As an earlier operator left it in the status."""
+        """Restore what an earlier operator left in the status."""
         status = pool.status
         try:
             history = from_status(status.history)
         except ValueError as error:
             extra = {"pool": pool.name, "error": str(error)}
-            log.warning("what the status remembers is not understood", extra=extra)
+            log.warning("history in the status cannot be read, starting anew", extra=extra)
             history = History()
         return cls(
             history=history,
@@ -53,11 +53,11 @@ class Memory:
         )
 
     def is_applied(self, kind: str, wanted: str, item: Object | None) -> bool:
-        """Whether what was applied last is what is wanted, and nobody has changed it since."""
+        """Whether the wanted object was applied last and nobody has changed it since."""
         return item is not None and self._applied.get(kind) == (wanted, _state(item))
 
     def has_applied(self, kind: str) -> bool:
-        """Whether it was made or kept at least once."""
+        """Whether an object of this kind was applied at least once."""
         return kind in self._applied
 
     def applied(self, kind: str, wanted: str, item: Object) -> None:
@@ -65,8 +65,8 @@ class Memory:
 
 
 def _state(item: Object) -> object:
-    """What changes when somebody changes it: Deployments, which tell their own state, too, count
-    changes of their spec apart."""
+    """A value that changes when somebody else changes the object. A Deployment's resourceVersion
+    also changes with its status, so its generation is used, which counts changes of the spec."""
     metadata: Mapping[str, object] = item["metadata"]
     version = metadata.get("generation") or version_of(item)
     return metadata.get("uid"), version, metadata.get("labels"), metadata.get("ownerReferences")

@@ -1,4 +1,4 @@
-"""What one look at a pool found, and what is wanted of it."""
+"""`Observation`: what one reconcile saw of a pool, and the size that it wants."""
 
 from dataclasses import dataclass
 
@@ -20,12 +20,12 @@ class Observation:
     pods: list[PodView]
     census: Census
     deployment: Object | None
-    reading: Reading | None  # None: Redis is away
-    decision: Decision  # of the load, whether or not it counts in this mode
+    reading: Reading | None  # None: Redis is unreachable
+    decision: Decision  # by the load, even in a mode that ignores it
     desired: int
     reason: str
     degraded: Verdict
-    refusal: KubeError | None  # of the pool's objects, which are as they were
+    refusal: KubeError | None  # why the pool's objects could not be updated
     now: float  # seconds since 1970
 
     @property
@@ -34,12 +34,12 @@ class Observation:
 
     @property
     def is_starting(self) -> bool:
-        """Whether nobody is there yet who could tell a load."""
+        """Whether no replica is ready yet that could report a load."""
         return self.reading is not None and not self.census.ready
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is under way, or may have to begin at once."""
+        """Whether a change is under way or may have to start at once."""
         marks = self.reading.marks if self.reading else ()
         return bool(
             self.census.starting

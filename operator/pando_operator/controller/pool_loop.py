@@ -1,8 +1,8 @@
-"""The loop of one pool: look, decide, plan, act, tell; again when something changes or time passes.
+"""The loop of one pool: observe, decide, plan, act, report; on each change and at intervals.
 
-Each look starts from what is there, not from what the last one did, so a failure at any step, or a
-new operator, needs nothing undone. While Redis is away nothing is taken from the fleet, and while
-the API server is away nothing is done at all.
+Each reconcile starts from what exists, not from what the last one did. So nothing has to be undone
+after a failure at any step, or when a new operator takes over. While Redis is unreachable no
+replica leaves the fleet; while the API server is unreachable nothing changes at all.
 """
 
 import asyncio
@@ -44,20 +44,20 @@ from pando_operator.resource.status import ShadowResult
 from pando_operator.scaling import History
 
 GATHER_S = 0.1
-"""Changes that come together are looked at together."""
+"""Wait after a change, so that changes close together cause one reconcile."""
 
 LONGEST_GAP_S = 60.0
-"""Time that nobody looked costs a shadow policy no more than this."""
+"""Longest gap between two reconciles that counts into a shadow policy's replica-hours."""
 
 UNKNOWN = Scaling(drain=Drain(hand_off_tokens=0), warm=Warm(tokens=0))
-"""Of a pool that was never understood: requests still get their time to end."""
+"""For a pool whose spec was never valid: its requests still get time to finish."""
 
 
 log = logging.getLogger("pando.operator")
 
 
 class PoolLoop:
-    """`run` ends when the pool is gone; `wake` makes it look now."""
+    """`run` ends when the pool is deleted; `wake` starts a reconcile now."""
 
     def __init__(self, shared: Shared, key: Key) -> None:
         self.key = key
@@ -69,11 +69,11 @@ class PoolLoop:
         self._owned = OwnedObjects(shared.kube, shared.world, self._executor, shared.settings, key)
         self._reporter = Reporter(shared, key)
         self._memory: Memory | None = None
-        self._scaling = UNKNOWN  # as last understood
+        self._scaling = UNKNOWN  # the last valid one
         self._parsed: tuple[Object, WorkerPool] | None = None
         self._uid = ""
         self._woken = asyncio.Event()
-        self._failed = ""  # what was logged last
+        self._failed = ""  # the failure logged last
 
     def wake(self) -> None:
         self._woken.set()
@@ -93,18 +93,18 @@ class PoolLoop:
             except KubeError as error:
                 outcome, pause_s = "api", backoff.next()
                 self._log(str(error))
-            except (FleetError, TimeoutError) as error:  # Redis went away between two steps
+            except (FleetError, TimeoutError) as error:  # Redis failed between two steps
                 outcome, pause_s = "redis", backoff.next()
                 self._log(f"Redis: {error or type(error).__name__}")
             except Exception:
-                # A defect, which must end neither this pool's loop nor the other pools'.
+                # A defect must end neither this pool's loop nor the loops of other pools.
                 outcome, pause_s = "error", backoff.next()
-                log.exception("look at a pool failed", extra={"pool": str(self.key)})
+                log.exception("reconcile failed", extra={"pool": str(self.key)})
             self._measure(outcome, self._shared.clock() - started)
             await self._pause(pause_s, may_wake=outcome == "ok")
 
     async def _pause(self, seconds: float, *, may_wake: bool) -> None:
-        """After a failure changes do not hurry it: they come as fast as it fails."""
+        """After a failure, changes must not shorten the pause: failing tries may cause them."""
         if not may_wake:
             await asyncio.sleep(seconds)
             return
@@ -116,14 +116,14 @@ class PoolLoop:
             return
 
     async def _reconcile(self, item: Object) -> float:
-        """Seconds until the next one. Raises KubeError."""
+        """Returns the seconds until the next reconcile. Raises KubeError."""
         world, now = self._shared.world, self._shared.now()
         if world.silent_s > STALE_S:
-            raise KubeError(f"nothing is known of the cluster for {world.silent_s:.0f} s")
+            raise KubeError(f"the API server has been silent for {world.silent_s:.0f} s")
         if item["metadata"].get("deletionTimestamp"):
-            return self._shared.settings.period  # Kubernetes collects what belongs to it
+            return self._shared.settings.period  # Kubernetes deletes the objects that it owns
         if (namesake := world.namesake(self.key)) is not None:
-            message = f"the pool {namesake} has this name in Redis: pools need different names"
+            message = f"the pool {namesake} already uses this name in Redis: rename one of the two"
             await self._reporter.refuse(item, trouble("NameTaken", message), self._memory, now)
             return self._shared.settings.period
         try:
@@ -137,7 +137,7 @@ class PoolLoop:
         try:
             seen = await self._reconcile_valid(item, pool, memory, now)
         except REFUSALS as error:
-            # It stands in the status, where that can be written.
+            # Show it in the status, if that can be written.
             await self._reporter.refuse(item, refused(error), memory, now)
             raise
         if seen.refusal is not None:
@@ -147,7 +147,7 @@ class PoolLoop:
     async def _reconcile_valid(
         self, item: Object, pool: WorkerPool, memory: Memory, now: float
     ) -> Observation:
-        """One look at a pool that is valid, and all that follows from it."""
+        """Reconcile a pool whose spec is valid."""
         seen = await self._observe(item, pool, memory, now)
         try:
             if seen.mode is Mode.AUTO:
@@ -155,7 +155,7 @@ class PoolLoop:
             replicas = await self._owned.apply(pool, memory, seen.desired)
         except REFUSALS as error:
             if seen.deployment is None:
-                raise  # there is nothing to keep
+                raise  # there is no Deployment to keep
             seen = replace(seen, refusal=error, degraded=refused(error))
             replicas = replicas_of(seen.deployment)
         self._scaling = pool.spec.scaling
@@ -180,7 +180,7 @@ class PoolLoop:
         return seen
 
     async def _hold_size(self, now: float) -> None:
-        """A pool that is not understood keeps its size; who joins, leaves or ends there goes on."""
+        """Keep the size of a pool whose spec is invalid. Pods still join, drain and end."""
         reading = await self._read()
         pods = self._pods(reading)
         replicas = replicas_of(self._shared.world.deployment(self.key))
@@ -213,7 +213,7 @@ class PoolLoop:
         pods = self._pods(reading)
         counts = census(pods)
         deployment = self._shared.world.deployment(self.key)
-        # A Deployment that somebody deleted comes back with the size that was decided.
+        # A Deployment that somebody deleted is recreated with the decided size.
         current = staying(pods, replicas_of(deployment)) if deployment else memory.desired or 0
         scaling = pool.spec.scaling
         if scaling.mode is Mode.AUTO:
@@ -267,8 +267,11 @@ class PoolLoop:
         return reading
 
     async def _worths_and_target(self, seen: Observation) -> tuple[dict[str, float], int]:
-        """What the caches are worth, and the size to plan for. They are read only where somebody
-        new has to be chosen to leave; nobody is while they cannot be read."""
+        """Returns the worth of each replica's cache, and the size to plan for.
+
+        The worths are read only if another pod has to be chosen to leave. If they cannot be read,
+        the size does not shrink, so no pod is chosen.
+        """
         is_choice = is_open(seen.pods, seen.desired, replicas_of(seen.deployment))
         if seen.reading is None or not seen.desired or not is_choice:
             return {}, seen.desired
@@ -279,7 +282,7 @@ class PoolLoop:
             return {}, max(seen.desired, seen.decision.current)
 
     async def _remember(self, seen: Observation, memory: Memory) -> bool:
-        """Whether another number is wanted than before; people are told then."""
+        """Records and reports a change of the desired size; returns whether there was one."""
         before = seen.decision.current if memory.desired is None else memory.desired
         memory.desired = seen.desired
         if seen.desired == before:
@@ -292,13 +295,13 @@ class PoolLoop:
         return True
 
     def _parse(self, item: Object) -> WorkerPool:
-        """Raises InvalidPool. Most looks find the same object as the one before."""
+        """Raises InvalidPool. Cached, since most reconciles see the same object as the last."""
         if self._parsed is None or self._parsed[0] is not item:
             self._parsed = item, parse(item)
         return self._parsed[1]
 
     def _recall(self, pool: WorkerPool) -> Memory:
-        """A pool that was deleted and made anew has no past."""
+        """The pool's memory; a pool that was deleted and created again starts without one."""
         if self._memory is None or self._uid != pool.metadata.uid:
             self._memory, self._uid = Memory.of(pool), pool.metadata.uid
         return self._memory
@@ -312,9 +315,9 @@ class PoolLoop:
         metrics.reconcile_seconds.observe(seconds)
 
     def _log(self, failure: str) -> None:
-        """Once, not at each try."""
+        """Logs a failure once, not at each try."""
         if failure != self._failed:
-            log.warning("pool not kept", extra={"pool": str(self.key), "error": failure})
+            log.warning("pool not reconciled", extra={"pool": str(self.key), "error": failure})
         self._failed = failure
 
 
@@ -326,7 +329,7 @@ def _follow_shadows(
     reading: Reading | None,
     now: float,
 ) -> None:
-    """Asks each shadow policy what it would do now; each has a history of its own."""
+    """Let each shadow policy decide, each with its own history."""
     passed_s = min(max(0.0, now - (memory.observed_at or now)), LONGEST_GAP_S)
     memory.observed_at = now
     known, memory.shadows = memory.shadows, {}

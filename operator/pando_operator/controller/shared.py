@@ -1,4 +1,4 @@
-"""What the loops of all pools have in common."""
+"""`Shared`: what the loops of all pools share."""
 
 import time
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""The four conditions of a pool's status: what each says, and since when.
+"""The four conditions of a pool's status.
 
-`Ready`: requests are answered, or would be, by a pool that sleeps. `ScalingActive`: the load
-decides over the size. `ScalingLimited`: something keeps the size from what the load asks for.
-`Degraded`: somebody has to do something; its message says what.
+`Ready`: the pool answers requests, or wakes up to answer them. `ScalingActive`: the load decides
+the size. `ScalingLimited`: a limit keeps the size from what the load needs. `Degraded`: a person
+has to act, as its message explains.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,10 +45,10 @@ def ready(mode: Mode, census: Census, desired: int) -> Verdict:
 
 
 def scaling_active(mode: Mode, decision: Decision, *, is_starting: bool) -> Verdict:
-    """`is_starting`: Redis answers, and no replica is ready that could tell it anything."""
+    """`is_starting`: Redis answers, but no replica is ready yet to report to it."""
     kind = ConditionType.SCALING_ACTIVE
     if mode is not Mode.AUTO:
-        message = "replicas follow spec.replicas; minReplicas and maxReplicas count in mode Auto"
+        message = "replicas follow spec.replicas; minReplicas and maxReplicas apply in mode Auto"
         return Verdict(kind, False, f"{mode.value}Mode", message)
     if not decision.signals_ok:
         reason = "NoReplicaReady" if is_starting else "SignalsMissing"
@@ -63,32 +63,33 @@ _NO_LIMITS = (None, Limit.SIGNALS)
 def scaling_limited(mode: Mode, decision: Decision) -> Verdict:
     kind = ConditionType.SCALING_LIMITED
     if mode is Mode.MANUAL:
-        return Verdict(kind, False, "NotScaling", "the load is not looked at")
+        return Verdict(kind, False, "NotScaling", "mode Manual ignores the load")
     if decision.limited_by in _NO_LIMITS:
-        return Verdict(kind, False, "DesiredWithinRange", "the size is what the load asks for")
+        return Verdict(kind, False, "DesiredWithinRange", "the size is what the load needs")
     limit = decision.limited_by
     assert limit is not None
-    message = f"{decision.wanted} replicas are asked for, {decision.desired} allowed by {limit}"
+    message = f"the load needs {decision.wanted} replicas, {limit} allows {decision.desired}"
     return Verdict(kind, True, limit[0].upper() + limit[1:], message)
 
 
 def degraded(
     deployment: Object | None, pods: Sequence[Object], stalled: Sequence[str], now: float
 ) -> Verdict:
-    """Of a pool that is valid: whether its Deployment gets what it asks for, and its pods run;
-    `stalled` are those of which the engine stands still."""
-    told = _deployment_trouble(deployment, "ReplicaFailure", "True")
-    if told is None and (found := pods_trouble(pods, now)) is not None:
-        told = trouble(found.reason, found.message)
-    if told is None and stalled:
-        why = (
-            "its engine stands still, so it takes no requests; if that lasts, its watchdog ends it"
+    """Whether a valid pool's Deployment fails to create its pods, or a pod does not run.
+
+    Args:
+        stalled: names of the pods whose engines have stalled.
+    """
+    verdict = _deployment_trouble(deployment, "ReplicaFailure", "True")
+    if verdict is None and (found := pods_trouble(pods, now)) is not None:
+        verdict = trouble(found.reason, found.message)
+    if verdict is None and stalled:
+        why = "its engine has stalled, so it takes no requests; if that lasts, its watchdog ends it"
+        verdict = trouble(
+            "EngineStalled", f"pod {', pod '.join(stalled)}: {why} and logs its stacks"
         )
-        told = trouble(
-            "EngineStalled", f"pod {', pod '.join(stalled)}: {why}, with stacks in its log"
-        )
-    told = told or _deployment_trouble(deployment, "Progressing", "False")
-    return told or Verdict(ConditionType.DEGRADED, False, "AsExpected")
+    verdict = verdict or _deployment_trouble(deployment, "Progressing", "False")
+    return verdict or Verdict(ConditionType.DEGRADED, False, "AsExpected")
 
 
 def _deployment_trouble(deployment: Object | None, kind: str, bad: str) -> Verdict | None:
@@ -110,8 +111,8 @@ def refused(error: KubeError) -> Verdict:
 def conditions(
     before: Sequence[Condition], verdicts: Iterable[Verdict], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """In their order; one whose status is as before keeps its time. Others of `before`, about
-    which nothing is said now, stay."""
+    """The conditions for the status, those of `before` without a new verdict included. A condition
+    whose status did not change keeps its transition time."""
     old = {condition.type: condition for condition in before}
     new = {}
     for verdict in verdicts:

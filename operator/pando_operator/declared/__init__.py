@@ -1,5 +1,5 @@
-"""WorkerPools that a ConfigMap declares, as the chart's `pools` are: applied after it has changed.
+"""Applies the WorkerPools that a ConfigMap declares, such as the chart's `pools`.
 
-Helm cannot create objects of a kind that comes with the same release, so the chart writes them into
-a ConfigMap and runs `python -m pando_operator.declared NAMESPACE CONFIGMAP` as a hook.
+Helm cannot create objects of a kind that the same release defines. So the chart writes the pools
+into a ConfigMap and runs `python -m pando_operator.declared NAMESPACE CONFIGMAP` as a hook.
 """

@@ -1,4 +1,4 @@
-"""`python -m pando_operator.declared NAMESPACE CONFIGMAP` ends with 0 once all is applied."""
+"""`python -m pando_operator.declared NAMESPACE CONFIGMAP` exits with 0 once all is applied."""
 
 import asyncio
 import sys

@@ -1,7 +1,7 @@
-"""Makes the WorkerPools of a namespace those that a ConfigMap declares.
+"""Applies the WorkerPools that a ConfigMap declares, and deletes those that it no longer declares.
 
-The ConfigMap owns them, so they go when it goes. One that it no longer declares is deleted; one
-that others made under a name that it declares is left alone, and the caller is told.
+The ConfigMap owns its pools, so Kubernetes deletes them with it. A pool of the same name that
+somebody else created stays untouched; `apply_declared` raises an error for it.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ RETRY_S = 1.0
 
 
 class DeclaredError(Exception):
-    """What is declared cannot be applied; the message says which pool, and why."""
+    """A declared pool cannot be applied; the message names it and the reason."""
 
 
 async def apply_declared(
     kube: Kube, config_map: Key, say: Callable[[str], None], *, retry_s: float = RETRY_S
 ) -> None:
-    """Applies and deletes; `say` is told of each pool.
+    """Apply and delete; `say` gets one line for each pool.
 
-    Goes on until it is done or cancelled while the API server is away, does not serve the kind
-    yet, or still collects a pool of an earlier ConfigMap of that name. Raises DeclaredError, and
-    KubeError where the API server refuses a pool: Invalid names its field.
+    Retries while the API server is unreachable, does not serve the kind yet, or still deletes a
+    pool of an earlier ConfigMap of that name. Raises DeclaredError, and KubeError if the API server
+    refuses a pool: Invalid names the field.
     """
     waits_for = ""
     while True:
@@ -45,7 +45,7 @@ async def apply_declared(
 
 
 class _StillThereError(Exception):
-    """A pool is about to be collected with its former owner."""
+    """Kubernetes has yet to delete a pool together with its former owner."""
 
 
 async def _once(kube: Kube, config_map: Key, say: Callable[[str], None]) -> None:
@@ -59,7 +59,7 @@ async def _once(kube: Kube, config_map: Key, say: Callable[[str], None]) -> None
         _keep_replicas(pool, there.get(key_of(pool).name))
         before = there.get(key_of(pool).name, {}).get("metadata", {}).get("generation", 0)
         after = (await kube.apply(WORKER_POOLS, pool, manager=MANAGER))["metadata"]["generation"]
-        did = "as it was" if after == before else "changed" if before else "created"
+        did = "unchanged" if after == before else "changed" if before else "created"
         say(f"{key_of(pool).name}: {did}")
     names = {key_of(pool).name for pool in wanted}
     for name in sorted(name for name, pool in there.items() if _uid_of_owner(pool, owner)):
@@ -69,7 +69,7 @@ async def _once(kube: Kube, config_map: Key, say: Callable[[str], None]) -> None
 
 
 def parse(data: Mapping[str, str], namespace: str) -> list[Object]:
-    """The pools of a ConfigMap's data, one a key. Raises DeclaredError."""
+    """The pools in a ConfigMap's data, one for each key. Raises DeclaredError."""
     pools: list[Object] = []
     for file, text in sorted(data.items()):
         try:
@@ -96,13 +96,13 @@ def _owned(pool: Object, owner: Object) -> Object:
 
 
 def _keep_replicas(pool: Object, there: Object | None) -> None:
-    """A number that is no longer declared stays: the API server would make it the default, 1."""
+    """Keep a `replicas` that is no longer declared; the API server would set its default, 1."""
     if there and "replicas" in there["spec"]:
         pool["spec"].setdefault("replicas", there["spec"]["replicas"])
 
 
 def _check_is_ours(pool: Object | None, owner: Object) -> None:
-    """A pool of the same name may be there only if it is this ConfigMap's."""
+    """Raise unless the existing pool, if there is one, belongs to this ConfigMap."""
     if pool is None or _uid_of_owner(pool, owner) == owner["metadata"]["uid"]:
         return
     name, owners_name = pool["metadata"]["name"], owner["metadata"]["name"]
@@ -110,12 +110,12 @@ def _check_is_ours(pool: Object | None, owner: Object) -> None:
         raise _StillThereError(f"{name} still belongs to an earlier ConfigMap {owners_name}")
     raise DeclaredError(
         f"a WorkerPool {name} exists that does not belong to the ConfigMap {owners_name}:"
-        " delete it, or name the pool otherwise"
+        " delete it, or choose another name"
     )
 
 
 def _uid_of_owner(pool: Object, owner: Object) -> str:
-    """Of the ConfigMap of that name that owns the pool; empty: none does."""
+    """The uid of the ConfigMap with the owner's name that owns the pool; "" if none does."""
     for reference in pool["metadata"].get("ownerReferences") or ():
         if (reference["kind"], reference["name"]) == ("ConfigMap", owner["metadata"]["name"]):
             return str(reference["uid"])

@@ -1,13 +1,13 @@
-"""A small layer over the Kubernetes client: calls with plain dicts, watches, leases and events.
+"""A small layer over the Kubernetes client: calls with plain dicts, watches, leases and Events.
 
 Read in this order:
     resources.py  the kinds that the operator touches
     client.py     calls with a deadline
-    errors.py     an exception for each thing to do about it
+    errors.py     one exception for each kind of reaction
     watched.py    a kind's objects in memory: one list, then a watch
-    backoff.py    how long to wait after failures
+    backoff.py    delays after failures
     lease.py      leader election
-    terms.py      how long the lease lasts
+    terms.py      the durations of the lease
     events.py     Events about pools
 
 Imports nothing else of the operator.

@@ -1,4 +1,4 @@
-"""How long to wait after each failure in a row: exponential with full-width jitter."""
+"""Delays after failures in a row: exponential, with jitter."""
 
 import random
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from collections.abc import Callable
 class Backoff:
     """Seconds before the next try: half to all of `first_s`, twice that, … `most_s`.
 
-    The jitter keeps the watches of one operator, and many operators, from coming back to an API
+    The jitter keeps the watches of one operator, and several operators, from returning to an API
     server at the same moment.
     """
 

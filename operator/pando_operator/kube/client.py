@@ -1,7 +1,7 @@
 """Calls to the API server with plain dicts, over the official client's connections and credentials.
 
-The client's models refuse fields that they do not know and drop what a newer server adds, so
-objects stay dicts here. Each call has a deadline and raises `KubeError`s only.
+Objects stay dicts, because the client's models refuse unknown fields and drop what a newer server
+adds. Each call has a deadline and raises only `KubeError`s.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from pando_operator.kube.errors import Gone, KubeError, Unavailable, error_of
 from pando_operator.kube.resources import Key, Object, Resource, key_of
 
 TIMEOUT_S = 10.0
-PAGE = 500  # objects a list call asks for at once
-WATCH_S = 60  # after which the server ends a watch, and it goes on from where it was
-SILENCE_S = WATCH_S + 10.0  # a watch without a byte for so long has lost its connection
+PAGE = 500  # objects in one page of a list
+WATCH_S = 60  # after which the server ends a watch, and the next one continues
+SILENCE_S = WATCH_S + 10.0  # a watch that receives nothing for so long has lost its connection
 
 PatchType = Literal["merge", "strategic-merge"]
 OnCall = Callable[[str, str, str, float], None]
-"""Told of each call: verb, plural of the resource, outcome, seconds."""
+"""Called after each call with: verb, plural of the resource, outcome, seconds."""
 
 
 class Kube:
-    """One connection pool to one API server; `close` ends it."""
+    """A connection pool to one API server; `close` it at the end."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Kube:
         query = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
         while True:
             page = await self._call("list", "GET", resource, Key(namespace, ""), query=query)
-            # Items of a list do not say what they are.
+            # The items of a list lack apiVersion and kind.
             named = {"apiVersion": resource.api_version, "kind": resource.kind}
             items += [named | item for item in page.get("items") or ()]
             metadata = page.get("metadata", {})
@@ -68,13 +68,13 @@ class Kube:
             query["continue"] = metadata["continue"]
 
     async def create(self, resource: Resource, body: Object, *, dry_run: bool = False) -> Object:
-        """Raises Conflict where it exists already. `dry_run` changes nothing."""
+        """Raises Conflict if the object exists. `dry_run` changes nothing."""
         key = Key(key_of(body).namespace, "")
         query = {"dryRun": "All"} if dry_run else None
         return await self._call("create", "POST", resource, key, query=query, body=body)
 
     async def replace(self, resource: Resource, body: Object) -> Object:
-        """Writes the whole object; Conflict where it changed since `body`'s resourceVersion."""
+        """Write the whole object. Raises Conflict if it changed since `body`'s resourceVersion."""
         return await self._call("update", "PUT", resource, key_of(body), body=body)
 
     async def delete(self, resource: Resource, key: Key) -> None:
@@ -83,8 +83,8 @@ class Kube:
     async def apply(
         self, resource: Resource, body: Object, *, manager: str, subresource: str = ""
     ) -> Object:
-        """Server-side apply: `manager` then owns the fields of `body`, and those of its last
-        apply that `body` no longer has are given up. Takes fields from other managers."""
+        """Server-side apply: `manager` then owns the fields of `body`, even those of other
+        managers, and gives up fields of its last apply that `body` lacks."""
         return await self._call(
             "patch",
             "PATCH",
@@ -121,7 +121,7 @@ class Kube:
         self, resource: Resource, namespace: str, selector: str, version: str
     ) -> AsyncGenerator[tuple[str, Object]]:
         """Changes after `version`, as (ADDED, MODIFIED, DELETED or BOOKMARK, object), until the
-        server ends the watch. Raises Gone where `version` is too old."""
+        server ends the watch. Raises Gone if `version` is too old."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -189,7 +189,7 @@ class Kube:
         content_type: str,
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        """The client adds its credentials, which it reads anew where they are a mounted token."""
+        """The client adds its credentials; it reads a mounted token again for each call."""
         headers = {"Content-Type": content_type} if content_type else {}
         try:
             call = await self._client.param_serialize(
@@ -213,7 +213,7 @@ def _event(line: bytes, doing: str) -> tuple[str, Object]:
     except (ValueError, KeyError, TypeError) as error:
         raise Unavailable(f"{doing}: the stream broke off ({error})") from error
     if kind == "ERROR":
-        # Whatever it is (a compaction has several faces), what follows from here is not complete.
+        # Any error means that events may be missing; a compaction shows as several of them.
         raise Gone(f"{doing}: {item.get('message') or item}")
     return kind, item
 
@@ -230,8 +230,8 @@ def _in_cluster() -> bool:
 
 
 async def load_configuration(kubeconfig: str = "") -> Configuration:
-    """Where the API server is and who we are: the file named, else the pod's service account, else
-    KUBECONFIG or ~/.kube/config. Raises KubeError where none can be read."""
+    """The API server's address and our credentials: from the file given, else the pod's service
+    account, else KUBECONFIG or ~/.kube/config. Raises KubeError if none can be read."""
     configuration = Configuration()
     try:
         if not kubeconfig and _in_cluster():

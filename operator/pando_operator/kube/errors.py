@@ -1,26 +1,26 @@
-"""What can go wrong with a call to the API server: an exception type for each thing to do about it.
+"""Failures of API server calls: one exception type for each kind of reaction.
 
-Answers are translated once, here. Every type is a `KubeError`, and its message is the API server's
-own, which names what it refused: the field, the missing permission, the newer version.
+Answers are translated once, here. Every type is a `KubeError`. Its message is the API server's own,
+which names what it refused: the field, the missing permission, the newer version.
 """
 
 import json
 
 
 class KubeError(Exception):
-    """A call that was not carried out; itself, not a subclass: a bad request."""
+    """A call failed. Raised itself, not as a subclass, for a bad request."""
 
 
 class NotFound(KubeError):  # noqa: N818  (states of the world, not mistakes)
-    """There is no such object, or the cluster does not know its kind."""
+    """The object does not exist, or the cluster does not know its kind."""
 
 
 class Conflict(KubeError):  # noqa: N818
-    """Somebody else wrote first, or the object exists already: read again, then decide again."""
+    """Somebody else wrote first, or the object already exists: read again, then decide again."""
 
 
 class Gone(KubeError):  # noqa: N818
-    """What a watch or list continues from is no longer kept: list anew."""
+    """The server no longer keeps the version that a watch or list continues from: list again."""
 
 
 class Forbidden(KubeError):  # noqa: N818
@@ -32,11 +32,11 @@ class Invalid(KubeError):  # noqa: N818
 
 
 class Unavailable(KubeError):  # noqa: N818
-    """The API server cannot be reached, is overloaded or failed: the call may be tried again."""
+    """The API server is unreachable, overloaded or failing: try again."""
 
 
 _BY_STATUS: dict[int, type[KubeError]] = {
-    400: Invalid,  # what admission webhooks answer that name no code
+    400: Invalid,  # from admission webhooks that set no code
     401: Forbidden,
     403: Forbidden,
     404: NotFound,
@@ -49,13 +49,13 @@ _BY_STATUS: dict[int, type[KubeError]] = {
 
 
 def error_of(status: int, body: bytes | str, doing: str) -> KubeError:
-    """The exception for an answer of `status`; `doing` says what was asked: "get pods/a"."""
+    """The exception for an answer of `status`; `doing` names the call, such as "get pods/a"."""
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else KubeError)
     return kind(f"{doing}: {_message(body) or 'no reason given'} ({status})")
 
 
 def _message(body: bytes | str) -> str:
-    """Of a Status object; of anything else, which a proxy may have sent, its beginning."""
+    """The message of a Status object; of anything else, such as a proxy's answer, its beginning."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body
     try:
         return str(json.loads(text)["message"])

@@ -1,8 +1,8 @@
-"""Kubernetes Events about pools: one for each change, and a count where the same is said again.
+"""Records Kubernetes Events about pools: one for each change, with a count of its repetitions.
 
-The caller tells changes, not states, so a reconcile that finds nothing new says nothing. The same
-words about the same object within `SAME_S` raise the count of the Event that is there. Events are
-for people: one that cannot be written is logged and not tried again.
+The caller records changes, not states, so a reconcile that finds nothing new records nothing. The
+same words about the same object within `SAME_S` raise the count of the existing Event. Events only
+inform people, so one that cannot be written is logged and not tried again.
 """
 
 import logging
@@ -20,10 +20,10 @@ from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import Conflict, KubeError, NotFound
 from pando_operator.kube.resources import EVENTS, Key, Object, key_of
 
-SAME_S = 3600.0  # as long as API servers keep an Event by default
+SAME_S = 3600.0  # for which API servers keep an Event by default
 KNOWN = 1024  # Events whose counts are remembered
 COMPONENT = "pando-operator"
-LONGEST = 1024  # bytes of a message, by the API's rule
+LONGEST = 1024  # bytes; the API's limit for a message
 
 EventType = Literal["Normal", "Warning"]
 
@@ -31,14 +31,14 @@ log = logging.getLogger("pando.operator.events")
 
 
 @dataclass(slots=True)
-class _Told:
+class _Recorded:
     key: Key
     count: int
     at: float
 
 
 class Recorder:
-    """Writes Events as one operator process, `identity`."""
+    """Writes Events in the name of one operator process, `identity`."""
 
     def __init__(
         self,
@@ -49,33 +49,33 @@ class Recorder:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._kube, self._identity, self._clock, self._now = kube, identity, clock, now
-        self._told: OrderedDict[tuple[str, ...], _Told] = OrderedDict()
+        self._recorded: OrderedDict[tuple[str, ...], _Recorded] = OrderedDict()
 
     async def record(self, about: Object, kind: EventType, reason: str, message: str) -> None:
         """`reason` is one CamelCase word, `message` a sentence."""
         message = message.encode()[:LONGEST].decode(errors="ignore")
         words = (str(about["metadata"].get("uid", "")), kind, reason, message)
-        told = self._told.get(words)
+        recorded = self._recorded.get(words)
         try:
-            if told is not None and self._clock() - told.at < SAME_S:
+            if recorded is not None and self._clock() - recorded.at < SAME_S:
                 try:
-                    await self._count(told)
+                    await self._count(recorded)
                     return
                 except NotFound:
-                    pass  # the API server has let it go: said anew
+                    pass  # the API server has dropped it: write a new one
             self._remember(words, await self._write(about, *words[1:]))
         except KubeError as error:
             extra = {"about": str(key_of(about)), "reason": reason, "error": str(error)}
             log.warning("event not written", extra=extra)
 
-    async def _count(self, told: _Told) -> None:
-        told.count += 1
-        told.at = self._clock()
-        body = {"count": told.count, "lastTimestamp": self._time()}
-        await self._kube.patch(EVENTS, told.key, body, manager=COMPONENT)
+    async def _count(self, recorded: _Recorded) -> None:
+        recorded.count += 1
+        recorded.at = self._clock()
+        body = {"count": recorded.count, "lastTimestamp": self._time()}
+        await self._kube.patch(EVENTS, recorded.key, body, manager=COMPONENT)
 
-    async def _write(self, about: Object, kind: str, reason: str, message: str) -> _Told:
-        """The name holds the time, so that a restarted operator's Events are others."""
+    async def _write(self, about: Object, kind: str, reason: str, message: str) -> _Recorded:
+        """The name depends on the time, so a restarted operator writes new Events."""
         where, time_text = key_of(about), self._time()
         words = f"{kind} {reason} {message} {self._identity} {self._now().isoformat()}"
         key = Key(where.namespace, f"{where.name}.{xxhash.xxh3_64_hexdigest(words.encode())}")
@@ -101,13 +101,13 @@ class Recorder:
         }
         with suppress(Conflict):  # a repeated call whose first answer was lost
             await self._kube.create(EVENTS, body)
-        return _Told(key, 1, self._clock())
+        return _Recorded(key, 1, self._clock())
 
-    def _remember(self, words: tuple[str, ...], told: _Told) -> None:
-        self._told[words] = told
-        self._told.move_to_end(words)
-        while len(self._told) > KNOWN:
-            self._told.popitem(last=False)
+    def _remember(self, words: tuple[str, ...], recorded: _Recorded) -> None:
+        self._recorded[words] = recorded
+        self._recorded.move_to_end(words)
+        while len(self._recorded) > KNOWN:
+            self._recorded.popitem(last=False)
 
     def _time(self) -> str:
         return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")

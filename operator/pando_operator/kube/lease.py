@@ -1,10 +1,10 @@
-"""Leader election by a Lease: who holds it runs, and stops running before it can be another's.
+"""Leader election by a Lease: its holder works, and stops before anyone else can take the Lease.
 
-The algorithm is that of Kubernetes's own components (client-go's leaderelection): a candidate takes
-a lease that is free, or whose record it has not seen change for the lease's duration, measured by
-its own monotonic clock, so clocks of different machines need not agree. The holder renews every
-`retry_s`, and when `renew_s` have passed since its last success it cancels what it runs, before the
-lease's `duration_s` ends for others. At an orderly end the lease is given back at once.
+The algorithm is that of Kubernetes' own components (client-go's leaderelection). A candidate takes
+a lease that is free, or whose record has not changed for the lease's duration by the candidate's
+own monotonic clock, so the clocks of different machines need not agree. The holder renews every
+`retry_s`. It cancels its work once `renew_s` have passed since its last success, which is before
+`duration_s` ends for the others. At an orderly end it releases the lease at once.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from pando_operator.kube.errors import Conflict, KubeError, NotFound
 from pando_operator.kube.resources import LEASES, Key, Object
 from pando_operator.kube.terms import Terms
 
-RELEASE_S = 1.0  # for giving back; a lease that is not given back ends by itself
+RELEASE_S = 1.0  # time for the release; a lease that is not released expires
 
 log = logging.getLogger("pando.operator.lease")
 
 
 class Leader:
-    """One candidate. `is_leading` is for people and metrics; what runs is cancelled, not asked."""
+    """One candidate. `is_leading` is for health and metrics; lost leadership cancels the work."""
 
     def __init__(
         self,
@@ -45,18 +45,18 @@ class Leader:
         self._seen_at = clock()
         self._is_others = False
         self._renewed_at = 0.0
-        self.error = "the lease was not read yet"  # why it cannot be read or written; empty: it can
+        self.error = "the lease has not been read yet"  # why it cannot be read or written, or ""
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Waits for the lease, runs `work` while holding it, and again; until it is cancelled or
-        `work` returns or raises. Gives the lease back before it returns."""
+        """Wait for the lease and run `work` while holding it; again after losing it. Ends when it
+        is cancelled, or when `work` returns or raises, and then releases the lease."""
         try:
             while True:
                 await self._acquire()
                 log.info("leading", extra={"identity": self._identity, "lease": str(self._key)})
                 if not await self._hold(work):
                     return
-                log.warning("leadership is lost", extra={"identity": self._identity})
+                log.warning("leadership lost", extra={"identity": self._identity})
         finally:
             self.is_leading = False
             await self._release()
@@ -68,7 +68,7 @@ class Leader:
             await asyncio.sleep(self._terms.retry_s * random.uniform(1.0, 1.2))
 
     async def _hold(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Whether the lease was lost; work has ended then."""
+        """Run `work` while holding the lease; returns True if it lost the lease, else False."""
         self.is_leading = True
         running = asyncio.ensure_future(work())
         renewing = asyncio.create_task(self._renew())
@@ -85,7 +85,7 @@ class Leader:
             await asyncio.gather(renewing, running, return_exceptions=True)
 
     async def _renew(self) -> None:
-        """Returns when the lease is lost. A try that hangs leaves time for another one."""
+        """Renew until the lease is lost. Each try is short enough to leave time for another one."""
         while True:
             await asyncio.sleep(self._terms.retry_s)
             left = self._renewed_at + self._terms.renew_s - self._clock()
@@ -96,23 +96,23 @@ class Leader:
                     await self._try()
 
     async def _try(self) -> bool:
-        """Takes or renews the lease where that may be; whether it is ours now."""
+        """Take or renew the lease if possible; returns whether we hold it now."""
         started = self._clock()
         try:
             held = await self._write()
         except Conflict:
-            return False  # somebody wrote between our two calls: the next try reads what
+            return False  # somebody wrote between our two calls; the next try reads it
         except KubeError as error:
-            self._say(str(error))
+            self._set_error(str(error))
             return False
-        self._say("")
+        self._set_error("")
         self._is_others = not held
         if held:
             self._renewed_at = started
         return held
 
     async def _write(self) -> bool:
-        """False where it is another's."""
+        """Write our record; returns False if another candidate holds the lease."""
         try:
             lease = await self._kube.get(LEASES, self._key)
         except NotFound:
@@ -146,8 +146,8 @@ class Leader:
         return record
 
     async def _release(self) -> None:
-        """Gives the lease back where it is still ours. A write of ours that was cut off has changed
-        it, so it is read again."""
+        """Release the lease if we still hold it. Reads it first, since a write of ours that was
+        cut off may have changed it."""
         try:
             async with asyncio.timeout(RELEASE_S):
                 lease = await self._kube.get(LEASES, self._key)
@@ -155,12 +155,12 @@ class Leader:
                     return
                 lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._kube.replace(LEASES, lease)
-                log.info("lease given back", extra={"lease": str(self._key)})
+                log.info("lease released", extra={"lease": str(self._key)})
         except (KubeError, TimeoutError) as error:
             extra = {"lease": str(self._key), "error": str(error)}
-            log.warning("lease not given back, ends by itself", extra=extra)
+            log.warning("lease not released, it will expire", extra=extra)
 
-    def _say(self, error: str) -> None:
+    def _set_error(self, error: str) -> None:
         if error and error != self.error:
             log.warning("lease cannot be read or written", extra={"error": error})
         self.error = error

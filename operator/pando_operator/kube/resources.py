@@ -1,10 +1,10 @@
-"""The kinds of objects that the operator touches, and small helpers to read them as plain dicts."""
+"""The kinds of objects that the operator uses, and helpers to read them as plain dicts."""
 
 from dataclasses import dataclass
 from typing import Any
 
 Object = dict[str, Any]
-"""An object as JSON has it."""
+"""An object as parsed JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Of one object, or of all in a namespace, or of all in the cluster."""
+        """The URL path of one object, of all in a namespace, or of all in the cluster."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         where = f"/namespaces/{namespace}" if namespace else ""
         rest = "".join(f"/{part}" for part in (name, subresource) if part)
@@ -36,7 +36,7 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """Which object of a kind."""
+    """Identifies an object of a kind."""
 
     namespace: str
     name: str
@@ -51,6 +51,6 @@ def key_of(item: Object) -> Key:
 
 
 def version_of(item: Object) -> int:
-    """Its resourceVersion; of one object a higher number is newer. 0 for none."""
+    """Its resourceVersion, 0 if it has none. A higher number means a newer state of the object."""
     text = str(item.get("metadata", {}).get("resourceVersion", ""))
     return int(text) if text.isdecimal() else 0

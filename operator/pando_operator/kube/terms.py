@@ -1,4 +1,4 @@
-"""`Terms`: how long a lease lasts. Settings need it without a client of Kubernetes."""
+"""`Terms`: the durations of a lease, apart so that settings need no Kubernetes client."""
 
 from dataclasses import dataclass
 
@@ -14,6 +14,6 @@ class Terms:
     def __post_init__(self) -> None:
         if not (0 < 2 * self.retry_s <= self.renew_s < self.duration_s):
             raise ValueError(
-                "a lease needs 2 · retry <= renew < duration, unlike "
-                f"{self.retry_s} s, {self.renew_s} s, {self.duration_s} s"
+                "a lease needs 2 · retry <= renew < duration, not "
+                f"retry {self.retry_s} s, renew {self.renew_s} s, duration {self.duration_s} s"
             )

@@ -1,8 +1,8 @@
-"""A kind's objects kept in memory: one list, then a watch for as long as it lasts.
+"""Keeps the objects of a kind in memory: one list, then a watch.
 
-The list is made anew where the server no longer keeps what the watch continues from (410), and a
-watch that breaks goes on where it was, after a backoff. `silent_s` says for how long the server has
-been silent: whoever decides from these objects holds back above `STALE_S`, as they may be old.
+A watch that breaks continues where it was, after a backoff. If the server no longer keeps that
+version (410), the objects are listed again. `silent_s` is the time since the server was last heard
+from: above `STALE_S` the objects may be old, and callers must not act on them.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from pando_operator.kube.resources import Key, Object, Resource, key_of, version
 STALE_S = SILENCE_S + 20.0
 """A living watch is renewed within SILENCE_S; bookmarks come about once a minute."""
 
-SHORT_S = 1.0  # a watch that ends sooner without a word counts as failed
+SHORT_S = 1.0  # a watch that ends sooner, without any event, counts as failed
 
 log = logging.getLogger("pando.operator.kube")
 
 OnChange = Callable[[Object | None, Object | None], None]
-"""Told what an object was and is; None before it was there, and when it is deleted."""
+"""Called with an object's old and new state; None before it existed and after its deletion."""
 
 
 class Watched:
-    """The objects of one kind in one namespace (all with "") that the selector takes."""
+    """The objects of one kind in one namespace ("" for all) that match the selector."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Watched:
     ) -> None:
         self.objects: dict[Key, Object] = {}
         self.synced = asyncio.Event()  # listed at least once
-        self.error = ""  # why nothing comes now; empty while all is well
+        self.error = ""  # why the watch fails now; empty while it works
         self._kube, self._resource = kube, resource
         self._namespace, self._selector = namespace, selector
         self._on_change, self._on_restart = on_change, on_restart
@@ -55,11 +55,11 @@ class Watched:
 
     @property
     def silent_s(self) -> float:
-        """Since the API server last said that these objects are current."""
+        """Seconds since the API server last confirmed that these objects are current."""
         return self._clock() - self._heard
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         while True:
             reason = ""
             try:
@@ -79,7 +79,7 @@ class Watched:
             await asyncio.sleep(self._backoff.next())
 
     def adopt(self, item: Object) -> None:
-        """What a write of ours returned, so that it is seen before the watch tells it."""
+        """Take over the result of our own write before the watch reports it."""
         if key_of(item) in self.objects:
             self._put(item)
 
@@ -95,13 +95,13 @@ class Watched:
         self.synced.set()
 
     async def _watch(self) -> bool:
-        """Whether it said anything before it ended in order."""
+        """Watch until the server ends it; returns whether any event arrived."""
         assert self._version is not None
-        said = False
+        any_event = False
         watch = self._kube.watch(self._resource, self._namespace, self._selector, self._version)
         async with aclosing(watch) as events:
             async for kind, item in events:
-                said = True
+                any_event = True
                 self._well()
                 if kind == "DELETED":
                     self._drop(key_of(item), item["metadata"].get("uid"))
@@ -109,7 +109,7 @@ class Watched:
                     self._put(item)
                 self._version = str(item["metadata"]["resourceVersion"])
         self._heard = self._clock()  # the server ended it, so it was alive
-        return said
+        return any_event
 
     def _put(self, item: Object) -> None:
         key = key_of(item)
@@ -117,27 +117,27 @@ class Watched:
         if old is not None:
             same_object = old["metadata"].get("uid") == item["metadata"].get("uid")
             if same_object and version_of(item) <= version_of(old):
-                return  # told already, by a write's answer or an older list
+                return  # already known from the answer to a write, or from a list
         self.objects[key] = item
         self._on_change(old, item)
 
     def _drop(self, key: Key, uid: str | None = None) -> None:
         old = self.objects.get(key)
         if old is None or (uid and old["metadata"].get("uid") != uid):
-            return  # a new object of this name is known already
+            return  # a new object of this name is already known
         del self.objects[key]
         self._on_change(old, None)
 
     def _well(self) -> None:
         self._heard = self._clock()
         if self.error:
-            log.info("watch goes on", extra={"resource": self._resource.plural})
+            log.info("watch works again", extra={"resource": self._resource.plural})
         self.error = ""
         self._backoff.reset()
 
     def _failed(self, reason: str) -> None:
         self._on_restart(self._resource.plural)
-        if not self.error:  # said once, not at each try
+        if not self.error:  # log it once, not at each try
             extra = {"resource": self._resource.plural, "error": reason}
             log.warning("watch broke off", extra=extra)
         self.error = reason

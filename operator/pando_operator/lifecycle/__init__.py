@@ -1,15 +1,15 @@
-"""How replicas come and go without a cut stream: pure, from what is seen to what is to be done.
+"""Plans how replicas join and leave without cutting a stream; pure.
 
 Read in this order:
-    plan.py       the steps, in their order, and all that is to be done now
-    pods.py       what is known of a pod
-    world.py      what one plan looks at
-    choice.py     which pods leave
-    departing.py  how one leaves, or is given back
-    joining.py    how one joins: warmed, then through its gate
-    rollout.py    who is of an old template
-    actions.py    what a plan asks for
-    census.py     how many replicas there are, by what they do
+    plan.py       the steps in their order, and all actions that are due now
+    pods.py       what the lifecycle knows of a pod
+    world.py      the pods and marks that one plan is based on
+    choice.py     chooses the pods that leave
+    departing.py  how a pod leaves, or is given back
+    joining.py    how a pod joins: it is warmed, then its gate opens
+    rollout.py    which pods have an old template
+    actions.py    the actions of a plan
+    census.py     counts replicas by state
 
-Imports `resource` and the fleet's marks; the controller carries its actions out.
+Imports `resource` and the fleet's marks; the controller carries out the actions.
 """

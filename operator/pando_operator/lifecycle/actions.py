@@ -1,7 +1,7 @@
-"""What a plan asks for; each action may be done again without harm.
+"""The actions of a plan; repeating one does no harm.
 
-They are executed in their order, and none after one that failed: the next plan starts from what is
-seen then.
+They are carried out in order, up to the first that fails: the next plan starts from what it sees
+then.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ from pando_fleet.records.marks import MarkKind
 
 @dataclass(frozen=True, slots=True)
 class SetMark:
-    """`Marks.set`: in Redis, of one replica. Its answer False (a mark is at work) is no failure."""
+    """`Marks.set` for one replica, in Redis. Its answer False (such a mark is active) is no
+    failure."""
 
     kind: MarkKind
     replica: str
@@ -29,8 +30,8 @@ class ClearMark:
 
 @dataclass(frozen=True, slots=True)
 class Annotate:
-    """A merge patch of the pod's annotations; None takes one away. A pod that is gone is no
-    failure; one of another uid must not be touched."""
+    """A merge patch of the pod's annotations; None removes one. A deleted pod is no failure; a pod
+    with another uid must not be changed."""
 
     pod: str
     uid: str
@@ -39,7 +40,7 @@ class Annotate:
 
 @dataclass(frozen=True, slots=True)
 class SetGate:
-    """The pod's condition `pods.GATE`, in its status subresource; uid as above."""
+    """Sets the pod's condition `pods.GATE` in its status subresource; uid as above."""
 
     pod: str
     uid: str
@@ -50,7 +51,7 @@ class SetGate:
 
 @dataclass(frozen=True, slots=True)
 class SetReplicas:
-    """The Deployment's `replicas`, of which the operator is the only writer."""
+    """Sets the Deployment's `replicas`; the operator is its only writer."""
 
     replicas: int
 

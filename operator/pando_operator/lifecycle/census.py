@@ -1,4 +1,4 @@
-"""How many replicas a pool has, by what they do: for its status."""
+"""Counts a pool's replicas by state, for its status."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from pando_operator.lifecycle.pods import PodView
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    replicas: int  # pods that are there, without those that are being deleted
+    replicas: int  # existing pods without those that are being deleted
     ready: int  # of these, those that take requests
-    starting: int  # of these, those that will
-    stalled: int  # of these, those whose engines stand still
-    draining: int  # those that leave, with those that are being deleted
+    starting: int  # of these, those that do not yet
+    stalled: int  # of these, those whose engines have stalled
+    draining: int  # pods that leave, including those that are being deleted
 
 
 def census(pods: Sequence[PodView]) -> Census:

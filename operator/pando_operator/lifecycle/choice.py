@@ -1,6 +1,6 @@
-"""Which pods leave: those that serve nobody, then those on their way, then the least worth.
+"""Chooses the pods that leave: useless ones, then ones that drain already, then the least worth.
 
-While a Deployment rolls, those that it replaces go before those that it makes.
+During a rollout, the pods that it replaces leave before those that it creates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _Rank = tuple[float, ...]
 
 
 def leaving(world: World, target: int, replicas: int, worths: Mapping[str, float]) -> list[PodView]:
-    """The pods that are too many, the first to go first."""
+    """The pods above the target, in the order in which they leave."""
     count = _too_many(world.alive, target, replicas)
     if not count:
         return []
@@ -26,14 +26,15 @@ def leaving(world: World, target: int, replicas: int, worths: Mapping[str, float
 
 
 def is_open(pods: Sequence[PodView], target: int, replicas: int) -> bool:
-    """Whether one that is not on its way yet is to be chosen, so that worths matter."""
+    """Whether a pod that does not drain yet has to be chosen, so that the worths are needed."""
     alive = [pod for pod in pods if pod.is_alive]
     begun = sum(pod.draining_since is not None for pod in alive)
     return _too_many(alive, target, replicas) > begun
 
 
 def _too_many(alive: Sequence[PodView], target: int, replicas: int) -> int:
-    """The surge of a Deployment that rolls is not; what Kubernetes is about to delete, is."""
+    """How many pods must leave: not the surge of a rollout, but those that Kubernetes will delete
+    soon."""
     if not is_rolling(alive):
         return max(0, len(alive) - target)
     return max(0, min(len(alive), replicas) - target) + surplus(alive, replicas)
@@ -49,5 +50,5 @@ def _rank(pod: PodView, world: World, worths: Mapping[str, float]) -> _Rank:
     if not pod.gate:
         return 1, 0, 0, youngest  # still joining
     if world.open_mark(MarkKind.DRAIN, pod):
-        return 3, 0, worths.get(pod.name, 0.0), youngest  # begun, and not yet written down
+        return 3, 0, worths.get(pod.name, 0.0), youngest  # draining, but not annotated yet
     return 4, 0, worths.get(pod.name, 0.0), youngest

@@ -1,6 +1,6 @@
-"""How a replica leaves, how one that was to leave is given back, and what a deleted one still gets.
+"""How a replica leaves, how a drain is undone, and what happens to a pod that somebody deleted.
 
-The order of the steps is in `plan`.
+`plan` explains the order of the steps.
 """
 
 from pando_fleet.records.marks import MarkKind
@@ -17,17 +17,17 @@ from pando_operator.lifecycle.pods import (
 from pando_operator.lifecycle.world import DRAIN_MARK_S, HAND_OFF_MARK_S, World
 
 SETTLE_S = 2.0
-"""A replica tells twice a second what runs there, so its word is about after the mark by then."""
+"""Replicas report twice a second, so after this time their report is newer than the drain mark."""
 
 COST = -1_000_000
-"""Pods have 0 otherwise."""
+"""Deletion cost of a drained pod; others have 0."""
 
 
 def drain(pod: PodView, world: World) -> list[Action]:
-    """The next steps of a pod that is to leave; none where it is to be waited for, or has ended."""
+    """The next steps of a pod that leaves; none while it has to wait, or once it has drained."""
     mark = world.open_mark(MarkKind.DRAIN, pod)
     if mark is None or pod.draining_since is None:
-        # Where only the mark is gone, requests may have come since: the drain begins anew.
+        # If only the mark is gone, requests may have arrived since, so the drain starts again.
         return [_drain_mark(pod), Annotate(pod.name, pod.uid, ((DRAIN, time_text(world.now)),))]
     renewed = _renewed(pod, world)
     if world.open_mark(MarkKind.WARM, pod):
@@ -46,7 +46,7 @@ def drain(pod: PodView, world: World) -> list[Action]:
 
 
 def may_go(pod: PodView, world: World) -> bool:
-    """Whether nothing is left to do for a pod that leaves but to lower `replicas`."""
+    """Whether the only step left for a leaving pod is to lower `replicas`."""
     return (
         pod.draining_since is not None
         and world.open_mark(MarkKind.DRAIN, pod) is not None
@@ -58,7 +58,7 @@ def may_go(pod: PodView, world: World) -> bool:
 
 
 def give_back(pod: PodView, world: World) -> list[Action]:
-    """Undoes a drain, its memory last; none for a pod that has none."""
+    """Undo a drain, its annotation last; no actions for a pod that does not drain."""
     marks = [
         ClearMark(kind, pod.name)
         for kind in (MarkKind.HAND_OFF, MarkKind.DRAIN)
@@ -79,8 +79,11 @@ def give_back(pod: PodView, world: World) -> list[Action]:
 
 
 def terminate(pod: PodView, world: World) -> list[Action]:
-    """A pod that somebody deleted, or a rollout replaces: it finishes what runs there by itself,
-    and stays while its hand-off is open. The drain mark tells it that no other follows."""
+    """Steps for a pod that somebody deleted or a rollout replaces.
+
+    It finishes its requests by itself and stays while its hand-off is open. Its drain mark shows
+    the worker that no further hand-off will follow.
+    """
     actions: list[Action] = []
     if world.open_mark(MarkKind.WARM, pod):
         actions.append(ClearMark(MarkKind.WARM, pod.name))
@@ -93,13 +96,13 @@ def terminate(pod: PodView, world: World) -> list[Action]:
 
 
 def _has_ended(pod: PodView, world: World) -> bool:
-    """Whether no request is left there and its prefixes were handed off; or its time is up."""
+    """Whether the pod has no request left and has handed off its prefixes, or its time is up."""
     age_s = world.now - (pod.draining_since or world.now)
     if age_s >= world.scaling.drain.timeout_seconds:
         return True
     if world.open_mark(MarkKind.HAND_OFF, pod) or pod.requests:
         return False
-    # A worker that does not even say that it is ready has no request; a ready one has to say it.
+    # A worker that is not ready has no requests; a ready one has to report that it has none.
     return not pod.containers_ready or (pod.requests == 0 and age_s >= SETTLE_S)
 
 

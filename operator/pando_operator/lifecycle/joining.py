@@ -1,4 +1,4 @@
-"""How a replica joins: warmed by routers while nobody waits for it, then through its gate."""
+"""How a replica joins: routers warm it while no request needs it, then its gate opens."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from pando_operator.resource.scaling import Warm
 
 
 def join(pod: PodView, world: World) -> list[Action]:
-    """The next steps of a pod that is to serve; none for one that does."""
+    """The next steps of a pod that should serve; none for one that does."""
     mark = world.open_mark(MarkKind.WARM, pod)
     is_wanted = world.scaling.warm.tokens > 0 and world.others_serve(pod)
     if not pod.gate and not pod.containers_ready:
@@ -22,7 +22,7 @@ def join(pod: PodView, world: World) -> list[Action]:
 
 
 def _before_ready(pod: PodView, world: World, *, is_wanted: bool) -> list[Action]:
-    """Marked before it takes its first request; not where requests have nobody else to wait for."""
+    """Mark the pod for warming before its first request, unless no other replica serves."""
     mark = world.mark(MarkKind.WARM, pod)
     if not is_wanted:
         return [ClearMark(MarkKind.WARM, pod.name)] if mark and not mark.is_over else []
@@ -33,8 +33,8 @@ def _before_ready(pod: PodView, world: World, *, is_wanted: bool) -> list[Action
 
 
 def open_late(pods: Sequence[PodView], now: float, warm: Warm) -> list[Action]:
-    """While Redis is away: nothing can warm a new pod, and it is let in when the time for that
-    is over."""
+    """Open gates while Redis is unreachable: nothing can warm a new pod then, so its gate opens
+    when the time for warming is over."""
     return [
         open_gate(pod)
         for pod in pods

@@ -1,20 +1,20 @@
-"""From what is seen of a pool's pods to what is to be done now, so that no stream is cut.
+"""Plans the next actions on a pool's pods so that no stream is cut.
 
-A replica that leaves takes these steps, and each is seen to be done before the next:
+A replica leaves in these steps; each has to be visible before the next one starts:
 
-1. drain mark in Redis: routers place nothing there from that moment on
-2. annotation on the pod: the memory of the drain, from which the mark is renewed
-3. hand-off mark, once: routers compute elsewhere the hottest prefixes that only it holds
-4. wait until no request is left there and the hand-off is over, or the drain's time is
-5. gate closed, and Kubernetes sees the pod as not ready: such pods go first, on any version
-6. deletion cost, once, which decides among those that are not ready
-7. `replicas` is lowered by as many pods as Kubernetes will certainly choose from these
+1. drain mark in Redis: from now on routers place nothing there
+2. annotation on the pod: it records the drain, and the mark is renewed from it
+3. hand-off mark, once: routers compute its hottest prefixes that no other replica holds elsewhere
+4. wait until no request is left and the hand-off is over, or until the drain times out
+5. gate closed: Kubernetes sees the pod as not ready, and every version deletes such pods first
+6. deletion cost, once: it decides among the pods that are not ready
+7. `replicas` lowered by as many pods as Kubernetes is certain to choose from these
 
-Until the pod is gone it may be needed again; then it is given back, which is the fastest capacity
-there is. While a Deployment rolls, those that it replaces leave first, in the same steps, and
-`replicas` is lowered by one at a time. A replica that joins is marked to be warmed as soon as it is
-seen, and its gate opens when that is over. Who leaves is decided anew in each plan, those on their
-way before others, so an operator may stop after any step.
+If the pod is needed again before it is deleted, its drain is undone: no other capacity is available
+as fast. During a rollout the replaced pods leave first, in the same steps, and `replicas` falls by
+one at a time. A joining replica is marked for warming as soon as it is seen; its gate opens when
+that is over. Each plan chooses the leaving pods again and prefers those that drain already, so an
+operator may stop after any step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,13 +40,17 @@ def plan(
     now: float,
     scaling: Scaling,
 ) -> list[Action]:
-    """What is to be done now, in this order.
+    """The actions that are due now, in order.
 
-    `marks` are all of the pool in Redis, read before the pods' `requests` are, or None while Redis
-    is away: then nothing leaves. `replicas` is the Deployment's as last seen or set, `target` what
-    it is to be, `worths` those of the caches by replica (0 for one that is not in it), `now` in
-    seconds since 1970. `pods` may be as a watch showed them, not later than the time that a new
-    pod takes to be ready, with the answers of the operator's own writes put in.
+    Args:
+        pods: as a watch shows them, with the results of the operator's own writes. They may be
+            older than now by less than a new pod takes to become ready.
+        marks: all of the pool's marks in Redis, read before the pods' `requests`. None while Redis
+            is unreachable: then no pod leaves.
+        target: the size to reach.
+        replicas: the Deployment's `replicas`, as last seen or set.
+        worths: the worth of each replica's cache; 0 for a replica that is missing.
+        now: seconds since 1970.
     """
     actions: list[Action] = [SetReplicas(target)] if replicas < target else []
     if marks is None:
@@ -66,10 +70,9 @@ def plan(
 
 
 def _lower(world: World, go: Sequence[PodView], target: int, replicas: int) -> list[SetReplicas]:
-    """Lowers `replicas` by those that have ended, as far as Kubernetes cannot choose another.
+    """Lower `replicas` by the drained pods, as far as Kubernetes cannot delete others instead.
 
-    It chooses by standing first. Pods that serve nobody need no protection: one of them may well
-    go in place of another.
+    Kubernetes ranks by standing first. Useless pods need no protection: either of two may go.
     """
     ended = [pod for pod in go if may_go(pod, world)]
     others = [pod for pod in world.alive if pod not in ended and not pod.is_useless]
@@ -82,10 +85,11 @@ def _lower(world: World, go: Sequence[PodView], target: int, replicas: int) -> l
 def _lower_by_one(
     world: World, go: Sequence[PodView], target: int, replicas: int
 ) -> list[SetReplicas]:
-    """As `_lower` where Kubernetes chooses a ReplicaSet first, which is foreseen of one pod only.
+    """Like `_lower`, during a rollout: Kubernetes then chooses a ReplicaSet first, which can be
+    foreseen for one pod only.
 
-    The one that it takes may be a new one that serves nobody yet: it takes one that has ended then
-    to go on with its rollout.
+    It may delete a new pod that serves nothing yet; to continue the rollout, it then deletes a
+    drained one.
     """
     ended = [pod for pod in go if may_go(pod, world)]
     if not ended or replicas <= target or len(world.alive) > replicas + SURGE:

@@ -1,8 +1,8 @@
-"""What the lifecycle knows of a pod, and how it is read from the API server's object.
+"""What the lifecycle knows of a pod, and how it reads that from the API server's object.
 
-The annotation `DRAIN` is the memory of a drain: it has the time since which nothing new is placed
-on the pod. `HAND_OFF` says that its prefixes were offered to others. Marks in Redis are renewed
-from them, so that an operator that restarts, or a Redis that was emptied, changes nothing.
+The annotation `DRAIN` records a drain: the time since which routers place nothing on the pod.
+`HAND_OFF` records that its prefixes were handed off. Marks in Redis are renewed from both, so
+neither a restart of the operator nor a loss of Redis' data changes anything.
 """
 
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 REVISION = "pod-template-hash"
 
 TEMPLATE = "pando.dev/template"
-"""Digest of the template that a pod was made by, so that an old one can be told from a new one."""
+"""Digest of the template that a pod was made from; a rollout replaces pods with another digest."""
 
 
 class Standing(IntEnum):
-    """How Kubernetes ranks pods for deletion, the first to go lowest.
+    """How Kubernetes ranks pods for deletion; it deletes the lowest first.
 
-    The order of the ReplicaSet controller (kubernetes/pkg/controller, ActivePodsWithRanks); what it
-    looks at after these, deletion cost at first, is left out, as old versions do not know it.
+    The order of the ReplicaSet controller (kubernetes/pkg/controller, ActivePodsWithRanks). Its
+    later criteria, deletion cost first, are left out, since old versions lack them.
     """
 
     UNASSIGNED = 0
@@ -40,23 +40,23 @@ class Standing(IntEnum):
 class PodView:
     """One pod of a pool, as the API server and Redis show it. Times are seconds since 1970."""
 
-    name: str  # of its replica, too
+    name: str  # also of its replica
     uid: str
     created: float
     standing: Standing
     containers_ready: bool  # the worker's own readiness probe
     gate: bool  # whether the condition GATE is True
     deleting: bool = False
-    finished: bool = False  # failed or succeeded, so that Kubernetes makes another
+    finished: bool = False  # failed or succeeded, so Kubernetes creates another
     revision: str = ""  # of the pod template
-    outdated: bool = False  # that is not the template which the Deployment has now
+    outdated: bool = False  # the Deployment has another template now
     ready_since: float | None = None  # when its containers became ready
-    draining_since: float | None = None  # by the annotation
-    handed_off: bool = False  # by the annotation
+    draining_since: float | None = None  # from the annotation
+    handed_off: bool = False  # from the annotation
     deletion_cost: int | None = None
-    # Requests that run or wait there or are on their way, by Redis; None: nobody knows.
+    # Requests that run or wait there or are on their way, from Redis; None: unknown.
     requests: int | None = None
-    stalled: bool = False  # by its own word in Redis: it serves nobody, whatever its conditions say
+    stalled: bool = False  # from its heartbeat: it serves nothing, whatever its conditions say
 
     @property
     def is_alive(self) -> bool:
@@ -70,7 +70,7 @@ class PodView:
 
     @property
     def is_useless(self) -> bool:
-        """Whether it serves nobody, and nobody waits for what runs there."""
+        """Whether it serves nothing, and no client waits for a request there."""
         return self.stalled or (not self.containers_ready and not self.requests)
 
 
@@ -81,8 +81,8 @@ def pod_view(
     *,
     stalled: bool = False,
 ) -> PodView:
-    """A pod of the API server (as JSON has it), with its requests and whether it is stalled by
-    Redis. `template` is its Deployment's."""
+    """Read a pod from the API server's JSON. Redis gives `requests` and `stalled`, its Deployment
+    gives `template`."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
     conditions = {entry["type"]: entry for entry in status.get("conditions") or ()}
@@ -109,8 +109,8 @@ def pod_view(
 
 
 def _is_outdated(metadata: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
-    """By the template's own labels and annotations, `TEMPLATE` and that of `kubectl rollout
-    restart` among them; a pod may have more."""
+    """Whether the pod lacks one of the template's labels or annotations, such as `TEMPLATE` or that
+    of `kubectl rollout restart`. A pod may have more."""
     return any(
         (metadata.get(kind) or {}).get(name) != value
         for kind in ("labels", "annotations")
@@ -128,12 +128,12 @@ def _standing(pod: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]
 
 
 def time_text(seconds: float) -> str:
-    """RFC 3339 with milliseconds, as annotations have it."""
+    """RFC 3339 with milliseconds, for annotations."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
 def _seconds(text: str | None) -> float | None:
-    """None for none and for what somebody else wrote there that is no time."""
+    """The time in an annotation; None if there is none, or if somebody wrote something else."""
     try:
         return datetime.fromisoformat(text).timestamp() if text else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""What one plan looks at: the pods and marks of a pool at one moment, and how it is to be run."""
+"""The input of one plan: a pool's pods and marks at one moment, and its scaling settings."""
 
 from collections.abc import Sequence
 
@@ -8,17 +8,17 @@ from pando_operator.lifecycle.rollout import is_rolling
 from pando_operator.resource.scaling import Scaling
 
 DRAIN_MARK_S = 120
-"""A drain mark lasts so long without an operator; it is renewed when half of that is over."""
+"""Lifetime of a drain mark without an operator; it is renewed after half of it."""
 
 HAND_OFF_MARK_S = 60
-"""Longest time that a hand-off keeps a drained replica from going."""
+"""Longest time for which a hand-off delays the deletion of a drained replica."""
 
 WARM_MARK_S = 900
-"""A warm mark is set while the model loads, and again where that takes longer."""
+"""Lifetime of a warm mark. It is set while the model loads, and again if that takes longer."""
 
 
 class World:
-    """Read only."""
+    """A read-only view."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class World:
         return is_rolling(self.alive)
 
     def mark(self, kind: MarkKind, pod: PodView) -> Mark | None:
-        """The mark as far as Redis remembers it, over or not."""
+        """The mark that Redis has for the pod, active or over."""
         return self._marks.get((kind, pod.name))
 
     def open_mark(self, kind: MarkKind, pod: PodView) -> Mark | None:
@@ -45,5 +45,5 @@ class World:
         return mark if mark and not mark.is_over else None
 
     def others_serve(self, pod: PodView) -> bool:
-        """Whether anyone else takes requests now."""
+        """Whether another replica takes requests now."""
         return any(other.is_serving and other.name != pod.name for other in self.alive)

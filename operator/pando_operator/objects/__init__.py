@@ -1,9 +1,9 @@
-"""The Kubernetes objects of a pool: pure builders, and nothing that talks to a server.
+"""Builds the Kubernetes objects of a pool; pure.
 
 Read in this order:
     build.py        the Deployment and the Service
     pod.py          a worker's pod
-    environment.py  its settings as variables
+    environment.py  the worker's settings as environment variables
     labels.py       names and labels
     quantities.py   quantities as text
 

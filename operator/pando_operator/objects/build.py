@@ -1,6 +1,6 @@
-"""The two objects of a pool, whole, as server-side apply wants them.
+"""Builds a pool's Deployment and Service for server-side apply.
 
-The same pool and settings give the same objects, so that applying them again changes nothing and
+The same pool and settings always give the same objects, so applying them again changes nothing and
 starts no rollout.
 """
 
@@ -20,7 +20,7 @@ def deployment(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
         "metadata": metadata(pool, pool.name),
         "spec": {
             "selector": {"matchLabels": selector(pool.name)},
-            # A new replica serves before an old one leaves.
+            # A new replica must serve before an old one leaves.
             "strategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
@@ -33,7 +33,7 @@ def deployment(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
 
 
 def service(pool: WorkerPool) -> dict[str, Any]:
-    """The pool's headless Service, which gives pods names and Prometheus an endpoint each."""
+    """The pool's headless Service: DNS names for its pods, and an endpoint each for Prometheus."""
     return {
         "apiVersion": "v1",
         "kind": "Service",

@@ -13,12 +13,12 @@ from pando_operator.settings import OperatorSettings
 PREFIX = "PANDO_WORKER_"
 
 NOTICE_S = 10
-"""Time in which a mark for the hand-off of a pod that ends is set."""
+"""Time that the operator needs to set the hand-off mark of a terminating pod."""
 
 
 def environment(pool: WorkerPool, settings: OperatorSettings) -> list[dict[str, Any]]:
-    """In an order that stays the same. A variable of the template goes before one of the same name
-    here, which can only be one of `settings.worker_variables`."""
+    """The variables, always in the same order. Those of the template replace variables of the same
+    name in `settings.worker_variables`."""
     spec = pool.spec
     own = [
         _field("POD_IP", "status.podIP"),
@@ -42,7 +42,7 @@ def environment(pool: WorkerPool, settings: OperatorSettings) -> list[dict[str, 
         f"{PREFIX}URL": f"http://$(POD_IP):{HTTP_PORT}",
         f"{PREFIX}TENSOR_PARALLEL_SIZE": str(spec.tensor_parallel_size),
         f"{PREFIX}DRAIN_SECONDS": str(spec.scaling.drain.timeout_seconds),
-        # Whether there is one is asked for by marks: a change of that is no reason for a rollout.
+        # Set even if hand-offs are off: marks request them, so a change needs no rollout.
         f"{PREFIX}HAND_OFF_SECONDS": str(
             min(HAND_OFF_MARK_S + NOTICE_S, spec.scaling.drain.timeout_seconds)
         ),
@@ -56,7 +56,7 @@ def environment(pool: WorkerPool, settings: OperatorSettings) -> list[dict[str, 
 
 
 def variable(setting: str) -> str:
-    """The variable of a setting of `spec.engine`."""
+    """The variable name for a setting in `spec.engine`."""
     return f"{PREFIX}{to_snake(setting).upper()}"
 
 

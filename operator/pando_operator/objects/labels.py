@@ -7,26 +7,26 @@ from pando_operator.resource.pool import WorkerPool
 
 POOL_LABEL = "pando.dev/pool"
 HTTP_PORT = 30_000
-"""Of each worker's HTTP server; its port is named `http`."""
+"""Port of each worker's HTTP server, named `http` in its pod."""
 
 
 def selector(pool: str) -> dict[str, str]:
-    """Of the pool's pods; it cannot be changed once a Deployment has it."""
+    """The labels that select the pool's pods; immutable once a Deployment has them."""
     return {"app.kubernetes.io/name": "pando-worker", POOL_LABEL: pool}
 
 
 def selector_text(pool: str) -> str:
-    """As `status.selector` and list requests have it."""
+    """The selector as text, for `status.selector` and list calls."""
     return ",".join(f"{key}={value}" for key, value in sorted(selector(pool).items()))
 
 
 def any_selector_text() -> str:
-    """Of the pods of all pools."""
+    """A selector for the pods of all pools."""
     return f"app.kubernetes.io/name=pando-worker,{POOL_LABEL}"
 
 
 def labels(pool: str) -> dict[str, str]:
-    """Of everything that belongs to the pool."""
+    """The labels of all objects that belong to the pool."""
     return {
         **selector(pool),
         "app.kubernetes.io/component": "worker",
@@ -37,7 +37,7 @@ def labels(pool: str) -> dict[str, str]:
 
 
 def metadata(pool: WorkerPool, name: str) -> dict[str, Any]:
-    """Of an object that goes when the pool goes."""
+    """Metadata of an object that the pool owns, so Kubernetes deletes it with the pool."""
     return {
         "name": name,
         "namespace": pool.metadata.namespace,

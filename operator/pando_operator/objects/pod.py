@@ -1,4 +1,4 @@
-"""The pod of a worker: restricted, with a read-only root, and not ready before it may serve."""
+"""The pod of a worker: restricted, with a read-only root, and not ready until its gate opens."""
 
 import json
 from typing import Any
@@ -14,11 +14,11 @@ from pando_operator.resource.spec import GRACE_MARGIN_S, Template, WorkerPoolSpe
 from pando_operator.settings import OperatorSettings
 
 START_LIMIT_S = 7_200
-"""Longest time in which a worker may fetch and load its model."""
+"""Longest time that a worker may take to fetch and load its model."""
 
 _POD_SECURITY = {
     "runAsNonRoot": True,
-    "runAsUser": 65_532,  # the image's own, said here so that volumes can be given to its group
+    "runAsUser": 65_532,  # the image's own; repeated so that volumes can belong to its group
     "runAsGroup": 65_532,
     "fsGroup": 65_532,
     "fsGroupChangePolicy": "OnRootMismatch",
@@ -32,7 +32,7 @@ _CONTAINER_SECURITY = {
 
 
 def pod_template(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
-    """`spec.template` of the pool's Deployment; its pods have the digest of it."""
+    """`spec.template` of the pool's Deployment, with its own digest as an annotation."""
     built = _template(pool, settings)
     text = json.dumps(built, sort_keys=True)
     built["metadata"]["annotations"][TEMPLATE] = xxhash.xxh3_64_hexdigest(text.encode())
@@ -50,7 +50,7 @@ def _template(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
             {
                 "readinessGates": [{"conditionType": GATE}],
                 "automountServiceAccountToken": False,
-                # Variables of a Service named pando-worker would be read as settings.
+                # The worker would read the variables of a Service named pando-worker as settings.
                 "enableServiceLinks": False,
                 "serviceAccountName": template.service_account_name,
                 "imagePullSecrets": list(template.image_pull_secrets)
@@ -71,7 +71,7 @@ def _template(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
 
 
 def grace_s(spec: WorkerPoolSpec) -> int:
-    """The time from SIGTERM to SIGKILL; the worker's own drain ends before."""
+    """Seconds from SIGTERM to SIGKILL; the worker's own drain ends earlier."""
     least = spec.scaling.drain.timeout_seconds + GRACE_MARGIN_S
     return spec.template.termination_grace_period_seconds or least
 
@@ -87,9 +87,9 @@ def _container(pool: WorkerPool, settings: OperatorSettings) -> dict[str, Any]:
             "env": environment(pool, settings),
             "envFrom": list(template.env_from),
             "ports": [{"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"}],
-            # It answers once the model is on disk, and is healthy while it loads.
+            # It answers as soon as the model is on disk, while it still loads.
             "startupProbe": _probe("/healthz", period=2, failures=START_LIMIT_S // 2),
-            # A scheduler that hangs is noticed by the worker itself, which then ends.
+            # The worker's own watchdog handles a scheduler that hangs.
             "livenessProbe": _probe("/healthz", period=10, failures=6),
             "readinessProbe": _probe("/readyz", period=2, failures=3),
             "resources": as_text(template.resources),
@@ -110,13 +110,13 @@ def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
 
 
 def _own_paths(spec: WorkerPoolSpec) -> dict[str, tuple[str, dict[str, Any]]]:
-    """By volume, where it is mounted and what it is; none where the template mounts something."""
+    """The mount path and the kind of each own volume, without paths that the template mounts."""
     paths: dict[str, tuple[str, dict[str, Any]]] = {
         "pando-tmp": ("/tmp", {}),
         "pando-cache": ("/cache", {}),
     }
     if spec.tensor_parallel_size > 1 or spec.engine.get("device") == "cuda":
-        # Ranks talk through shared memory, of which containers have 64 MiB by default.
+        # Ranks exchange data in shared memory; a container has only 64 MiB of it by default.
         paths["pando-shm"] = ("/dev/shm", {"medium": "Memory"})
     taken = _mounted(spec.template)
     return {name: own for name, own in paths.items() if own[0] not in taken}
@@ -135,5 +135,5 @@ def _own_mounts(spec: WorkerPoolSpec) -> list[dict[str, Any]]:
 
 
 def _filled(fields: dict[str, Any]) -> dict[str, Any]:
-    """Without what is not set: server-side apply would own a field that it empties."""
+    """The fields that are set: server-side apply would own even an empty one."""
     return {name: value for name, value in fields.items() if value not in (None, {}, [])}

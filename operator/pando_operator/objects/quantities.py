@@ -1,4 +1,4 @@
-"""Quantities as text: server-side apply of older servers takes no numbers, which YAML has."""
+"""Quantities as strings: YAML allows numbers, but server-side apply on older servers does not."""
 
 from typing import Any
 

@@ -4,14 +4,14 @@ Read in this order:
     pool.py        a WorkerPool as the API server gives it
     spec.py        `spec`: model, engine, pods
     scaling.py     `spec.scaling`
-    policy.py      the part of it that decides
+    policy.py      the policy in it, which a decision follows
     status.py      `status`
-    base.py        what all parts share
-    rules.py       what must hold between fields, for the API server and for the operator
-    parse.py       reads a pool, and says all that is wrong
-    check.py       a value against a structural schema
-    structural.py  structural schemas of pydantic's
-    crd.py         the CRD of all these
+    base.py        base classes and schema markers
+    rules.py       rules between fields, for the API server and for the operator
+    parse.py       reads a pool and reports all of its errors
+    check.py       checks a value against a structural schema
+    structural.py  converts pydantic's schemas to structural ones
+    crd.py         builds the CRD
 
 `make generate` writes `engine_schema.json` and `pod_schema.json`. Imports nothing else of the
 operator.

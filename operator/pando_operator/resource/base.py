@@ -1,6 +1,6 @@
-"""What all parts of the WorkerPool's API share: camelCase on the wire, and no unknown fields.
+"""Base classes of the WorkerPool's API: camelCase on the wire, no unknown fields.
 
-The markers in `Annotated` say to the schema what Python's types cannot.
+The markers for `Annotated` add to the schema what Python's types cannot express.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ KIND = "WorkerPool"
 PLURAL = "workerpools"
 
 Schema = dict[str, Any]
-"""A structural schema, as a CustomResourceDefinition has it."""
+"""A structural schema of a CustomResourceDefinition."""
 
 KubernetesObject = dict[str, Any]
-"""A part of Kubernetes' own API as it is on the wire."""
+"""A part of Kubernetes' own API, as on the wire."""
 
 
 class SpecPart(BaseModel):
-    """A part of what users write, with the rules between its fields."""
+    """A part of `spec`, with the rules between its fields."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
@@ -45,7 +45,7 @@ class SpecPart(BaseModel):
 
 
 class StatusPart(BaseModel):
-    """A part of what the operator writes; what a newer operator wrote besides is left out."""
+    """A part of `status`. Fields that a newer operator added are ignored."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True
@@ -69,7 +69,7 @@ class Typed:
 
 @dataclass(frozen=True, slots=True)
 class ListMap:
-    """A list whose items are told apart by one of their fields."""
+    """A list in which one field identifies each item."""
 
     key: str
 

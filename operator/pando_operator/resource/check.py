@@ -1,8 +1,7 @@
-"""Checks a value against a structural schema and says, in words, all that is wrong with it.
+"""Checks a value against a structural schema and describes every problem in words.
 
-`jsonschema` does it, by the draft that OpenAPI 3.0 is made of, with the keywords that Kubernetes
-has besides. A value is repeated in a message only where it is one of a choice, a number or a name:
-environment variables may hold secrets.
+It uses `jsonschema` with the draft on which OpenAPI 3.0 is based, plus the keywords that Kubernetes
+adds. Messages show only choices, numbers and names, since environment variables may hold secrets.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +28,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """`path` names the field from the object's root, `message` goes on as its sentence."""
+    """`path` names the field from the object's root; `message` completes the sentence."""
 
     path: str
     message: str
@@ -39,7 +38,7 @@ class Problem:
 
 
 def problems(value: Any, schema: Schema, path: str) -> Iterator[Problem]:
-    """Every way in which `value`, which is at `path`, does not fit its schema."""
+    """Every way in which `value`, found at `path`, violates the schema."""
     errors = list(_Structural(schema).iter_errors(value))
     mistyped = {tuple(error.path) for error in errors if error.validator == "type"}
     for error in errors:
@@ -80,18 +79,18 @@ def _sentence(error: ValidationError) -> str:
         case "minLength":
             return "must not be empty"
         case "maxLength":
-            return f"has {len(value)} characters, more than {right}"
+            return f"has {len(value)} characters, must have at most {right}"
         case "minItems":
             return f"needs at least {right} entries"
         case "maxItems" | "maxProperties":
-            return f"has {len(value)} entries, more than {right}"
-    return error.message  # of the keywords below, in our words
+            return f"has {len(value)} entries, must have at most {right}"
+    return error.message  # from the checks below
 
 
 def _known_only(
     validator: Any, known: Mapping[str, Schema], value: Any, schema: Schema
 ) -> Iterator[ValidationError]:
-    """A field that `properties` does not name does not exist."""
+    """Refuses fields that `properties` does not name."""
     yield from Draft4Validator.VALIDATORS["properties"](validator, known, value, schema)
     for name in value if isinstance(value, dict) else ():
         if name not in known:
@@ -101,16 +100,16 @@ def _known_only(
 def _required(
     validator: Any, names: list[str], value: Any, schema: Schema
 ) -> Iterator[ValidationError]:
-    """At the path of the field that lacks."""
+    """Reports a missing field at its own path."""
     for name in names if isinstance(value, dict) else ():
         if name not in value:
             yield ValidationError("is required", path=[name])
 
 
-def _told_apart(
+def _unique_keys(
     validator: Any, keys: list[str], value: Any, schema: Schema
 ) -> Iterator[ValidationError]:
-    """No two items of a list have the same key."""
+    """Refuses two items of a list with the same key."""
     for key in keys:
         seen = set()
         for index, item in enumerate(value if isinstance(value, list) else ()):
@@ -125,7 +124,7 @@ _Structural = extend(  # type: ignore[no-untyped-call]
     {
         "properties": _known_only,
         "required": _required,
-        "x-kubernetes-list-map-keys": _told_apart,
+        "x-kubernetes-list-map-keys": _unique_keys,
     },
 )
 

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition of WorkerPool, built from its types."""
+"""Builds the CustomResourceDefinition of WorkerPool from its types."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _COLUMNS = (
     ("Draining", "integer", ".status.drainingReplicas", 1),
     ("Reason", "string", ".status.reason", 1),
 )
-"""Name, type, JSON path, and 1 for those that only `-o wide` shows."""
+"""Name, type, JSON path, and 1 for columns that only `-o wide` shows."""
 
 
 def crd() -> dict[str, Any]:
@@ -63,7 +63,7 @@ def crd() -> dict[str, Any]:
 
 def _schema() -> Schema:
     return {
-        "description": "A pool of workers that serve one model, and how many of them there are.",
+        "description": "A pool of workers that serve one model, and how it scales.",
         "type": "object",
         "required": ["spec"],
         "properties": {

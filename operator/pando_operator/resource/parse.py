@@ -1,8 +1,8 @@
-"""Reads a WorkerPool and says everything that is wrong with it.
+"""Reads a WorkerPool and reports all of its errors.
 
-Its structure is checked first, then what single values mean, then the rules of its parts. The
-server has checked the structure, and from 1.25 on the rules; an object that was stored under an
-older CRD, or by an older server, gets here unchecked.
+It checks the structure, then single values, then the rules of the parts. The API server has checked
+the structure, and from 1.25 on the rules, but not for objects that were stored under an older CRD
+or by an older server.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ from pando_operator.resource.structural import definitions, structural
 
 
 class InvalidPool(Exception):  # noqa: N818 - it is the pool that is invalid
-    """`problems` are all of them, each with the field's path."""
+    """`problems` lists every error with its field's path."""
 
     def __init__(self, found: tuple[Problem, ...]) -> None:
         super().__init__("; ".join(map(str, found)))
@@ -28,7 +28,7 @@ class InvalidPool(Exception):  # noqa: N818 - it is the pool that is invalid
 
 
 def parse(pool: Mapping[str, Any]) -> WorkerPool:
-    """A WorkerPool from the API server's object (as JSON has it). Raises InvalidPool."""
+    """Read a WorkerPool from the API server's JSON. Raises InvalidPool."""
     spec, metadata = pool.get("spec"), pool.get("metadata", {})
     found = [
         *problems(metadata.get("name"), NAME, "metadata.name"),
@@ -53,7 +53,7 @@ def spec_schema() -> Schema:
 
 
 def _broken(part: SpecPart, path: str) -> Iterator[Problem]:
-    """The rules that the part, or one below it, does not keep."""
+    """The rules that the part, or a part inside it, breaks."""
     if part.rules:
         value = part.model_dump(by_alias=True, mode="json", exclude_none=True)
         for rule in broken(part.rules, value):
@@ -70,5 +70,5 @@ def _broken(part: SpecPart, path: str) -> Iterator[Problem]:
 
 def _problem(error: Any) -> Problem:
     first, *rest = error["loc"]
-    own = error.get("ctx", {}).get("error")  # of a validator of ours
+    own = error.get("ctx", {}).get("error")  # from our own validators
     return Problem(joined(first, rest), str(own) if own else f"is not valid: {error['msg']}")

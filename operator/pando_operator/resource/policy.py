@@ -1,7 +1,7 @@
-"""What a pool's owner asks of `decide`: the part of `spec.scaling` that is a policy.
+"""The scaling policy that `decide` follows: a part of `spec.scaling`.
 
-`behavior` has the words and meanings of HorizontalPodAutoscaler v2, `panic` those of Knative.
-Where a default is given, it is theirs. Times are in seconds.
+`behavior` has the names, meanings and defaults of HorizontalPodAutoscaler v2, `panic` those of
+Knative. Times are in seconds.
 """
 
 from datetime import UTC, datetime
@@ -35,44 +35,45 @@ class Target(SpecPart):
         Field(
             gt=0,
             le=1,
-            description="KV tokens that running requests hold and waiting ones will need, as a"
-            " share of the capacity of all ready replicas, at which the pool has the right size",
+            description="desired KV pressure: tokens that running requests hold and waiting ones"
+            " will need, as a share of the capacity of all ready replicas",
         ),
     ] = 0.7
     queue_wait_seconds: Annotated[
         float | None,
         Field(
             gt=0,
-            description="time until a waiting request is placed or computed, above which"
-            " the pool grows; not looked at by default",
+            description="the pool grows if requests wait longer than this to be placed or"
+            " computed; ignored by default",
         ),
     ] = None
     hot_evictions_per_second: Annotated[
         float | None,
         Field(
             gt=0,
-            description="cached tokens that a replica drops each second though they are"
-            " asked for again soon, above which the pool grows; not looked at by default",
+            description="the pool grows if each replica evicts more cached tokens per second that"
+            " are soon needed again; ignored by default",
         ),
     ] = None
 
 
 class RatePolicy(SpecPart):
-    """At most `value` replicas, or percent of them, change within `periodSeconds`."""
+    """Allows a change of at most `value` replicas, or percent, within `periodSeconds`."""
 
-    type: Annotated[PolicyType, Field(description="what value counts")]
+    type: Annotated[PolicyType, Field(description="unit of value")]
     value: Annotated[int, Field(ge=1, description="replicas, or percent of the replicas")]
     period_seconds: Annotated[
-        int, Field(ge=1, le=1800, description="the time that the change is counted over")
+        int, Field(ge=1, le=1800, description="period in which the change is counted")
     ]
 
 
 class ScalingRules(SpecPart):
-    """One direction."""
+    """The rules of one direction."""
 
     stabilization_window_seconds: Annotated[int, Field(ge=0, le=3600)]
     select_policy: Annotated[
-        SelectPolicy, Field(description="which policy counts; Disabled: never in this direction")
+        SelectPolicy,
+        Field(description="which policy applies; Disabled: no change in this direction"),
     ] = SelectPolicy.MAX
     policies: Annotated[tuple[RatePolicy, ...], Field(min_length=1, max_length=16)]
 
@@ -80,7 +81,7 @@ class ScalingRules(SpecPart):
 class ScaleUp(ScalingRules):
     stabilization_window_seconds: Annotated[
         int,
-        Field(ge=0, le=3600, description="the lowest recommendation of so long a time counts"),
+        Field(ge=0, le=3600, description="the lowest recommendation of this period applies"),
     ] = 0
     policies: Annotated[
         tuple[RatePolicy, ...],
@@ -94,7 +95,7 @@ class ScaleUp(ScalingRules):
 class ScaleDown(ScalingRules):
     stabilization_window_seconds: Annotated[
         int,
-        Field(ge=0, le=3600, description="the highest recommendation of so long a time counts"),
+        Field(ge=0, le=3600, description="the highest recommendation of this period applies"),
     ] = 300
     policies: Annotated[
         tuple[RatePolicy, ...],
@@ -109,14 +110,14 @@ class Behavior(SpecPart):
 
 class Panic(SpecPart):
     window_seconds: Annotated[
-        int, Field(ge=1, le=600, description="the short time over which demand is looked at")
+        int, Field(ge=1, le=600, description="the short window over which demand is averaged")
     ] = 6
     threshold: Annotated[
         float,
         Field(
             gt=1,
-            description="demand over this window, as a multiple of what the ready replicas"
-            " are meant to carry, from which on the pool only grows",
+            description="the pool only grows while the demand of this window is at least this"
+            " multiple of what the ready replicas should carry",
         ),
     ] = 2.0
 
@@ -133,14 +134,14 @@ def _with_meaning(cron: str) -> str:
 def _known_zone(name: str) -> str:
     try:
         ZoneInfo(name)
-    except (ValueError, OSError, KeyError):  # a bad name, a folder's, one that is not there
+    except (ValueError, OSError, KeyError):  # a bad name, the name of a folder, an unknown name
         right = "an IANA time zone, such as Europe/Berlin"
         raise ValueError(f"must be {right}, not {name!r}") from None
     return name
 
 
 class Schedule(SpecPart):
-    """Bounds that hold for a time after each moment that `cron` names."""
+    """Bounds that apply for some time after each moment that `cron` names."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -161,7 +162,7 @@ class Schedule(SpecPart):
         Field(
             pattern=r"^(\S+ +){4}\S+$",
             max_length=200,
-            description="minute, hour, day, month and weekday at which it begins",
+            description="when it begins: minute, hour, day of month, month and weekday",
         ),
         AfterValidator(_with_meaning),
     ]
@@ -171,20 +172,20 @@ class Schedule(SpecPart):
         Field(min_length=1, max_length=64, description="IANA name, such as Europe/Berlin"),
         AfterValidator(_known_zone),
     ] = "UTC"
-    min_replicas: Annotated[
-        int | None, Field(ge=0, description="instead of scaling.minReplicas")
-    ] = None
-    max_replicas: Annotated[
-        int | None, Field(ge=1, description="instead of scaling.maxReplicas")
-    ] = None
+    min_replicas: Annotated[int | None, Field(ge=0, description="replaces scaling.minReplicas")] = (
+        None
+    )
+    max_replicas: Annotated[int | None, Field(ge=1, description="replaces scaling.maxReplicas")] = (
+        None
+    )
 
 
 class Budget(SpecPart):
     replica_hours: Annotated[
-        float, Field(gt=0, description="hours of replicas that a period may cost")
+        float, Field(gt=0, description="most replica-hours that a period may cost")
     ]
     period_hours: Annotated[
-        float, Field(gt=0, le=744, description="length of the period, which slides")
+        float, Field(gt=0, le=744, description="length of the sliding period")
     ] = 24.0
 
 
@@ -195,7 +196,7 @@ _MAY_SLEEP = (
 
 
 class ScalingPolicy(SpecPart):
-    """What `decide` reads; a shadow policy may change each of it."""
+    """What `decide` reads; a shadow policy has the same fields."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -205,7 +206,7 @@ class ScalingPolicy(SpecPart):
         ),
         Rule(
             "idleSeconds",
-            "is required where minReplicas is 0: after that time without requests the pool goes to"
+            "is required if minReplicas is 0: after that time without requests the pool scales to"
             " zero",
             f"!{_MAY_SLEEP} || has(self.idleSeconds)",
         ),
@@ -216,7 +217,7 @@ class ScalingPolicy(SpecPart):
         ),
         Rule(
             "budget.replicaHours",
-            "must be enough for minReplicas over periodHours",
+            "must pay for minReplicas over periodHours",
             "!has(self.budget)"
             " || self.budget.replicaHours >= double(self.minReplicas) * self.budget.periodHours",
         ),
@@ -225,21 +226,21 @@ class ScalingPolicy(SpecPart):
     min_replicas: Annotated[int, Field(ge=0, le=MOST_REPLICAS, description="fewest replicas")] = 1
     max_replicas: Annotated[
         int | None,
-        Field(ge=1, le=MOST_REPLICAS, description="most replicas; needed unless mode is Manual"),
+        Field(ge=1, le=MOST_REPLICAS, description="most replicas; required unless mode is Manual"),
     ] = None
-    target: Annotated[Target, Field(description="what the pool is held at")] = Target()
+    target: Annotated[Target, Field(description="the load that the pool aims for")] = Target()
     tolerance: Annotated[
         float,
         Field(
             ge=0,
             lt=1,
-            description="distance from the target, as a share of it, at which nothing changes",
+            description="largest distance from the target, as a share of it, that changes nothing",
         ),
     ] = 0.1
     window_seconds: Annotated[
-        int, Field(ge=1, le=3600, description="the time over which signals are averaged")
+        int, Field(ge=1, le=3600, description="window over which signals are averaged")
     ] = 30
-    behavior: Annotated[Behavior, Field(description="how fast it follows")] = Behavior()
+    behavior: Annotated[Behavior, Field(description="how fast the pool may change")] = Behavior()
     panic: Annotated[
         Panic | None, Field(description="fast growth on a sudden rise; off by default")
     ] = None
@@ -248,20 +249,20 @@ class ScalingPolicy(SpecPart):
         Field(
             ge=1,
             le=604_800,
-            description="time without requests after which the pool goes to"
-            " zero; needed where minReplicas is 0",
+            description="time without requests after which the pool scales to zero; required if"
+            " minReplicas is 0",
         ),
     ] = None
     schedules: Annotated[
         tuple[Schedule, ...],
         Field(
             max_length=32,
-            description="other bounds at some times; of several that hold, the highest count",
+            description="other bounds at certain times; of several that apply, the highest wins",
         ),
     ] = ()
-    budget: Annotated[Budget | None, Field(description="most replica hours in a period")] = None
+    budget: Annotated[Budget | None, Field(description="limit on replica-hours")] = None
 
     @property
     def most_replicas(self) -> int:
-        """`max_replicas`, or all that a pool may have: in mode Manual it can be left out."""
+        """`max_replicas`, or the limit of any pool, since mode Manual does not require it."""
         return MOST_REPLICAS if self.max_replicas is None else self.max_replicas

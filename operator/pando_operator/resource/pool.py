@@ -1,4 +1,4 @@
-"""A WorkerPool as the API server gives it."""
+"""`WorkerPool`: the resource as the API server returns it."""
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -8,11 +8,11 @@ from pando_operator.resource.spec import WorkerPoolSpec
 from pando_operator.resource.status import WorkerPoolStatus
 
 NAME: Schema = {"type": "string", "maxLength": 50, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"}
-"""A pool gives its name to a Service and, with a suffix, to pods, which allow no other."""
+"""Pools give their names to a Service and, with a suffix, to pods, which allow only such names."""
 
 
 class Metadata(BaseModel):
-    """What is used of a Kubernetes object's metadata."""
+    """The metadata fields that the operator uses."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True
@@ -27,7 +27,7 @@ class Metadata(BaseModel):
 
 
 class WorkerPool(BaseModel):
-    """Read with `parse`, which says what is wrong."""
+    """Read it with `parse`, which reports errors in words."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True
@@ -39,5 +39,5 @@ class WorkerPool(BaseModel):
 
     @property
     def name(self) -> str:
-        """Of the pool in Redis, too."""
+        """Also the pool's name in Redis."""
         return self.metadata.name

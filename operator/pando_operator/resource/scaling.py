@@ -1,4 +1,4 @@
-"""`spec.scaling` of a WorkerPool: its policy, who acts on it, and how replicas come and leave."""
+"""`spec.scaling` of a WorkerPool: its policy, its mode, and how replicas join and leave."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -19,13 +19,13 @@ class Mode(StrEnum):
 class Drain(SpecPart):
     timeout_seconds: Annotated[
         int,
-        Field(ge=1, le=86_400, description="time for the requests of a replica that leaves"),
+        Field(ge=1, le=86_400, description="longest wait for the requests of a leaving replica"),
     ] = 300
     hand_off_tokens: Annotated[
         int,
         Field(
             ge=0,
-            description="prompt tokens that may be computed elsewhere to keep the hottest"
+            description="most prompt tokens that other replicas compute to keep the hottest"
             " prefixes that only the leaving replica holds; 0: none",
         ),
     ] = 65_536
@@ -36,17 +36,17 @@ class Warm(SpecPart):
         int,
         Field(
             ge=0,
-            description="prompt tokens of the pool's hottest prefixes that a new replica"
+            description="most prompt tokens, of the pool's hottest prefixes, that a new replica"
             " computes before its first request; 0: none",
         ),
     ] = 65_536
     timeout_seconds: Annotated[
-        int, Field(ge=1, le=3600, description="longest time that this keeps a replica from work")
+        int, Field(ge=1, le=3600, description="longest time that warming delays a new replica")
     ] = 60
 
 
 class ShadowPolicy(ScalingPolicy):
-    """Decides beside the acting policy on the same signals; only the status shows what."""
+    """Decides from the same signals as the acting policy; only the status shows its result."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *ScalingPolicy.rules,
@@ -70,8 +70,8 @@ class Scaling(ScalingPolicy):
         Mode,
         Field(
             description="Auto: replicas follow the load, and spec.replicas follows them. Manual:"
-            " they follow spec.replicas, which is the size that Auto left unless the same change"
-            " gives it. Recommend: as Manual, and the status tells what Auto would do"
+            " replicas follow spec.replicas; after Auto it keeps the last size unless the same"
+            " change sets it. Recommend: like Manual, and the status shows what Auto would do"
         ),
     ] = Mode.AUTO
     drain: Annotated[Drain, Field(description="how a replica leaves")] = Drain()
@@ -79,5 +79,5 @@ class Scaling(ScalingPolicy):
     shadow_policies: Annotated[
         tuple[ShadowPolicy, ...],
         ListMap("name"),
-        Field(max_length=8, description="policies that are tried without acting"),
+        Field(max_length=8, description="policies to try without effect on the pool"),
     ] = ()

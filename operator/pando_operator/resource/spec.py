@@ -1,8 +1,8 @@
-"""`spec` of a WorkerPool: which model, how it is computed, in what pods, and how many of them.
+"""`spec` of a WorkerPool: the model, the engine's settings, the pods and their number.
 
-Parts that Kubernetes defines are objects as they are on the wire; `Typed` names their type, whose
-schema is in `pod_schema.json`. `engine` is in `engine_schema.json`. Both files are written by
-tools/generate/crd.py, from the Kubernetes client's models and from the worker's settings.
+Parts that Kubernetes defines stay as on the wire; `Typed` names their type, whose schema is in
+`pod_schema.json`. The schema of `engine` is in `engine_schema.json`. tools/generate/crd.py writes
+both files, from the Kubernetes client's models and from the worker's settings.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -15,7 +15,7 @@ from pando_operator.resource.rules import Rule
 from pando_operator.resource.scaling import Mode, Scaling
 
 GRACE_MARGIN_S = 15
-"""Between the end of a worker's drain and the moment at which Kubernetes kills it."""
+"""Seconds between the end of a worker's drain and the moment at which Kubernetes kills it."""
 
 _GPU = "nvidia.com/gpu"
 _HAS_NO_GPUS = (
@@ -26,7 +26,7 @@ _IS_ON_CUDA = "(has(self.engine) && has(self.engine.device) && self.engine.devic
 
 
 class Template(SpecPart):
-    """What the pods of the pool are like, besides what the operator itself puts there."""
+    """What users may set on the pool's pods, beside what the operator sets."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -36,14 +36,14 @@ class Template(SpecPart):
         ),
         Rule(
             "labels",
-            "must have no key that begins with pando.dev/ or app.kubernetes.io/: those are the"
-            " operator's",
+            "must have no key that begins with pando.dev/ or app.kubernetes.io/: the operator sets"
+            " those",
             "!has(self.labels) || self.labels.all(k,"
             " !k.startsWith('pando.dev/') && !k.startsWith('app.kubernetes.io/'))",
         ),
         Rule(
             "volumes[].name",
-            "must not begin with pando-: those are the operator's",
+            "must not begin with pando-: the operator's own volumes have these names",
             "!has(self.volumes) || self.volumes.all(v, !v.name.startsWith('pando-'))",
         ),
         Rule(
@@ -55,7 +55,7 @@ class Template(SpecPart):
     )
 
     image: Annotated[
-        str | None, Field(min_length=1, description="worker's image; the operator's default else")
+        str | None, Field(min_length=1, description="worker image; the operator has a default")
     ] = None
     image_pull_policy: Annotated[
         Literal["Always", "IfNotPresent", "Never"] | None,
@@ -67,13 +67,13 @@ class Template(SpecPart):
     resources: Annotated[
         KubernetesObject,
         Typed("ResourceRequirements"),
-        Field(description="requests and limits of the worker, its GPUs among them"),
+        Field(description="requests and limits of the worker, GPUs included"),
     ] = Field(default_factory=dict)
     env: Annotated[
         tuple[KubernetesObject, ...],
         Typed("EnvVar"),
         ListMap("name"),
-        Field(max_length=128, description="further variables, such as HF_TOKEN from a Secret"),
+        Field(max_length=128, description="more variables, such as HF_TOKEN from a Secret"),
     ] = ()
     env_from: Annotated[
         tuple[KubernetesObject, ...], Typed("EnvFromSource"), Field(max_length=32)
@@ -97,33 +97,33 @@ class Template(SpecPart):
     ] = ()
     runtime_class_name: str | None = None
     priority_class_name: str | None = None
-    service_account_name: Annotated[
-        str | None, Field(description="pods get no token of it mounted")
-    ] = None
+    service_account_name: Annotated[str | None, Field(description="its token is not mounted")] = (
+        None
+    )
     security_context: Annotated[
         KubernetesObject,
         Typed("SecurityContext"),
         Field(
-            description="of the container; each field goes before the operator's, which are"
-            " those of the restricted pod security standard and a read-only root"
+            description="of the container; each field replaces the operator's, which follow the"
+            " restricted pod security standard, with a read-only root"
         ),
     ] = Field(default_factory=dict)
     pod_security_context: Annotated[
         KubernetesObject,
         Typed("PodSecurityContext"),
-        Field(description="of the pod; each field goes before the operator's"),
+        Field(description="of the pod; each field replaces the operator's"),
     ] = Field(default_factory=dict)
     labels: Annotated[
-        dict[str, str], Field(max_length=64, description="further labels of the pods")
+        dict[str, str], Field(max_length=64, description="more labels for the pods")
     ] = Field(default_factory=dict)
     annotations: Annotated[
-        dict[str, str], Field(max_length=64, description="further annotations of the pods")
+        dict[str, str], Field(max_length=64, description="more annotations for the pods")
     ] = Field(default_factory=dict)
     termination_grace_period_seconds: Annotated[
         int | None,
         Field(
             ge=1,
-            description="at least 15 s above scaling.drain.timeoutSeconds, which is the default",
+            description="at least scaling.drain.timeoutSeconds + 15, which is the default",
         ),
     ] = None
 
@@ -175,7 +175,7 @@ class WorkerPoolSpec(SpecPart):
         Field(
             min_length=1,
             max_length=4096,
-            description="hub id, or a directory in the pod, in Hugging Face format",
+            description="Hugging Face hub id, or a directory in the pod in that format",
         ),
     ]
     served_model_name: Annotated[
@@ -187,33 +187,33 @@ class WorkerPoolSpec(SpecPart):
         ),
     ] = None
     tensor_parallel_size: Annotated[
-        int, Field(ge=1, le=64, description="processes that share each layer, each with its GPU")
+        int, Field(ge=1, le=64, description="processes, each with a GPU, that share each layer")
     ] = 1
     engine: Annotated[
         dict[str, Any],
         Typed("Engine"),
         Field(description="settings of the worker"),
     ] = Field(default_factory=dict)
-    template: Annotated[Template, Field(description="what the pods are like")] = Template()
+    template: Annotated[Template, Field(description="the pods of the pool")] = Template()
     replicas: Annotated[
         int,
         Field(
             ge=0,
             le=MOST_REPLICAS,
-            description="how many pods, where scaling.mode is Manual or Recommend: kubectl scale"
-            " writes it. In mode Auto the operator does, so that the pool keeps its size when the"
-            " mode is another one; leave it out of what you apply then",
+            description="number of pods in the modes Manual and Recommend; kubectl scale writes it."
+            " In mode Auto the operator writes it, so that the pool keeps its size when the mode"
+            " changes; then leave it out of what you apply",
         ),
     ] = 1
     scaling: Annotated[
         Scaling,
         Field(
-            description="how many pods, and how they come and go; without it, they are as many"
-            " as spec.replicas says"
+            description="number of pods, and how they join and leave; without it, the pool has"
+            " spec.replicas pods"
         ),
     ] = Scaling(mode=Mode.MANUAL)
 
     @property
     def model_name(self) -> str:
-        """The name in the API, as the worker takes it."""
+        """The model's name in the API, by the worker's rule."""
         return self.served_model_name or self.model.rstrip("/").rsplit("/", 1)[-1]

@@ -1,7 +1,7 @@
 """`status` of a WorkerPool: what the operator sees, wants and remembers.
 
-All that `decide` needs after a restart of the operator is here. Whoever writes a list bounds it, by
-the numbers below. Times are RFC 3339 in UTC.
+It holds all that `decide` needs after a restart of the operator. The code that writes a list limits
+its length. Times are RFC 3339 in UTC.
 """
 
 from datetime import datetime
@@ -24,7 +24,7 @@ class ConditionType(StrEnum):
 
 
 class Condition(StatusPart):
-    """As Kubernetes' own conditions are."""
+    """A condition in the form of Kubernetes' own."""
 
     type: Annotated[str, Field(max_length=316)]
     status: Literal["True", "False", "Unknown"]
@@ -38,13 +38,13 @@ class Condition(StatusPart):
 
 
 class DecisionRecord(StatusPart):
-    """One change of the number that is wanted."""
+    """One change of the desired size."""
 
     time: datetime
     from_replicas: Annotated[int, Field(ge=0)]
     to_replicas: Annotated[int, Field(ge=0)]
     reason: str
-    limited_by: str = ""  # what kept it from another number; empty: nothing
+    limited_by: str = ""  # the limit that changed the number; "": none
     pressure: float | None = None
 
 
@@ -56,7 +56,7 @@ class ShadowResult(StatusPart):
     reason: str
     replica_hours: Annotated[
         float,
-        Field(ge=0, description="that it would have cost since it was first looked at"),
+        Field(ge=0, description="what it would have cost since it was first evaluated"),
         PlainSerializer(lambda hours: round(hours, 4)),
     ] = 0.0
     since: datetime | None = None
@@ -64,23 +64,23 @@ class ShadowResult(StatusPart):
 
 class WorkerPoolStatus(StatusPart):
     observed_generation: Annotated[
-        int, Field(ge=0, description="the generation of the spec that the rest is about")
+        int, Field(ge=0, description="the generation of the spec that this status describes")
     ] = 0
-    replicas: Annotated[int, Field(ge=0, description="pods that are there")] = 0
+    replicas: Annotated[int, Field(ge=0, description="existing pods")] = 0
     ready_replicas: Annotated[int, Field(ge=0, description="pods that take requests")] = 0
-    starting_replicas: Annotated[int, Field(ge=0, description="pods that will")] = 0
-    stalled_replicas: Annotated[int, Field(ge=0, description="pods whose engine stands still")] = 0
-    draining_replicas: Annotated[int, Field(ge=0, description="pods that leave")] = 0
-    selector: Annotated[str, Field(description="of the pool's pods, for the scale subresource")] = (
-        ""
-    )
-    desired: Annotated[int | None, Field(ge=0, description="pods that are wanted")] = None
+    starting_replicas: Annotated[int, Field(ge=0, description="pods that do not yet")] = 0
+    stalled_replicas: Annotated[int, Field(ge=0, description="pods with a stalled engine")] = 0
+    draining_replicas: Annotated[int, Field(ge=0, description="pods that are leaving")] = 0
+    selector: Annotated[
+        str, Field(description="selects the pool's pods, for the scale subresource")
+    ] = ""
+    desired: Annotated[int | None, Field(ge=0, description="pods that the pool should have")] = None
     pressure: Annotated[
-        float | None, Field(ge=0, description="last seen; absent while no replica is ready")
+        float | None, Field(ge=0, description="KV pressure; absent while no replica is ready")
     ] = None
-    reason: Annotated[str, Field(description="why so many are wanted")] = ""
+    reason: Annotated[str, Field(description="why desired is this number")] = ""
     recommended: Annotated[
-        int | None, Field(ge=0, description="what Auto would want, in mode Recommend")
+        int | None, Field(ge=0, description="what Auto would choose, in mode Recommend")
     ] = None
     conditions: Annotated[tuple[Condition, ...], ListMap("type")] = ()
     decisions: Annotated[
@@ -89,10 +89,10 @@ class WorkerPoolStatus(StatusPart):
     shadows: tuple[ShadowResult, ...] = ()
     start_seconds: Annotated[
         tuple[float, ...],
-        Field(description="time from decision to ready of the last replicas, newest last"),
+        Field(description="seconds from decision to ready of the last replicas, newest last"),
     ] = ()
     history: Annotated[
         dict[str, Any],
         Opaque(),
-        Field(description="what decisions look back at, kept for restarts of the operator"),
+        Field(description="what decisions remember, kept for restarts of the operator"),
     ] = Field(default_factory=dict)

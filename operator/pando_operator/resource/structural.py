@@ -1,7 +1,7 @@
-"""Structural schemas, as a CustomResourceDefinition wants them, from the JSON schemas of pydantic.
+"""Converts pydantic's JSON schemas to the structural schemas of a CustomResourceDefinition.
 
-Kubernetes takes no references, no `null` as a type and no `exclusiveMinimum` with a number; fields
-that may be absent are just not required.
+Kubernetes accepts no references, no type `null` and no numeric `exclusiveMinimum`; optional fields
+are simply not required.
 """
 
 import json
@@ -34,7 +34,7 @@ _LONG = ("x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-v
 
 @cache
 def definitions() -> Mapping[str, Schema]:
-    """What `Typed` names: Kubernetes' own types and the worker's settings."""
+    """The types that `Typed` names: Kubernetes' own, and the worker's settings."""
     package = files("pando_operator.resource")
     pod: dict[str, Schema] = json.loads(package.joinpath("pod_schema.json").read_bytes())
     engine: Schema = json.loads(package.joinpath("engine_schema.json").read_bytes())
@@ -42,7 +42,7 @@ def definitions() -> Mapping[str, Schema]:
 
 
 def structural(model: type[BaseModel], typed: Mapping[str, Schema]) -> Schema:
-    """The schema of a model by the names on the wire; `typed` are the definitions it names."""
+    """The schema of a model with wire names; `typed` has the definitions that `Typed` names."""
     schema = model.model_json_schema(by_alias=True)
     return convert(schema, schema.get("$defs", {}), typed)
 
@@ -50,7 +50,7 @@ def structural(model: type[BaseModel], typed: Mapping[str, Schema]) -> Schema:
 def convert(
     node: Mapping[str, Any], defs: Mapping[str, Any], typed: Mapping[str, Schema]
 ) -> Schema:
-    """One node of pydantic's JSON schema; what is around a reference goes before what it names."""
+    """Convert a node of pydantic's JSON schema. Keys beside a reference override its target's."""
     if name := node.get("x-typed"):
         return _keep_first({"description": node.get("description")}, typed[name])
     for branch in node.get("anyOf", ()):
@@ -76,14 +76,15 @@ def convert(
         schema["additionalProperties"] = convert(node["additionalProperties"], defs, typed)
     if "items" in node:
         schema["items"] = convert(node["items"], defs, typed)
-    # "" is left out, too: a server of 1.20 reads it as null, and refuses the CRD.
+    # Without "", too: a 1.20 server reads it as null and refuses the CRD.
     if node.get("default") not in (None, [], ""):
         schema["default"] = _default(node["default"], schema)
     return schema
 
 
 def _default(value: Any, schema: Schema) -> Any:
-    """A default without what the fields below it have as theirs: the server puts that in."""
+    """A default without values that the fields inside it already have as their defaults; the
+    server fills those in."""
     if value is None or "properties" not in schema:
         return value
     below = {name: _default(value[name], schema["properties"][name]) for name in value}

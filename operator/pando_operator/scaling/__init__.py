@@ -1,23 +1,23 @@
-"""How many replicas a pool is to have: `decide(snapshot, policy, now_s)`, pure and in plain words.
+"""Decides how many replicas a pool should have: `decide(snapshot, policy, now_s)`; pure.
 
     snapshot = Snapshot(current=3, ready=3, signals=signals, start_s=42.0, history=history)
     decision = decide(snapshot, policy, now_s=time.time())
     history = decision.history
     if decision.desired != decision.current:
-        ...  # carry it out, and remember that:
+        ...  # carry it out, then record it:
         history = history.scaled(now_s, decision.current, decision.desired, decision.by)
 
 Read in this order:
-    snapshot.py  what a decision looks at
-    decide.py    from it and a policy to a number
-    decision.py  what a decision says
+    snapshot.py  the input of a decision
+    decide.py    computes the number of replicas
+    decision.py  the result of a decision
     proposals/   how many replicas each signal asks for
-    limits/      what a proposal may become
+    limits/      limits on a proposal
     history/     what decisions remember
-    observe.py   what a look adds to that
+    observe.py   adds an observation to the history
 
-The policy is a pool's `spec.scaling` itself. There is no I/O and no clock in here; a simulation
-calls the same. A policy that is only looked at has a history of its own, without `scaled`.
+The policy is a pool's `spec.scaling` itself. There is no I/O and no clock here, so the simulator
+runs the same code. A shadow policy has its own history, without `scaled`.
 """
 
 from pando_operator.scaling.decide import decide

@@ -1,6 +1,6 @@
-"""`decide`: from a snapshot and a policy to a number of replicas, and why in plain words.
+"""`decide`: computes the number of replicas from a snapshot and a policy, with its reason in words.
 
-The largest proposal is what is wanted; `Limiter` then takes it through what limits a decision.
+The largest proposal wins; `Limiter` then applies the limits to it.
 """
 
 from pando_operator.resource.policy import ScalingPolicy
@@ -18,14 +18,14 @@ from pando_operator.scaling.proposals.waits import by_hot_evictions, by_queue_wa
 from pando_operator.scaling.snapshot import Snapshot
 
 LOOK_BACK = 1.1
-"""Samples are kept for so many start times, so that growth over a whole one is seen."""
+"""Samples are kept for this many start times, so that they show the growth over a whole one."""
 
 
 def decide(snapshot: Snapshot, policy: ScalingPolicy, now_s: float) -> Decision:
-    """How many replicas the pool is to have now.
+    """How many replicas the pool should have now. Never raises.
 
-    The caller carries the number out at once; draining takes its time beside that, and
-    `snapshot.current` does not count replicas that leave. Nothing raises.
+    The caller carries the number out at once. Draining continues meanwhile: `snapshot.current`
+    does not count replicas that leave.
     """
     view, problem = _view(snapshot, policy, now_s), problem_of(snapshot)
     bounds = bounds_of(view)
@@ -64,14 +64,14 @@ def _view(snapshot: Snapshot, policy: ScalingPolicy, now_s: float) -> View:
 def _proposals(view: View, bounds: Bounds, problem: str) -> tuple[tuple[Proposal, ...], History]:
     if is_blind(view.snapshot):
         return (), view.history
-    # Replicas that never became ready have nothing to tell: routers know that nobody waits.
+    # Without ready replicas missing signals do not matter: routers report whether requests wait.
     if is_idle(view, bounds.fewest) and (not problem or not view.snapshot.ready):
         return (to_zero(view),), view.history
     each = (to_wake, by_pressure, by_growth, by_queue_wait, by_hot_evictions)
     proposals = tuple(proposal for propose in each if (proposal := propose(view)))
     stable = max((proposal.replicas for proposal in proposals), default=view.current)
     panic, history = by_panic(view, stable)
-    # First, so that of equal sizes it gives the reason.
+    # Panic is first, so that it gives the reason among equal sizes.
     return ((panic, *proposals) if panic else proposals), history
 
 
@@ -79,4 +79,6 @@ def _nothing(view: View, problem: str) -> str:
     """Why there was no proposal."""
     if problem:
         return f"{problem}: nothing changes"
-    return "no replica has told its capacity yet" if view.current else "asleep: no request waits"
+    if view.current:
+        return "no replica has reported its capacity yet"
+    return "asleep: no request waits"

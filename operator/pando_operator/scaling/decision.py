@@ -1,4 +1,4 @@
-"""What a decision says: how many replicas, and why."""
+"""`Decision`: how many replicas, and why."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,19 +13,19 @@ class Direction(StrEnum):
 
 
 class By(StrEnum):
-    """Who proposes a number."""
+    """The source of a proposal."""
 
     PRESSURE = "pressure"
     QUEUE_WAIT = "queueWait"
     HOT_EVICTIONS = "hotEvictions"
     PANIC = "panic"
-    GROWTH = "growth"  # until a replica that is asked for now would be ready
+    GROWTH = "growth"  # of the load until a replica requested now would be ready
     IDLE = "idle"
     WAKE = "wake"
 
 
 class Limit(StrEnum):
-    """What kept a decision from the number that was proposed."""
+    """The limit that changed the proposed number."""
 
     MIN_REPLICAS = "minReplicas"
     MAX_REPLICAS = "maxReplicas"
@@ -33,13 +33,13 @@ class Limit(StrEnum):
     STABILIZATION = "stabilizationWindow"
     RATE = "ratePolicies"
     DISABLED = "disabled"
-    N_MINUS_1 = "remainingReplicas"  # the rest would be above the target
+    N_MINUS_1 = "remainingReplicas"  # the remaining ones would exceed the target
     SIGNALS = "signals"  # stale or missing
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One input's own answer."""
+    """The size that one signal asks for."""
 
     by: By
     replicas: int
@@ -48,15 +48,15 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    desired: int  # replicas that the pool is to have now
+    desired: int  # replicas that the pool should have now
     current: int
     wanted: int  # before limits
-    by: By | None  # whose proposal `wanted` is; None where nothing could be proposed
+    by: By | None  # the source of `wanted`; None without any proposal
     limited_by: Limit | None  # what keeps `desired` from `wanted`
-    reason: str  # in plain words, with numbers
+    reason: str  # in words, with numbers
     proposals: tuple[Proposal, ...]
-    pressure: float | None  # of the last look; None while no replica's signals are known
-    signals_ok: bool  # False: stale or missing, and `problem` says what
+    pressure: float | None  # now; None while no replica's signals are known
+    signals_ok: bool  # False: stale or missing, as `problem` explains
     problem: str
     history: History  # for the next snapshot
 

@@ -1,4 +1,4 @@
-"""What a look at a pool adds to its history."""
+"""Adds an observation of a pool to its history."""
 
 import math
 from dataclasses import replace
@@ -16,24 +16,23 @@ from pando_operator.scaling.history.history import (
 from pando_operator.scaling.snapshot import Signals, Snapshot
 
 STALE_S = 5.0
-"""Heartbeats that are older tell nothing: workers send two a second."""
+"""Age above which a heartbeat is ignored; workers send two a second."""
 
 SAMPLE_EVERY_S = 0.5
-"""Looks that follow each other closer than this count as one."""
+"""Observations closer together than this count as one."""
 
 LEARNED_S = 300.0
-"""Over which the time that tokens stay pinned is smoothed, and the room that is usable."""
+"""Time constant for smoothing how long tokens stay pinned, and the usable share."""
 
 BUSY_ENOUGH = 0.01
-"""Share of the capacity that must be pinned for that time, and for the usable room, to mean
-anything."""
+"""Share of the capacity that must be pinned before either of the two is measured."""
 
 USABLE_S = 6 * 3600.0
-"""In which room that was once found usable is taken to have become e times as much."""
+"""Time in which the estimate of the usable share grows e-fold while nothing contradicts it."""
 
 
 def fresh_beats(signals: Signals | None) -> tuple[Heartbeat, ...]:
-    """Of the replicas whose word counts."""
+    """Heartbeats of replicas that are fresh enough and have a capacity."""
     if signals is None:
         return ()
     return tuple(
@@ -44,28 +43,28 @@ def fresh_beats(signals: Signals | None) -> tuple[Heartbeat, ...]:
 
 
 def is_blind(snapshot: Snapshot) -> bool:
-    """Whether nothing is known of the replicas that are ready."""
+    """Whether no ready replica has reported."""
     return snapshot.signals is None or (snapshot.ready > 0 and not fresh_beats(snapshot.signals))
 
 
 def problem_of(snapshot: Snapshot) -> str:
-    """What is wrong with the signals, in words; empty where they are complete."""
+    """What is wrong with the signals, in words; "" if they are complete."""
     if snapshot.signals is None:
-        return "no signals: Redis is away"
+        return "no signals: Redis is unreachable"
     fresh = len(fresh_beats(snapshot.signals))
     missing = snapshot.ready - fresh
     if missing <= 0:
         return "" if snapshot.ready or not snapshot.current else "no replica is ready"
     oldest = max((one.age_ms for one in snapshot.signals.replicas), default=0) / 1000
-    stale = f", the oldest heard of is {oldest:.0f} s old" if oldest > STALE_S else ""
-    return f"no fresh signals of {missing} of {snapshot.ready} ready replicas{stale}"
+    stale = f", the oldest signals are {oldest:.0f} s old" if oldest > STALE_S else ""
+    return f"no fresh signals from {missing} of {snapshot.ready} ready replicas{stale}"
 
 
 def observed(snapshot: Snapshot, window_s: float, kept_s: float, now_s: float) -> History:
-    """The history with this look in it. Samples of the last `kept_s` are kept."""
+    """The history with this observation; keeps the samples of the last `kept_s` seconds."""
     history = snapshot.history
     if not history.highs:
-        # Nothing is known of before: what is there counts as wanted.
+        # Without a past, the current size counts as recommended.
         history = history.recommended(now_s, snapshot.current)
     last_busy_s = now_s if history.last_busy_s is None else history.last_busy_s
     if snapshot.signals is None or is_blind(snapshot):
@@ -95,7 +94,7 @@ def observed(snapshot: Snapshot, window_s: float, kept_s: float, now_s: float) -
 
 
 def queue_wait_s(beats: tuple[Heartbeat, ...], queued: Queued) -> float:
-    """How long the request that waits longest has waited or, in a replica, will wait."""
+    """The longest wait: so far, of requests in routers; expected, of those in replicas."""
     prompts = sum(beat.waiting_tokens for beat in beats)
     rate = sum(beat.prefill_tokens_per_s for beat in beats)
     waited_s = queued.waited_ms / 1000 if queued.requests else 0.0
@@ -133,7 +132,7 @@ def _kept(samples: tuple[Sample, ...], new: Sample, window_s: float) -> tuple[Sa
 
 def _counters(history: History, beats: tuple[Heartbeat, ...]) -> tuple[Counter, ...]:
     heard = {beat.incarnation for beat in beats}
-    # One that is silent for a moment goes on where it was.
+    # A replica that is silent for a moment keeps its counter.
     silent = [each for each in history.counters if each.incarnation not in heard]
     new = [
         Counter(beat.incarnation, beat.prompt_tokens_total, beat.hot_evicted_tokens_total)
@@ -149,7 +148,7 @@ def _capacity(history: History, beats: tuple[Heartbeat, ...]) -> int:
 
 
 def _residence(history: History, beats: tuple[Heartbeat, ...], sample: Sample) -> float | None:
-    """By Little's law, the tokens in a place over the rate at which they leave it."""
+    """By Little's law: the pinned tokens over the rate at which they are released."""
     capacity = sum(beat.capacity_tokens for beat in beats)
     if sample.release_tokens_per_s <= 0 or sample.pinned_tokens < BUSY_ENOUGH * capacity:
         return history.residence_s
@@ -161,11 +160,11 @@ def _residence(history: History, beats: tuple[Heartbeat, ...], sample: Sample) -
 
 
 def _usable(history: History, samples: tuple[Sample, ...], window_s: float) -> float:
-    """What replicas fill of their room while requests wait.
+    """The share of their capacity that replicas fill while requests wait.
 
-    It is less than all where something else than room is what they lack, mostly the time to compute
-    prompts. As time passes it is taken for more again: a pool tries what it can hold by and by.
-    What is known changes by and by, too: requests that have just begun hold little yet.
+    It is below 1 if something other than memory limits them, mostly the time to compute prompts.
+    The estimate rises slowly with time, so that the pool tries again how much it can hold. New
+    measurements are smoothed, too, because requests that have just begun hold few tokens.
     """
     inside, since_s = within(samples, window_s), _since_s(history, samples[-1])
     passed_s = inside[-1].at_s - inside[0].at_s
@@ -179,5 +178,5 @@ def _usable(history: History, samples: tuple[Sample, ...], window_s: float) -> f
 
 
 def _since_s(history: History, sample: Sample) -> float:
-    """Since the look before; clocks may be set back."""
+    """Seconds since the previous sample; at least 0, since clocks may be set back."""
     return max(0.0, sample.at_s - history.samples[-1].at_s) if history.samples else 0.0

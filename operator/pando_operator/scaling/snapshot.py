@@ -1,8 +1,7 @@
-"""What a scaling decision looks at: one pool at one moment, and what is remembered of before.
+"""The input of a scaling decision: one pool at one moment, with its history.
 
-All times are seconds since 1970 of the caller's clock, which a simulation moves as it likes. Tokens
-are KV tokens. Whoever calls `decide` fills a `Snapshot`, and passes `Decision.history` on in the
-next one.
+Times are seconds since 1970 on the caller's clock, which a simulation controls. Tokens are KV
+tokens. The caller of `decide` fills a `Snapshot` and passes `Decision.history` on in the next one.
 """
 
 from collections.abc import Iterable
@@ -15,15 +14,15 @@ from pando_operator.scaling.history.history import History
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What Redis tells."""
+    """A pool's signals in Redis."""
 
     replicas: tuple[Replica, ...]
     queued: Queued
 
     @classmethod
     def of(cls, replicas: Iterable[Replica], queued: Queued) -> "Signals":
-        """Of the replicas that are ready and that no mark withholds: the others take no requests,
-        so their room is none. Silent ones are in it, which is for the decision to judge."""
+        """Select the replicas that are ready and that no mark withholds: the others take no
+        requests, so they offer no capacity. Silent ones are included; the decision judges them."""
         is_ready = ReplicaState.READY
         return cls(
             tuple(one for one in replicas if one.beat.state is is_ready and not one.withheld),
@@ -33,14 +32,14 @@ class Signals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    current: int  # replicas that are to stay: ready, starting or failing; not those that leave
-    ready: int  # of these, the ones that take requests by Kubernetes' word
-    draining: int = 0  # besides `current`
-    signals: Signals | None  # None: Redis is away
-    start_s: float | None  # from decision to ready, learned; None until known
+    current: int  # replicas that stay: ready, starting or failing, but not those that leave
+    ready: int  # of these, those that Kubernetes reports as ready
+    draining: int = 0  # not counted in `current`
+    signals: Signals | None  # None: Redis is unreachable
+    start_s: float | None  # learned time from decision to ready; None until known
     history: History
 
     @property
     def coming(self) -> int:
-        """Replicas that were asked for and take no requests yet."""
+        """Replicas that were requested but take no requests yet."""
         return max(0, self.current - self.ready)

@@ -49,7 +49,7 @@ def test_what_can_happen_is_not_refused(texts: list[str]) -> None:
         ("die:replica-4@1", "replica-0 to replica-3"),
         ("slow:late:2@1", "no replica 'late'"),
         ("clock:2:5@1", "no router 2"),
-        ("redis:5@61", "the last request comes at 60 s"),
+        ("redis:5@61", "the last request, which arrives at 60 s"),
     ],
 )
 def test_what_cannot_happen_is_refused(text: str, said: str) -> None:
@@ -68,9 +68,9 @@ def test_a_run_says_what_happened_and_what_could_not() -> None:
     found = run(conversations(5, 10, 0.1), faults=[parse_fault(text) for text in texts])
     assert [event.what for event in found.events] == [
         "replica-1 dies",
-        "replica-1 dies: no, it is not there",
-        "replica-1 takes 2 times as long: no, it is not there",
-        "replica-0 is started: no, it is there already",
+        "replica-1 dies: no, it does not exist",
+        "replica-1 takes 2 times as long: no, it does not exist",
+        "replica-0 is started: no, it already exists",
     ]
 
 

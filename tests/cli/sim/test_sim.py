@@ -108,7 +108,7 @@ def test_however_it_ends_no_process_and_no_folder_is_left(
     if code == 1:
         assert (
             err == "pando sim: cache_aware.none: its process ended (killed by SIGKILL; the"
-            " kernel does so where memory is short)\n"
+            " kernel does that if memory is short)\n"
         )
     _, alive = psutil.wait_procs(found, timeout=60)
     assert not alive
@@ -125,7 +125,7 @@ def test_lines_that_cannot_be_played_are_left_out_and_reported_at_the_end(tmp_pa
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert "agent: 2 requests in" in out
-    assert "Lines of the trace that were not played: 1\n  1: " in out
+    assert "Skipped lines of the trace: 1\n  1: " in out
     assert f"the first one is {trace}:2: " in out
     results = msgspec.json.decode((tmp_path / "out/results.json").read_bytes(), type=Results)
     assert list(results.about.unplayed.values()) == [1]
@@ -140,7 +140,7 @@ def test_a_missing_or_unknown_trace_is_refused(capsys: Capture, tmp_path: Path) 
     assert "broken.jsonl:2" in refused(capsys, str(broken), "--strict")
     empty = tmp_path / "empty.csv"
     empty.write_text(AZURE)
-    assert "empty.csv: holds no request" in refused(capsys, str(empty))
+    assert "empty.csv: has no request" in refused(capsys, str(empty))
     early, late = (tmp_path / f"{name}.csv" for name in ("early", "late"))
     early.write_text(f"{AZURE}2023-11-16 18:00:00,9,9\n2023-11-16 18:00:09,9,9\n")
     late.write_text(f"{AZURE}2023-11-16 18:00:05,9,9\n2023-11-16 18:00:04,9,9\n")
@@ -154,7 +154,7 @@ def test_a_wrong_manifest_is_refused_as_the_operator_does(capsys: Capture, tmp_p
     assert "spec.engine.chunkPrefillSize does not exist" in said
     assert "did you mean chunkedPrefillSize" in said
     wrong.write_text("kind: Deployment\n")
-    assert "0 objects of kind WorkerPool" in refused(capsys, TRACE, "--pool", str(wrong))
+    assert "one object of kind WorkerPool, not 0" in refused(capsys, TRACE, "--pool", str(wrong))
     assert "cannot be read" in refused(capsys, TRACE, "--pool", str(tmp_path / "none.yaml"))
 
 

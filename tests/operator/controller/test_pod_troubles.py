@@ -81,9 +81,7 @@ def test_a_container_that_keeps_ending_is_one_trouble_also_while_it_runs() -> No
     (trouble,) = told
     assert trouble is not None
     assert trouble.reason == "CrashLoopBackOff"
-    assert trouble.message == (
-        "pod a: container worker ends again and again (OOMKilled, exit code 137)"
-    )
+    assert trouble.message == ("pod a: container worker keeps exiting (OOMKilled, exit code 137)")
 
 
 @pytest.mark.parametrize(

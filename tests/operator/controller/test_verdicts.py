@@ -42,7 +42,7 @@ def test_it_says_which_numbers_of_the_spec_count() -> None:
     for mode in (Mode.MANUAL, Mode.RECOMMEND):
         other = scaling_active(mode, decision(2), is_starting=False)
         assert not other.holds
-        assert "minReplicas and maxReplicas count in mode Auto" in other.message
+        assert "minReplicas and maxReplicas apply in mode Auto" in other.message
 
 
 @pytest.mark.parametrize("is_starting", [True, False])
@@ -53,10 +53,10 @@ def test_a_pool_that_starts_misses_no_signals(is_starting: bool) -> None:
     )
 
 
-def test_a_stalled_replica_is_named_where_nothing_worse_is_to_be_told() -> None:
+def test_a_stalled_replica_is_named_if_nothing_is_worse() -> None:
     verdict = degraded(None, (), ["a", "b"], NOW)
     assert (verdict.holds, verdict.reason) == (True, "EngineStalled")
-    assert verdict.message.startswith("pod a, pod b: its engine stands still")
+    assert verdict.message.startswith("pod a, pod b: its engine has stalled")
     container = {"name": "worker", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
     item = {"metadata": {"name": "c"}, "status": {"containerStatuses": [container]}}
     assert degraded(None, (item,), ["a"], NOW).reason == "ImagePullBackOff"

@@ -52,7 +52,7 @@ LIMITS = "spec.template.resources.limits"
         ),
         (
             {"template": {"labels": {f"k{number}": "" for number in range(65)}}},
-            ["spec.template.labels has 65 entries, more than 64"],
+            ["spec.template.labels has 65 entries, must have at most 64"],
         ),
         (
             {"template": {"env": [{"name": "A"}, {"name": "B"}, {"name": "A"}]}},
@@ -62,7 +62,7 @@ LIMITS = "spec.template.resources.limits"
             {"template": {"env": [{"name": "A", "value": 5}]}, "model": "m" * 4097},
             [
                 "spec.template.env[0].value must be a string, not an integer",
-                "spec.model has 4097 characters, more than 4096",
+                "spec.model has 4097 characters, must have at most 4096",
             ],
         ),
         ([], ["spec must be an object, not a list"]),

@@ -46,9 +46,9 @@ BROKEN: list[tuple[str, dict[str, Any]]] = [
     ("spec.scaling.shadowPolicies[0].idleSeconds is required", shadow(minReplicas=0)),
     ("spec.scaling.idleSeconds has no effect", scaling(idleSeconds=60)),
     ("spec.scaling.shadowPolicies[0].idleSeconds has no effect", shadow(idleSeconds=60)),
-    ("spec.scaling.budget.replicaHours must be enough", scaling(budget={"replicaHours": 23})),
+    ("spec.scaling.budget.replicaHours must pay for", scaling(budget={"replicaHours": 23})),
     (
-        "spec.scaling.shadowPolicies[0].budget.replicaHours must be enough",
+        "spec.scaling.shadowPolicies[0].budget.replicaHours must pay for",
         shadow(budget={"replicaHours": 1, "periodHours": 2}),
     ),
     (

@@ -104,14 +104,14 @@ def _history(*sizes: tuple[float, int]) -> History:
             POLICY,
             2,
             None,
-            "no signals: Redis is away: nothing changes",
+            "no signals: Redis is unreachable: nothing changes",
         ),
         (
             pool(0.1, 0.1, age_s=9.0),
             POLICY,
             2,
             None,
-            "no fresh signals of 2 of 2 ready replicas, the oldest heard of is 9 s old:"
+            "no fresh signals from 2 of 2 ready replicas, the oldest signals are 9 s old:"
             " nothing changes",
         ),
         (
@@ -120,7 +120,7 @@ def _history(*sizes: tuple[float, int]) -> History:
             3,
             Limit.SIGNALS,
             "pressure 0.10 under target 0.70 on 3 ready replicas: wants 1;"
-            " no fresh signals of 1 of 3 ready replicas, so nothing shrinks",
+            " no fresh signals from 1 of 3 ready replicas, so nothing shrinks",
         ),
         (
             replace(pool(0.1, 0.1), ready=3, current=3),
@@ -128,7 +128,7 @@ def _history(*sizes: tuple[float, int]) -> History:
             3,
             Limit.SIGNALS,
             "pressure 0.10 under target 0.70 on 3 ready replicas: wants 1;"
-            " no fresh signals of 1 of 3 ready replicas, so nothing shrinks",
+            " no fresh signals from 1 of 3 ready replicas, so nothing shrinks",
         ),
         (
             replace(pool(2.0, 2.0), ready=3, current=3),

@@ -74,7 +74,7 @@ def test_what_is_kept_is_small() -> None:
     "kept", [{"highs": [[1]]}, {"events": 3}, {"panicAt": "yesterday"}, {"usage": [[None, 1]]}]
 )
 def test_what_is_no_history_is_refused(kept: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="a history in a status has another form"):
+    with pytest.raises(ValueError, match="the history in the status has an unknown form"):
         from_status(kept)
 
 

@@ -25,7 +25,7 @@ def test_a_surge_counts_after_the_panic_window_not_after_the_stable_one() -> Non
     panicking = _run(POLICY, *surge)
     assert (panicking.by, panicking.wanted) == (By.PANIC, 9)
     assert panicking.reason.startswith(
-        "panic: demand of 6 s wants 9, 4.5 times what is ready; nothing shrinks: wants 9"
+        "panic: demand of 6 s wants 9, 4.5 times the ready replicas; nothing shrinks: wants 9"
     )
 
 

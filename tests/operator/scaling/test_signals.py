@@ -89,7 +89,7 @@ async def test_a_silent_replica_keeps_the_size_of_its_pool(world: World) -> None
     decision = decide(snapshot, ScalingPolicy(max_replicas=5), world.now_ms / 1000)
     assert (decision.desired, decision.signals_ok) == (2, False)
     assert decision.problem == (
-        "no fresh signals of 1 of 2 ready replicas, the oldest heard of is 6 s old"
+        "no fresh signals from 1 of 2 ready replicas, the oldest signals are 6 s old"
     )
 
 

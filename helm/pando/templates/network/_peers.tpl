@@ -1,4 +1,4 @@
-{{/* Peers and rules of network policies. Pools' pods may be in other namespaces where the operator watches all. */}}
+{{/* Peers and rules of network policies. If the operator watches all namespaces, pools may be in any. */}}
 {{- define "pando.workersPeer" -}}
 - podSelector:
     matchExpressions:
@@ -17,7 +17,7 @@
       protocol: TCP
 {{- end -}}
 
-{{/* To API server and model hub. A rule without ports would be one for all ports. */}}
+{{/* To API server and model hub. A rule without ports would allow all ports. */}}
 {{- define "pando.httpsEgress" -}}
 {{- with .Values.networkPolicy.httpsPorts -}}
 - ports:
@@ -36,7 +36,7 @@
   ports:
     - port: 6379
 {{- else if not .Values.networkPolicy.extraEgress -}}
-{{- fail "networkPolicy.extraEgress is empty: it has to lead to the Redis of redis.external" -}}
+{{- fail "networkPolicy.extraEgress is empty: it must allow connections to the Redis of redis.external" -}}
 {{- end -}}
 {{- end -}}
 

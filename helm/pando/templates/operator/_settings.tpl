@@ -24,7 +24,7 @@
 {{- toYaml (merge $settings (deepCopy (.Values.operator.settings | default dict))) -}}
 {{- end -}}
 
-{{/* Two operators that act on the same pools would undo what the other does; each release leads by a Lease of its own. */}}
+{{/* Two operators for the same pools would undo each other's work, since each release has its own Lease. */}}
 {{- define "pando.checkAlone" -}}
 {{- $where := .Values.operator.watchAllNamespaces | ternary "" .Release.Namespace -}}
 {{- if .Values.operator.replicas -}}
@@ -33,7 +33,7 @@
 {{- $same := and (eq .metadata.namespace $.Release.Namespace) (eq (get $labels "app.kubernetes.io/instance") $.Release.Name) -}}
 {{- $operator := and (hasPrefix "pando-" (get $labels "helm.sh/chart")) (eq "operator" (get $labels "app.kubernetes.io/component")) -}}
 {{- if and $operator .spec.replicas (not $same) -}}
-{{- fail (printf "the release %q in the namespace %q has an operator that acts on the same pools: one namespace has one of them. Install this release in a namespace of its own, or with operator.replicas=0" (get $labels "app.kubernetes.io/instance") .metadata.namespace) -}}
+{{- fail (printf "the release %q in the namespace %q has an operator for the same pools: install this release in another namespace, or with operator.replicas=0" (get $labels "app.kubernetes.io/instance") .metadata.namespace) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -1,10 +1,10 @@
-{{/* The name of a pool's model in the API, as the operator takes it from the spec. */}}
+{{/* The name of a pool's model in the API, by the operator's rule. */}}
 {{- define "pando.modelName" -}}
 {{- .servedModelName | default (.model | trimSuffix "/" | splitList "/" | last) -}}
 {{- end -}}
 
-{{/* One pool of .Values.pools as a WorkerPool: list root name spec. What is said once for all pools, the
-hub's token and the model cache, is added. */}}
+{{/* One pool of .Values.pools as a WorkerPool, with the values for all pools: the hub's token and the model
+cache. Arguments: root, name, spec. */}}
 {{- define "pando.pool" -}}
 {{- $root := index . 0 -}}
 {{- $workers := $root.Values.workers -}}

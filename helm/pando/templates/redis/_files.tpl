@@ -1,17 +1,17 @@
-{{/* What the bundled Redis is started with. */}}
+{{/* Configuration and scripts of the bundled Redis. */}}
 {{- define "pando.redisFiles" -}}
 redis.conf: |
   dir /data
   port 6379
   protected-mode no
   maxmemory {{ .Values.redis.maxmemory }}
-  # Trees make room before this is reached. Should it be all the same, only keys with a TTL may go, one by
-  # one: lazily freed, Valkey 9 counts none of them as free yet and evicts nearly everything.
+  # Trees make room before Redis reaches this limit. If it does, it may evict only keys with a TTL. They are
+  # freed at once: Valkey 9 does not count lazily freed memory as free and would evict nearly everything.
   maxmemory-policy volatile-lru
   lazyfree-lazy-eviction no
   save ""
   appendonly {{ .Values.redis.persistence.enabled | ternary "yes" "no" }}
-# The password comes from a file by standard input: arguments could be read with ps.
+# The password goes from a file to standard input: ps would show arguments.
 start.sh: |
   set -eu
   server=$(command -v valkey-server || command -v redis-server)
@@ -21,7 +21,7 @@ start.sh: |
   exec "$server" /etc/redis/redis.conf - <<END
   user default on >$password ${previous:+>$previous} ~* &* +@all
   END
-# By the password that the server was started with: a Secret that changes takes no server down.
+# Uses the password that the server started with, so that a changed Secret does not fail the probe.
 ready.sh: |
   set -eu
   cli=$(command -v valkey-cli || command -v redis-cli)

@@ -1,7 +1,7 @@
 {{/* The router's settings file. */}}
 {{- define "pando.routerSettings" -}}
 {{- $settings := dict "host" "0.0.0.0" "port" 8000 -}}
-{{- /* So requests wait for the pools, and routers are ready, before there is a first worker. */ -}}
+{{- /* Routers are ready and let requests wait before the first worker exists. */ -}}
 {{- $expected := dict -}}
 {{- range $name, $spec := .Values.pools -}}
 {{- $_ := set $expected $name (include "pando.modelName" $spec) -}}
@@ -15,7 +15,7 @@
 {{- toYaml (merge $settings (deepCopy (.Values.router.settings | default dict))) -}}
 {{- end -}}
 
-{{/* Of these settings, those that a running router does not take over: as text that changes with them. */}}
+{{/* The settings that need a restart, as text that changes with them. */}}
 {{- define "pando.routerFixedSettings" -}}
 {{- $fixed := list "api_keys" "explain_last" "host" "hot_prefix_bytes" "metrics_need_key" "migrate_memory_bytes" "otlp_endpoint" "port" "processes" "record" "record_file_bytes" "record_files" "record_secret" "redis" "trace_sample" -}}
 {{- $settings := include "pando.routerSettings" . | fromYaml -}}
@@ -24,16 +24,16 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Seconds from SIGTERM until a router is killed: longer than it may take to leave and to drain. */}}
+{{/* Seconds from SIGTERM until a router is killed: longer than leaving and draining together. */}}
 {{- define "pando.routerGrace" -}}
 {{- $settings := .Values.router.settings | default dict -}}
 {{- add (ceil (dig "leave_seconds" 5 $settings)) (ceil (dig "drain_seconds" 30 $settings)) 15 -}}
 {{- end -}}
 
-{{/* Secret with the files of API keys; empty: no keys are asked for. */}}
+{{/* Secret with the files of API keys; empty: requests need no key. */}}
 {{- define "pando.keySecret" -}}
 {{- if and .Values.auth.existingSecret .Values.auth.tenants -}}
-{{- fail "auth.existingSecret and auth.tenants: only one of them can be given" -}}
+{{- fail "auth.existingSecret and auth.tenants exclude each other: set one of them" -}}
 {{- end -}}
 {{- if .Values.auth.existingSecret -}}
 {{ .Values.auth.existingSecret }}
@@ -42,8 +42,8 @@
 {{- end -}}
 {{- end -}}
 
-{{/* How many routers; empty: the autoscaler says. A field that a release stops to apply gets the API server's
-default, and that is one pod: while the number is still the release's, the one that there is stays in it. */}}
+{{/* Number of routers; empty: the autoscaler sets it. If the release stopped applying the field, the API server
+would reset it to one pod. So while the release owns the field, it applies the current number. */}}
 {{- define "pando.routerReplicas" -}}
 {{- if not .Values.router.autoscaling.enabled -}}
 {{ .Values.router.replicas }}

@@ -1,6 +1,6 @@
-"""Carries out a plan's actions, in their order; the first that fails ends it.
+"""Carries out a plan's actions in order and stops at the first that fails.
 
-Whatever was done before stays done: the next look at the pool sees it and plans from there.
+Earlier actions are not undone: the next reconcile sees their effect and plans from there.
 """
 
 import logging
@@ -25,13 +25,13 @@ from pando_operator.lifecycle.pods import GATE
 
 MANAGER = "pando-operator"
 SCALER = "pando-scaler"
-"""Manager of the one field `replicas` of Deployments, so that applying the rest leaves it alone."""
+"""Field manager of a Deployment's `replicas`; so applying the other fields never changes it."""
 
 log = logging.getLogger("pando.operator")
 
 
 class Executor:
-    """Of one pool. Raises KubeError and FleetError."""
+    """Carries out the plans of one pool. Raises KubeError and FleetError."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Executor:
             self._did(type(action).__name__)
 
     async def scale(self, replicas: int) -> None:
-        """Makes it so many pods; the only place where `replicas` is written."""
+        """Set the number of pods. Nothing else writes `replicas`."""
         metadata = {"name": self._pool.name, "namespace": self._pool.namespace}
         body = {"metadata": metadata, "spec": {"replicas": replicas}}
         self._world.adopt(DEPLOYMENTS, await self._kube.apply(DEPLOYMENTS, body, manager=SCALER))
@@ -72,8 +72,8 @@ class Executor:
                 await self.scale(replicas)
 
     async def _patch(self, pod: str, body: Object, subresource: str = "") -> None:
-        """The uid in a body makes the API server refuse to patch a namesake."""
-        with suppress(NotFound):  # a pod that is gone needs nothing
+        """The uid in `body` makes the API server refuse to patch another pod of this name."""
+        with suppress(NotFound):  # a deleted pod needs no patch
             written = await self._kube.patch(
                 PODS,
                 Key(self._pool.namespace, pod),

@@ -1,4 +1,4 @@
-"""The objects that a pool owns, kept as they are to be: its Deployment and its Service."""
+"""Keeps the objects that a pool owns as its spec requires: its Deployment and its Service."""
 
 import json
 from typing import Any, NamedTuple
@@ -26,15 +26,15 @@ from pando_operator.settings import OperatorSettings
 
 
 class NameTaken(KubeError):  # noqa: N818  (a state of the world, not a mistake)
-    """An object of the name that the pool's needs is somebody else's."""
+    """An object that the pool does not own has the name that the pool needs."""
 
 
 REFUSALS = (Forbidden, Invalid, NameTaken)
-"""The API server's, and our own: they stay until a person does something."""
+"""Errors that last until a person fixes their cause: the API server's, and our own."""
 
 
 class _Built(NamedTuple):
-    """A pool's objects, each with its digest."""
+    """A pool's objects with their digests."""
 
     version: tuple[str, int]  # uid and generation of the pool
     service: tuple[Object, str]
@@ -42,8 +42,8 @@ class _Built(NamedTuple):
 
 
 class OwnedObjects:
-    """Of one pool. They are applied where they differ from what was applied last, or where somebody
-    has changed them since; after a start of the operator, once."""
+    """The objects of one pool. Applies each once after the operator starts, then only when it
+    differs from what was applied last, or when somebody else has changed it."""
 
     def __init__(
         self, kube: Kube, world: World, executor: Executor, settings: OperatorSettings, key: Key
@@ -53,13 +53,15 @@ class OwnedObjects:
         self._built: _Built | None = None
 
     async def apply(self, pool: WorkerPool, memory: Memory, size: int) -> int:
-        """The Deployment's `replicas`, which are `size` where it was not there before. Raises
-        KubeError: one of REFUSALS where nobody but a person can help."""
+        """Apply both objects and return the Deployment's `replicas`; a new Deployment gets `size`.
+
+        Raises KubeError: one of REFUSALS if only a person can fix the cause.
+        """
         built = self._build(pool)
         await self._apply(SERVICES, *built.service, self._world.service(self._key), memory)
         (wanted, digest), there = built.deployment, self._world.deployment(self._key)
         if there is None:
-            # With its size, as it would have a pod else; the next lines make that the scaler's.
+            # Without a size it would start with one pod. The scaler takes the field over below.
             wanted = wanted | {"spec": wanted["spec"] | {"replicas": size}}
             await self._check_name(DEPLOYMENTS, wanted, memory)
             created = await self._kube.apply(DEPLOYMENTS, wanted, manager=MANAGER)
@@ -73,18 +75,20 @@ class OwnedObjects:
         return replicas_of(there)
 
     async def keep_size(self, pool: WorkerPool, memory: Memory, size: int) -> None:
-        """`spec.replicas` is the size that was decided, as an autoscaler has it, so that the pool
-        keeps that when its mode leaves Auto. Written before anything follows from the decision.
-        Raises KubeError: Conflict where somebody has just changed the pool."""
+        """Write the decided size to `spec.replicas`, as an autoscaler does, so that the pool keeps
+        its size when its mode leaves Auto. Call it before acting on the decision.
+
+        Raises KubeError: Conflict if somebody has just changed the pool.
+        """
         version = pool.metadata.resource_version
         if pool.spec.replicas == size or memory.size_kept == (version, size):
-            return  # it is so, or was made so and is not yet seen
+            return  # already written; the watch may not have shown it yet
         body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": size}}
         await self._kube.patch(WORKER_POOLS, self._key, body, manager=MANAGER, subresource="scale")
         memory.size_kept = version, size
 
     def _build(self, pool: WorkerPool) -> "_Built":
-        """Once for each version of its spec."""
+        """Build the objects, once for each version of the spec."""
         version = pool.metadata.uid, pool.metadata.generation
         if self._built is None or self._built.version != version:
             made = service(pool), deployment(pool, self._settings)
@@ -108,18 +112,20 @@ class OwnedObjects:
         memory.applied(resource.kind, digest, written)
 
     async def _check_name(self, resource: Resource, wanted: Object, memory: Memory) -> None:
-        """Raises NameTaken where somebody else has made such an object, which an apply would make
-        the pool's. Only those with the pool's label are watched, so the API server is asked."""
+        """Raise NameTaken if somebody else made an object of this name: applying would take it
+        over. Only objects with the pool's label are watched, so this asks the API server."""
         if memory.has_applied(resource.kind):
-            return  # it was made just now, or its label is gone
+            return  # we made it: it is too new for the watch, or it lost its label
         try:
             await self._kube.create(resource, wanted, dry_run=True)
         except (Forbidden, Invalid):
-            return  # some webhooks refuse what is dry; what counts is said to the apply
+            return  # some webhooks refuse dry runs; the apply will show the real answer
         except Conflict:
             what = f"{resource.kind} {key_of(wanted)}"
-            message = f"there is a {what} without the label {POOL_LABEL}={self._key.name}"
-            raise NameTaken(f"{message}: it is not this pool's, so delete or rename one") from None
+            message = f"a {what} without the label {POOL_LABEL}={self._key.name} exists"
+            raise NameTaken(
+                f"{message} and does not belong to this pool: delete or rename one of the two"
+            ) from None
 
 
 def _digest(item: Object) -> str:
@@ -127,13 +133,13 @@ def _digest(item: Object) -> str:
 
 
 def replicas_of(item: Object | None) -> int:
-    """That a Deployment asks for; 0 for none."""
+    """A Deployment's `spec.replicas`; 0 without a Deployment."""
     spec: dict[str, Any] = (item or {}).get("spec", {})
     return int(spec.get("replicas", 0))
 
 
 def _has_scaler(item: Object) -> bool:
-    """Whether `replicas` would stay when the operator's other fields are applied without it."""
+    """Whether the scaler owns `replicas`, so that an apply without that field keeps it."""
     return any(
         one.get("manager") == SCALER and one.get("operation") == "Apply"
         for one in item["metadata"].get("managedFields") or ()

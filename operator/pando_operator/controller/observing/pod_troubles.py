@@ -1,7 +1,7 @@
-"""What keeps a pool's pods from running, in the words of the scheduler and the kubelet.
+"""Why a pool's pods do not run, in the words of the scheduler and the kubelet.
 
-A Deployment tells only after its progress deadline that it makes no progress, and a model may take
-long to load; pods tell why at once.
+Pods report the cause at once. A Deployment reports a lack of progress only after its progress
+deadline, which must allow for slow model loads.
 """
 
 from collections import defaultdict
@@ -12,10 +12,11 @@ from typing import NamedTuple
 from pando_operator.kube.resources import Object
 
 UNSCHEDULED_S = 30.0
-"""A pod waits so long for a node before that is a trouble: one may be on its way, or a volume."""
+"""Seconds that a pod may wait for a node without being in trouble: the node, or a volume, may be
+on its way."""
 
 LOOPS = 2
-"""Restarts of a container that is not ready, from which on it counts as one that keeps ending."""
+"""Restarts after which a container that is not ready counts as crash-looping."""
 
 _ON_ITS_WAY = frozenset(("", "ContainerCreating", "PodInitializing"))
 _PULLS = frozenset(("ErrImagePull", "ImagePullBackOff"))
@@ -27,7 +28,7 @@ class Trouble(NamedTuple):
 
 
 def pods_trouble(pods: Sequence[Object], now: float) -> Trouble | None:
-    """The commonest of the pods that are to stay; None where nothing keeps any of them."""
+    """The most common trouble of the pods that are not being deleted; None if all run."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for pod in pods:
         if pod["metadata"].get("deletionTimestamp"):
@@ -49,22 +50,22 @@ def _troubles(pod: Object, now: float) -> Iterator[Trouble]:
         if one.get("type") == "PodScheduled" and one.get("reason") == "Unschedulable":
             since = one.get("lastTransitionTime")
             if since and now - datetime.fromisoformat(since).timestamp() >= UNSCHEDULED_S:
-                yield Trouble("Unschedulable", one.get("message") or "no node takes it")
+                yield Trouble("Unschedulable", one.get("message") or "no node accepts it")
     for kind in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(kind) or ():
             yield from _of_container(container)
 
 
 def _of_container(status: Object) -> Iterator[Trouble]:
-    """Words that stay the same while the trouble does: a container that ends again and again is
-    running in between, and an image is pulled by turns."""
+    """Troubles in words that stay the same while the trouble lasts: a crash-looping container runs
+    in between, and the kubelet alternates between two reasons for an image that it cannot pull."""
     name, waiting = status["name"], (status.get("state") or {}).get("waiting") or {}
     reason = waiting.get("reason") or ""
     ended = (status.get("lastState") or {}).get("terminated") or {}
     keeps_ending = ended and not status.get("ready") and status.get("restartCount", 0) >= LOOPS
     if reason == "CrashLoopBackOff" or (keeps_ending and reason in _ON_ITS_WAY):
         why = f"{ended.get('reason') or 'Error'}, exit code {ended.get('exitCode', 'unknown')}"
-        yield Trouble("CrashLoopBackOff", f"container {name} ends again and again ({why})")
+        yield Trouble("CrashLoopBackOff", f"container {name} keeps exiting ({why})")
     elif reason in _PULLS:
         image = status.get("image") or ""
         yield Trouble("ImagePullBackOff", f"the image {image} of container {name} cannot be pulled")

@@ -1,4 +1,4 @@
-"""One look at a pool in Redis: marks, what runs on each replica, and the signals of a decision."""
+"""Reads one pool from Redis: marks, the requests at each replica, and the scaling signals."""
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
@@ -13,23 +13,26 @@ from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Replica, ReplicaState
 from pando_operator.scaling import Signals
 
-READ_S = 3.0  # then Redis counts as away
+READ_S = 3.0  # a slower Redis counts as unreachable
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     marks: Sequence[Mark]
-    requests: dict[str, int]  # by replica: of those with a fresh heartbeat or a lease
-    stalled: Set[str]  # replicas that say so
+    requests: dict[str, int]  # by replica, for those with a fresh heartbeat or a lease
+    stalled: Set[str]  # replicas that report it themselves
     signals: Signals
 
 
 def reading_of(
     marks: Sequence[Mark], replicas: Sequence[Replica], queued: Queued, leased: Mapping[str, int]
 ) -> Reading:
-    """Of what Redis said, the marks before the rest: a request that is placed after them is not on
-    a replica that has a drain mark here. What a stalled replica had goes elsewhere: its leases tell
-    what is left there."""
+    """Combine what was read from Redis.
+
+    `marks` must have been read before the rest: then no request counted here was placed on a
+    replica after its drain mark. The requests of a stalled replica move elsewhere, so only its
+    leases show what is left there.
+    """
     fresh = [one.beat for one in replicas if one.age_ms <= FRESH_MS]
     stalled = {beat.replica for beat in fresh if beat.state is ReplicaState.STALLED}
     requests = {
@@ -37,13 +40,13 @@ def reading_of(
         for beat in fresh
     }
     for replica, leases in leased.items():
-        if leases:  # a replica that fell silent may run them all the same
+        if leases:  # a silent replica may still run its requests
             requests[replica] = max(leases, requests.get(replica, 0))
     return Reading(marks, requests, stalled, Signals.of(replicas, queued))
 
 
 class Reader:
-    """Of one pool."""
+    """Reads one pool."""
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class Reader:
         self._replicas: Sequence[Replica] = ()
 
     async def read(self) -> Reading:
-        """Raises FleetError or TimeoutError where Redis cannot say."""
+        """Raises FleetError, or TimeoutError after READ_S."""
         async with asyncio.timeout(READ_S):
             marks = await self._marks.all()
             replicas, queued, leased = await asyncio.gather(
@@ -72,6 +75,6 @@ class Reader:
         return reading_of(marks, replicas, queued, leased)
 
     async def worths(self) -> dict[str, float]:
-        """Of the caches of the replicas that were read last; raises as `read`."""
+        """The worth of each replica's cache, for the replicas read last. Raises like `read`."""
         async with asyncio.timeout(READ_S):
             return await self._worths.read(self._replicas)

@@ -1,7 +1,7 @@
-"""What the operator knows of the cluster: pools and what belongs to them, from watches.
+"""What the operator knows of the cluster: pools and their objects, from watches.
 
-Everything is read from memory and may be a moment old; the answers of the operator's own writes are
-put in at once. A change wakes the pool that it concerns.
+Everything is read from memory and may be slightly old, but the results of the operator's own writes
+are visible at once. A change wakes the loop of its pool.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from pando_operator.kube.resources import (
 from pando_operator.kube.watched import Watched
 from pando_operator.objects.labels import POOL_LABEL, any_selector_text
 
-ALL = ("",)  # namespaces, as the API has it
+ALL = ("",)  # the API's name for all namespaces
 
 
 class World:
-    """`run` it, then wait for `synced`."""
+    """Start `run`, then wait for `synced`."""
 
     def __init__(
         self,
@@ -43,7 +43,9 @@ class World:
         self._named: defaultdict[str, set[Key]] = defaultdict(set)  # pools by name
 
         def watch(
-            resource: Resource, selector: str, told: Callable[[Object | None, Object | None], None]
+            resource: Resource,
+            selector: str,
+            on_change: Callable[[Object | None, Object | None], None],
         ) -> tuple[Watched, ...]:
             return tuple(
                 Watched(
@@ -51,7 +53,7 @@ class World:
                     resource,
                     namespace,
                     selector,
-                    on_change=told,
+                    on_change=on_change,
                     on_restart=on_restart,
                     backoff=backoff(),
                 )
@@ -66,7 +68,7 @@ class World:
         }
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for watched in self._all():
                 tasks.create_task(watched.run())
@@ -77,16 +79,16 @@ class World:
 
     @property
     def silent_s(self) -> float:
-        """Of that watch of which nothing was heard for the longest time."""
+        """Seconds since the quietest watch last heard from the API server."""
         return max(watched.silent_s for watched in self._all())
 
     @property
     def errors(self) -> list[str]:
-        """Why watches do not go on, now."""
+        """Why watches are failing now."""
         return [watched.error for watched in self._all() if watched.error]
 
     def covers(self, namespace: str) -> bool:
-        """Whether pools of this namespace are this operator's."""
+        """Whether this operator manages pools in the namespace."""
         return self._namespaces == ALL or namespace in self._namespaces
 
     def pools(self) -> list[Key]:
@@ -102,16 +104,16 @@ class World:
         return self._find(SERVICES, key)
 
     def pods(self, key: Key) -> list[Object]:
-        """Of a pool, by name."""
+        """A pool's pods, sorted by name."""
         return [pod for _, pod in sorted(self._pods.get(key, {}).items())]
 
     def namesake(self, key: Key) -> Key | None:
-        """An older pool of the same name, which therefore has the name in Redis."""
+        """An older pool of the same name, which therefore owns that name in Redis."""
         first = min(self._named.get(key.name, ()), key=self._age, default=key)
         return first if first != key else None
 
     def adopt(self, resource: Resource, item: Object) -> None:
-        """What a write returned."""
+        """Take over the object that a write returned."""
         for watched in self._watches[resource]:
             watched.adopt(item)
 
@@ -131,7 +133,7 @@ class World:
         assert item is not None
         key = key_of(item)
         if old is None or new is None:
-            # It may have the name that another one wants, or wanted.
+            # Another pool may compete for its name in Redis.
             same = self._named[key.name]
             (same.discard if new is None else same.add)(key)
             for other in same:
@@ -161,7 +163,7 @@ def _pool_of(item: Object | None) -> Key:
 
 
 def _spec_changed(old: Object, new: Object) -> bool:
-    """Its status is the operator's own writing, and no reason to look again."""
+    """Whether anything but the status changed: only the operator itself writes that."""
     before, after = old["metadata"], new["metadata"]
     return any(
         before.get(name) != after.get(name)

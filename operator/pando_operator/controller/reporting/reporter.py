@@ -1,4 +1,4 @@
-"""What one look at a pool tells: its status, Events about what changed, metrics, rows in Redis."""
+"""Reports each reconcile of a pool: its status, Events on changes, metrics, rows in Redis."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ from pando_operator.scaling import to_status
 log = logging.getLogger("pando.operator")
 
 EXPECTED_S = 30.0
-"""How often a pool is said to exist, should Redis have been emptied."""
+"""Interval at which a pool's row is written again, in case Redis lost it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,15 @@ class Said:
 
 
 class Reporter:
-    """Of one pool."""
+    """Reports one pool."""
 
     def __init__(self, shared: Shared, key: Key) -> None:
         self._shared, self._key = shared, key
-        self._expected: tuple[float, str] | None = None  # when it was said, and what
-        self._shadows: set[str] = set()  # that have a metric
+        self._expected: tuple[float, str] | None = None  # when the row was written, and its model
+        self._shadows: set[str] = set()  # shadow policies that have a metric
 
     async def status(self, seen: Observation, memory: Memory) -> None:
-        """Writes it where that is due, and says what changed. Raises KubeError."""
+        """Writes the status if that is due, and an Event for each change. Raises KubeError."""
         recommends = seen.mode is Mode.RECOMMEND
         before = seen.pool.status
         after = WorkerPoolStatus(
@@ -88,7 +88,7 @@ class Reporter:
     async def refuse(
         self, item: Object, verdict: Verdict, memory: Memory | None, now: float
     ) -> None:
-        """A pool that cannot be kept: only its conditions say so."""
+        """Reports that a pool cannot be reconciled, in its conditions only."""
         before = _status_of(item)
         generation = int(item["metadata"].get("generation", 0))
         inactive = Verdict(
@@ -106,14 +106,14 @@ class Reporter:
         self._shared.metrics.degraded.labels(*self._labels).set(1)
 
     async def changed(self, item: Object, before: int, after: int, reason: str) -> None:
-        """The number that is wanted is another one."""
+        """Reports a change of the desired size."""
         grown = after > before
         word, direction = ("ScaledUp", "up") if grown else ("ScaledDown", "down")
         await self._say(item, Said("Normal", word, f"from {before} to {after}: {reason}"))
         self._shared.metrics.decisions.labels(*self._labels, direction).inc()
 
     async def acted(self, item: Object, actions: Iterable[Action]) -> None:
-        """What of a plan people want to know of."""
+        """Reports what a plan means for people: pods that leave, or stay after all."""
         for action in actions:
             if isinstance(action, Annotate) and DRAIN in dict(action.annotations):
                 leaves = dict(action.annotations)[DRAIN] is not None
@@ -125,19 +125,19 @@ class Reporter:
                 await self._say(item, said)
 
     def forget_rows(self) -> None:
-        """Redis is away, and may come back empty."""
+        """Write all rows again next time: Redis is unreachable and may come back empty."""
         self._expected = None
 
     async def rows(self, seen: Observation, memory: Memory, *, decided: bool) -> None:
-        """What routers read in Redis. Raises FleetError."""
+        """Writes the rows that routers read from Redis. Raises FleetError."""
         model = seen.pool.spec.model_name
-        said = self._expected
-        is_due = said is None or said[1] != model or seen.now - said[0] >= EXPECTED_S
-        if is_due or not seen.census.ready:  # of a pool that sleeps routers know by this alone
+        last = self._expected
+        is_due = last is None or last[1] != model or seen.now - last[0] >= EXPECTED_S
+        if is_due or not seen.census.ready:  # a sleeping pool is known to routers only by this row
             await self._shared.expected.put(self._key.name, [model], owner=str(self._key))
         if is_due:
             self._expected = seen.now, model
-            decided = True  # Redis may have been emptied
+            decided = True  # Redis may have lost these rows, too
         if decided:
             past = [
                 PastDecision(
@@ -206,7 +206,7 @@ class Reporter:
 
 
 def _status_of(item: Object) -> WorkerPoolStatus:
-    """As far as it can be read: somebody else may have written it."""
+    """The item's status; an empty one if it cannot be read, since anyone may have written it."""
     try:
         return WorkerPoolStatus.model_validate(item.get("status") or {})
     except ValueError:
@@ -214,13 +214,13 @@ def _status_of(item: Object) -> WorkerPoolStatus:
 
 
 def _words(one: Condition) -> tuple[str, ...]:
-    """Which make it another one: the message only where it says what a person is to do."""
+    """What counts as a change of a condition; the message only if it says what a person must do."""
     message = one.message if one.type == ConditionType.DEGRADED else ""
     return one.status, one.reason, message
 
 
 def _changes(before: WorkerPoolStatus, after: WorkerPoolStatus) -> list[Said]:
-    """Conditions that are others than before. Their first values are none, but for troubles."""
+    """An Event for each condition that changed. First values are reported only if they are bad."""
     was = {one.type: one for one in before.conditions}
     said = []
     for one in after.conditions:
@@ -232,7 +232,7 @@ def _changes(before: WorkerPoolStatus, after: WorkerPoolStatus) -> list[Said]:
             case ConditionType.DEGRADED if is_bad:
                 said.append(Said("Warning", one.reason, one.message))
             case ConditionType.DEGRADED if old:
-                said.append(Said("Normal", "Recovered", "what was wrong is no longer"))
+                said.append(Said("Normal", "Recovered", "the problem is gone"))
             case ConditionType.READY if old and old.status != one.status:
                 said.append(
                     Said("Warning", "NotReady", one.message)

@@ -1,7 +1,7 @@
-"""Which status to write, and when: at once where a fact changed, now and then where words did.
+"""Decides when to write a status: at once if a fact changed, less often if only its words did.
 
-Pressure, the numbers in reasons and what decisions look back at change with each look. Writing them
-each time would make the API server busy with what nobody reads.
+Pressure, the numbers in reasons and the history change at each reconcile. Writing them every time
+would load the API server with values that nobody reads.
 """
 
 from typing import Any
@@ -9,14 +9,15 @@ from typing import Any
 from pando_operator.resource.status import WorkerPoolStatus
 
 WORDS_S = 15.0
-"""Words and numbers that move all the time are written so often at most."""
+"""Shortest interval between two writes that change only words and numbers."""
 
 HISTORY_S = 120.0
-"""What only a restarted operator reads."""
+"""Shortest interval between two writes that change only the history, which a restarted operator
+reads."""
 
 
 def is_due(before: WorkerPoolStatus, after: WorkerPoolStatus, age_s: float) -> bool:
-    """Whether `after` is to be written, `age_s` after `before` was."""
+    """Whether to write `after` now, `age_s` seconds after `before` was written."""
     if _facts(before) != _facts(after):
         return True
     if _words(before) != _words(after):

@@ -2,16 +2,16 @@
 
 Pressure is (pinned + waiting) over the capacity of the ready replicas. Pinned tokens are held by
 running requests; waiting ones are the uncached prompts and the expected outputs of requests that
-wait in replicas and routers. Cached tokens, which can be evicted, never count. Of the capacity only
-that is room which replicas can fill: one that is short of computing has requests wait while room is
-left (`History.usable_share`).
+wait in replicas and routers. Cached tokens never count, because they can be evicted. Only the share
+of the capacity that replicas can fill counts as room: a replica that is short of compute lets
+requests wait while memory is left (`History.usable_share`).
 
-While a replica takes longer to start than a request runs, a queue counts for less than all its
-tokens. Replicas that come after the queue was served would have come for nothing, and while they
-start the queue grows and would ask for ever more. So a queue never asks for more than room for what
-arrives (by Little's law, arrivals a second times the seconds that a token stays pinned) and, beside
-that, for the room that clears the queue within the time in which a replica starts, or within the
-window over which demand is averaged where that is longer.
+If a replica takes longer to start than a request runs, a queue counts for less than its tokens.
+Replicas that arrive after the queue was served would be useless, and the queue grows while they
+start, so it would ask for more and more. Therefore a queue asks at most for two things: room for
+what arrives (by Little's law, arrivals per second times the seconds that a token stays pinned), and
+room to clear the queue within the start time of a replica, or within the averaging window if that
+is longer.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from itertools import pairwise
 from pando_operator.scaling.history.history import History, Sample
 
 ASSUMED_START_S = 60.0
-"""Until a pool's own start time is learned."""
+"""Start time in use until a pool's own is learned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Demand:
 
 
 def demand_of(samples: tuple[Sample, ...], window_s: float) -> Demand | None:
-    """None where nothing was seen."""
+    """Averages over the window; None without samples."""
     inside = within(samples, window_s)
     if not inside:
         return None
@@ -54,11 +54,11 @@ def demand_of(samples: tuple[Sample, ...], window_s: float) -> Demand | None:
 def needed_tokens(
     demand: Demand, history: History, start_s: float | None, window_s: float
 ) -> float:
-    """Room that the demand asks for; at most `demand.total`.
+    """KV tokens that the demand needs room for; at most `demand.total`.
 
     Args:
-        start_s: from a decision to a replica that is ready, learned.
-        window_s: over which a policy averages demand.
+        start_s: learned time from a decision to a ready replica.
+        window_s: the policy's averaging window.
     """
     residence_s, start_s = history.residence_s, start_s or ASSUMED_START_S
     if residence_s is None or residence_s >= start_s or not demand.waiting:
@@ -68,7 +68,7 @@ def needed_tokens(
 
 
 def within(samples: tuple[Sample, ...], window_s: float) -> tuple[Sample, ...]:
-    """The newest sample, and those at most `window_s` older."""
+    """The newest sample and those at most `window_s` older."""
     if not samples:
         return ()
     since_s = samples[-1].at_s - window_s
@@ -76,7 +76,7 @@ def within(samples: tuple[Sample, ...], window_s: float) -> tuple[Sample, ...]:
 
 
 def average(samples: Sequence[Sample], value: Callable[[Sample], float]) -> float:
-    """By time: a sample stands for the time since the one before it."""
+    """Average over time: each sample stands for the time since the previous one."""
     passed_s = samples[-1].at_s - samples[0].at_s
     if passed_s <= 0:
         return value(samples[-1])
@@ -84,7 +84,7 @@ def average(samples: Sequence[Sample], value: Callable[[Sample], float]) -> floa
 
 
 def slope(samples: Sequence[Sample], value: Callable[[Sample], float]) -> float:
-    """Growth a second of the straight line of least squares; 0.0 for fewer than two samples."""
+    """Growth per second, by linear least squares; 0.0 for fewer than two samples."""
     if len(samples) < 2:
         return 0.0
     middle_s = sum(sample.at_s for sample in samples) / len(samples)

@@ -1,7 +1,7 @@
-"""History as plain values and back: what a WorkerPool's status keeps for the next operator.
+"""Converts a history to the plain values of a WorkerPool's status and back, for the next operator.
 
-Samples and counters stay behind, and so does when a request was seen last: nobody looked while no
-operator ran, so a restart counts as one. Where nothing is recalled the current size counts as
+It leaves out samples, counters and the time of the last request: nothing was observed while no
+operator ran, so a restart counts as a request. Without recommendations the current size counts as
 recommended, so a restart never shrinks a pool in haste. With the defaults it is a few hundred
 bytes, at worst about 20 kB (`EVENTS_KEPT` and `USAGE_KEPT`).
 """
@@ -39,7 +39,7 @@ def to_status(history: History) -> dict[str, Any]:
 
 
 def from_status(kept: Mapping[str, Any]) -> History:
-    """What `to_status` kept; raises ValueError where that cannot have been its work."""
+    """The history that `to_status` stored. Raises ValueError if `kept` has another form."""
     values: dict[str, Any] = {}
     try:
         for name, (field, entry, types) in _LISTS.items():
@@ -53,7 +53,7 @@ def from_status(kept: Mapping[str, Any]) -> History:
                 whole = name in ("panicReplicas", "capacityTokens")
                 values[field] = int(kept[name]) if whole else float(kept[name])
     except (TypeError, ValueError) as error:
-        raise ValueError(f"a history in a status has another form: {error}") from error
+        raise ValueError(f"the history in the status has an unknown form: {error}") from error
     return History(**values)
 
 

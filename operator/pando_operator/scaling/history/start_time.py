@@ -1,4 +1,4 @@
-"""The time from a decision to a ready replica, learned from those that became ready."""
+"""Learns the time from a decision to a ready replica from those that became ready."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -8,27 +8,30 @@ from pando_operator.scaling.history.history import History
 STARTS_KEPT = 16
 
 SAME_S = 1.0
-"""Kubernetes tells the time of a creation in whole seconds."""
+"""Tolerance, since Kubernetes gives creation times in whole seconds."""
 
 BELONGS_S = 600.0
-"""A pod that came later after a decision to grow was made for another reason."""
+"""A pod created later after a decision to grow has another cause."""
 
 
 def learned_start_s(starts: tuple[float, ...]) -> float | None:
-    """Their median, which one pull of an image does not move; None where there are none."""
+    """Their median, which one slow image pull does not change; None without any."""
     return median(starts) if starts else None
 
 
 def with_start(starts: tuple[float, ...], seconds: float) -> tuple[float, ...]:
-    """The last `STARTS_KEPT` of them, newest last. What is not above 0 is left out."""
+    """Add a start time and keep the last `STARTS_KEPT`, newest last. Ignores 0 and less."""
     return (*starts, seconds)[-STARTS_KEPT:] if seconds > 0 else starts
 
 
 def decided_at(history: History, created_s: float, others_s: Sequence[float] = ()) -> float:
-    """When the decision was made for which a pod was created: the last growth before that, unless
-    it has its pods already; then a rollout or a lost pod made it.
+    """When the decision was made that created a pod: at the last growth before its creation.
 
-    `others_s` is when the pool's other pods were created.
+    If that growth already has all of its pods, a rollout or a lost pod caused this one, and its
+    creation counts.
+
+    Args:
+        others_s: when the pool's other pods were created.
     """
     grown = [
         event

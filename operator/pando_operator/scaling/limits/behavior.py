@@ -1,8 +1,8 @@
 """HorizontalPodAutoscaler v2's `behavior`: stabilization windows and rate policies.
 
-Stabilization takes the least change that was recommended within the direction's window: a pool
-grows to the lowest and shrinks to the highest recommendation of that time. A rate policy bounds the
-size by what it was at its period's start, which is the size now without the changes since then.
+Stabilization takes the smallest change recommended within the direction's window: a pool grows to
+the lowest and shrinks to the highest recommendation of that time. A rate policy limits the size
+relative to the size at the start of its period: the current size without the changes since then.
 https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#configurable-scaling-behavior
 """
 
@@ -19,7 +19,7 @@ from pando_operator.scaling.history.history import History, Recommendation, Scal
 
 
 def stabilized(history: History, current: int, behavior: Behavior, now_s: float) -> int:
-    """The size after both windows; the newest recommendation is in `history` already."""
+    """The size after both windows; `history` already has the newest recommendation."""
     lows = _within(history.lows, behavior.scale_up.stabilization_window_seconds, now_s)
     highs = _within(history.highs, behavior.scale_down.stabilization_window_seconds, now_s)
     return min(max(current, min(lows, default=current)), max(highs, default=current))
@@ -28,7 +28,7 @@ def stabilized(history: History, current: int, behavior: Behavior, now_s: float)
 def _within(
     recommendations: tuple[Recommendation, ...], window_s: float, now_s: float
 ) -> list[int]:
-    """Sizes recommended in the window; the newest one belongs to any window."""
+    """The sizes recommended in the window, which always includes the newest one."""
     older, newest = recommendations[:-1], recommendations[-1:]
     inside = [each for each in older if each.at_s > now_s - window_s]
     return [each.replicas for each in (*inside, *newest)]
@@ -44,7 +44,7 @@ def upper_limit(
     for policy in rules.policies:
         start = _size_at_start(policy, current, events, now_s)
         pods = policy.type is PolicyType.PODS
-        # Rounded up, so that a small pool can grow by a small percentage at all.
+        # Rounded up, so that a small percentage lets even a small pool grow.
         sizes.append(start + policy.value if pods else ceil(start * (100 + policy.value) / 100))
     least = rules.select_policy is SelectPolicy.MIN
     return max(current, min(sizes) if least else max(sizes))

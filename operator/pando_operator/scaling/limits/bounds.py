@@ -1,4 +1,4 @@
-"""The sizes between which a pool may be now: its own bounds, schedules and the budget."""
+"""The smallest and largest size of a pool now, by its own bounds, its schedules and its budget."""
 
 from dataclasses import dataclass
 

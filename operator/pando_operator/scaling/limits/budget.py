@@ -1,9 +1,8 @@
-"""Replica-hours in a sliding period.
+"""The budget: replica-hours in a sliding period.
 
-The fewest replicas are paid for in any case. What the budget has beside them is spent in parts of
-the period, `PARTS` of them: what is left allows as many more replicas as it pays for one part. So a
-pool shrinks towards `minReplicas` while its budget runs out, and grows again as old spending leaves
-the period.
+It always pays for `minReplicas`. The period has `PARTS` parts, and the remaining budget allows as
+many more replicas as it can pay for one part. So a pool shrinks towards `minReplicas` as its budget
+runs out, and grows again as old spending leaves the period.
 """
 
 from dataclasses import replace
@@ -16,7 +15,7 @@ PARTS = 48
 
 
 def spent(history: History, budget: Budget | None, replicas: int, now_s: float) -> History:
-    """The history with what `replicas`, leaving ones too, cost since the last look."""
+    """The history with the cost of `replicas`, including leaving ones, since the last call."""
     if budget is None:
         return replace(history, usage=(), seen_s=None)
     passed_s = now_s - history.seen_s if history.seen_s is not None else 0.0
@@ -32,7 +31,7 @@ def spent(history: History, budget: Budget | None, replicas: int, now_s: float) 
 
 
 def allowed(history: History, budget: Budget, fewest: int, now_s: float) -> tuple[int, str]:
-    """Most replicas that the budget pays for now, and why in words."""
+    """The most replicas that the budget pays for now, and the reason in words."""
     part_s, most = _part_s(budget), _most(history, budget, fewest, now_s)
     used_h = sum(each.replica_s for each in _in_period(history, budget, now_s)) / 3600
     words = (
@@ -43,7 +42,7 @@ def allowed(history: History, budget: Budget, fewest: int, now_s: float) -> tupl
     for parts in range(1, PARTS + 2):
         if _most(history, budget, fewest, now_s + parts * part_s) > most:
             return most, f"{words}, more in {parts * part_s / 3600:.1f} h"
-    return most, f"{words}, never more than the fewest"
+    return most, f"{words}, never enough for more than the fewest"
 
 
 def _most(history: History, budget: Budget, fewest: int, now_s: float) -> int:
@@ -55,7 +54,7 @@ def _most(history: History, budget: Budget, fewest: int, now_s: float) -> int:
 
 
 def _in_period(history: History, budget: Budget, now_s: float) -> list[Usage]:
-    """Parts count in full as long as any of their time is in the period."""
+    """The parts of the period; one that is only partly inside counts in full."""
     since_s = now_s - budget.period_hours * 3600 - _part_s(budget)
     return [each for each in history.usage if each.since_s > since_s]
 

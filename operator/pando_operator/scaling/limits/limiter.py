@@ -1,8 +1,8 @@
-"""A number of replicas on its way from what is wanted to what is decided.
+"""`Limiter`: applies the limits to a proposed number of replicas.
 
-It passes, in this order: missing signals (nothing shrinks), the check that the rest would stay
-under the target, stabilization windows, rate policies, and bounds. Each step that changes it says
-so.
+In this order: missing signals (nothing shrinks), the check that the remaining replicas stay under
+the target, stabilization windows, rate policies, and bounds. Each step that changes the number adds
+a note.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Limiter:
     proposals: tuple[Proposal, ...]
     best: Proposal | None
     replicas: int
-    limited_by: Limit | None = None  # what changed it last
+    limited_by: Limit | None = None  # the last limit that changed it
     notes: list[str] = field(default_factory=list)
 
     def hold_without_signals(self, problem: str) -> None:
@@ -30,9 +30,10 @@ class Limiter:
             self._becomes(self.view.current, Limit.SIGNALS, f"{problem}, so nothing shrinks")
 
     def keep_the_rest_under_target(self) -> None:
-        """The most demand of the stable window, with all that waited, must fit what remains.
+        """The highest demand of the stable window, waiting tokens included, must fit the rest.
 
-        As nobody knows yet which replicas leave, the smallest ones remain, and none that starts.
+        It is not known yet which replicas leave, so this assumes that the smallest ones remain and
+        that no starting one helps.
         """
         if self.replicas >= self.view.current or self._sleeps:
             return
@@ -44,13 +45,13 @@ class Limiter:
             self._becomes(least, Limit.N_MINUS_1, why)
 
     def stabilize(self, history: History) -> None:
-        """`history` has this recommendation."""
+        """Apply the windows; `history` already has this recommendation."""
         behavior, current = self.view.policy.behavior, self.view.current
         replicas = stabilized(history, current, behavior, self.view.now_s)
         if self._by(By.PANIC):
-            replicas = max(replicas, self.replicas)  # made for what cannot wait
+            replicas = max(replicas, self.replicas)  # panic exists for what cannot wait
         if self._sleeps:
-            replicas = 0  # idleSeconds is a window of its own
+            replicas = 0  # idleSeconds is its own window
         shrinks = self.replicas < current
         rules = behavior.scale_down if shrinks else behavior.scale_up
         which, window_s = "highest" if shrinks else "lowest", rules.stabilization_window_seconds
@@ -75,7 +76,7 @@ class Limiter:
                 self._limit_rate(least, "scaleDown", behavior.scale_down)
 
     def bound(self, bounds: Bounds, *, may_shrink: bool) -> None:
-        """Neither windows nor rates keep a pool outside of its bounds, as with HPA v2."""
+        """Bounds override windows and rates, as in HPA v2."""
         if self.replicas < bounds.fewest:
             self._becomes(bounds.fewest, Limit.MIN_REPLICAS, bounds.why_fewest)
         if self.replicas > bounds.most:
@@ -101,12 +102,12 @@ class Limiter:
 
     @property
     def _wakes(self) -> int:
-        """1 where somebody waits for a sleeping pool: nothing but its bounds denies that."""
+        """1 if a request waits for a sleeping pool, else 0: only the pool's bounds may deny it."""
         return int(any(proposal.by is By.WAKE for proposal in self.proposals))
 
 
 def _fitting(view: View, demand: float) -> int:
-    """Fewest of the replicas heard of that hold the demand at the target, at most the current."""
+    """The fewest reporting replicas that hold the demand at the target; at most the current."""
     room, count = 0.0, 0
     for capacity in sorted(beat.capacity_tokens for beat in view.beats):
         if demand <= room:

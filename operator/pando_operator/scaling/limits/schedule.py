@@ -1,4 +1,4 @@
-"""Bounds that hold at some times: cron lines with a time zone and a duration."""
+"""Bounds that apply at certain times: cron lines with a time zone and a duration."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -10,10 +10,10 @@ from pando_operator.resource.policy import ScalingPolicy, Schedule
 
 
 def bounds_at(policy: ScalingPolicy, now_s: float) -> tuple[int, int, str]:
-    """Fewest and most replicas now, and in words the schedules that say so.
+    """The fewest and most replicas now, and the schedules behind them, in words.
 
-    Of several schedules that hold the highest bound counts. Where the fewest are more than the
-    most, the most count.
+    Of several active schedules the highest bound wins. If the fewest exceed the most, the most
+    win.
     """
     holding = [each for each in policy.schedules if holds_at(each, now_s)]
     fewest = _highest((each.min_replicas for each in holding), policy.min_replicas)
@@ -23,7 +23,7 @@ def bounds_at(policy: ScalingPolicy, now_s: float) -> tuple[int, int, str]:
 
 
 def holds_at(schedule: Schedule, now_s: float) -> bool:
-    """Whether it began less than `durationSeconds` ago."""
+    """Whether the schedule began less than `durationSeconds` ago."""
     earlier = datetime.fromtimestamp(
         now_s - schedule.duration_seconds, ZoneInfo(schedule.time_zone)
     )

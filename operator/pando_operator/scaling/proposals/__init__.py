@@ -1,11 +1,11 @@
 """How many replicas each signal asks for.
 
 Read in this order:
-    sizing.py    from tokens to replicas, as every proposal does it
+    sizing.py    converts tokens to replicas, for every proposal
     pressure.py  KV pressure, and its growth
-    waits.py     queues and waits: too small, but not by how much
-    panic.py     a sudden rise
-    idle.py      to zero, and back
+    waits.py     queue waits and hot evictions: signals that a pool is too small
+    panic.py     reacts to a sudden rise
+    idle.py      scales to zero, and back
 
-Pure. The largest proposal wins: `decide.py`.
+Pure. `decide.py` takes the largest proposal.
 """

@@ -1,11 +1,11 @@
-"""To zero replicas when nothing happened for long, and back when somebody waits."""
+"""Scales to zero replicas after a long time without requests, and back when a request waits."""
 
 from pando_operator.scaling.decision import By, Proposal
 from pando_operator.scaling.proposals.sizing import View
 
 
 def is_idle(view: View, fewest: int) -> bool:
-    """Whether the pool may sleep; it is awake until no request was seen for `idleSeconds`."""
+    """Whether the pool may sleep: no request was seen for `idleSeconds`."""
     idle_s, last_s = view.policy.idle_seconds, view.history.last_busy_s
     return (
         fewest == 0 and idle_s is not None and last_s is not None and view.now_s - last_s >= idle_s
@@ -13,7 +13,7 @@ def is_idle(view: View, fewest: int) -> bool:
 
 
 def to_zero(view: View) -> Proposal:
-    # Of a pool that sleeps already no clock is told: its status would be written for ever.
+    # No time for a pool that already sleeps: its status would change, and be written, for ever.
     if not view.current:
         return Proposal(
             By.IDLE, 0, f"asleep: no request for {view.policy.idle_seconds} s or longer"
@@ -24,7 +24,7 @@ def to_zero(view: View) -> Proposal:
 
 
 def to_wake(view: View) -> Proposal | None:
-    """One replica for whoever waits; more are pressure's to ask for."""
+    """One replica if any request waits; pressure asks for more later."""
     signals = view.snapshot.signals
     if view.current or signals is None or not signals.queued.requests:
         return None

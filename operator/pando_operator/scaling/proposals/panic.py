@@ -1,7 +1,8 @@
-"""Knative's panic mode: a sudden rise is answered by a short window, and nothing shrinks meanwhile.
+"""Knative's panic mode: a sudden rise is measured over a short window, and nothing shrinks in it.
 
-It begins where the size wanted over the panic window is `threshold` times the ready replicas, keeps
-the largest size wanted since then, and ends when that has not been so for the stable window.
+Panic begins when the size wanted over the panic window is `threshold` times the ready replicas. It
+keeps the largest size wanted since then, and ends when the threshold was not reached for the length
+of the stable window.
 https://knative.dev/docs/serving/autoscaling/kpa-specific/
 """
 
@@ -14,7 +15,11 @@ from pando_operator.scaling.proposals.sizing import View
 
 
 def by_panic(view: View, stable: int) -> tuple[Proposal | None, History]:
-    """`stable` is what the other proposals want. The history tells whether panic lasts."""
+    """The proposal, or None without panic, and the history that remembers the panic.
+
+    Args:
+        stable: the largest size that the other proposals want.
+    """
     panic, history = view.policy.panic, view.history
     demand = demand_of(history.samples, panic.window_seconds) if panic else None
     if panic is None or demand is None or not history.capacity_tokens:
@@ -28,7 +33,7 @@ def by_panic(view: View, stable: int) -> tuple[Proposal | None, History]:
         return None, replace(history, panic_at_s=None, panic_replicas=0)
     most = max(wanted, history.panic_replicas, view.current)
     why = (
-        f"{wanted / ready:.1f} times what is ready"
+        f"{wanted / ready:.1f} times the ready replicas"
         if is_over
         else "and was lower for less than the stable window"
     )

@@ -1,4 +1,4 @@
-"""The proposal of KV pressure, and the one of its growth."""
+"""Proposals from KV pressure and from its growth."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,27 +10,27 @@ from pando_operator.scaling.history.history import Sample
 from pando_operator.scaling.proposals.sizing import View
 
 FEWEST_PARTS, MOST_PARTS = 4, 6
-"""Of each half of the time over which growth is looked for. Of twelve numbers in any order the
-newer six are above the others one time in 924, and it is to be no harder where a pool is looked at
-more often; of eight the newer four are one time in 70."""
+"""Parts of each half of the period in which growth is measured. In random order, the newer six of
+twelve numbers exceed the others one time in 924, the newer four of eight one time in 70. More
+frequent observations must not make the test harder, so there are at most six."""
 
 MOST_USABLE = 0.95
-"""Share of the room that is usable, above which it is not worth a word."""
+"""Usable share above which the reason does not mention it."""
 
 MOST_WAITING = 0.1
-"""Waiting tokens over pinned ones, above which the room says how many run."""
+"""Waiting over pinned tokens above which capacity, not arrivals, decides how many requests run."""
 
 
 def by_pressure(view: View) -> Proposal | None:
-    """The size at which what is needed now is the target's share of the capacity.
+    """The size at which the needed tokens are the target's share of the capacity.
 
-    Replicas that were asked for are in it, ready or not, as it does not depend on how many are.
+    It does not depend on how many replicas are ready, so it includes those that still start.
     """
     demand = demand_of(view.history.samples, view.policy.window_seconds)
     if demand is None or not view.history.capacity_tokens:
         return None
     needed = view.needed_tokens(demand)
-    replicas = max(view.replicas_for(needed), min(view.current, 1))  # to zero is another's to say
+    replicas = max(view.replicas_for(needed), min(view.current, 1))  # only idle proposes zero
     target = view.policy.target.pressure
     ready = sum(beat.capacity_tokens for beat in view.beats)
     if not ready:
@@ -39,7 +39,7 @@ def by_pressure(view: View) -> Proposal | None:
     share = view.history.usable_share
     pressure = demand.total / ready / share
     if pressure > target:
-        # Being over the target is no reason to shrink, however the queue came about.
+        # A pool over its target must not shrink, whatever caused the queue.
         replicas = max(replicas, min(view.current, view.replicas_for(demand.total)))
     over = "over" if pressure > target * (1 + view.policy.tolerance) else "under"
     if abs(pressure / target - 1) <= view.policy.tolerance:
@@ -57,14 +57,14 @@ def by_pressure(view: View) -> Proposal | None:
 
 
 def by_growth(view: View) -> Proposal | None:
-    """The size for what will run when a replica that is asked for now is ready.
+    """The size for the load at the time when a replica requested now becomes ready.
 
-    Growth counts that lasted: over the time that a start takes, the smaller slope of both halves,
-    where each part of the newer half has a higher mean than each of the older: a handful of
-    requests that come and go has slopes, too. A part is not shorter than a token stays pinned, as
-    two such parts would tell of the same requests. It is that of running requests. Where many
-    waited meanwhile, more run because room was added, not because more come, and the queue is
-    pressure's own affair.
+    Only lasting growth counts, since even a handful of requests shows slopes. Over one start time,
+    each part of the newer half must have a higher mean than each part of the older half; the
+    growth is the smaller slope of the two halves. A part is at least as long as a token stays
+    pinned, because shorter parts would measure the same requests twice. Only running requests
+    count. If many requests waited, more of them run because room was added, not because more
+    arrive, and `by_pressure` already counts the queue.
     """
     start_s = view.snapshot.start_s
     if not start_s or not view.history.capacity_tokens:
@@ -102,7 +102,7 @@ def by_growth(view: View) -> Proposal | None:
 
 
 def _means(samples: Sequence[Sample], parts: int) -> list[float]:
-    """Of pinned tokens, of so many parts with equally many looks."""
+    """Mean pinned tokens of each part; the parts have equally many samples."""
     cuts = [len(samples) * part // parts for part in range(parts + 1)]
     return [
         fmean(sample.pinned_tokens for sample in samples[begin:end])

@@ -1,4 +1,4 @@
-"""Proposals of signals that say that the pool is too small, but not by how much."""
+"""Proposals from signals that show that a pool is too small, but not by how much."""
 
 import math
 
@@ -7,14 +7,14 @@ from pando_operator.scaling.history.demand import average, within
 from pando_operator.scaling.proposals.sizing import View
 
 MOST_GROWTH = 2.0
-"""A long wait doubles the pool at most: it grows without end where only a little is missing."""
+"""Limit on the growth by one proposal: a wait grows without end even if little is missing."""
 
 HOT_MEMORY_S = 3600.0
-"""A size at which hot evictions were too many is not gone back to for so long."""
+"""For so long a pool does not return to a size at which hot evictions were too many."""
 
 
 def by_queue_wait(view: View) -> Proposal | None:
-    """More replicas while requests wait longer than the target, and no longer less so."""
+    """More replicas while requests wait longer than the target and the queue does not shrink."""
     target = view.policy.target.queue_wait_seconds
     inside = within(view.history.samples, view.policy.window_seconds)
     if target is None or not inside:
@@ -35,7 +35,7 @@ def by_queue_wait(view: View) -> Proposal | None:
 
 
 def by_hot_evictions(view: View) -> Proposal | None:
-    """One replica more where caches lose what is asked for again soon; then see what it does."""
+    """One more replica if caches evict what is soon needed again; then it waits for the effect."""
     target = view.policy.target.hot_evictions_per_second
     if target is None:
         return None
@@ -58,6 +58,8 @@ def by_hot_evictions(view: View) -> Proposal | None:
     settled = last_s is None or view.now_s - last_s >= view.policy.window_seconds
     if view.snapshot.coming or not settled or passed_s < view.policy.window_seconds / 2:
         wanted = max(floor, view.current)
-        return Proposal(By.HOT_EVICTIONS, wanted, f"{words}: waits for what the last change does")
+        return Proposal(
+            By.HOT_EVICTIONS, wanted, f"{words}: waits for the effect of the last change"
+        )
     wanted = max(floor, view.current + 1)
     return Proposal(By.HOT_EVICTIONS, wanted, f"{words}: wants {wanted}")
