@@ -1,17 +1,17 @@
-"""`pando up`: a whole fleet on this machine, its processes kept alive and ended together.
+"""`pando up`: runs a whole fleet on this machine; restarts its processes and ends them together.
 
 Read in this order:
-    command.py         from settings to a fleet that serves until a signal ends it
-    settings.py        its settings; those of workers and router come from their own variables
-    models.py          which models are served by default
+    command.py         the command: serves until a signal ends it
+    settings.py        its settings; workers and router take theirs from their own variables
+    models.py          the default models
     plan.py            the commands of the fleet's parts
-    fleet.py           starts the parts, watches them, ends them all
-    part.py            a command that is kept running once it was ready
+    fleet.py           starts, watches and ends the parts
+    part.py            restarts a command that was ready once
     process.py         one process with its group: output, end, signals
-    embedded_redis.py  the Valkey that comes along
-    session.py         work in a fleet of its own
+    embedded_redis.py  the embedded Valkey
+    session.py         runs work in its own fleet
     signals.py         the signals that end a command
-    router_client.py   what is asked of the router
+    router_client.py   requests to the router
     display.py         log lines and the live table
 
 Imports fleet, router and worker for their settings; `demo` and `sim` import it.

@@ -1,4 +1,4 @@
-"""Which models `pando up` and `pando demo` serve without being told."""
+"""The models that `pando up` and `pando demo` know by name."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SHIPPED_MODEL = Path(pando.__file__).parents[2] / "examples" / "models" / "pando
 
 
 class ModelMissingError(Exception):
-    """A model that is known by name is not here; the message is one line and says why."""
+    """A model with a known name is missing; the message is one line."""
 
 
 def model_path(name: str) -> str:

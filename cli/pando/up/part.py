@@ -21,7 +21,7 @@ class Part:
     """The task of `kept` raises PartError where the part ends before it was ready."""
 
     def __init__(self, command: Command, guard: Guard, relay: Relay) -> None:
-        self.was_ready = False  # set by whoever watches it; from then on crashes are repaired
+        self.was_ready = False  # set by the fleet; from then on a crash is followed by a restart
         begin = partial(Process.start, command, guard, relay)
         self.kept = Kept(command.name, begin, self._crashed)
         self._name = command.name

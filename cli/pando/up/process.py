@@ -1,4 +1,4 @@
-"""One started process and the group of its descendants: its output, its end, its signals."""
+"""One process and the group of its descendants: output, end, signals."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from pando_fleet.guard import Guard
 
-LAST_LINES = 20  # of output, kept to be shown with a crash
+LAST_LINES = 20  # of output, to show after a crash
 LONGEST_LINE = 16 * 1024  # bytes; longer ones are relayed in pieces
 
 Relay = Callable[[str, str], None]  # takes the process's name and a line of its output
@@ -20,7 +20,7 @@ Relay = Callable[[str, str], None]  # takes the process's name and a line of its
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to start. Secrets go into `environment`: arguments are visible to every user."""
+    """A command to start. Put secrets into `environment`: every user can see arguments."""
 
     name: str
     arguments: tuple[str, ...]
@@ -36,12 +36,12 @@ class Exit:
 
     @property
     def reason(self) -> str:
-        """The first error it logged, whose consequences the others are, or what it said last."""
+        """The first error in its last output, as later ones follow from it; else its last line."""
         records = [log_record(line) for line in self.last_lines]
         for record in records:
             if record.get("level") in ("error", "critical"):
                 return str(record["event"])
-        return str(records[-1]["event"]) if records else "it said nothing"
+        return str(records[-1]["event"]) if records else "it wrote no output"
 
     def __str__(self) -> str:
         if self.code < 0:
@@ -50,7 +50,7 @@ class Exit:
 
 
 def log_record(line: str) -> dict[str, Any]:
-    """A line of output as a log record; what no logger wrote becomes one with the line as event."""
+    """A line of output as a log record; a line from no logger becomes its record's event."""
     try:
         record = json.loads(line)
     except ValueError:
@@ -59,9 +59,9 @@ def log_record(line: str) -> dict[str, Any]:
 
 
 class Process(asyncio.SubprocessProtocol):
-    """A process that leads a session, so that a terminal's Ctrl-C does not reach it, and a process
-    group, so that its own children end with it: whatever is left of the group is killed the moment
-    the process itself has ended."""
+    """A process that leads its own session, so that a terminal's Ctrl-C does not reach it, and its
+    own process group, so that its children end with it: when the process has ended, the rest of the
+    group is killed at once."""
 
     def __init__(self, name: str, guard: Guard, relay: Relay) -> None:
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
@@ -69,7 +69,7 @@ class Process(asyncio.SubprocessProtocol):
         self._guard = guard
         self._relay = relay
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
-        self._unfinished = b""  # the beginning of a line whose end is yet to come
+        self._unfinished = b""  # the beginning of an incomplete line
 
     @classmethod
     async def start(cls, command: Command, guard: Guard, relay: Relay) -> "Process":
@@ -115,7 +115,7 @@ class Process(asyncio.SubprocessProtocol):
         self._take_line(self._unfinished)
         code = self._transport.get_returncode()
         assert code is not None
-        if not self.ended.done():  # nobody waits for it any more
+        if not self.ended.done():  # cancelled if nothing waits for it any more
             self.ended.set_result(Exit(code, tuple(self._last_lines)))
 
     def _take_line(self, data: bytes) -> None:

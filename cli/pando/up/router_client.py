@@ -1,4 +1,4 @@
-"""What `pando up` and `pando demo` ask the router: is it there, and how are the replicas."""
+"""The requests of `pando up` and `pando demo` to the router: its health, and the replicas."""
 
 import aiohttp
 import msgspec
@@ -7,7 +7,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=2)
 
 
 class ReplicaRow(msgspec.Struct, frozen=True):
-    """A replica in the router's /fleet; what is not needed here is left out."""
+    """A replica in the router's /fleet, with only the fields that are needed here."""
 
     replica: str
     url: str
@@ -18,7 +18,7 @@ class ReplicaRow(msgspec.Struct, frozen=True):
     capacity_tokens: int
     pinned_tokens: int
     cached_tokens: int
-    hit_rate: float | None  # None until it had a prompt
+    hit_rate: float | None  # None before its first prompt
 
 
 class FleetAnswer(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class FleetAnswer(msgspec.Struct, frozen=True):
 
 
 class RouterClient:
-    """Asks one router. It may not be there yet, or be restarting: then there is no answer."""
+    """Sends requests to one router. While it starts or restarts, there is no answer."""
 
     def __init__(self, url: str) -> None:
         self.url = url

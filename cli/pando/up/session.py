@@ -1,4 +1,4 @@
-"""Work done in a fleet of its own, which ends with the work, at a signal, or when a part fails."""
+"""Runs work in its own fleet, which ends with the work, at a signal, or when a part fails."""
 
 import asyncio
 import logging
@@ -18,10 +18,10 @@ Result = TypeVar("Result")
 async def in_fleet(
     plan: Plan, relay: Relay, work: Callable[[Fleet], Awaitable[Result]], signals: EndSignals
 ) -> Result | None:
-    """What `work` returns; None when a signal ended it. No process is left afterwards.
+    """Returns the result of `work`, or None if a signal ended it. Leaves no process behind.
 
-    The first signal ends the fleet in order, the second one at once. One that came earlier, while
-    the plan was checked say, keeps the fleet from being started.
+    The first signal ends the fleet in order, the second one at once. After an earlier signal, such
+    as during the check of the plan, the fleet does not start.
 
     Raises:
         PlanError, SettingsError: the fleet was not started.
@@ -35,7 +35,7 @@ async def in_fleet(
 
     def heard() -> None:
         if not signalled.is_set():
-            log.info("ending; a second signal ends all at once")
+            log.info("stopping; a second signal stops all at once")
             signalled.set()
         if signals.count > 1:
             fleet.kill()
@@ -57,5 +57,5 @@ async def _work_in(
                 task.cancel()
             await asyncio.gather(working, *others, return_exceptions=True)
         for task in ended:
-            task.result()  # raises what made it end
+            task.result()  # raises the error that ended it
         return None if working.cancelled() else working.result()

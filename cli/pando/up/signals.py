@@ -1,9 +1,9 @@
-"""The signals that end a command with a fleet, handled from before its loop starts until the
-process's last moment.
+"""Handles the signals that end a command with a fleet, from before its event loop starts until the
+process ends.
 
-asyncio gives its handlers back when a loop closes; a signal that came then, or while the
-interpreter leaves, would end the process by itself, whatever its exit code was to be. These
-handlers stay, and at the end make way for "ignored", the disposition that outlasts Python.
+asyncio removes its handlers when a loop closes. A signal after that, or while the interpreter
+exits, would end the process with the signal's exit code instead of its own. These handlers stay; at
+the end the signals are set to "ignored", which lasts longer than Python.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class EndSignals:
-    """Counts the signals that came, and tells the first two to the loop that listens, if any."""
+    """Counts the signals, and reports the first two to the event loop that listens, if any."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -25,8 +25,8 @@ class EndSignals:
 
     @contextmanager
     def heard_by(self, heard: Callable[[], None]) -> Iterator[None]:
-        """Within the block `heard` is called in the running loop after each of the first two
-        signals, and once at first where some came before."""
+        """Within the block, call `heard` in the running loop after each of the first two signals;
+        once at the start if any came before."""
         self._heard = heard
         self._loop = asyncio.get_running_loop()
         if self.count:
@@ -39,23 +39,23 @@ class EndSignals:
     def take(self, _number: int, _frame: FrameType | None) -> None:
         """The handler. Python calls it in the main thread, between any two instructions."""
         self.count += 1
-        # Two say all there is to say. More may come faster than they are handled, each within the
-        # handling of the one before it.
+        # More than two add nothing, and may come faster than they are handled, each during the
+        # handling of the previous one.
         if self.count <= 2 and self._loop is not None:
             self._loop.call_soon_threadsafe(self._heard)
 
 
 @contextmanager
 def end_signals() -> Iterator[EndSignals]:
-    """Handles the signals within the block; after it they are ignored for good, so that the
-    process ends with its own exit code. Only for a command's main thread, around all it does."""
+    """Handle the signals within the block and ignore them afterwards, so that the process ends with
+    its own exit code. Only for the main thread of a command, around all of its work."""
     signals = EndSignals()
     for number in END_SIGNALS:
         signal.signal(number, signals.take)
     try:
         yield signals
     finally:
-        # Blocked first, since Python complains of a signal that comes while its handler changes.
+        # Blocked first, since Python reports a signal that arrives while its handler changes.
         signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
         for number in END_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
