@@ -22,7 +22,7 @@ class GrammarsForTests:
     def __init__(self) -> None:
         self.slow: list[Future[Grammar]] = []
 
-    def compile(self, text: str) -> Future[Grammar]:
+    def compile(self, text: str, client: bytes = b"") -> Future[Grammar]:
         future: Future[Grammar] = Future()
         if text.startswith("slow"):
             self.slow.append(future)

@@ -14,6 +14,11 @@ LIMITS = LLParserLimits(
     verbose_errors=False,  # what is wrong, without the whole grammar and the parser's state
 )
 
+# A hundredth of that: what takes more is costly.
+TRIAL_LIMITS = LLParserLimits(
+    initial_lexer_fuel=3_000, step_lexer_fuel=10_000, verbose_errors=False
+)
+
 _STACK_BYTES = 256 * 1024 * 1024
 
 

@@ -220,7 +220,8 @@ class Scheduler:
         self._by_rid[req.rid] = req
         self._next_deadline = min(self._next_deadline, req.deadline)
         if grammar and self._grammars:
-            self._compiling.append((req, self._grammars.compile(grammar)))
+            pending = self._grammars.compile(grammar, req.namespace)
+            self._compiling.append((req, pending))
         else:
             self.planner.waiting.append(req)
         return []
@@ -284,6 +285,9 @@ class Scheduler:
             if req.ending is None:
                 self._end(req, ending)
         if ended:
+            for req, pending in self._compiling:
+                if req.ending is not None:
+                    pending.cancel()
             self._compiling = [entry for entry in self._compiling if entry[0].ending is None]
             self.planner.forget(req for req, _ in ended)
 

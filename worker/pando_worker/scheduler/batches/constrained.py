@@ -27,14 +27,22 @@ class PendingGrammar(Protocol):
         """Raises GrammarError if the text is invalid."""
         ...
 
+    def cancel(self) -> bool:
+        """Note that the request no longer needs it."""
+        ...
+
 
 class GrammarCompiler(Protocol):
     """Compiles grammars from text, on its own threads."""
 
     vocab_size: int
 
-    def compile(self, text: str) -> PendingGrammar:
-        """Start compiling; yields the grammar in its initial state."""
+    def compile(self, text: str, client: bytes) -> PendingGrammar:
+        """Start compiling; yields the grammar in its initial state.
+
+        Args:
+            client: those of one client are compiled in turn with those of others.
+        """
         ...
 
     def fill_masks(self, grammars: Sequence[tuple[Grammar, int]], mask: Int32) -> None:
