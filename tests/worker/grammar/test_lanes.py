@@ -3,6 +3,7 @@ client's grammars before everybody else's."""
 
 import threading
 from concurrent.futures import Future
+from functools import partial
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.worker.grammar.world import World
 def test_clients_take_turns_whatever_each_has_waiting() -> None:
     lane, done, may_go = Lane("test"), list[str](), threading.Event()
     last: Future[None] = Future()
-    lane.submit(b"first", lambda: may_go.wait(30) and None)
+    lane.submit(b"first", partial(_wait, may_go))
     for index in range(4):
         lane.submit(b"a", lambda index=index: done.append(f"a{index}"))  # type: ignore[misc]
     lane.submit(b"b", lambda: done.append("b"))
@@ -55,7 +56,7 @@ def test_what_nobody_waits_for_is_not_compiled(
     monkeypatch.setattr(GrammarCompiler, "_compile", count)
     blocked = threading.Event()
     for lane in (compiler._tries, compiler._costly):
-        lane.submit(b"", lambda: blocked.wait(30) and None)
+        lane.submit(b"", partial(_wait, blocked))
     futures = [compiler.compile(_regex(f"c{index}[ab]+")) for index in range(300)]
     wanted = compiler.compile(_regex("c7[ab]+"))  # the same text as one that is aborted
     for future in futures:
@@ -80,3 +81,7 @@ def _regex(pattern: str) -> str:
 
 def _costly(index: int) -> str:
     return _regex(f"(a{{1000}}b{index}){{1000}}")
+
+
+def _wait(event: threading.Event) -> None:
+    assert event.wait(30)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pando_worker.grammar.errors import GrammarError
 from pando_worker.grammar.grammar import Grammar
 from pando_worker.grammar.lanes import Lane
-from pando_worker.grammar.limits import LIMITS, MAX_GRAMMAR_CHARS, TRIAL_LIMITS
+from pando_worker.grammar.limits import LIMITS, MAX_GRAMMAR_CHARS, TRIAL_CHARS, TRIAL_LIMITS
 from pando_worker.grammar.masks import MaskThreads
 
 _KEPT = 128
@@ -166,7 +166,7 @@ class GrammarCompiler:
             kept.fail(error)
 
     def _is_cheap(self, text: str) -> bool:
-        if len(text) > MAX_GRAMMAR_CHARS:
+        if len(text) > TRIAL_CHARS:
             return False
         matcher = LLMatcher(self._load().tokenizer, text, log_level=0, limits=TRIAL_LIMITS)
         if not matcher.is_error():

@@ -14,7 +14,8 @@ LIMITS = LLParserLimits(
     verbose_errors=False,  # what is wrong, without the whole grammar and the parser's state
 )
 
-# A hundredth of that: what takes more is costly.
+# A hundredth of that, and texts of some milliseconds: what takes more is costly.
+TRIAL_CHARS = 16 * 1024
 TRIAL_LIMITS = LLParserLimits(
     initial_lexer_fuel=3_000, step_lexer_fuel=10_000, verbose_errors=False
 )
