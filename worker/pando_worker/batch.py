@@ -34,7 +34,9 @@ class LogitBias:
 
 @dataclass(slots=True)
 class Penalties:
-    """Penalties of the sampled rows that have any, with the earlier tokens of these rows.
+    """Penalties of the sampled rows that have any, with what these rows have had since the last
+    step in which they were here: a token, or all of prompt and output for a row that begins. The
+    runner keeps the rest.
 
     Presence and frequency penalties count output tokens; the repetition penalty counts prompt and
     output, as in vLLM.
@@ -44,6 +46,8 @@ class Penalties:
     presence: Float32  # [n]
     frequency: Float32  # [n]
     repetition: Float32  # [n]
+    rows: Int64  # [n], rows of the ReqToTokenPool
+    begins: NDArray[np.bool_]  # [n]
     tokens: Int64  # [m], the rows one after the other; -1 - row if not known yet
     token_row: Int64  # [m], the row that each token belongs to, as an index into `samples`
     is_output: NDArray[np.bool_]  # [m]

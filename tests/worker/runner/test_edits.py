@@ -1,7 +1,7 @@
 """Biases, penalties and masks, against transformers, vLLM's formula in plain loops, and bits."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -14,6 +14,7 @@ from transformers import RepetitionPenaltyLogitsProcessor
 
 from pando_worker.batch import LogitBias, Penalties
 from pando_worker.runner.sampling.edits import add_bias, apply_mask, penalize
+from pando_worker.runner.sampling.histories import Histories
 from pando_worker.runner.sampling.sampler import sample
 from tests.worker.model.paged import greedy
 
@@ -39,6 +40,8 @@ def penalties(rows: dict[int, History]) -> Penalties:
         presence=np.array([row.presence for row in rows.values()], dtype=np.float32),
         frequency=np.array([row.frequency for row in rows.values()], dtype=np.float32),
         repetition=np.array([row.repetition for row in rows.values()], dtype=np.float32),
+        rows=np.array(list(rows), dtype=np.int64),
+        begins=np.ones(len(rows), dtype=np.bool_),
         tokens=np.array([*chain(*tokens)], dtype=np.int64),
         token_row=np.repeat(np.arange(len(rows)), [len(row) for row in tokens]),
         is_output=np.array([*chain(*outputs)], dtype=np.bool_),
@@ -48,7 +51,8 @@ def penalties(rows: dict[int, History]) -> Penalties:
 def penalized(logits: Tensor, rows: dict[int, History]) -> Tensor:
     wanted = penalties(rows)
     changed = logits.clone()
-    penalize(changed, wanted, torch.from_numpy(wanted.tokens))
+    histories = Histories(8, torch.device("cpu"))
+    penalize(changed, wanted, histories.add(wanted, torch.from_numpy(wanted.tokens), VOCAB))
     return changed
 
 
@@ -84,6 +88,46 @@ def test_penalties_are_vllms_formula(rows: dict[int, History]) -> None:
     torch.testing.assert_close(
         penalized(logits, rows), by_the_formula(logits, rows), atol=1e-4, rtol=1e-5
     )
+
+
+@given(data=st.data())
+def test_histories_that_grow_token_by_token_are_the_whole_ones(data: st.DataObject) -> None:
+    """Rows begin, get a token in some steps and begin anew, as another request."""
+    histories = Histories(6, torch.device("cpu"))
+    rows: dict[int, History] = {}
+    for _ in range(data.draw(st.integers(1, 8))):
+        here = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=6, unique=True))
+        parts: list[tuple[list[int], list[bool]]] = []
+        begins = [row not in rows or data.draw(st.integers(0, 3)) == 0 for row in here]
+        for row, is_new in zip(here, begins, strict=True):
+            if is_new:
+                rows[row] = each = data.draw(
+                    st.builds(
+                        History, TOKENS, TOKENS, PENALTY, PENALTY, st.sampled_from([1.0, 1.2])
+                    )
+                )
+                kinds = [False] * len(each.prompt) + [True] * len(each.output)
+                parts.append(([*each.prompt, *each.output], kinds))
+            else:
+                token = data.draw(st.integers(0, VOCAB - 1))
+                rows[row].output.append(token)
+                parts.append(([token], [True]))
+        whole = penalties({row: rows[row] for row in here})
+        added = replace(
+            whole,
+            samples=np.arange(len(here)),
+            rows=np.array(here),
+            begins=np.array(begins),
+            tokens=np.array([*chain(*(tokens for tokens, _ in parts))], dtype=np.int64),
+            token_row=np.repeat(np.arange(len(here)), [len(tokens) for tokens, _ in parts]),
+            is_output=np.array([*chain(*(kinds for _, kinds in parts))], dtype=np.bool_),
+        )
+        logits = random_logits(len(here))
+        changed = logits.clone()
+        history = histories.add(added, torch.from_numpy(added.tokens), VOCAB)
+        penalize(changed, added, history)
+        expected = by_the_formula(logits, {i: rows[row] for i, row in enumerate(here)})
+        torch.testing.assert_close(changed, expected, atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("repetition", [0.6, 1.0, 1.3])

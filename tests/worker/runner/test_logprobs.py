@@ -88,6 +88,8 @@ def test_they_are_the_models_own_whatever_the_request_does_to_its_logits(
         presence=np.array([50], dtype=np.float32),
         frequency=np.zeros(1, dtype=np.float32),
         repetition=np.ones(1, dtype=np.float32),
+        rows=np.array([0]),
+        begins=np.array([True]),
         tokens=np.array([second]),
         token_row=np.array([0]),
         is_output=np.array([True]),

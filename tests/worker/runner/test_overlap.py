@@ -63,6 +63,8 @@ def strong_penalties(rows: Sequence[Row], prompts: Sequence[list[int]]) -> Penal
         presence=np.full(len(rows), 1.5, dtype=np.float32),
         frequency=np.full(len(rows), 2.0, dtype=np.float32),
         repetition=np.full(len(rows), 1.5, dtype=np.float32),
+        rows=np.arange(len(rows)),
+        begins=np.ones(len(rows), dtype=np.bool_),
         tokens=np.concatenate([row.tokens for row in rows]).astype(np.int64),
         token_row=np.repeat(np.arange(len(rows)), lengths),
         is_output=np.concatenate(

@@ -19,6 +19,7 @@ from pando_worker.runner.cuda.cuda_path import capture_graphs, choose_attention,
 from pando_worker.runner.kv.host_pool import make_host_pool
 from pando_worker.runner.loading import LoadedModel, load_model
 from pando_worker.runner.sampling.future_tokens import FutureTokens
+from pando_worker.runner.sampling.histories import Histories
 from pando_worker.runner.sampling.logprobs import prompt_logprobs
 from pando_worker.runner.sampling.pooling import pool
 from pando_worker.runner.sampling.sampler import Searches
@@ -60,6 +61,7 @@ class TorchModelRunner:
         self._model, self._device = loaded.model, loaded.device
         self.host_pool = make_host_pool(loaded.kv_pool, settings, self._group)
         self._futures = FutureTokens(settings.max_running_requests, loaded.device)
+        self._histories = Histories(settings.max_running_requests, loaded.device)
         plain = TorchAttention(loaded.kv_pool, loaded.dtype)
         self.attention: AttentionBackend = plain
         self.graphs: CudaGraphRunner | DecodeTapes | None = None
@@ -97,8 +99,16 @@ class TorchModelRunner:
                 head, vocab_size = self._model.logits, self.config.vocab_size
                 scores = prompt_logprobs(head, hidden, batch.scores, vocab_size)
             logits, pooled = self._head(batch, hidden), pool(hidden, batch)
-        futures, group = self._futures, self._group
-        return TorchStep(batch, logits, scores, pooled, futures, group, self._searches)
+        return TorchStep(
+            batch,
+            logits,
+            scores,
+            pooled,
+            self._futures,
+            self._histories,
+            self._group,
+            self._searches,
+        )
 
     @torch.inference_mode()
     def logits(self, batch: ForwardBatch) -> Tensor:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pando_worker.messages import Command, Generate, LogprobsWanted
 from pando_worker.models.generation_config import GenerationConfig
 from pando_worker.runner.sampling.edits import add_bias, penalize
+from pando_worker.runner.sampling.histories import Histories
 from pando_worker.runner.sampling.sampler import sample
 from pando_worker.server.errors import ApiError
 from pando_worker.server.jobs.sampling import sampling_params, seeds
@@ -78,7 +79,9 @@ def test_sampling_fields_are_refused_or_run(sampling: dict[str, Any], more: dict
     if batch.bias is not None:
         add_bias(logits, batch.bias)
     if batch.penalties is not None:
-        penalize(logits, batch.penalties, torch.from_numpy(batch.penalties.tokens))
+        histories = Histories(8, torch.device("cpu"))
+        added = torch.from_numpy(batch.penalties.tokens)
+        penalize(logits, batch.penalties, histories.add(batch.penalties, added, VOCAB))
     assert (sample(logits, batch) >= 0).all()
 
 

@@ -5,6 +5,7 @@ Read in this order:
     edits.py          biases, penalties, masks
     sampler.py        draws tokens
     logprobs.py       log-probabilities
+    histories.py      what penalised rows have had so far, kept on the device
     future_tokens.py  the last token of every running request
     pooling.py        hidden states for embeddings
 

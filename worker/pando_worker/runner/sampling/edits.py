@@ -1,8 +1,8 @@
 """What requests change in their logits before a token is drawn: biases, penalties, masks.
 
-In vLLM's order: bias first, then repetition, frequency and presence, then the mask. All work on
-lists of (row, token) pairs, so their cost is that of the tokens listed, not of the vocabulary; the
-mask, one bit a token, is spread by a table of bytes.
+In vLLM's order: bias first, then repetition, frequency and presence, then the mask. Biases and
+penalties work on the tokens listed, not on the whole vocabulary; the mask, one bit a token, is
+spread by a table of bytes.
 """
 
 import torch
@@ -10,7 +10,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from pando_worker.batch import Int32, LogitBias, Penalties
+from pando_worker.runner.sampling.histories import History
 from pando_worker.tensors.transfer import to_device
+
+_ROWS_AT_ONCE = 32  # bounds the copies that penalties take
 
 
 def add_bias(logits: Tensor, bias: LogitBias) -> None:
@@ -21,7 +24,7 @@ def add_bias(logits: Tensor, bias: LogitBias) -> None:
     logits.index_put_(where, to_device(bias.values, device), accumulate=True)
 
 
-def penalize(logits: Tensor, penalties: Penalties, tokens: Tensor) -> None:
+def penalize(logits: Tensor, penalties: Penalties, history: History) -> None:
     """Lower the logits of tokens that a row has had, in place.
 
     Repetition divides a positive logit and multiplies a negative one, once whatever the count, for
@@ -30,23 +33,27 @@ def penalize(logits: Tensor, penalties: Penalties, tokens: Tensor) -> None:
 
     Args:
         logits: float32 [rows, vocab_size]
-        tokens: int64 [m], `penalties.tokens` with those filled in that were not known
+        history: of the penalised rows
     """
-    device = logits.device
-    row = to_device(penalties.samples, device)[to_device(penalties.token_row, device)]
-    if (penalties.repetition != 1).any():
-        had = logits[row, tokens]
-        factor = to_device(penalties.repetition[penalties.token_row], device)
-        # A token that is listed twice is written twice, with the same value.
-        logits[row, tokens] = torch.where(had > 0, had / factor, had * factor)
-    put_out = to_device(penalties.is_output.nonzero()[0], device)
-    row, tokens = row[put_out], tokens[put_out]
-    if penalties.presence.any():
-        presence = penalties.presence[penalties.token_row[penalties.is_output]]
-        logits[row, tokens] = logits[row, tokens] - to_device(presence, device)
-    if penalties.frequency.any():
-        frequency = penalties.frequency[penalties.token_row[penalties.is_output]]
-        logits.index_put_((row, tokens), -to_device(frequency, device), accumulate=True)
+    device, vocab_size = logits.device, logits.shape[1]
+    for start in range(0, len(penalties.samples), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        samples = to_device(penalties.samples[part], device)
+        tokens, output = history.tokens[part], history.output[part]
+        # A column more, which takes what is done to the padding.
+        block = functional.pad(logits.index_select(0, samples), (0, 1))
+        if (penalties.repetition[part] != 1).any():
+            factor = to_device(penalties.repetition[part], device)[:, None]
+            had = block.gather(1, tokens)
+            # A token that is listed twice is written twice, with the same value.
+            block.scatter_(1, tokens, torch.where(had > 0, had / factor, had * factor))
+        if penalties.presence[part].any():
+            presence = to_device(penalties.presence[part], device)[:, None]
+            block.scatter_(1, output, block.gather(1, output) - presence)
+        if penalties.frequency[part].any():
+            frequency = to_device(penalties.frequency[part], device)[:, None]
+            block.scatter_add_(1, output, -frequency.expand(output.shape))
+        logits.index_copy_(0, samples, block[:, :vocab_size])
 
 
 def apply_mask(logits: Tensor, mask: Int32) -> None:

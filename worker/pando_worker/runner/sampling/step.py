@@ -7,6 +7,7 @@ from pando_worker.batch import ForwardBatch, Int32, StepResult
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.sampling.edits import add_bias, apply_mask, penalize
 from pando_worker.runner.sampling.future_tokens import FutureTokens
+from pando_worker.runner.sampling.histories import Histories
 from pando_worker.runner.sampling.logprobs import ArrivingLogprobs, DeviceLogprobs, token_logprobs
 from pando_worker.runner.sampling.sampler import BY_TORCH, Searches, sample
 from pando_worker.tensors.transfer import HostCopy
@@ -22,6 +23,7 @@ class TorchStep:
         scores: DeviceLogprobs | None,
         pooled: Tensor | None,
         futures: FutureTokens,
+        histories: Histories,
         group: ParallelGroup,
         searches: Searches = BY_TORCH,
     ) -> None:
@@ -31,12 +33,14 @@ class TorchStep:
             scores: of the batch's `PromptScores`
             pooled: float32 [num_pooled, hidden_size], of the batch's `PooledRows`
             futures: where the tokens are kept for the steps after
+            histories: of rows with penalties
             group: its first rank samples, for all
             searches: for `sample`
         """
         self._batch = batch
         self._logits = logits
         self._futures = futures
+        self._histories = histories
         self._group = group
         self._searches = searches
         self._scores = None if scores is None else ArrivingLogprobs(scores)
@@ -58,7 +62,9 @@ class TorchStep:
         if sampling.bias is not None:
             add_bias(logits, sampling.bias)
         if sampling.penalties is not None:
-            penalize(logits, sampling.penalties, self._futures.resolve(sampling.penalties.tokens))
+            added = self._futures.resolve(sampling.penalties.tokens)
+            history = self._histories.add(sampling.penalties, added, logits.shape[1])
+            penalize(logits, sampling.penalties, history)
         if mask is not None:
             apply_mask(logits, mask)
         tokens = self._group.broadcast(sample(logits, sampling, self._searches))

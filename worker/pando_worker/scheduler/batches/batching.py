@@ -136,7 +136,7 @@ class Batches:
             page_size=page_size,
             req_rows=req_rows,
             sample_rows=sample_rows,
-            sampling=_sampling(step.decodes, [req for _, req in sampling]),
+            sampling=_sampling(step.decodes, [req for _, req in sampling], input_ids),
             scores=_scores(rows, starts),
             pooled=_pooled(rows, step.num_decodes),
             window_table=_window_table(step, table, windows) if windows else None,
@@ -164,8 +164,8 @@ def _slots(pages: np.ndarray, positions: Int64, page_size: int) -> Int64:
     return slots
 
 
-def _sampling(decodes: Decodes | None, reqs: Sequence[Req]) -> SamplingBatch:
-    """The sampling parameters of the decodes and then of `reqs`."""
+def _sampling(decodes: Decodes | None, reqs: Sequence[Req], input_ids: Int64) -> SamplingBatch:
+    """The sampling parameters of the decodes, which run the first `input_ids`, and of `reqs`."""
     of_decodes = decodes.sampling() if decodes else None
     batch = _gathered(reqs) if reqs or of_decodes is None else of_decodes
     if reqs and of_decodes is not None:
@@ -178,11 +178,13 @@ def _sampling(decodes: Decodes | None, reqs: Sequence[Req]) -> SamplingBatch:
             step=np.concatenate((of_decodes.step, batch.step)),
         )
     numbered = list(enumerate(reqs, start=len(decodes) if decodes else 0))
+    batch.penalties = _joined(
+        decodes.penalties(input_ids) if decodes else None, _penalties(numbered)
+    )
     if decodes:
         numbered += [(decodes.position(req), req) for req in decodes.edited]
     if numbered:
         batch.bias = _bias(numbered)
-        batch.penalties = _penalties(numbered)
         batch.top_logprobs = max(
             (req.logprobs.top for _, req in numbered if req.logprobs), default=-1
         )
@@ -224,7 +226,8 @@ def _bias(reqs: Sequence[tuple[int, Req]]) -> LogitBias | None:
 
 
 def _penalties(reqs: Sequence[tuple[int, Req]]) -> Penalties | None:
-    """The whole history of each penalised row, so that no state has to follow retractions."""
+    """Of those that have any, each with its whole history. So what the runner keeps of a request
+    is right from its last prompt token on, whatever happened to it before."""
     rows = [(index, req) for index, req in reqs if is_penalised(req.sampling)]
     if not rows:
         return None
@@ -245,9 +248,27 @@ def _penalties(reqs: Sequence[tuple[int, Req]]) -> Penalties | None:
         presence=np.array([p.presence_penalty for p in params], dtype=np.float32),
         frequency=np.array([p.frequency_penalty for p in params], dtype=np.float32),
         repetition=np.array([p.repetition_penalty for p in params], dtype=np.float32),
+        rows=np.array([req.row for _, req in rows], dtype=np.int64),
+        begins=np.ones(len(rows), dtype=np.bool_),
         tokens=tokens,
         token_row=np.repeat(np.arange(len(rows)), lengths),
         is_output=is_output,
+    )
+
+
+def _joined(first: Penalties | None, second: Penalties | None) -> Penalties | None:
+    if first is None or second is None:
+        return first or second
+    return Penalties(
+        samples=np.concatenate((first.samples, second.samples)),
+        presence=np.concatenate((first.presence, second.presence)),
+        frequency=np.concatenate((first.frequency, second.frequency)),
+        repetition=np.concatenate((first.repetition, second.repetition)),
+        rows=np.concatenate((first.rows, second.rows)),
+        begins=np.concatenate((first.begins, second.begins)),
+        tokens=np.concatenate((first.tokens, second.tokens)),
+        token_row=np.concatenate((first.token_row, second.token_row + len(first.samples))),
+        is_output=np.concatenate((first.is_output, second.is_output)),
     )
 
 

@@ -10,7 +10,7 @@ Requests with a grammar are not here: what it forces makes them run several toke
 
 import numpy as np
 
-from pando_worker.batch import Float32, Int64, SamplingBatch
+from pando_worker.batch import Float32, Int64, Penalties, SamplingBatch
 from pando_worker.memory.page_allocator import Pages
 from pando_worker.memory.req_pool import ReqToTokenPool
 from pando_worker.messages import SamplingParams
@@ -21,7 +21,7 @@ class Decodes:
     """
     Attributes:
         reqs: by position
-        edited: those whose logits are edited before sampling, or that want log-probabilities
+        edited: those with a bias on some logits, or that want log-probabilities
     """
 
     def __init__(self, pool: ReqToTokenPool) -> None:
@@ -30,6 +30,7 @@ class Decodes:
         self.edited: dict[Req, None] = {}
         self._pool = pool
         self._position: dict[Req, int] = {}
+        self._num_penalised = 0
         # By position; only the first len(reqs) entries count.
         self._row: Int64 = np.zeros(size, dtype=np.int64)
         self._tokens: Int64 = np.zeros(size, dtype=np.int64)  # Req.num_tokens
@@ -41,6 +42,9 @@ class Decodes:
         self._temperature: Float32 = np.zeros(size, dtype=np.float32)
         self._top_p: Float32 = np.zeros(size, dtype=np.float32)
         self._min_p: Float32 = np.zeros(size, dtype=np.float32)
+        self._presence: Float32 = np.zeros(size, dtype=np.float32)
+        self._frequency: Float32 = np.zeros(size, dtype=np.float32)
+        self._repetition: Float32 = np.ones(size, dtype=np.float32)
         self._arrays = [each for each in vars(self).values() if isinstance(each, np.ndarray)]
 
     def __len__(self) -> int:
@@ -64,7 +68,11 @@ class Decodes:
         self._top_k[position] = params.top_k
         self._top_p[position] = params.top_p
         self._min_p[position] = params.min_p
-        if edits_logits(params) or req.logprobs:
+        self._presence[position] = params.presence_penalty
+        self._frequency[position] = params.frequency_penalty
+        self._repetition[position] = params.repetition_penalty
+        self._num_penalised += is_penalised(params)
+        if has_bias(params) or req.logprobs:
             self.edited[req] = None
         self._read(position)
 
@@ -73,6 +81,7 @@ class Decodes:
             return
         position = self._position.pop(req)
         self.edited.pop(req, None)
+        self._num_penalised -= is_penalised(req.sampling)
         last = self.reqs.pop()
         if last is not req:
             self.reqs[position] = last
@@ -166,15 +175,40 @@ class Decodes:
             step=self.num_output,
         )
 
+    def penalties(self, input_ids: Int64) -> Penalties | None:
+        """Of those that have any, each with the token that it runs. What it had before came with
+        its prompt, from whose last step its first token is.
+
+        Args:
+            input_ids: of this step
+        """
+        if not self._num_penalised:
+            return None
+        n = len(self.reqs)
+        presence, frequency = self._presence[:n], self._frequency[:n]
+        repetition = self._repetition[:n]
+        samples = np.flatnonzero((presence != 0) | (frequency != 0) | (repetition != 1))
+        return Penalties(
+            samples=samples,
+            presence=presence[samples],
+            frequency=frequency[samples],
+            repetition=repetition[samples],
+            rows=self._row[samples],
+            begins=np.zeros(len(samples), dtype=np.bool_),
+            tokens=input_ids[samples],
+            token_row=np.arange(len(samples)),
+            is_output=np.ones(len(samples), dtype=np.bool_),
+        )
+
     def _read(self, position: int) -> None:
         req = self.reqs[position]
         self._tokens[position] = req.num_tokens
         self._pages[position] = req.num_pages
 
 
-def edits_logits(params: SamplingParams) -> bool:
-    """Whether a request's logits are changed before a token is sampled."""
-    return bool(params.logit_bias or params.min_new_tokens) or is_penalised(params)
+def has_bias(params: SamplingParams) -> bool:
+    """Whether numbers are added to a request's logits before a token is sampled."""
+    return bool(params.logit_bias or params.min_new_tokens)
 
 
 def is_penalised(params: SamplingParams) -> bool:
