@@ -13,7 +13,7 @@ from bench.routing.processes import cpu_s, free_port, running, wait_for
 from bench.routing.routers import MODEL, Running
 
 SYSTEM_PROMPTS = 50
-_SYSTEM_BYTES = 1600  # with 300 bytes of the user's own and the JSON around them: 2 KB
+SYSTEM_BYTES = 1600  # with 300 bytes of the user's own and the JSON around them: 2 KB
 
 _WRK_SCRIPT = """
 local count = 0
@@ -101,7 +101,7 @@ def whole_answers(router: Running, connections: int, seconds: float, folder: Pat
     """wrk with 2 KB chat bodies over `connections`."""
     script = folder / "chats.lua"
     script.write_text(
-        _WRK_SCRIPT % {"prompts": SYSTEM_PROMPTS, "repeats": _SYSTEM_BYTES // 29, "model": MODEL}
+        _WRK_SCRIPT % {"prompts": SYSTEM_PROMPTS, "repeats": SYSTEM_BYTES // 29, "model": MODEL}
     )
     before = cpu_s(router.processes)
     found = subprocess.run(
@@ -154,7 +154,7 @@ def streaming_replicas(
 def streams(program: Path, router: Running, count: int, seconds: float, folder: Path) -> Streams:
     """`count` streams at once for so long, each followed by the next."""
     body = folder / "stream.json"
-    system = "You are a helpful assistant. " * (_SYSTEM_BYTES // 29)
+    system = "You are a helpful assistant. " * (SYSTEM_BYTES // 29)
     messages = [{"role": "system", "content": system}, {"role": "user", "content": "Go on."}]
     body.write_text(json.dumps({"model": MODEL, "messages": messages, "stream": True}))
     before = cpu_s(router.processes)

@@ -385,7 +385,7 @@ class SharedState(RuleBasedStateMachine):
             for lease, placement in router.holds.items():
                 chosen, is_waiting = placement.chosen, router.waits[lease]
                 owner = f"{chosen.incarnation}:{chosen.replica}"
-                whole = Part(placement.work, placement.room, 1.0, owner)
+                whole = Part(placement.chosen.work, placement.chosen.room, 1.0, owner)
                 wanted[lease] = whole if is_waiting else Part(0.0, 0.0, 0.0, owner)
             assert mine == wanted
         await self._has_no_gap()

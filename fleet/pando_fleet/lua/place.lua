@@ -194,7 +194,9 @@ local function choose(ask, all)
   return best, most, found, is_full
 end
 
-local function packed_candidate(ask, candidate)
+-- The candidate's terms; where `most` is given, with who holds the most, as the answer of a placement,
+-- and then also the work and the room that its lease reserves.
+local function packed(ask, candidate, most)
   local r = candidate.replica
   local cost_s, uncached, work, kv_wait_s, evict_s = cost_of(r, ask, candidate.chunks)
   local matched_chunks, matched_tokens = candidate.chunks, ask.prompt - uncached
@@ -206,18 +208,18 @@ local function packed_candidate(ask, candidate)
   end
   local wait_s, work_s, coming, pool_s = r.wait, work / r.prefill, coming_to(r), work * pool_token
   local full, replica, url, incarnation = candidate.full, r.name, r.url, r.incarnation
-  return $pack(CANDIDATE)
-end
-
-local function packed_held(most, work, room)
+  if not most then
+    return $pack(CANDIDATE)
+  end
+  local room = uncached + ask.output
   local most_chunks, holder_full, holder = most.chunks, most.full, most.replica.name
-  return $pack(HELD)
+  return $pack(PLACED), work, room
 end
 
 local function all_packed(ask, found)
   local all = {}
   for number, candidate in ipairs(found) do
-    all[number] = packed_candidate(ask, candidate)
+    all[number] = packed(ask, candidate)
   end
   return all
 end
@@ -244,9 +246,7 @@ while i <= #ARGV do
   if explain then
     answers = all_packed(ask, found)
   elseif best then
-    local _, uncached, work = cost_of(best.replica, ask, best.chunks)
-    local room = uncached + ask.output
-    local answer = packed_held(most, work, room) .. packed_candidate(ask, best)
+    local answer, work, room = packed(ask, best, most)
     if ask.every then
       answer = { answer, unpack(all_packed(ask, found)) }
     end

@@ -23,7 +23,7 @@ from pando_fleet.redis.client import FleetError
 from pando_fleet.redis.keys import PoolKeys
 from pando_fleet.redis.layout.calls import Cut, Place, Prefilled, Prompt, Release, Renew, Touch
 from pando_fleet.redis.layout.constants import FULL, KEY_BYTES, Mode
-from pando_fleet.redis.layout.rows import CANDIDATE, HELD, PART, Candidate, Part
+from pando_fleet.redis.layout.rows import CANDIDATE, PART, PLACED, Candidate, Part, Placed
 from pando_fleet.redis.scripts import Clock, time_arg
 from pando_fleet.redis.wire import Line, WireScript
 
@@ -81,15 +81,10 @@ class Placement(msgspec.Struct):
     """A request's place, and the lease that holds it."""
 
     lease: str
-    chosen: Candidate
-    most_chunks: int = 0  # that any candidate held of the prompt
-    holder: str = ""  # who held them
-    holder_full: bool = False  # and had all the requests that it may have
+    chosen: Placed
     only: str | None = None  # as asked
     candidates: tuple[Candidate, ...] = ()  # all, as `explain` gives them, where `Ask.every`
     ledger: str = ""  # the tenant's, where its share of the tree is bounded
-    work: float = 0.0  # that the lease reserves until the first byte, as in `Part`
-    room: float = 0.0
     is_waiting: bool = True  # for its first byte
     renewed_s: float = -inf  # or placed, by the clock of who renews
 
@@ -100,7 +95,7 @@ class Placement(msgspec.Struct):
     @property
     def part(self) -> Part:
         if self.is_waiting:
-            return Part(self.work, self.room, 1.0, self.owner)
+            return Part(self.chosen.work, self.chosen.room, 1.0, self.owner)
         return Part(0.0, 0.0, 0.0, self.owner)
 
 
@@ -283,11 +278,12 @@ class Placer:
             if not answer.done():
                 answer.set_exception(self._none(found))
             return
+        candidates: tuple[Candidate, ...] = ()
         if isinstance(found, list):
-            placement = _placement(ask, found[0])
-            placement.candidates = tuple(_sorted(found[1:]))
-        else:
-            placement = _placement(ask, found)
+            found, *others = found
+            candidates = tuple(_sorted(others))
+        placed, _ = PLACED.unpack(found)
+        placement = Placement(ask.lease, placed, ask.only, candidates)
         if answer.done():  # cancelled or late: nobody else will release it
             self.release(placement)
             return
@@ -350,18 +346,3 @@ def _prompt(ask: Ask) -> Prompt:
 def _sorted(packed: list[bytes]) -> list[Candidate]:
     candidates = [CANDIDATE.unpack(one)[0] for one in packed]
     return sorted(candidates, key=lambda c: (c.full, c.cost_s, c.outstanding))
-
-
-def _placement(ask: Ask, packed: bytes) -> Placement:
-    held, rest = HELD.unpack(packed)
-    chosen, _ = CANDIDATE.unpack(rest)
-    return Placement(
-        ask.lease,
-        chosen,
-        held.most_chunks,
-        held.holder,
-        held.holder_full,
-        ask.only,
-        work=held.work,
-        room=held.room,
-    )

@@ -6,6 +6,7 @@ far as they share bytes, so a chain of keys is a path in a radix tree, and no te
 router.
 """
 
+import struct
 from functools import lru_cache
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
@@ -56,5 +57,5 @@ def chunk_keys(data: bytes, seed: int, chunk_bytes: int = CHUNK_BYTES) -> bytes:
     chunks = min(len(data) // chunk_bytes, MAX_CHUNKS)
     key = seed.to_bytes(KEY_BYTES, "big")
     digest = xxh3_64_digest
-    starts = range(0, chunks * chunk_bytes, chunk_bytes)
-    return b"".join([key := digest(key + data[at : at + chunk_bytes]) for at in starts])
+    found = struct.iter_unpack(f"{chunk_bytes}s", data[: chunks * chunk_bytes])
+    return b"".join([key := digest(key + chunk) for (chunk,) in found])

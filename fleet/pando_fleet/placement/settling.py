@@ -121,16 +121,17 @@ class Settling:
         if not self._queue:
             return
         args: list[str | bytes | int] = []
-        count = total = 0
-        while self._queue and count < MAX_OPERATIONS:
-            operation, weight = self._queue[0]
+        queue, count, total = self._queue, 0, 0
+        while queue and count < MAX_OPERATIONS:
+            operation, weight = queue[0]
             if count and total + weight > MAX_WEIGHT:
                 break
-            self._queue.popleft()
-            self._queued_bytes -= weight
+            queue.popleft()
             args.append(OPERATIONS[type(operation)])
             args += astuple(operation)
-            count, total = count + 1, total + weight
+            count += 1
+            total += weight
+        self._queued_bytes -= total
         self._under_way += count
         sent = partial(self._sent, count)
         self._sent_at = asyncio.get_running_loop().time()

@@ -113,7 +113,7 @@ def create_control(
 
     @app.get("/route/explain")
     async def route_explain_past(request_id: str = "") -> dict[str, Any]:
-        tries = [explain_past(past, policies) for past in recent.of(request_id)]
+        tries = [explain_past(past) for past in recent.of(request_id)]
         if not tries:
             others, settings = "", live.settings
             if settings.processes > 1:

@@ -90,7 +90,7 @@ class Relaying:
             headers += charge.headers
         if order.plan is not None:
             exchange.answer_began(self._migrator.stream(order.plan, order.body, answer))
-        exchange.incoming.start(answer.status, headers)
+        exchange.incoming.start(answer.status, headers, answer.length)
 
 
 def break_off(exchange: Exchange, why: str = "") -> None:

@@ -1,7 +1,5 @@
 """The record of a try after it is over."""
 
-from dataclasses import dataclass
-
 import msgspec
 
 from pando_fleet.placement.placer import Placement
@@ -16,8 +14,7 @@ class Try(msgspec.Struct, gc=False):
     report: CacheReport | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(msgspec.Struct, frozen=True, gc=False):
     """Numbers, names and terms only: no text and no chunk keys of prompts."""
 
     request_id: str
@@ -25,7 +22,7 @@ class Past:
     model: str
     pool: str
     replica: str
-    wanted: PolicyName | None  # the policy, if the request chose it
+    policy: PolicyName  # that placed it
     tenant: str
     is_salted: bool
     chunks: int

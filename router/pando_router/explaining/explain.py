@@ -89,23 +89,22 @@ async def explain(
     )
 
 
-def explain_past(past: Past, policies: PoolPolicies) -> PastExplanation:
-    policy = policies.name(past.pool, past.wanted)
+def explain_past(past: Past) -> PastExplanation:
     placement, report = past.placement, past.tried.report
     hit, hit_reason = reasons.past_hit(past)
     candidates: Sequence[Candidate] = ()
     if placement is not None:
-        candidates = placement.candidates or (placement.chosen,)
+        candidates = placement.candidates or (placement.chosen.candidate,)
     return PastExplanation(
         request_id=past.request_id,
         at=past.at,
         model=past.model,
         pool=past.pool,
-        policy=policy,
+        policy=past.policy,
         tenant=past.tenant,
         chunks=past.chunks,
         chosen=past.replica,
-        reason=reasons.past_choice(past, policy),
+        reason=reasons.past_choice(past),
         status=past.tried.status,
         prompt_tokens=report.prompt_tokens if report else None,
         predicted_tokens=placement.chosen.matched_tokens if placement else 0,

@@ -5,7 +5,6 @@ from enum import StrEnum
 
 from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_fleet.redis.layout.rows import Candidate
-from pando_router.configuration.settings import PolicyName
 from pando_router.exchange.past import Past
 
 
@@ -45,13 +44,13 @@ def terms(candidate: Candidate) -> str:
     )
 
 
-def past_choice(past: Past, policy: PolicyName) -> str:
+def past_choice(past: Past) -> str:
     """Why the replica of a past try was chosen."""
     placement = past.placement
     if placement is None:
         return f"this router alone chose {past.replica}: Redis was away or knew no ready replica"
-    if policy != "cache_aware" and placement.only:
-        return f"policy {policy} chose {past.replica}: {terms(placement.chosen)}"
+    if past.policy != "cache_aware" and placement.only:
+        return f"policy {past.policy} chose {past.replica}: {terms(placement.chosen)}"
     if placement.candidates:
         return choice(placement.candidates)
     best = placement.chosen
@@ -65,7 +64,7 @@ def past_hit(past: Past) -> tuple[Hit, str]:
         return Hit.TOO_SHORT, f"the prompt has less than a chunk of {CHUNK_BYTES} bytes"
     if placement is None:
         return Hit.UNKNOWN, "what replicas hold is known only with Redis"
-    chosen, most = placement.chosen, placement.most_chunks
+    chosen, most = placement.chosen, placement.chosen.most_chunks
     tokens_a_chunk = chosen.matched_tokens / chosen.matched_chunks if chosen.matched_chunks else 0.0
     report = past.tried.report
     delivered = None if report is None else report.cached_tokens
@@ -75,14 +74,14 @@ def past_hit(past: Past) -> tuple[Hit, str]:
             f"{chosen.replica} was believed to hold {chosen.matched_tokens} tokens but had"
             f" {delivered}: it has evicted the rest, and its path was cut there"
         )
-    if most > chosen.matched_chunks and placement.holder_full:
+    if most > chosen.matched_chunks and chosen.holder_full:
         return Hit.ELSEWHERE, (
-            f"{placement.holder} held {most} chunks and {chosen.replica} {chosen.matched_chunks},"
+            f"{chosen.holder} held {most} chunks and {chosen.replica} {chosen.matched_chunks},"
             " but the holder had all its requests"
         )
     if most > chosen.matched_chunks:
         return Hit.ELSEWHERE, (
-            f"{placement.holder} held {most} chunks and {chosen.replica} {chosen.matched_chunks}:"
+            f"{chosen.holder} held {most} chunks and {chosen.replica} {chosen.matched_chunks}:"
             " computing the rest anew cost less than waiting there, or the policy did not look"
         )
     if most == 0 and past.is_salted:

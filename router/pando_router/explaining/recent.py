@@ -29,9 +29,7 @@ class Recent(Listener):
 
     def placed(self, exchange: Exchange, route: Route) -> None:
         order, tried, tenant = exchange.order, exchange.last_try, exchange.tenant
-        is_logged = logger.isEnabledFor(logging.DEBUG)
-        if order is None or tried is None or not (self._past.maxlen or is_logged):
-            return
+        assert order is not None and tried is not None
         prompt = order.prompt
         target = prompt.targets[0]
         past = Past(
@@ -40,7 +38,7 @@ class Recent(Listener):
             target.adapter or target.model,
             route.pool,
             route.replica,
-            prompt.steering.policy,
+            self._policies.name(route.pool, prompt.steering.policy),
             tenant.name,
             tenant.isolate or bool(prompt.request.cache_salt),
             len(prompt.keys) // KEY_BYTES,
@@ -48,24 +46,24 @@ class Recent(Listener):
             tried,
         )
         self._past.append(past)
-        if is_logged:
-            self._log(past)
+        if logger.isEnabledFor(logging.DEBUG):
+            _log(past)
 
     def of(self, request_id: str) -> list[Past]:
         """The request's tries, the last one first."""
         return [past for past in reversed(self._past) if past.request_id == request_id]
 
-    def _log(self, past: Past) -> None:
-        policy = self._policies.name(past.pool, past.wanted)
-        candidates = past.placement.candidates if past.placement else ()
-        logger.debug(
-            "placed",
-            extra={
-                "request_id": past.request_id,
-                "pool": past.pool,
-                "policy": policy,
-                "replica": past.replica,
-                "reason": reasons.past_choice(past, policy),
-                "candidates": [asdict(candidate) for candidate in candidates],
-            },
-        )
+
+def _log(past: Past) -> None:
+    candidates = past.placement.candidates if past.placement else ()
+    logger.debug(
+        "placed",
+        extra={
+            "request_id": past.request_id,
+            "pool": past.pool,
+            "policy": past.policy,
+            "replica": past.replica,
+            "reason": reasons.past_choice(past),
+            "candidates": [asdict(candidate) for candidate in candidates],
+        },
+    )

@@ -89,6 +89,12 @@ class Answer:
         return int(value) if value.isdigit() and len(value) <= MAX_DIGITS else None
 
     @property
+    def length(self) -> int | None:
+        """The body's declared size; None if the replica declares none."""
+        value = self._named.get(b"content-length")
+        return None if value is None else int(value)  # llhttp ensures that it is a number
+
+    @property
     def complete(self) -> bool:
         """Whether the whole body was read."""
         return self.complete_on_wire and not self._unread

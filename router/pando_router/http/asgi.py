@@ -68,9 +68,14 @@ class _Send:
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers: Headers = [(name.lower(), value) for name, value in message["headers"]]
-            headers.append((b"x-request-id", self._request_id))
-            self._incoming.start(message["status"], headers)
+            headers: Headers = [(b"x-request-id", self._request_id)]
+            length: int | None = None
+            for name, value in message["headers"]:
+                if name.lower() == b"content-length":
+                    length = int(value)
+                else:
+                    headers.append((name.lower(), value))
+            self._incoming.start(message["status"], headers, length)
         elif message["type"] == "http.response.body":
             await self._body(message.get("body", b""), more=message.get("more_body", False))
 

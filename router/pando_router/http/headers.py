@@ -27,7 +27,12 @@ _HOP_BY_HOP = frozenset(
 # Client headers that are set anew for each replica, or handled by the router.
 NOT_FORWARDED = _HOP_BY_HOP | TIME_LIMITS | {b"host", b"content-length", b"expect", b"x-request-id"}
 # Replica headers that the router sets in every answer itself.
-NOT_RETURNED = _HOP_BY_HOP | {b"x-request-id", b"x-pando-replica", b"x-pando-matched-tokens"}
+NOT_RETURNED = _HOP_BY_HOP | {
+    b"content-length",
+    b"x-request-id",
+    b"x-pando-replica",
+    b"x-pando-matched-tokens",
+}
 
 _NAMES_NOTHING = frozenset((b"keep-alive", b"close"))  # the usual values of `connection`
 

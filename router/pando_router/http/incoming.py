@@ -217,31 +217,21 @@ class Incoming:
 
     async def send(self, status: int, headers: Headers, body: bytes = b"") -> None:
         """Sends the whole answer."""
-        self._frame(status, headers, len(body))
+        self.start(status, headers, len(body))
         self.end(body)
 
-    def start(self, status: int, headers: Headers) -> None:
+    def start(self, status: int, headers: Headers, length: int | None = None) -> None:
         """Sets the answer's head, which is sent with the first bytes of the body or with its end.
 
-        Without `content-length` among the headers the body may have any length.
+        `length` is the body's, None if unknown; `content-length` is not among the headers.
         """
-        declared: int | None = None
-        for name, value in headers:
-            if name == b"content-length":
-                declared = int(value)
-        self._frame(status, headers, declared, declares=declared is not None)
-
-    def _frame(
-        self, status: int, headers: Headers, length: int | None, *, declares: bool = False
-    ) -> None:
-        """Builds the head; `length` is the body's, None if unknown."""
         if self.started:
             raise RuntimeError("the answer has already started")
         framing: Headers = []
         self._chunked = False
         bodiless = status in _BODILESS or self.method == "HEAD"
         if length is not None:
-            if not declares and status not in _BODILESS:
+            if status not in _BODILESS:
                 framing.append((b"content-length", b"%d" % length))
         elif bodiless:
             pass

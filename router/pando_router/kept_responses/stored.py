@@ -131,7 +131,7 @@ async def _relay(incoming: Incoming, answer: Answer, member: Member, request_id:
         (b"x-request-id", request_id.encode()),
         (b"x-pando-replica", member.beat.replica.encode()),
     )
-    incoming.start(answer.status, headers)
+    incoming.start(answer.status, headers, answer.length)
     chunk = answer.first_chunk
     try:
         while not answer.complete:

@@ -30,6 +30,7 @@ class Steerer:
     def __init__(self, settings: RouterSettings) -> None:
         self._allowed = settings.allow_policy_header
         self._session_header = settings.session_header.lower().encode()
+        self._names = frozenset((POLICY_HEADER, self._session_header, EXPLAIN_HEADER))
 
     def __call__(self, headers: Sequence[tuple[bytes, bytes]], *, admin: bool) -> Steering:
         """Reads the steering from `headers`, whose names are lower case.
@@ -39,11 +40,13 @@ class Steerer:
         """
         policy, session, explain = None, b"", False
         for name, value in headers:
+            if name not in self._names:
+                continue
             if name == POLICY_HEADER:
                 policy = self._policy(value)
             elif name == self._session_header:
                 session = value
-            elif name == EXPLAIN_HEADER:
+            else:
                 explain = value.strip().lower() in (b"1", b"true")
                 if explain and not admin:
                     raise ApiError(

@@ -92,12 +92,12 @@ async def test_the_cheapest_is_chosen_and_who_holds_most_is_told(
             placed = await world.placer.place(ask)
             best = min((c.cost_s, c.outstanding) for c in free)
             assert (placed.chosen.cost_s, placed.chosen.outstanding) == best
-            assert placed.chosen in free
+            assert placed.chosen.candidate in free
             longest = max(candidate.matched_chunks for candidate in candidates)
-            assert placed.most_chunks == longest
+            assert placed.chosen.most_chunks == longest
             holders = {(c.replica, c.full) for c in candidates if c.matched_chunks == longest}
-            assert (placed.holder, placed.holder_full) in holders
-            assert placed.holder_full == all(full for _, full in holders)
+            assert (placed.chosen.holder, placed.chosen.holder_full) in holders
+            assert placed.chosen.holder_full == all(full for _, full in holders)
             await world.placer.flush()
 
 
@@ -136,6 +136,6 @@ async def test_asks_of_one_call_are_placed_as_one_after_the_other_would_be(
                 placements = await asyncio.gather(*map(world.placer.place, asks))
             else:
                 placements = [await world.placer.place(ask) for ask in asks]
-            placed[at_once] = [(p.chosen, p.most_chunks) for p in placements]
+            placed[at_once] = [(p.chosen, p.chosen.most_chunks) for p in placements]
             await world.placer.flush()
     assert placed[True] == placed[False]

@@ -14,7 +14,7 @@ async def test_placement_has_every_candidates_terms_where_that_is_asked(world: W
     before = await world.terms(keys, 256)
     placed = await world.placer.place(ask)
     assert {c.replica: c for c in placed.candidates} == before
-    assert placed.candidates[0] == placed.chosen
+    assert placed.candidates[0] == placed.chosen.candidate
     costs = [candidate.cost_s for candidate in placed.candidates]
     assert costs == sorted(costs)
     space = {c.replica: (c.pinned_tokens, c.capacity_tokens) for c in placed.candidates}
@@ -40,7 +40,7 @@ async def test_placement_tells_who_holds_the_most_of_the_prompt(world: World) ->
     for keys in prompts:
         placed = await world.place(keys, 512)
         assert placed.chosen.replica == "b"
-        assert (placed.holder, placed.most_chunks) == ("a", 5)
+        assert (placed.chosen.holder, placed.chosen.most_chunks) == ("a", 5)
 
 
 async def test_a_full_replica_is_told_with_its_terms_and_never_chosen(world: World) -> None:
@@ -52,8 +52,9 @@ async def test_a_full_replica_is_told_with_its_terms_and_never_chosen(world: Wor
         ("b", 0, False),
         ("a", 4, True),
     ]
-    assert placed.chosen == placed.candidates[0]
-    assert (placed.holder, placed.most_chunks, placed.holder_full) == ("a", 4, True)
+    chosen = placed.chosen
+    assert chosen.candidate == placed.candidates[0]
+    assert (chosen.holder, chosen.most_chunks, chosen.holder_full) == ("a", 4, True)
     everybody = await world.placer.explain(world.ask(keys, 256, max_outstanding=1))
     assert {(c.replica, c.full) for c in everybody} == {("a", True), ("b", True)}
 

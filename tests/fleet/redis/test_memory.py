@@ -63,7 +63,7 @@ class Load:
             await self.world.prefilled(placement)
             await self.world.release(placement)
             repeated += bool(again)
-            found += bool(again) and placement.most_chunks == CHUNKS
+            found += bool(again) and placement.chosen.most_chunks == CHUNKS
         return found / max(1, repeated)
 
     def _new(self) -> bytes:

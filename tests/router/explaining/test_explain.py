@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pando_fleet.registry.replica import ReplicaState
+from tests.router.configuration.reloading import reloading
 from tests.router.world import (
     Answer,
     Replica,
@@ -154,6 +156,21 @@ async def test_every_try_of_a_request_is_explained(valkey_url: str) -> None:
         assert [one["chosen"] for one in tries] == ["b", "a"]
         assert tries[0]["status"] == 200
         assert "policy round_robin chose b" in tries[0]["reason"]
+
+
+async def test_a_past_request_is_explained_by_the_policy_that_placed_it(
+    valkey_url: str, tmp_path: Path
+) -> None:
+    async with (
+        Replica(valkey_url, "a"),
+        reloading(valkey_url, tmp_path / "router.yaml", policy="round_robin") as world,
+    ):
+        await world.router.ready("a")
+        answer = await ask(world.router, LONG)
+        await world.write(policy="cache_aware")
+        explained = await why(world.router, answer)
+        assert explained["policy"] == "round_robin"
+        assert "policy round_robin chose a" in explained["reason"]
 
 
 async def test_only_the_last_requests_are_remembered(valkey_url: str) -> None:

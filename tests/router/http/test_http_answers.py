@@ -64,7 +64,7 @@ async def test_connection_ends_where_the_client_says_so() -> None:
 
 async def test_answer_shorter_than_it_said_is_cut() -> None:
     async def short(request: Incoming) -> None:
-        request.start(200, [(b"content-length", b"10")])
+        request.start(200, [], 10)
         request.end(b"short")
 
     async with listening(short) as port, Raw(port) as client:

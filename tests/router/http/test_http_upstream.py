@@ -20,10 +20,8 @@ async def test_request_arrives_as_it_was_given() -> None:
 
     async with Worker(script) as worker, upstream_() as client:
         answer = await client.post(worker.url + "/base/", b"/a%20b?c", [(b"x", b"\xe9")], b"body")
-        assert (answer.status, answer.headers()) == (
-            200,
-            [(b"x-engine", b"test"), (b"content-length", b"2")],
-        )
+        assert (answer.status, answer.length) == (200, 2)
+        assert answer.headers() == [(b"x-engine", b"test")]
         assert await whole(answer) == b"hi"
     host = worker.url.removeprefix("http://").encode()
     assert heads == [

@@ -103,9 +103,9 @@ class Replicas(msgspec.Struct, frozen=True, gc=False):
 class Place(msgspec.Struct, frozen=True, gc=False):
     """Decides for each of the `Prompt`s that follow, and reserves it unless only asked to explain.
 
-    Answers for each prompt HELD and CANDIDATE of the chosen replica, or a list of that and every
-    CANDIDATE; nil where there is none, FULL where all that are allowed have the most requests. To
-    explain, one prompt is asked, and each of its candidates is answered.
+    Answers for each prompt PLACED, of the chosen replica, or a list of that and every CANDIDATE;
+    nil where there is none, FULL where all that are allowed have the most requests. To explain, one
+    prompt is asked, and each of its candidates is answered.
     """
 
     replicas: Key

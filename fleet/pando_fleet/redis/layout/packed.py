@@ -1,13 +1,15 @@
 """How a type's fields become bytes: in their order, big-endian, each text with a NUL behind.
 
-A `float` is a double, an `int` 8 bytes, a `bool` one, a `str` its UTF-8. Rows stay in Redis and
-carry a version, since another release may have written them; packed answers are read by who asked,
-and carry none. The version is a row's last byte: scripts of the release before, which wrote none,
-overlook what lies behind the fields that they know, and their rows end in a zero byte (the low one
-of a whole number, or a text's end). Where rows always had one, it is the first byte.
+A `float` is a double, an `int` 8 bytes, a `bool` one, a `str` its UTF-8. Packed answers are read by
+who asked, and have their numbers in front of their texts. Rows stay in Redis and carry a version,
+since another release may have written them. The version is a row's last byte: scripts of the
+release before, which wrote none, overlook what lies behind the fields that they know, and their
+rows end in a zero byte (the low one of a whole number, or a text's end). Where rows always had one,
+it is the first byte.
 """
 
 import struct
+from operator import itemgetter
 from typing import Generic, TypeVar, get_type_hints
 
 Kind = TypeVar("Kind")
@@ -26,7 +28,11 @@ class Packed(Generic[Kind]):
         self.kind = kind
         self.version = version
         self.is_versioned_in_front = is_versioned_in_front
-        self.fields = get_type_hints(kind)
+        self.fields = hints = get_type_hints(kind)
+        if not version:
+            self.fields = dict(sorted(hints.items(), key=lambda field: field[1] is str))
+        packed = list(self.fields)
+        self._in_order_of_kind = itemgetter(*(packed.index(name) for name in hints))
         types = list(self.fields.values())
         self._texts = types.count(str)
         numbers = types[: len(types) - self._texts]
@@ -45,7 +51,8 @@ class Packed(Generic[Kind]):
         except struct.error as error:
             raise ValueError(f"{self.name}: {error}") from error
         *texts, rest = packed[self._numbers.size :].split(b"\0", self._texts)
-        return self.kind(*numbers, *map(bytes.decode, texts)), rest
+        values = (*numbers, *map(bytes.decode, texts))
+        return self.kind(*self._in_order_of_kind(values)), rest
 
     def pack_row(self, value: Kind) -> bytes:
         """The row as a script writes it, to the bit. For kinds with their version at the end."""

@@ -70,17 +70,6 @@ class MarkRow(NamedTuple):
     reason: str
 
 
-class Held(NamedTuple):
-    """The front of a placement's answer: what its lease reserves, and who holds the most of the
-    prompt."""
-
-    work: float  # as in `Part`
-    room: float
-    most_chunks: int
-    holder_full: bool
-    holder: str
-
-
 class Candidate(msgspec.Struct, frozen=True, gc=False):
     """One replica's terms:
     `cost_s` is `wait_s + kv_wait_s + work_s * (1 + queue + coming) + pool_s + evict_s`."""
@@ -106,9 +95,24 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     incarnation: str
 
 
+class Placed(Candidate, frozen=True, gc=False):
+    """The chosen one: a placement's answer."""
+
+    work: float  # that the lease reserves, as in `Part`
+    room: float
+    most_chunks: int  # that any candidate holds of the prompt
+    holder_full: bool  # and has all the requests that it may have
+    holder: str  # who holds them
+
+    @property
+    def candidate(self) -> Candidate:
+        """As one among others."""
+        return Candidate(*(getattr(self, name) for name in Candidate.__struct_fields__))
+
+
 TERMS = Packed("terms", Terms, 3, is_versioned_in_front=True)
 PART = Packed("part", Part, 1)
 LOAD = Packed("load", Load, 1)
 QUEUE = Packed("queue", QueueRow, 1)
-HELD = Packed("held", Held)
 CANDIDATE = Packed("candidate", Candidate)
+PLACED = Packed("placed", Placed)
