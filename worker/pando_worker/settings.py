@@ -92,6 +92,14 @@ class WorkerSettings(BaseSettings):
         DType,
         Field(description="of weights and activations; auto is float32 on CPU, bfloat16 on CUDA"),
     ] = DType.AUTO
+    quantization: Annotated[
+        Literal["auto", "none", "int8", "int4"],
+        Field(
+            description="weights on CPU as integers, which the C++ kernels multiply with: auto"
+            " keeps a GGUF file's blocks and leaves other checkpoints as they are; none: numbers of"
+            " dtype; int8, int4: any checkpoint, with a scale a row, or groups of 32"
+        ),
+    ] = "auto"
     kv_cache_dtype: Annotated[
         KVCacheDType,
         Field(description="type of cached keys and values; auto: the type of the weights"),

@@ -44,7 +44,12 @@ def test_the_best_kind_that_the_processor_knows_is_taken(
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     new = prebuilt.KINDS["x86_64"][0].needs
-    for features, name in ((new, "x86-64-v3"), (new - {"fma"}, "x86-64"), (frozenset(), "x86-64")):
+    for features, name in (
+        (new, "cascadelake"),
+        (new - {"avx512_vnni"}, "x86-64-v3"),
+        (new - {"fma"}, "x86-64"),
+        (frozenset(), "x86-64"),
+    ):
         monkeypatch.setattr(prebuilt, "cpu_features", lambda features=features: features)
         for kind in prebuilt.KINDS["x86_64"]:
             kind.path.touch()

@@ -5,7 +5,7 @@ rotary rows, stacked experts, norms with 1 added) is done here.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,14 @@ def write_gguf(
     kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
     tokenizer: "Tokenizer | None" = None,
     parts: int = 1,
+    others: Mapping[str, gguf.GGMLQuantizationType] | None = None,
 ) -> Path:
-    """The checkpoint of `model_dir` as a GGUF file; matrices whose rows allow it are of `kind`."""
+    """The checkpoint of `model_dir` as a GGUF file; matrices whose rows allow it are of `kind`.
+
+    Args:
+        others: kinds of some tensors of each layer, by their names in the file
+    """
+    kinds = others or {}
     config = AutoConfig.from_pretrained(model_dir)
     arch = ARCHITECTURES[config.architectures[0]]
     per_part = 2 if parts > 1 else 0
@@ -70,7 +76,7 @@ def write_gguf(
             continue
         theirs = names.get_name(base)
         assert theirs is not None, name
-        _add(writer, f"{theirs}.{suffix}", values, kind)
+        _add(writer, f"{theirs}.{suffix}", values, kinds.get(theirs.rpartition(".")[2], kind))
     for name, ones in experts.items():
         _add(writer, name, np.stack([ones[i] for i in range(len(ones))]), kind)
     writer.write_header_to_file()

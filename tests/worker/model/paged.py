@@ -16,7 +16,9 @@ from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch, SamplingBatch
 from pando_worker.models.config import ModelImpl, read_config
-from pando_worker.models.loading.loader import build_model, load_weights
+from pando_worker.models.loading.loader import build_model, load_weights, weight_bytes
+from pando_worker.models.loading.schemes.scheme import Scheme
+from pando_worker.models.ops import Ops
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.settings import DType, WorkerSettings
@@ -92,10 +94,13 @@ class BareModel:
         group: ParallelGroup | None = None,
         context_length: int | None = None,
         impl: ModelImpl = "pando",
+        scheme: Scheme | None = None,
+        ops: Ops | None = None,
     ) -> None:
         config = read_config(model_dir, impl)
-        self.model = build_model(config, dtype, CPU, group, context_length)
-        load_weights(self.model, model_dir, CPU)
+        self.model = build_model(config, dtype, CPU, group, context_length, ops, scheme)
+        self.planned_bytes = weight_bytes(self.model)
+        load_weights(self.model, model_dir, CPU, scheme)
         self._dtype = dtype
         self.empty(page_size, tokens)
 

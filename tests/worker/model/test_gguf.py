@@ -145,7 +145,7 @@ def test_a_quantized_weight_is_the_original_up_to_its_rounding(kind: Kind, tmp_p
         if not name.endswith("down_proj.weight"):
             continue
         layer = loaded.model.get_submodule(name.removesuffix(".weight"))
-        error = (layer.weight - original).abs()
+        error = (layer.weight.matrix - original).abs()
         blocks = original.reshape(len(original), -1, 32)
         if kind in BITS:
             span = blocks.amax(-1) - blocks.amin(-1) if kind.name.endswith("_1") else None

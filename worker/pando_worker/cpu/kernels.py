@@ -37,6 +37,9 @@ class Kernels:
     def _assign(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         library = self._library
         self.linear = wrap(library.pando_linear)
+        self.quantize = wrap(library.pando_quantize)
+        self.grouped_linear = wrap(library.pando_grouped_linear)
+        self.grouped_embed = wrap(library.pando_grouped_embed)
         self.rms_norm = wrap(library.pando_rms_norm)
         self.add_rms_norm = wrap(library.pando_add_rms_norm)
         self.embed = wrap(library.pando_embed)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.cpu.kernels import Kernels
+from pando_worker.models.grouped import RUN, Groups
 from pando_worker.models.ops import Angles, TorchOps
 
 SILU, GELU = 0, 1  # as in kernels.cpp
@@ -37,6 +38,42 @@ class CpuOps:
             out.data_ptr(),
             rows,
             width,
+            inner,
+            self._threads,
+        )
+        return out
+
+    def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
+        """Quantizes x, too: to bytes, with a scale for each 32 inputs, or for each row where the
+        weight has one."""
+        x = x if x.stride(-1) == 1 else x.contiguous()
+        rows, inner = x.shape
+        group = weight.grouping.group
+        runs, groups = -(-inner // RUN), weight.grouping.groups(inner)
+        values = torch.empty(rows, runs * RUN, dtype=torch.int8)
+        scales, sums = torch.empty(rows, runs if group else 1), torch.empty(rows, groups)
+        self._kernels.quantize(
+            x.data_ptr(),
+            x.stride(0),
+            rows,
+            inner,
+            group,
+            values.data_ptr(),
+            scales.data_ptr(),
+            sums.data_ptr(),
+            self._threads,
+        )
+        out = torch.empty(rows, weight.rows)
+        self._kernels.grouped_linear(
+            values.data_ptr(),
+            scales.data_ptr(),
+            sums.data_ptr(),
+            *_addresses(weight),
+            None if bias is None else bias.data_ptr(),
+            out.data_ptr(),
+            weight.rows,
+            rows,
+            weight.rows,
             inner,
             self._threads,
         )
@@ -84,6 +121,18 @@ class CpuOps:
         self._kernels.embed(ids.data_ptr(), weight.data_ptr(), out.data_ptr(), tokens, rows, width)
         return out
 
+    def grouped_embedding(self, ids: Tensor, weight: Groups) -> Tensor:
+        out = torch.empty(len(ids), weight.columns)
+        self._kernels.grouped_embed(
+            ids.data_ptr(),
+            *_addresses(weight),
+            out.data_ptr(),
+            len(ids),
+            weight.rows,
+            weight.columns,
+        )
+        return out
+
     def angles(
         self, positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype
     ) -> Angles:
@@ -117,3 +166,16 @@ class CpuOps:
             dim,
         )
         return out
+
+
+def _addresses(weight: Groups) -> tuple[int | None, ...]:
+    """As the kernels take a weight: its memory, bits, group, and whether scales are 16 bits."""
+    minimums = weight.minimums
+    return (
+        weight.values.data_ptr(),
+        weight.scales.data_ptr(),
+        None if minimums is None else minimums.data_ptr(),
+        weight.grouping.bits,
+        weight.grouping.group,
+        int(weight.grouping.numbers == torch.float16),
+    )

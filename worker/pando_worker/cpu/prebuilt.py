@@ -28,9 +28,13 @@ class Kind:
 
 _V3 = frozenset(("abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"))
 
-# The best first. The kernels have no code for AVX-512, so there is no x86-64-v4.
+_V4_VNNI = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni"}
+
+# The best first. Of AVX-512 the kernels use the products of bytes (VNNI), which x86-64-v4 lacks and
+# this processor was the first to have.
 KINDS = {
     "x86_64": (
+        Kind("cascadelake", _V4_VNNI),
         Kind("x86-64-v3", _V3),
         Kind("x86-64"),
     ),

@@ -7,6 +7,7 @@ Read in this order:
     layers/                what families are composed of
     build.py               what all layers are made with
     ops.py                 the operations of layers, torch's or faster
+    grouped.py             matrices of small integers
     parallel.py            the ranks that compute one model together
     rope.py                rotary parameters in one form
     layer_types.py         layers that see differently far

@@ -4,11 +4,12 @@ Layers are made without memory first, so that a model's size is known before any
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from pando_worker.models.grouped import Integers
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.models.parallel import ParallelGroup
 
@@ -28,6 +29,15 @@ class Build:
         return nn.Parameter(empty, requires_grad=False)
 
 
+class Packed(Protocol):
+    """Memory that holds a tensor of the checkpoint as integers in groups."""
+
+    def put(self, first: int, rows: Integers) -> None:
+        """Some of its rows, from `first` on, a multiple of `grouped.LANES`; as many, unless they
+        are its last."""
+        ...
+
+
 class Fill(NamedTuple):
     """A part of a checkpoint's tensor, and the (part of a) parameter that it fills.
 
@@ -38,4 +48,4 @@ class Fill(NamedTuple):
     name: str  # in the checkpoint
     shape: tuple[int, ...]  # of the checkpoint's whole tensor
     part: tuple[slice, ...]  # of it, what this rank takes; one slice a dimension
-    memory: Tensor
+    memory: Tensor | Packed

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pando_worker.models.grouped import Groups
+
 Angles = tuple[Tensor, Tensor]
 """The rotary angles of a step's tokens, in the form that an `Ops` has made and takes."""
 
@@ -16,6 +18,10 @@ class Ops(Protocol):
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """[..., in] to [..., out] by weight [out, in] and bias [out]."""
+        ...
+
+    def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
+        """As `linear`, of [num_tokens, in], by integers in groups."""
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
@@ -35,6 +41,10 @@ class Ops(Protocol):
 
     def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
         """Rows [num_tokens, hidden_size] of a table."""
+        ...
+
+    def grouped_embedding(self, ids: Tensor, weight: Groups) -> Tensor:
+        """As `embedding`, of integers in groups."""
         ...
 
     def angles(
@@ -58,10 +68,12 @@ class ChosenOps:
 
     def use(self, ops: Ops) -> None:
         self.linear = ops.linear
+        self.grouped_linear = ops.grouped_linear
         self.rms_norm = ops.rms_norm
         self.add_rms_norm = ops.add_rms_norm
         self.gated = ops.gated
         self.embedding = ops.embedding
+        self.grouped_embedding = ops.grouped_embedding
         self.angles = ops.angles
         self.rotate = ops.rotate
 
@@ -77,6 +89,10 @@ class TorchOps:
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return functional.linear(x, weight, bias)
+
+    def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
+        """By the decoded weights, which takes as long as decoding them: for trials and tests."""
+        return self.linear(x, weight.decoded().to(x.dtype), bias)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
         if offset:
@@ -96,6 +112,9 @@ class TorchOps:
 
     def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
         return functional.embedding(ids, weight)
+
+    def grouped_embedding(self, ids: Tensor, weight: Groups) -> Tensor:
+        return self.embedding(ids, weight.decoded())
 
     def angles(
         self, positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype

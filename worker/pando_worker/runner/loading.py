@@ -18,8 +18,11 @@ from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.loading.dummy import fill_at_random
 from pando_worker.models.loading.hub import resolve_model
 from pando_worker.models.loading.loader import build_model, load_weights, weight_bytes
+from pando_worker.models.loading.quantize import is_quantized
+from pando_worker.models.loading.schemes.scheme import Scheme
 from pando_worker.models.ops import ChosenOps, TorchOps
 from pando_worker.models.parallel import ParallelGroup
+from pando_worker.runner.cpu.quantization import choose_scheme
 from pando_worker.runner.kv.pool_plan import plan_pool
 from pando_worker.settings import DType, WorkerSettings
 
@@ -49,6 +52,7 @@ class LoadedModel:
     dtype: torch.dtype  # of weights and activations
     model: "CausalLM | TransformersCausalLM"
     weight_bytes: int  # this rank's
+    quantized: bool  # some weights are integers, which only the kernels multiply with
     ops: ChosenOps  # what the model's layers compute with
     kv_pool: TokenToKVPool
     capacity_tokens: int  # of the pool, a multiple of the page size; on CUDA it has a page more
@@ -74,7 +78,8 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
     config = read_config(model_dir, settings.model_impl)
     context_length = _context_length(settings, config)
     ops = ChosenOps(TorchOps())
-    model = build_model(config, dtype, device, group, context_length, ops)
+    scheme = choose_scheme(settings, dtype)
+    model = build_model(config, dtype, device, group, context_length, ops, scheme)
     plan = plan_pool(
         settings,
         model.attention_layers,
@@ -84,10 +89,12 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         device=device,
         group=group,
     )
-    _fill(settings, model, model_dir, device)
+    _fill(settings, model, model_dir, device, scheme)
+    quantized = is_quantized(model)
     told = "%s loaded in %.1f s as %s; KV pool of %d tokens as %s: %s"
     seconds = time.monotonic() - started
-    log.info(told, model_dir, seconds, dtype, plan.capacity_tokens, plan.dtype, plan.budget)
+    kept = f"{dtype}, weights {scheme.name}" if scheme and quantized else dtype
+    log.info(told, model_dir, seconds, kept, plan.capacity_tokens, plan.dtype, plan.budget)
     return LoadedModel(
         config=config,
         context_length=context_length,
@@ -95,6 +102,7 @@ def load_model(settings: WorkerSettings, group: ParallelGroup) -> LoadedModel:
         dtype=dtype,
         model=model,
         weight_bytes=weight_bytes(model),
+        quantized=quantized,
         ops=ops,
         kv_pool=plan.make_pool(device),
         capacity_tokens=plan.capacity_tokens,
@@ -116,9 +124,10 @@ def _fill(
     model: "CausalLM | TransformersCausalLM",
     model_dir: Path,
     device: torch.device,
+    scheme: Scheme | None,
 ) -> None:
     if settings.load_format == "auto":
-        load_weights(model, model_dir, device)
+        load_weights(model, model_dir, device, scheme)
     elif isinstance(model, CausalLM):
         fill_at_random(model, device)
     else:

@@ -68,11 +68,11 @@ class TorchModelRunner:
         if loaded.device.type == "cuda":
             self.attention = choose_attention(settings, loaded, plain)
         self._searches = choose_searches(self.attention)
+        if loaded.device.type == "cpu":
+            self._choose_cpu_path(settings, loaded, plain)
         self._warm_up()
         if loaded.device.type == "cuda":
             self.graphs = capture_graphs(settings, loaded, self.attention, self._futures)
-        else:
-            self._choose_cpu_path(settings, loaded, plain)
 
     @property
     def pools(self) -> Pools:
@@ -157,6 +157,7 @@ class TorchModelRunner:
             pool=loaded.kv_pool,
             dtype=loaded.dtype,
             weight_bytes=loaded.weight_bytes,
+            quantized=loaded.quantized,
             recorded=recorded,
             run=self._try,
             decodes=lambda rows: trial_batch(

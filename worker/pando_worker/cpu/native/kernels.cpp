@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "attention.h"
+#include "grouped.h"
 #include "linear.h"
 #include "team.h"
 #include "vectors.h"
@@ -93,6 +94,46 @@ void pando_linear(const float* x, long x_stride, const float* w, const float* bi
     Linear a{x, w, bias, y, m, n, k, x_stride};
     auto cost = [=] { return double(m) * n * k; };
     run(threads, cost, [=](Team team) { linear_columns(a, team.share(n, 8)); });
+}
+
+// Rows of x [m, k] as bytes for the product below, whose `group` it is; see QuantizedRows.
+void pando_quantize(const float* x, long x_stride, long m, long k, int group, int8_t* values,
+                    float* scales, float* sums, int threads) {
+    long runs = (k + RUN - 1) / RUN, groups = group ? runs * RUN / group : 1;
+    auto cost = [=] { return double(m) * k * 8; };
+    run(threads, cost, [=](Team team) {
+        Range rows = team.share(m, 1);
+        for (long i = rows.begin; i < rows.end; ++i)
+            quantize_row(x + i * x_stride, k, group, values + i * runs * RUN,
+                         scales + i * (group ? runs : 1), sums + i * groups);
+    });
+}
+
+// y [m, n] = x . w^T + bias [n], which may be null, of quantized rows and weights; rows of y lie y_stride
+// floats apart.
+void pando_grouped_linear(const int8_t* values, const float* scales, const float* sums,
+                          const uint8_t* weight, const void* weight_scales, const void* minimums,
+                          int bits, int group, int halves, const float* bias, float* y, long y_stride,
+                          long m, long n, long k, int threads) {
+    GroupedWeight w{weight, weight_scales, minimums, n, k, bits, group, halves};
+    GroupedProduct a{w, {values, scales, sums}, bias, y, m, y_stride};
+    auto cost = [=] { return double(m) * n * k / 4 + double(n) * k / 4; };
+    run(threads, cost, [=](Team team) { grouped_product(a, team.share(a.weight.tiles(), 1)); });
+}
+
+// Rows `ids` of a quantized table [rows, width]; NaN for one that it does not have.
+void pando_grouped_embed(const int64_t* ids, const uint8_t* weight, const void* scales,
+                         const void* minimums, int bits, int group, int halves, float* out, long tokens,
+                         long rows, long width) {
+    GroupedWeight w{weight, scales, minimums, rows, width, bits, group, halves};
+    run(1, [] { return 0.0; }, [=](Team team) {
+        Range mine = team.share(tokens, 1);
+        for (long t = mine.begin; t < mine.end; ++t)
+            if (0 <= ids[t] && ids[t] < rows)
+                grouped_row(w, ids[t], out + t * width);
+            else
+                std::fill_n(out + t * width, width, NAN);
+    });
 }
 
 // y [m, k] = x / sqrt(mean(x^2) + eps) * (weight + shift), rows of x x_stride floats apart.

@@ -9,6 +9,7 @@ Read in this order:
     expert_tensors.py  how checkpoints have them
     linear.py          linear layers, split over the ranks
     vocabulary.py      embedding and output head
+    weight.py          their weights, floating-point or integers
     norm.py            normalisation
     heads_norm.py      over all heads together
     rotary.py          rotary positions

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from pando_worker.models.build import Build, Fill
+from pando_worker.models.layers.weight import PlainWeight, Weight
 
 
 class Rows(NamedTuple):
@@ -35,26 +36,25 @@ class ColumnParallelLinear(nn.Module):
     ) -> None:
         super().__init__()
         width = sum(len(rows.taken) for rows in sections.values())
-        self.weight = build.parameter(width, in_features)
+        self.weight: Weight = PlainWeight(build, width, in_features)
         self.bias = build.parameter(width) if bias else None
-        self._ops = build.ops
         self._sections = sections
         self._fused = fused
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in_features] to [..., this rank's rows of all projections]"""
-        return self._ops.linear(x, self.weight, self.bias)
+        return self.weight.product(x, self.bias)
 
     def fills(self) -> Iterator[Fill]:
         start = offset = 0
         whole = sum(rows.total for rows in self._sections.values())
         for section, (total, taken) in self._sections.items():
             name = self._fused or section
-            shape = (whole if self._fused else total, self.weight.shape[1])
+            shape = (whole if self._fused else total, self.weight.inputs)
             first = offset + taken.start
             part = (slice(first, first + len(taken)), slice(0, shape[1]))
             memory = slice(start, start + len(taken))
-            yield Fill(f"{name}.weight", shape, part, self.weight[memory])
+            yield Fill(f"{name}.weight", shape, part, self.weight.part(memory))
             if self.bias is not None:
                 yield Fill(f"{name}.bias", shape[:1], part[:1], self.bias[memory])
             start += len(taken)
@@ -73,22 +73,21 @@ class RowParallelLinear(nn.Module):
         self, build: Build, name: str, columns: Rows, out_features: int, *, bias: bool
     ) -> None:
         super().__init__()
-        self.weight = build.parameter(out_features, len(columns.taken))
+        self.weight: Weight = PlainWeight(build, out_features, len(columns.taken))
         self.bias = build.parameter(out_features) if bias else None
         self._name = name
         self._columns = columns
         self._group = build.group
-        self._ops = build.ops
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., this rank's inputs] to [..., out_features]"""
         bias = self.bias if self._group.rank == 0 else None  # counts once in the sum
-        return self._group.all_reduce(self._ops.linear(x, self.weight, bias))
+        return self._group.all_reduce(self.weight.product(x, bias))
 
     def fills(self) -> Iterator[Fill]:
         total, taken = self._columns
-        rows = slice(0, len(self.weight))
+        rows = slice(0, self.weight.outputs)
         part = (rows, slice(taken.start, taken.stop))
-        yield Fill(f"{self._name}.weight", (rows.stop, total), part, self.weight)
+        yield Fill(f"{self._name}.weight", (rows.stop, total), part, self.weight.part(rows))
         if self.bias is not None:
             yield Fill(f"{self._name}.bias", (rows.stop,), (rows,), self.bias)

@@ -7,6 +7,9 @@ Read in this order:
     checkpoint_tensor.py  a tensor that is read a part at a time
     checkpoint.py         tensors by name, whatever files they are in
     quantization.py       checkpoints of quantized weights
+    schemes/              how weights become integers
+    quantize.py           a model whose weights are integers
+    fills.py              what of a checkpoint a model needs
     loader.py             builds a model and fills it
     dummy.py              random weights, for measurements
 

@@ -6,13 +6,12 @@ than its share of one tensor.
 """
 
 import logging
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pando_worker.models.base_model import as_with_head
 from pando_worker.models.build import Build, Fill
@@ -21,7 +20,10 @@ from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel, misma
 from pando_worker.models.layers.causal_lm import CausalLM
 from pando_worker.models.loading.checkpoint import open_checkpoint, weight_files
 from pando_worker.models.loading.checkpoint_tensor import Stored
+from pando_worker.models.loading.fills import model_fills
 from pando_worker.models.loading.quantization import read_quantization
+from pando_worker.models.loading.quantize import quantize_weights
+from pando_worker.models.loading.schemes.scheme import Scheme
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.models.registry import FAMILIES, family
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pando.worker.models")
 
+_ROWS = 4096  # of a matrix that become integers at a time; a multiple of LANES
 _FLOATING_POINT = ("F64", "F32", "F16", "BF16")  # as safetensors writes them
 
 
@@ -43,6 +46,7 @@ def build_model(
     group: ParallelGroup | None = None,
     context_length: int | None = None,
     ops: Ops | None = None,
+    scheme: Scheme | None = None,
 ) -> "CausalLM | TransformersCausalLM":
     """The model without memory for its parameters yet: enough to know how much they take.
 
@@ -50,6 +54,7 @@ def build_model(
         group: the ranks that share it; by default there is one
         context_length: longest sequence that will be served, the model's longest by default
         ops: what our own layers compute with, torch's own by default
+        scheme: of weights that are to be integers; all are floating-point by default
 
     Raises:
         UnsupportedModel: it has something that its family here lacks, and transformers may not or
@@ -63,17 +68,26 @@ def build_model(
         built = Build(dtype, device, group, context_length, ops or TorchOps(), config.has_head)
         module = family(config.architecture)
         try:
-            model = module.build(family_config(config, module.Config), built)
-            log.info("%s runs on pando's own code for it", config.architecture)
-            return model
+            model: CausalLM = module.build(family_config(config, module.Config), built)
         except UnsupportedModel as reason:
             if config.impl == "pando" or group.size > 1:
                 raise
             log.warning("%s; trying transformers instead", reason)
+        else:
+            if scheme is not None:
+                with open_checkpoint(config.path.parent) as tensors:
+                    quantize_weights(model, _named(tensors, config), scheme, built)
+            log.info("%s runs on pando's own code for it", config.architecture)
+            return model
     if group.size > 1:
         raise UnsupportedModel(
             f"{config.path} ({config.architecture}) runs through transformers, on one rank only;"
             f" {group.size} were asked for"
+        )
+    if scheme is not None and not scheme.exact:
+        raise UnsupportedModel(
+            f"{config.path} ({config.architecture}) runs through transformers, which quantization"
+            f" {scheme.name} is not for; use auto or none"
         )
     # Imported here because it takes seconds, and our own families do without.
     from pando_worker.models.transformers_backend.model import TransformersCausalLM
@@ -89,9 +103,15 @@ def weight_bytes(model: nn.Module) -> int:
 
 
 def load_weights(
-    model: "CausalLM | TransformersCausalLM", model_dir: Path, device: torch.device
+    model: "CausalLM | TransformersCausalLM",
+    model_dir: Path,
+    device: torch.device,
+    scheme: Scheme | None = None,
 ) -> None:
-    """Give `model` memory on `device` and fill it from the safetensors files of `model_dir`.
+    """Give `model` memory on `device` and fill it from the files of `model_dir`.
+
+    Args:
+        scheme: by which its weights were exchanged, if they were
 
     Raises:
         BrokenCheckpoint: files missing or unreadable, tensors missing, unknown or misshapen.
@@ -103,14 +123,20 @@ def load_weights(
     config = read_config(model_dir)
     allocate(model, device)
     unfilled: dict[str, list[Fill]] = {}
-    for fill in _fills(model):
+    for fill in model_fills(model):
         unfilled.setdefault(fill.name, []).append(fill)
     unexpected: list[str] = []
+    if (quantization := read_quantization(config)) is not None and scheme is None:
+        log.warning(
+            "the weights are %s and are decoded while they load: the model takes the memory and"
+            " computes with the speed of an unquantized one",
+            quantization.name,
+        )
     with open_checkpoint(model_dir) as tensors:
-        for path, stored in groupby(_decoded(tensors, config).items(), lambda item: item[1].path):
+        for path, stored in groupby(_named(tensors, config).items(), lambda item: item[1].path):
             for name, tensor in stored:
                 if name in unfilled:
-                    _fill(tensor, unfilled.pop(name))
+                    _fill(tensor, unfilled.pop(name), scheme)
                 elif not _is_redundant(name, model):
                     unexpected.append(name)
             log.info("loaded %s", path.name)
@@ -118,14 +144,9 @@ def load_weights(
         raise mismatch(model_dir, unfilled, unexpected)
 
 
-def _decoded(tensors: dict[str, Stored], config: ModelConfig) -> dict[str, Stored]:
-    quantization = read_quantization(config)
-    if quantization is not None:
-        log.warning(
-            "the weights are %s and are decoded while they load: the model takes the memory and"
-            " computes with the speed of an unquantized one",
-            quantization.name,
-        )
+def _named(tensors: dict[str, Stored], config: ModelConfig) -> dict[str, Stored]:
+    """By our families' names, and as if they had never been quantized by `quantization_config`."""
+    if (quantization := read_quantization(config)) is not None:
         tensors = quantization.decoded(tensors)
     return as_with_head(text_tensors(config.architecture, tensors))
 
@@ -143,28 +164,21 @@ def allocate(model: nn.Module, device: torch.device) -> None:
         torch.utils.swap_tensors(parameter, filled)  # type: ignore[no-untyped-call]
 
 
-def _fills(model: nn.Module) -> Iterator[Fill]:
-    """All that the checkpoint must have, and the memory that it fills."""
-    for name, module in model.named_modules():
-        if hasattr(module, "fills"):
-            parent = name.rpartition(".")[0]
-            prefix = f"{parent}." if parent else ""
-            for fill in module.fills():
-                yield fill._replace(name=prefix + fill.name)
-        else:
-            for kind, parameter in module.named_parameters(recurse=False):
-                part = tuple(slice(0, size) for size in parameter.shape)
-                yield Fill(f"{name}.{kind}", tuple(parameter.shape), part, parameter)
-
-
-def _fill(tensor: Stored, fills: list[Fill]) -> None:
+def _fill(tensor: Stored, fills: list[Fill], scheme: Scheme | None) -> None:
     for name, wanted, part, memory in fills:
         if tensor.shape != wanted or tensor.dtype not in _FLOATING_POINT:
             raise BrokenCheckpoint(
                 f"{tensor.path}: {name} is {tensor.dtype} {list(tensor.shape)}, config.json asks"
                 f" for floating point {list(wanted)}"
             )
-        memory.copy_(tensor.read(part, memory.device))
+        if isinstance(memory, Tensor):
+            memory.copy_(tensor.read(part, memory.device))
+            continue
+        assert scheme is not None, "only a scheme exchanges weights"
+        rows, columns = part
+        for first in range(rows.start, rows.stop, _ROWS):
+            some = slice(first, min(first + _ROWS, rows.stop))
+            memory.put(first - rows.start, scheme.integers(tensor, (some, columns)))
 
 
 def _is_redundant(name: str, model: CausalLM) -> bool:

@@ -1,8 +1,9 @@
 """Which code runs a step on a CPU.
 
 Read in this order:
-    cpu_path.py  kernels or torch, decided by a race
-    cpu_tape.py  decode steps recorded and played back
+    quantization.py  which weights are integers
+    cpu_path.py      kernels or torch, decided by a race
+    cpu_tape.py      decode steps recorded and played back
 
 The kernels are in `pando_worker.cpu`.
 """

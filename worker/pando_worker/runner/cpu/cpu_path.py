@@ -46,6 +46,7 @@ def choose_cpu_path(
     pool: TokenToKVPool,
     dtype: torch.dtype,
     weight_bytes: int,
+    quantized: bool,
     recorded: bool,
     run: Run,
     decodes: Callable[[int], ForwardBatch],
@@ -57,6 +58,7 @@ def choose_cpu_path(
     Args:
         wanted: `auto` races; `on` insists on the kernels and races only for the size up to which
             linear layers use them; `off` keeps torch.
+        quantized: some weights are integers: then there is no choice
         recorded: decode steps will be, which the race does not show
         run: runs a batch and computes its logits
         decodes: a decode step of so many rows that may be run at any time
@@ -75,6 +77,10 @@ def choose_cpu_path(
         return plain
     threads = torch.get_num_threads()
     fast = CpuAttention(kernels, pool, threads)
+    if quantized:
+        ops.use(CpuOps(kernels, threads, linear_rows=max(ROWS)))
+        log.info("CPU path: C++ kernels, for some weights are integers")
+        return fast
 
     def step(chosen: Ops, attention: AttentionBackend, batch: ForwardBatch) -> None:
         ops.use(chosen)

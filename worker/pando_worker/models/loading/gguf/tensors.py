@@ -55,6 +55,10 @@ class GgufTensor:
             taken = self._decoded(self.first_row + first)[:, part[1]]
         return torch.from_numpy(taken - np.float32(self.added)).to(device)
 
+    def blocks(self, rows: slice) -> np.ndarray:
+        """Some rows of a matrix as they are in the file, [rows, bytes of a row]."""
+        return self._bytes(self.first_row + self._in_file(rows))
+
     def _in_file(self, part: slice) -> np.ndarray:
         """Which rows of the file, or values of its vector, these are.
 
@@ -69,10 +73,14 @@ class GgufTensor:
 
     def _decoded(self, rows: np.ndarray) -> np.ndarray:
         """[rows, all columns] in float32."""
+        kind = GGMLQuantizationType[self.place.type.name]
+        return np.asarray(dequantize(self._bytes(rows), kind), np.float32)
+
+    def _bytes(self, rows: np.ndarray) -> np.ndarray:
+        """[rows, bytes of a row]"""
         place = self.place
         count = prod(place.shape[:-1])
         data = np.memmap(
             self.path, np.uint8, "r", offset=place.start, shape=(count, place.row_bytes)
         )
-        chosen = np.ascontiguousarray(data[rows])
-        return np.asarray(dequantize(chosen, GGMLQuantizationType[place.type.name]), np.float32)
+        return np.ascontiguousarray(data[rows])

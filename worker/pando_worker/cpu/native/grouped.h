@@ -1,0 +1,228 @@
+// Linear layers on quantized weights: unsigned integers in groups along the inputs, each group with a
+// scale and a minimum. The inputs are quantized to bytes, too, row by row, so that a group is a sum of
+// products of bytes; these are exact, and only scaling rounds.
+//
+// Weights lie in tiles of LANES outputs; a tile has its inputs in runs of RUN, and of each run four
+// inputs of the first output, four of the second, and so on. Of two numbers in a byte the low one is
+// of the run's first half, as in GGUF's blocks.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "lanes.h"
+#include "team.h"
+
+constexpr long RUN = 32;
+
+struct GroupedWeight {
+    const uint8_t* values;  // [tiles, runs, LANES * RUN * bits / 8]
+    const void* scales;     // [tiles, groups, LANES], Half or float
+    const void* minimums;   // the same; null: -scale * zero
+    long outputs, inputs;
+    int bits, group;  // 4 or 8; 16, 32, or 0 for one group a row
+    int halves;       // scales and minimums are Half
+
+    long runs() const { return (inputs + RUN - 1) / RUN; }
+    long groups() const { return group ? runs() * RUN / group : 1; }
+    long tiles() const { return (outputs + LANES - 1) / LANES; }
+    float zero() const { return bits == 4 ? 8 : 128; }
+};
+
+// Rows of inputs as bytes: value = scale * byte. Scales are of runs, or of rows where groups are.
+struct QuantizedRows {
+    const int8_t* values;  // [rows, runs * RUN], zeros at the end
+    const float* scales;   // [rows, runs or 1]
+    const float* sums;     // [rows, groups], of each group's values
+};
+
+// Bytes of `count` floats and zeros up to `padded`; returns the scale.
+inline float quantize_some(const float* x, long count, long padded, int8_t* out) {
+    int32_t most = 0;  // of the bits without the sign, which are in the numbers' order
+    for (long i = 0; i < count; ++i) {
+        int32_t bits;
+        std::memcpy(&bits, x + i, 4);
+        most = std::max(most, bits & 0x7fffffff);
+    }
+    float largest;
+    std::memcpy(&largest, &most, 4);
+    float factor = largest > 0 ? 127 / largest : 0.0f;
+    constexpr float ROUND = 1.5f * (1 << 23);  // added, the number is in the last bits
+    for (long i = 0; i < count; ++i) {
+        float shifted = x[i] * factor + ROUND;
+        int32_t bits;
+        std::memcpy(&bits, &shifted, 4);
+        out[i] = static_cast<int8_t>(bits);
+    }
+    std::fill(out + count, out + padded, int8_t(0));
+    return largest / 127;
+}
+
+inline void sum_groups(const int8_t* values, long count, long group, const float* scales, long per_scale,
+                       float* sums) {
+    for (long at = 0, g = 0; at < count; at += group, ++g) {
+        int32_t total = 0;
+        for (long i = at; i < at + group; ++i) total += values[i];
+        sums[g] = scales[at / per_scale] * total;
+    }
+}
+
+inline void quantize_row(const float* x, long inputs, int group, int8_t* values, float* scales,
+                         float* sums) {
+    long padded = (inputs + RUN - 1) / RUN * RUN;
+    if (group == 0) {
+        *scales = quantize_some(x, inputs, padded, values);
+        return sum_groups(values, padded, padded, scales, padded, sums);
+    }
+    for (long at = 0; at < padded; at += RUN)
+        scales[at / RUN] = quantize_some(x + at, std::min(RUN, inputs - at), RUN, values + at);
+    sum_groups(values, padded, group, scales, RUN, sums);
+}
+
+// A run of a tile: bytes of its inputs, four at a time.
+template <int BITS>
+inline void unpack(const uint8_t* p, Bytes (&w)[RUN / 4]) {
+    for (int i = 0; i < RUN / 4; ++i)
+        if constexpr (BITS == 8)
+            w[i] = load_bytes(p + i * 4 * LANES);
+        else if (i < RUN / 8) {
+            Bytes both = load_bytes(p + i * 4 * LANES);
+            w[i] = low_nibbles(both), w[i + RUN / 8] = high_nibbles(both);
+        }
+}
+
+template <class Number>
+inline Floats at_group(const void* numbers, long index) {
+    return load_floats(static_cast<const Number*>(numbers) + index * LANES);
+}
+
+// ROWS rows of x times one tile. A row's sums are the same to the last bit for any ROWS.
+template <int BITS, int GROUP, class Number, int ROWS>
+inline void grouped_tile(const GroupedWeight& a, const QuantizedRows& x, long row, long tile,
+                         Floats (&out)[ROWS]) {
+    constexpr int PARTS = GROUP == 16 ? 2 : 1;  // of a run, with a scale each
+    long runs = a.runs(), groups = a.groups();
+    const uint8_t* values = a.values + tile * runs * (LANES * RUN * BITS / 8);
+    const int8_t* xs[ROWS];
+    Ints whole[ROWS] = {};
+    for (int r = 0; r < ROWS; ++r) xs[r] = x.values + (row + r) * runs * RUN, out[r] = same(0);
+    auto add = [&](long group, int r, Ints sum, Floats scale, Floats minimum, float x_scale) {
+        out[r] = multiply_add(to_floats(sum), scale * same(x_scale), out[r]);
+        out[r] = multiply_add(minimum, same(x.sums[(row + r) * groups + group]), out[r]);
+    };
+    auto scale_of = [&](long group) { return at_group<Number>(a.scales, tile * groups + group); };
+    auto minimum_of = [&](long group, Floats scale) {
+        return a.minimums ? at_group<Number>(a.minimums, tile * groups + group) : scale * same(-a.zero());
+    };
+    for (long run = 0; run < runs; ++run) {
+        Bytes w[RUN / 4];
+        unpack<BITS>(values + run * (LANES * RUN * BITS / 8), w);
+        if constexpr (GROUP == 0) {
+            for (int r = 0; r < ROWS; ++r)
+                for (int i = 0; i < RUN / 4; ++i) whole[r] = dot4(whole[r], w[i], xs[r] + run * RUN + 4 * i);
+        } else {
+            constexpr int COUNT = RUN / 4 / PARTS;
+#pragma GCC unroll 2
+            for (int part = 0; part < PARTS; ++part) {
+                long group = run * PARTS + part;
+                Floats scale = scale_of(group), minimum = minimum_of(group, scale);
+                for (int r = 0; r < ROWS; ++r) {
+                    Ints sum = {};
+#pragma GCC unroll 8
+                    for (int i = 0; i < COUNT; ++i)
+                        sum = dot4(sum, w[part * COUNT + i], xs[r] + run * RUN + 4 * (part * COUNT + i));
+                    add(group, r, sum, scale, minimum, x.scales[(row + r) * runs + run]);
+                }
+            }
+        }
+    }
+    if constexpr (GROUP == 0) {
+        Floats scale = scale_of(0), minimum = minimum_of(0, scale);
+        for (int r = 0; r < ROWS; ++r) add(0, r, whole[r], scale, minimum, x.scales[row + r]);
+    }
+}
+
+struct GroupedProduct {
+    GroupedWeight weight;
+    QuantizedRows x;
+    const float* bias;
+    float* y;
+    long rows, y_stride;
+};
+
+template <int BITS, int GROUP, class Number, int ROWS>
+inline void grouped_rows(const GroupedProduct& a, long row, long tile) {
+    Floats out[ROWS];
+    grouped_tile<BITS, GROUP, Number, ROWS>(a.weight, a.x, row, tile, out);
+    long first = tile * LANES, count = std::min<long>(LANES, a.weight.outputs - first);
+    for (int r = 0; r < ROWS; ++r) {
+        float lanes[LANES], *y = a.y + (row + r) * a.y_stride + first;
+        store(lanes, out[r]);
+        for (long i = 0; i < count; ++i) y[i] = lanes[i] + (a.bias ? a.bias[first + i] : 0.0f);
+    }
+}
+
+// The outputs of some tiles. So many rows at a time as stay in the second cache while the tiles pass.
+template <int BITS, int GROUP, class Number>
+inline void grouped_tiles(const GroupedProduct& a, Range tiles) {
+    constexpr long BLOCK = 128;
+    for (long first = 0; first < a.rows; first += BLOCK) {
+        long end = std::min(a.rows, first + BLOCK);
+        for (long tile = tiles.begin; tile < tiles.end; ++tile) {
+            long row = first;
+            for (; row + 8 <= end; row += 8) grouped_rows<BITS, GROUP, Number, 8>(a, row, tile);
+            if (row + 4 <= end) grouped_rows<BITS, GROUP, Number, 4>(a, row, tile), row += 4;
+            for (; row < end; ++row) grouped_rows<BITS, GROUP, Number, 1>(a, row, tile);
+        }
+    }
+}
+
+template <int BITS, int GROUP>
+inline void by_numbers(const GroupedProduct& a, Range tiles) {
+    a.weight.halves ? grouped_tiles<BITS, GROUP, Half>(a, tiles) : grouped_tiles<BITS, GROUP, float>(a, tiles);
+}
+
+template <int BITS>
+inline void by_group(const GroupedProduct& a, Range tiles) {
+    if (a.weight.group == 0)
+        by_numbers<BITS, 0>(a, tiles);
+    else if (a.weight.group == 16)
+        by_numbers<BITS, 16>(a, tiles);
+    else
+        by_numbers<BITS, 32>(a, tiles);
+}
+
+inline void grouped_product(const GroupedProduct& a, Range tiles) {
+    a.weight.bits == 4 ? by_group<4>(a, tiles) : by_group<8>(a, tiles);
+}
+
+inline float number_at(const GroupedWeight& a, const void* numbers, long index) {
+    float lanes[LANES];
+    long first = index / LANES * LANES;
+    store(lanes, a.halves ? load_floats(static_cast<const Half*>(numbers) + first)
+                          : load_floats(static_cast<const float*>(numbers) + first));
+    return lanes[index - first];
+}
+
+// The weights of one output, [inputs].
+inline void grouped_row(const GroupedWeight& a, long output, float* out) {
+    long tile = output / LANES, lane = output % LANES, runs = a.runs(), groups = a.groups();
+    long group_size = a.group ? a.group : runs * RUN, run_bytes = LANES * RUN * a.bits / 8;
+    float scale = 0, minimum = 0;
+    for (long k = 0; k < a.inputs; ++k) {
+        if (k % group_size == 0) {
+            long index = (tile * groups + k / group_size) * LANES + lane;
+            scale = number_at(a, a.scales, index);
+            minimum = a.minimums ? number_at(a, a.minimums, index) : -scale * a.zero();
+        }
+        const uint8_t* run = a.values + (tile * runs + k / RUN) * run_bytes;
+        long at = k % RUN, half = RUN / 2;
+        if (a.bits == 4) at %= half;
+        uint8_t value = run[at / 4 * 4 * LANES + lane * 4 + at % 4];
+        if (a.bits == 4) value = k % RUN < half ? value & 15 : value >> 4;
+        out[k] = scale * value + minimum;
+    }
+}

@@ -1,0 +1,118 @@
+"""The weights of linear layers and tables, as floating-point numbers or as small integers.
+
+Layers are made with plain weights. Before memory is taken for these, the loader may exchange some:
+it knows what the checkpoint has (loading/quantize.py).
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from pando_worker.models.build import Build, Packed
+from pando_worker.models.grouped import Grouping, Groups, Integers, shapes
+from pando_worker.models.ops import Ops
+
+
+class Weight(Protocol):
+    """A matrix [outputs, inputs]; a module."""
+
+    outputs: int
+    inputs: int
+
+    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """[num_tokens, inputs] to [num_tokens, outputs]."""
+        ...
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """[num_tokens, inputs]"""
+        ...
+
+    def part(self, rows: slice) -> Tensor | Packed:
+        """What a checkpoint's tensor of these rows fills."""
+        ...
+
+
+class PlainWeight(nn.Module):
+    """Numbers of the model's dtype."""
+
+    def __init__(self, build: Build, outputs: int, inputs: int) -> None:
+        super().__init__()
+        self.outputs, self.inputs = outputs, inputs
+        self.matrix = build.parameter(outputs, inputs)
+        self.ops = build.ops
+
+    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        return self.ops.linear(x, self.matrix, bias)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        return self.ops.embedding(ids, self.matrix)
+
+    def part(self, rows: slice) -> Tensor:
+        return self.matrix[rows]
+
+
+class GroupedWeight(nn.Module):
+    """Integers in groups. Products quantize their input, too (`Ops.grouped_linear`)."""
+
+    def __init__(self, ops: Ops, grouping: Grouping, outputs: int, inputs: int) -> None:
+        super().__init__()
+        self.outputs, self.inputs = outputs, inputs
+        values, numbers = shapes(grouping, outputs, inputs)
+        self.values = _empty(values, torch.uint8)
+        self.scales = _empty(numbers, grouping.numbers)
+        self.minimums = _empty(numbers, grouping.numbers) if grouping.minimums else None
+        self.groups = Groups(grouping, outputs, inputs, self.values, self.scales, self.minimums)
+        self._ops = ops
+
+    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        return self._ops.grouped_linear(x, self.groups, bias)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        return self._ops.grouped_embedding(ids, self.groups)
+
+    def part(self, rows: slice) -> Packed:
+        return _Part(self.groups, rows.start or 0)
+
+
+class StackedWeight(nn.Module):
+    """Weights of the same input whose outputs lie side by side."""
+
+    def __init__(self, parts: Sequence[PlainWeight | GroupedWeight]) -> None:
+        super().__init__()
+        self.outputs, self.inputs = sum(part.outputs for part in parts), parts[0].inputs
+        self._parts = nn.ModuleList(parts)
+
+    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        sizes = [part.outputs for part in self._parts]
+        biases = [None] * len(sizes) if bias is None else bias.split(sizes)
+        products = [part.product(x, b) for part, b in zip(self._parts, biases, strict=True)]
+        return torch.cat(products, dim=-1)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        raise NotImplementedError("tables are one tensor of the checkpoint")
+
+    def part(self, rows: slice) -> Tensor | Packed:
+        first = 0
+        for part in self._parts:
+            if first <= rows.start < first + part.outputs:
+                found: Tensor | Packed = part.part(slice(rows.start - first, rows.stop - first))
+                return found
+            first += part.outputs
+        raise IndexError(rows)
+
+
+class _Part:
+    """Rows of a matrix in groups, from `first` on."""
+
+    def __init__(self, groups: Groups, first: int) -> None:
+        self._groups = groups
+        self._first = first
+
+    def put(self, first: int, rows: Integers) -> None:
+        self._groups.put(self._first + first, rows)
+
+
+def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> nn.Parameter:
+    return nn.Parameter(torch.empty(shape, dtype=dtype, device="meta"), requires_grad=False)

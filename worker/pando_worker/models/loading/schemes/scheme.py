@@ -1,0 +1,30 @@
+"""`Scheme`: what a checkpoint's matrix is in memory, where it is not what it is in the file."""
+
+from typing import Protocol
+
+from pando_worker.models.grouped import Grouping, Integers
+from pando_worker.models.loading.checkpoint_tensor import Stored
+
+
+class Scheme(Protocol):
+    @property
+    def name(self) -> str:
+        """For the log."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether the integers mean the numbers of the checkpoint, without rounding."""
+        ...
+
+    def grouping(self, tensor: Stored, part: tuple[slice, ...]) -> Grouping | None:
+        """Of the integers that a part of a matrix becomes; None: it stays floating-point.
+
+        Raises:
+            UnsupportedModel: the part cuts through groups.
+        """
+        ...
+
+    def integers(self, tensor: Stored, part: tuple[slice, ...]) -> Integers:
+        """A part of a matrix, in the grouping that `grouping` gives for it."""
+        ...
