@@ -183,6 +183,7 @@ def test_decodes_that_share_a_prefix_get_to_the_last_bit_what_each_gets_alone(
         assert torch.equal(together[row], attend(slice(row, row + 1))[0]), row
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("released", [False, True])
 @pytest.mark.parametrize("page_size", [1, 16])
 @pytest.mark.parametrize("rows", BATCHES.values(), ids=BATCHES.keys())
@@ -191,7 +192,9 @@ def test_attention_equals_brute_force(
     rows: list[tuple[int, int]],
     page_size: int,
     released: bool,
+    dtype: torch.dtype,
 ) -> None:
+    """Over keys and values as the pool keeps them, which torch rounds to the same bits."""
     made, window_slots = case(rows, page_size), 0
     if released:
         batch, window_slots = release_behind_windows(made)
@@ -201,7 +204,7 @@ def test_attention_equals_brute_force(
     pool = TokenToKVPool(
         list(LAYERS.values()),
         num_slots,
-        torch.float32,
+        dtype,
         torch.device("cpu"),
         windowed=WINDOWED if released else frozenset(),
         window_slots=window_slots,
@@ -217,6 +220,7 @@ def test_attention_equals_brute_force(
         qk = torch.cat((torch.randn(len(new), layer.heads, layer.head_dim), keys[new]), dim=1)
         q, k = qk.tensor_split([layer.heads], dim=1)
         out = attention.forward(q, k, values[new], layer)
+        keys, values = keys.to(dtype).float(), values.to(dtype).float()
         expected = [
             brute_force(row, keys[slots], values[slots], layer)
             for row, slots in zip(rows_of(made.batch, q), made.slots, strict=True)

@@ -144,7 +144,7 @@ def test_a_quantized_weight_is_the_original_up_to_its_rounding(kind: Kind, tmp_p
     for name, original in model.model.state_dict().items():
         if not name.endswith("down_proj.weight"):
             continue
-        layer = loaded.model.get_submodule(name.removesuffix(".weight"))
+        layer: Any = loaded.model.get_submodule(name.removesuffix(".weight"))
         error = (layer.weight.matrix - original).abs()
         blocks = original.reshape(len(original), -1, 32)
         if kind in BITS:

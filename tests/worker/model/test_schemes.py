@@ -234,8 +234,8 @@ def test_ranks_hold_their_share_of_the_integers(tmp_path: Path, scheme: Scheme) 
     whole = BareModel(path, scheme=scheme)
     shares = [BareModel(path, scheme=scheme, group=ParallelGroup(rank, 2)) for rank in range(2)]
     name = "model.layers.1.mlp.down_proj"
-    weights = [part.model.get_submodule(name).weight for part in (whole, *shares)]
-    decoded = [weight.groups.decoded() for weight in weights]
+    layers: list[Any] = [part.model.get_submodule(name) for part in (whole, *shares)]
+    decoded = [layer.weight.groups.decoded() for layer in layers]
     assert [tuple(part.shape) for part in decoded] == [(64, 96), (64, 48), (64, 48)]
     with open_checkpoint(path) as tensors:
         truth = tensors[f"{name}.weight"].read((), CPU)
@@ -288,5 +288,5 @@ def test_without_kernels_a_gguf_is_decoded(tmp_path: Path) -> None:
     assert not [m for m in paged.runner._model.modules() if isinstance(m, GroupedWeight)]
     with open_checkpoint(resolve_model(str(file))) as tensors:
         name = "model.layers.0.mlp.down_proj"
-        weight = paged.runner._model.get_submodule(name).weight
-        assert torch.equal(weight.matrix, tensors[f"{name}.weight"].read((), CPU))
+        layer: Any = paged.runner._model.get_submodule(name)
+        assert torch.equal(layer.weight.matrix, tensors[f"{name}.weight"].read((), CPU))

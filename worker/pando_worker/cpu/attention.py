@@ -11,7 +11,7 @@ from pando_worker.cpu.kernels import Kernels
 
 
 class CpuAttention:
-    """An `AttentionBackend` for float32, in C++.
+    """An `AttentionBackend` for float32, over a pool of float32 or bfloat16, in C++.
 
     Attributes:
         kernels, threads: by which it runs
@@ -68,6 +68,7 @@ class CpuAttention:
             layer.window or 0,
             layer.scale,
             layer.soft_cap or 0.0,
+            int(keys.dtype == torch.bfloat16),
             self.threads,
         )
         return out
@@ -75,8 +76,9 @@ class CpuAttention:
     def _put(self, x: Tensor, slots: Tensor, pool: Tensor) -> None:
         """x: [num_tokens, kv_heads, width]"""
         x, width = _token_rows(x), pool.stride(0)
+        halves = int(pool.dtype == torch.bfloat16)
         self.kernels.store(
-            x.data_ptr(), x.stride(0), slots.data_ptr(), pool.data_ptr(), len(slots), width
+            x.data_ptr(), x.stride(0), slots.data_ptr(), pool.data_ptr(), len(slots), width, halves
         )
 
 

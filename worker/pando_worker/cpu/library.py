@@ -32,10 +32,10 @@ _SIGNATURES: dict[str, list[type]] = {
     "pando_best": [_P, _N, _P, _P, _N, _N, _I],
     "pando_gated": [_P, _P, _N, _N, _I, _I],
     "pando_rotate": [_P, _N, _P, _P, _P, _N, _N, _N],
-    "pando_store": [_P, _N, _P, _P, _N, _N],
+    "pando_store": [_P, _N, _P, _P, _N, _N, _I],
     "pando_attend": [
         *(_P, _N, _P, _P, _P, _P, _N, _P, _P, _P),
-        *(_N, _N, _N, _N, _N, _N, _N, _F, _F, _I),
+        *(_N, _N, _N, _N, _N, _N, _N, _F, _F, _I, _I),
     ],
 }
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
+from pando_worker.models.grouped import Groups
 from pando_worker.models.ops import Angles, TorchOps, cos_sin
 
 # What flashinfer's rotary kernel is made for.
@@ -42,6 +43,9 @@ class CudaOps:
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return self._plain.linear(x, weight, bias)
 
+    def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
+        return self._plain.grouped_linear(x, weight, bias)
+
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
         if offset:
             # Heads that lie between others are copied: the kernel takes rows alone.
@@ -63,6 +67,9 @@ class CudaOps:
 
     def embedding(self, ids: Tensor, weight: Tensor) -> Tensor:
         return self._plain.embedding(ids, weight)
+
+    def grouped_embedding(self, ids: Tensor, weight: Groups) -> Tensor:
+        return self._plain.grouped_embedding(ids, weight)
 
     def angles(
         self, positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype

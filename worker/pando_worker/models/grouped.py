@@ -122,7 +122,7 @@ def pack(values: Tensor, bits: int) -> Tensor:
     if bits == 4:
         low, high = values.chunk(2, dim=-1)
         values = low | high << 4
-    fours = values.unflatten(-1, (-1, _FOUR))  # [tiles, lanes, runs, fours, 4]
+    fours = values.view(tiles, LANES, runs, -1, _FOUR)
     return fours.permute(0, 2, 3, 1, 4).reshape(tiles, runs, -1)
 
 

@@ -11,17 +11,26 @@
 #include <type_traits>
 #include <vector>
 
+#include "bfloat.h"
 #include "team.h"
 #include "vectors.h"
 
 struct Attend {
-    const float *q, *k, *v;
+    const float* q;
+    const void *k, *v;  // float or, where `halves`, bfloat16
     float* out;
     const int32_t *pages, *lengths, *extends;
     const float* sinks;
     long rows, heads, kv_heads, dim, v_dim, q_stride, table_stride, page_size, window;
     float scale, soft_cap;
+    int halves;
 };
+
+inline const float* as_floats(const float* from, float*, long) { return from; }
+inline const float* as_floats(const Bfloat* from, float* room, long count) {
+    widen(from, room, count);
+    return room;
+}
 
 // Neighbouring new tokens of a row: they see almost the same keys.
 struct Queries {
@@ -169,8 +178,10 @@ class Attention {
         first_ = a.window > 0 ? std::max(0L, some.position + 1 - a.window) : 0;
         per_block_ = fan_ * some.count;
         thread_local std::vector<float> room;
-        room.resize((a.dim + a.v_dim) * KEY_BLOCK + std::max(a.dim, a.v_dim));
+        long wide = a.halves ? KEY_BLOCK * a.dim : 0;
+        room.resize((a.dim + a.v_dim) * KEY_BLOCK + std::max(a.dim, a.v_dim) + wide);
         keys_ = room.data(), values_ = keys_ + a.dim * KEY_BLOCK, nothing_ = values_ + a.v_dim * KEY_BLOCK;
+        wide_ = nothing_ + std::max(a.dim, a.v_dim);
         for (long h = heads_.begin; h < heads_.end; ++h)
             for (long b = 0; b < group.count; ++b)
                 for (long i = 0; i < per_block_; ++i) add(group.blocks[b], h, i);
@@ -213,28 +224,35 @@ class Attention {
     }
 
     Packed pack(long row, long kv_head, long begin, long end) {
+        return a_.halves ? pack_of<Bfloat>(row, kv_head, begin, end)
+                         : pack_of<float>(row, kv_head, begin, end);
+    }
+
+    template <class Number>
+    Packed pack_of(long row, long kv_head, long begin, long end) {
         long first = begin / KEY_BLOCK * KEY_BLOCK;
         long count = (end - first + 2 * VL - 1) / (2 * VL) * (2 * VL);
-        const float *keys[KEY_BLOCK], *values[KEY_BLOCK];
-        std::fill_n(keys, count, nothing_), std::fill_n(values, count, nothing_);
+        const float* keys[KEY_BLOCK];
+        std::fill_n(keys, count, nothing_);
+        std::fill_n(values_, (begin - first) * a_.v_dim, 0.0f);
         const int32_t* page = a_.pages + row * a_.table_stride + begin / a_.page_size;
         for (long at = begin, offset = at % a_.page_size; at < end; ++page, offset = 0) {
             long slot = *page * a_.page_size + offset;
-            const float* key = a_.k + (slot * a_.kv_heads + kv_head) * a_.dim;
-            const float* value = a_.v + (slot * a_.kv_heads + kv_head) * a_.v_dim;
+            auto key = static_cast<const Number*>(a_.k) + (slot * a_.kv_heads + kv_head) * a_.dim;
+            auto value = static_cast<const Number*>(a_.v) + (slot * a_.kv_heads + kv_head) * a_.v_dim;
             for (; offset < a_.page_size && at < end; ++offset, ++at) {
-                keys[at - first] = key, values[at - first] = value;
+                keys[at - first] = as_floats(key, wide_ + (at - first) * a_.dim, a_.dim);
+                widen(value, values_ + (at - first) * a_.v_dim, a_.v_dim);
                 key += a_.kv_heads * a_.dim, value += a_.kv_heads * a_.v_dim;
             }
         }
+        std::fill(values_ + (end - first) * a_.v_dim, values_ + count * a_.v_dim, 0.0f);
         for (long t = 0; t < count; t += VL) {
             long d = 0;
             for (; d + VL <= a_.dim; d += VL) transpose(keys + t, d, keys_ + d * KEY_BLOCK + t, KEY_BLOCK);
             for (; d < a_.dim; ++d)
                 for (int i = 0; i < VL; ++i) keys_[d * KEY_BLOCK + t + i] = keys[t + i][d];
         }
-        for (long t = 0; t < count; ++t)
-            std::memcpy(values_ + t * a_.v_dim, values[t], a_.v_dim * sizeof(float));
         return {keys_, values_, first, count};
     }
 
@@ -243,7 +261,7 @@ class Attention {
     Range heads_;
     long fan_, first_, per_block_;
     std::vector<Pair> pairs_;  // by KV head, then by block
-    float *keys_, *values_, *nothing_;  // of the block at hand; and zeros
+    float *keys_, *values_, *nothing_, *wide_;  // of the block at hand; zeros; its keys as floats
 };
 
 constexpr long QUERY_BLOCK = 64;

@@ -222,13 +222,16 @@ void pando_rotate(const float* x, long x_stride, const float* cos, const float* 
     });
 }
 
-// Rows of `width` floats into slots of the pool.
-void pando_store(const float* x, long x_stride, const int64_t* slots, float* pool, long tokens,
-                 long width) {
+// Rows of `width` floats into slots of the pool, whose numbers are bfloat16 where `halves`.
+void pando_store(const float* x, long x_stride, const int64_t* slots, void* pool, long tokens, long width,
+                 int halves) {
     run(1, [] { return 0.0; }, [=](Team team) {
         Range mine = team.share(tokens, 1);
         for (long t = mine.begin; t < mine.end; ++t)
-            std::memcpy(pool + slots[t] * width, x + t * x_stride, width * sizeof(float));
+            if (halves)
+                narrow(x + t * x_stride, static_cast<Bfloat*>(pool) + slots[t] * width, width);
+            else
+                narrow(x + t * x_stride, static_cast<float*>(pool) + slots[t] * width, width);
     });
 }
 
@@ -236,14 +239,14 @@ void pando_store(const float* x, long x_stride, const int64_t* slots, float* poo
 // extends[r] of its lengths[r] tokens in q [tokens, heads, dim] and out [tokens, heads, v_dim], one row
 // after the other; pages is [rows, table_stride]. window 0 and soft_cap 0 mean none; sinks [heads]
 // may be null.
-void pando_attend(const float* q, long q_stride, const float* k, const float* v, float* out,
+void pando_attend(const float* q, long q_stride, const void* k, const void* v, float* out,
                   const int32_t* pages, long table_stride, const int32_t* lengths,
                   const int32_t* extends, const float* sinks, long rows, long heads, long kv_heads,
                   long dim, long v_dim, long page_size, long window, float scale, float soft_cap,
-                  int threads) {
+                  int halves, int threads) {
     Attend a{q,     k,        v,   out,   pages,    lengths,      extends,   sinks,  rows,
              heads, kv_heads, dim, v_dim, q_stride, table_stride, page_size, window, scale,
-             soft_cap};
+             soft_cap, halves};
     auto cost = [=] { return double(attend_cost(a)) * heads * (dim + v_dim); };
     run(threads, cost, [=](Team team) { attend(a, team); });
 }

@@ -82,12 +82,15 @@ class StackedWeight(nn.Module):
     def __init__(self, parts: Sequence[PlainWeight | GroupedWeight]) -> None:
         super().__init__()
         self.outputs, self.inputs = sum(part.outputs for part in parts), parts[0].inputs
-        self._parts = nn.ModuleList(parts)
+        self._parts = list(parts)
+        self.parts = nn.ModuleList(parts)
 
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        sizes = [part.outputs for part in self._parts]
-        biases = [None] * len(sizes) if bias is None else bias.split(sizes)
-        products = [part.product(x, b) for part, b in zip(self._parts, biases, strict=True)]
+        products, first = [], 0
+        for part in self._parts:
+            own = None if bias is None else bias[first : first + part.outputs]
+            products.append(part.product(x, own))
+            first += part.outputs
         return torch.cat(products, dim=-1)
 
     def rows(self, ids: Tensor) -> Tensor:
@@ -97,8 +100,7 @@ class StackedWeight(nn.Module):
         first = 0
         for part in self._parts:
             if first <= rows.start < first + part.outputs:
-                found: Tensor | Packed = part.part(slice(rows.start - first, rows.stop - first))
-                return found
+                return part.part(slice(rows.start - first, rows.stop - first))
             first += part.outputs
         raise IndexError(rows)
 

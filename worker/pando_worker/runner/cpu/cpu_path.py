@@ -68,6 +68,8 @@ def choose_cpu_path(
     """
     if wanted == "off":
         return plain
+    if quantized:
+        return _without_choice(ops, plain, pool)
     try:
         kernels = _kernels_for(pool, dtype)
     except KernelsUnavailable as reason:
@@ -77,10 +79,6 @@ def choose_cpu_path(
         return plain
     threads = torch.get_num_threads()
     fast = CpuAttention(kernels, pool, threads)
-    if quantized:
-        ops.use(CpuOps(kernels, threads, linear_rows=max(ROWS)))
-        log.info("CPU path: C++ kernels, for some weights are integers")
-        return fast
 
     def step(chosen: Ops, attention: AttentionBackend, batch: ForwardBatch) -> None:
         ops.use(chosen)
@@ -148,8 +146,31 @@ def fastest(contestants: Sequence[Callable[[], None]], rounds: int) -> list[floa
     return best
 
 
+def _without_choice(ops: ChosenOps, plain: TorchAttention, pool: TokenToKVPool) -> AttentionBackend:
+    """Only the kernels multiply with integers; attention is theirs, too, where they can read the
+    pool."""
+    kernels, threads = Kernels(load_kernels()), torch.get_num_threads()
+    ops.use(CpuOps(kernels, threads, linear_rows=max(ROWS)))
+    try:
+        _readable(pool)
+    except KernelsUnavailable as reason:
+        log.info("CPU path: C++ kernels, with attention by torch: %s", reason)
+        return plain
+    log.info("CPU path: C++ kernels, since weights are integers")
+    return CpuAttention(kernels, pool, threads)
+
+
 def _kernels_for(pool: TokenToKVPool, dtype: torch.dtype) -> Kernels:
-    kinds = {dtype, *(tensor.dtype for tensor in (*pool.k, *pool.v))}
-    if kinds != {torch.float32}:
-        raise KernelsUnavailable(f"they are for float32, not {', '.join(map(str, kinds))}")
+    if dtype != torch.float32:
+        raise KernelsUnavailable(f"they are for float32, not {dtype}")
+    _readable(pool)
     return Kernels(load_kernels())
+
+
+def _readable(pool: TokenToKVPool) -> None:
+    """Raises KernelsUnavailable."""
+    kept = {tensor.dtype for tensor in (*pool.k, *pool.v)}
+    if not kept <= {torch.float32, torch.bfloat16}:
+        raise KernelsUnavailable(
+            f"they read keys and values in float32 or bfloat16, not {', '.join(map(str, kept))}"
+        )
