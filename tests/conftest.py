@@ -1,5 +1,6 @@
-"""Fixtures with real Redis servers for all tests; the unit tests share one server of each kind."""
+"""What all tests share: real servers of Redis and Valkey, and the order that `-n 4` keeps."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -7,7 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from tests.durations import Durations, slow
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer
+
+# Torch reads it when it is imported, here and in each process that a test starts: the models here
+# are tiny, so threads would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A busy machine is slow at whatever it does: that says nothing about what is tested.
 settings.register_profile(
@@ -22,7 +28,55 @@ settings.register_profile(
     derandomize=True,
 )
 
+# Shared fixtures that each process of pytest may have for itself: they cost little.
+_EACH_PROCESS = frozenset({"valkey_server", "redis_server", "crds", "reference_of", "gpu"})
+
 _OPTIONS = ("--save", "", "--appendonly", "no")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="without what took long when it last ran")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    runs_for_another = hasattr(config, "workerinput")  # as one of xdist's processes
+    if (cache := _cache(config)) and not runs_for_another and not config.option.quick:
+        config.pluginmanager.register(Durations(cache))
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that share a fleet, a reference or the like run in one process, so that it is made once
+    however many processes there are (`--dist loadgroup`)."""
+    if config.option.quick and (cache := _cache(config)):
+        left_out = slow(cache)
+        config.hook.pytest_deselected(items=[one for one in items if one.nodeid in left_out])
+        items[:] = [one for one in items if one.nodeid not in left_out]
+    for item in items:
+        if isinstance(item, pytest.Function) and (shared := _shared(item)):
+            item.add_marker(pytest.mark.xdist_group(shared))
+
+
+def _cache(config: pytest.Config) -> pytest.Cache | None:
+    """None where pytest runs without one (`-p no:cacheprovider`)."""
+    return getattr(config, "cache", None)
+
+
+def _shared(item: pytest.Function) -> str:
+    """The widest fixture that the test shares with others, by its place, name and parameter."""
+    shared = [
+        (definitions[-1].scope == "session", definitions[-1].baseid, name)
+        for name, definitions in item._fixtureinfo.name2fixturedefs.items()
+        if definitions[-1].scope in ("session", "module")
+        and definitions[-1].baseid  # else it is a plugin's
+        and name not in _EACH_PROCESS
+    ]
+    if not shared:
+        return ""
+    _, place, name = max(shared)
+    callspec = getattr(item, "callspec", None)
+    parameter = callspec.indices.get(name, "") if callspec else ""
+    return f"{Path(place).stem}.{name}{parameter}"
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.e2e
+# It compares times, so nothing else may run beside it.
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 def test_the_demo_shows_cache_aware_routing_ahead() -> None:

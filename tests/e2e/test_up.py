@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import socket
-import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -25,20 +24,14 @@ from tests.waiting import until
 pytestmark = pytest.mark.e2e
 
 
-def private_directories() -> set[Path]:
-    """Where embedded servers keep their sockets."""
-    return set(Path(tempfile.gettempdir()).glob("pando-*/redis.sock"))
-
-
 def assert_nothing_is_left(up: UpProcess) -> None:
     until(lambda: not up.processes(), f"no process is left, but {up.processes()}")
 
 
 async def test_ctrl_c_lets_running_requests_finish_and_leaves_nothing() -> None:
-    before = private_directories()
     with UpProcess("--workers", "1", "--drain-seconds", "60") as up:
         await asyncio.to_thread(up.wait_ready)
-        assert private_directories() - before
+        assert up.redis_sockets()
         names = Counter(process.name() for process in up.processes())
         assert names["valkey-server"] == 1  # so the end of each would be missed below
         async with openai.AsyncOpenAI(base_url=f"{up.url}/v1", api_key="none") as client:
@@ -56,7 +49,7 @@ async def test_ctrl_c_lets_running_requests_finish_and_leaves_nothing() -> None:
         assert reasons[-1] == "length"
         assert await asyncio.to_thread(up.wait_end) == 0, up.output
         await asyncio.to_thread(assert_nothing_is_left, up)
-    assert not private_directories() - before
+        assert not up.redis_sockets()
 
 
 @pytest.mark.long  # which kernels run the model is decided by a race
@@ -113,13 +106,12 @@ def test_signals_that_go_on_until_its_last_moment_change_nothing() -> None:
 
 
 def test_all_goes_with_it_when_it_is_killed() -> None:
-    before = private_directories()
     with UpProcess("--workers", "1") as up:
         up.wait_ready()
         up.send(signal.SIGKILL)
         up.wait_end()
         assert_nothing_is_left(up)
-        until(lambda: not private_directories() - before, "its private directory is gone")
+        until(lambda: not up.redis_sockets(), "its private directory is gone")
 
 
 def test_a_directory_without_a_model_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -51,7 +51,12 @@ class UpProcess:
         with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
             self.process = subprocess.Popen(
                 [*command, "--port", str(self.port), *arguments],
-                env={**os.environ, **(environment or {}), MARKER: self.marker},
+                env={
+                    **os.environ,
+                    "TMPDIR": self._folder.name,  # other fleets run at the same time
+                    **(environment or {}),
+                    MARKER: self.marker,
+                },
                 stdin=subprocess.DEVNULL if terminal is None else terminal,
                 stdout=stdout if terminal is None else terminal,
                 stderr=stderr if terminal is None else terminal,
@@ -98,6 +103,10 @@ class UpProcess:
 
         until(is_ready, "pando up is ready", READY_S)
         return self
+
+    def redis_sockets(self) -> list[Path]:
+        """Those of its embedded servers, each in a private directory."""
+        return list(Path(self._folder.name).glob("pando-*/redis.sock"))
 
     def processes(self) -> list[psutil.Process]:
         """All living processes that were started by it, at any remove, and itself."""

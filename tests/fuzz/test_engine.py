@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import torch
-
 from pando_worker.grammar.compiler import GrammarCompiler
 from tests.fuzz.crowd import EOS, Truth
 from tests.fuzz.engine import Tally, run_crowd
@@ -13,7 +11,6 @@ SEEDS = range(1, 7)
 
 
 def test_a_few_crowds_get_the_tokens_of_transformers_and_leave_every_page(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     grammars = GrammarCompiler(SHIPPED, VOCAB, [EOS])
     truth, tally = Truth(grammars), Tally()
     models = checkpoints(tmp_path)

@@ -123,7 +123,8 @@ def _run(settings: SimSettings, log: LogSettings, signals: EndSignals) -> int:
 
 
 def _write(settings: SimSettings, plan: "Plan", digests: "list[Digest]") -> None:
-    from pando_sim.report import comparison_table, write_page, write_results
+    from pando_sim.report import comparison_table, write_results
+    from pando_sim.report.page.page import write_page
 
     about = _about(settings, plan)
     write_results(settings.output / "results.json", about, digests)

@@ -2,13 +2,12 @@
 JSON, and an HTML page. CSV files alone hold every request.
 
 The process that simulates makes the digest and writes the CSV files, so that requests never travel
-between processes.
+between processes. It needs no matplotlib: `page.page` alone, which makes the HTML page, imports it.
 """
 
 from pando_sim.report.about import About
 from pando_sim.report.digest import Digest, digest
 from pando_sim.report.files import write_requests, write_results, write_samples
-from pando_sim.report.page.page import write_page
 from pando_sim.report.terminal import comparison_table
 
 __all__ = [
@@ -16,7 +15,6 @@ __all__ = [
     "Digest",
     "comparison_table",
     "digest",
-    "write_page",
     "write_requests",
     "write_results",
     "write_samples",

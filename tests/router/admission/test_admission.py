@@ -1,76 +1,19 @@
-"""Admission as clients see it: places are bounded, the others wait their turn or are told when."""
+"""Admission as clients see it: places are bounded, the others wait their turn or are refused."""
 
 import asyncio
-import json
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from pando_fleet.records.expected import ExpectedPools
 from pando_fleet.records.queues import Queues
 from pando_fleet.redis.client import connect
 from pando_fleet.registry.replica import ReplicaState
 from pando_router.admission import reports
 from pando_router.core import bounded_queue
 from tests.fleet.redis_server import RedisServer, free_port
-from tests.router.world import Answer, Replica, RouterClient, completion, serving, until
-
-
-class Gate:
-    """A replica's answer that waits until the test lets it go; knows who is inside."""
-
-    def __init__(self) -> None:
-        self.inside: list[str] = []  # prompts, as they came
-        self.order: list[str] = []
-        self.most = 0
-        self._open: dict[str, asyncio.Event] = {}
-
-    async def __call__(self, request: web.Request) -> web.StreamResponse:
-        prompt = json.loads(await request.read())["prompt"]
-        self.inside.append(prompt)
-        self.order.append(prompt)
-        self.most = max(self.most, len(self.inside))
-        try:
-            await self._open.setdefault(prompt, asyncio.Event()).wait()
-            return web.json_response({"prompt": prompt})
-        finally:
-            self.inside.remove(prompt)
-
-    def let(self, *prompts: str) -> None:
-        for prompt in prompts:
-            self._open.setdefault(prompt, asyncio.Event()).set()
-
-
-def ask(router: RouterClient, prompt: str, body: Any = None, **headers: str) -> Any:
-    request = router.post("/v1/completions", completion(prompt, **body or {}), **headers)
-    return asyncio.create_task(request)
-
-
-async def queued(router: RouterClient, count: int) -> None:
-    async def seen() -> bool:
-        lengths: dict[str, int] = (await router.get("/fleet")).json["queues"]
-        return sum(lengths.values()) == count
-
-    await until(seen, f"{count} requests in the queue")
-
-
-async def no_lease_is_left(url: str) -> None:
-    redis = connect(url)
-    try:
-
-        async def none_left() -> bool:
-            return int(await redis.zcard("pando:{default}:leases")) == 0
-
-        await until(none_left, "all leases released")
-    finally:
-        await redis.aclose()
-
-
-def error(answer: Answer) -> tuple[int, str]:
-    return answer.status, answer.json["error"]["code"]
+from tests.router.admission.gate import Gate, ask, error, no_lease_is_left, queued
+from tests.router.world import Replica, completion, serving, until
 
 
 async def test_a_replica_never_has_more_than_it_may_and_all_are_served(valkey_url: str) -> None:
@@ -165,65 +108,6 @@ async def test_higher_priority_goes_first_by_body_and_where_allowed_by_header(
         gate.let("first", "none", "header", "body")
         await asyncio.gather(*tasks)
         assert gate.order[1 : 1 + len(expected)] == expected
-
-
-async def test_a_wait_that_is_too_long_ends_with_the_time_to_come_back(valkey_url: str) -> None:
-    async with (
-        Replica(valkey_url, "a") as a,
-        serving(valkey_url, max_replica_requests=1, queue_timeout=0.2) as router,
-    ):
-        await router.ready("a")
-        a.answer = gate = Gate()
-        first = ask(router, "first")
-        await until(lambda: gate.inside, "the first at the replica")
-        late = await router.post("/v1/completions", completion("late"))
-        assert error(late) == (503, "queue_timeout")
-        assert 1 <= int(late.headers["retry-after"]) <= 60
-        for limit in ({"x-request-timeout": "0.05"}, {"x-request-timeout-ms": "50"}):
-            dead = await router.post("/v1/completions", completion("dead"), **limit)
-            assert error(dead) == (504, "deadline_exceeded")
-        gate.let("first")
-        assert (await first).status == 200
-        assert gate.order == ["first"]
-
-
-@pytest.mark.parametrize("limit", [{"x-request-timeout": "20"}, {"x-request-timeout-ms": "20000"}])
-async def test_a_replica_is_told_what_the_queue_left_of_a_requests_time(
-    valkey_url: str, limit: dict[str, str]
-) -> None:
-    async with (
-        Replica(valkey_url, "a") as a,
-        serving(valkey_url, max_replica_requests=1) as router,
-    ):
-        await router.ready("a")
-        a.answer = gate = Gate()
-        first = ask(router, "first", **limit)
-        await until(lambda: gate.inside, "the first at the replica")
-        second = ask(router, "second", **limit)
-        await queued(router, 1)
-        since = perf_counter()
-        await until(lambda: perf_counter() - since > 0.1, "some waiting")
-        waited_s = perf_counter() - since
-        gate.let("first", "second")
-        assert {(await one).status for one in (first, second)} == {200}
-        told = [one.headers for one in a.received]
-        assert not any("x-request-timeout" in headers for headers in told)
-        at_once_ms, later_ms = (int(headers["x-request-timeout-ms"]) for headers in told)
-        assert 10_000 < at_once_ms <= 20_000
-        assert 10_000 < later_ms <= 20_000 - 1000 * waited_s
-
-
-@pytest.mark.parametrize("header", ["x-request-timeout", "x-request-timeout-ms"])
-@pytest.mark.parametrize("value", ["soon", "-1", "0", "nan", "1e400"])
-async def test_a_time_that_is_none_is_refused_though_nobody_waits(
-    valkey_url: str, header: str, value: str
-) -> None:
-    async with Replica(valkey_url, "a") as a, serving(valkey_url) as router:
-        await router.ready("a")
-        wrong = await router.post("/v1/completions", completion("x"), **{header: value})
-        assert wrong.status == 400
-        assert wrong.json["error"]["param"] == header
-        assert not a.received
 
 
 async def test_a_full_queue_answers_429_at_once_with_retry_after(valkey_url: str) -> None:
@@ -324,48 +208,6 @@ async def test_a_client_that_leaves_the_queue_frees_its_place_there(valkey_url: 
         assert await router.metric("pando_router_requests_in_flight") == 0
 
 
-@pytest.mark.parametrize("known_by", ["redis", "settings", "a starting replica"])
-async def test_requests_wait_for_a_pool_that_wakes(valkey_url: str, known_by: str) -> None:
-    redis = connect(valkey_url)
-    settings: dict[str, Any] = (
-        {"expected_pools": {"default": "m"}} if known_by == "settings" else {}
-    )
-    if known_by == "redis":
-        await ExpectedPools(redis).put("default", ["m"])
-    async with serving(valkey_url, **settings) as router:
-        if known_by == "a starting replica":
-            sleeper = Replica(valkey_url, "a")
-            sleeper.state = ReplicaState.STARTING
-            async with sleeper as a:
-                await router.ready("a", state="starting")
-                waiting = ask(router, "hello")
-                await queued(router, 1)
-                await a.say(state=ReplicaState.READY)
-                assert (await waiting).replica == "a"
-        else:
-
-            async def ready() -> bool:
-                return (await router.get("/readyz")).status == 200
-
-            await until(ready, "the router taking requests for a pool that sleeps")
-            waiting = ask(router, "hello")
-            await queued(router, 1)
-            async with Replica(valkey_url, "a"):
-                assert (await waiting).replica == "a"
-    await redis.aclose()
-
-
-async def test_what_sleeps_too_long_and_what_does_not_exist_is_told_apart(valkey_url: str) -> None:
-    settings: dict[str, Any] = {"expected_pools": {"default": "m"}, "queue_timeout": 0.1}
-    async with serving(valkey_url, **settings) as router:
-        answer = await router.post("/v1/completions", completion())
-        assert error(answer) == (503, "queue_timeout")
-        answer = await router.post("/v1/completions", {"model": "other", "prompt": "x"})
-        assert error(answer) == (404, "model_not_found")
-        models = (await router.get("/v1/models")).json["data"]
-        assert [model["id"] for model in models] == ["m"]
-
-
 async def test_without_redis_the_routers_own_count_is_the_bound(
     start_valkey: Callable[..., RedisServer],
 ) -> None:
@@ -421,33 +263,6 @@ async def test_the_end_of_an_own_request_wakes_the_queue(
         await queued(router, 5)
         gate.let(*map(str, range(6)))
         assert {(await task).status for task in tasks} == {200}
-
-
-async def test_the_queues_length_is_in_redis_while_requests_wait(valkey_url: str) -> None:
-    redis = connect(valkey_url)
-    queues = Queues(redis)
-    await ExpectedPools(redis).put("default", ["m"])
-    async with serving(valkey_url) as one, serving(valkey_url) as two:
-        tasks = []
-        for router in (one, two):
-
-            async def known(router: RouterClient = router) -> bool:
-                return (await router.get("/readyz")).status == 200
-
-            await until(known, "the sleeping pool being known")
-            tasks += [ask(router, "0"), ask(router, "1")]
-
-        async def told(count: int) -> bool:
-            return (await queues.read("default")).requests == count
-
-        await until(lambda: told(4), "both routers' queues in Redis")
-        waiting = await queues.read("default")
-        assert waiting.waited_ms > 0
-        assert waiting.tokens == 4 * (1 + 256), "a byte of prompt, and the answer"
-        async with Replica(valkey_url, "a"):
-            assert {(await task).status for task in tasks} == {200}
-            await until(lambda: told(0), "empty queues in Redis")
-    await redis.aclose()
 
 
 async def test_routers_leave_each_other_places(valkey_url: str, monkeypatch: Any) -> None:

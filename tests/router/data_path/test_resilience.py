@@ -9,7 +9,7 @@ import pytest
 from pando_fleet.placement.tree import PrefixTree
 from pando_fleet.redis.client import connect
 from pando_router.core import breaker, retry_budget
-from tests.router.admission.test_admission import Gate, ask, no_lease_is_left
+from tests.router.admission.gate import Gate, ask, no_lease_is_left
 from tests.router.world import Replica, RouterClient, completion, serving, status, until
 
 

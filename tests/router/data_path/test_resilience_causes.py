@@ -8,7 +8,7 @@ from aiohttp import web
 
 from pando_router.core import breaker
 from pando_router.data_path import reception
-from tests.router.admission.test_admission import Gate, ask, error, no_lease_is_left, queued
+from tests.router.admission.gate import Gate, ask, error, no_lease_is_left, queued
 from tests.router.data_path.test_resilience import retries, state_of
 from tests.router.world import Replica, RouterClient, completion, never, serving, status, until
 

@@ -12,9 +12,9 @@ import pytest
 from playwright.async_api import Page
 
 from pando_sim.records import Event
-from pando_sim.report import Digest, digest, write_page
+from pando_sim.report import Digest, digest
 from pando_sim.report.digest import shared_events
-from pando_sim.report.page.page import MOST_STEPS, render
+from pando_sim.report.page.page import MOST_STEPS, render, write_page
 from tests.router.control.browser import chromium, needs_browser
 from tests.sim.report.made_runs import ABOUT, made_digest, made_run
 

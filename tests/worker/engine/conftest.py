@@ -1,17 +1,11 @@
-"""One thread for all models here: they are tiny, and threads only wait for each other."""
+"""The models that the tests of the engine share."""
 
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-import torch
 
 from tests.worker.engine.served import Served, lend_tokenizer
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

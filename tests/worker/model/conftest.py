@@ -1,19 +1,13 @@
-"""One thread for all models here: they are tiny, and threads only wait for each other."""
+"""The references of the families, each made once."""
 
 from collections.abc import Callable
 
 import pytest
-import torch
 
 from tests.worker.model.checkpoints import Reference
 from tests.worker.model.families import FAMILIES
 
 References = Callable[[str], Reference]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
