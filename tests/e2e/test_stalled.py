@@ -23,7 +23,7 @@ Victim = Callable[[psutil.Process], psutil.Process]
 
 
 def engine_of(worker: psutil.Process) -> psutil.Process:
-    [engine] = [one for one in worker.children() if "spawn_main" in " ".join(one.cmdline())]
+    [engine] = worker.children()
     return engine
 
 

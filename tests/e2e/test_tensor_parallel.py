@@ -161,7 +161,7 @@ async def test_two_ranks_take_the_memory_that_one_would() -> None:
 async def test_a_rank_that_dies_ends_the_worker_and_says_so() -> None:
     with WorkerProcess.start(stand_in=False, tensor_parallel_size=2, threads=2) as worker:
         children = worker.children()
-        [rank] = [child for child in children if child.parent() in children]
+        [rank] = worker.other_ranks()
         async with aiohttp.ClientSession(worker.url) as http:
             endless = {
                 "text": "x",

@@ -2,6 +2,7 @@
 
 Read in this order:
     serve.py       the command: starts both processes
+    prepare.py     what a first start does, done by the install
     server/        the HTTP process: API, tokenizer, text
     messages.py    the messages between the two processes
     engine/        the scheduler process
@@ -17,7 +18,7 @@ Read in this order:
     grammar/       constrained output
     tokenizer/     loads a tokenizer; turns tokens into text
     tensors/       copies to a device and back
-    heartbeats.py, rates.py, stacks.py, cores.py, settings.py
+    heartbeats.py, rates.py, stacks.py, cores.py, user_cache.py, settings.py
 
 docs/architecture.md has the layers. Imports fleet.
 """

@@ -62,17 +62,18 @@ def _run(
 ) -> int:
     model_dir = resolve_model(settings.model)
     config = read_config(model_dir, settings.model_impl)
-    address = bind(settings)
     found = settings.model_copy(
         update={
             "model": str(model_dir),
             "served_model_name": settings.served_model_name or _last_part(settings.model),
         }
     )
-    with address.listener, scheduler_process(scheduler_main, found, configure_logging) as scheduler:
-        from pando_worker.server.process.lifecycle import serve
+    with scheduler_process(scheduler_main, found, configure_logging) as scheduler:
+        address = bind(settings)
+        with address.listener:
+            from pando_worker.server.process.lifecycle import serve
 
-        return serve(found, config, address, scheduler)
+            return serve(found, config, address, scheduler)
 
 
 def _last_part(model: str) -> str:

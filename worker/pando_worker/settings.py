@@ -116,8 +116,9 @@ class WorkerSettings(BaseSettings):
     cpu_kernels: Annotated[
         Literal["auto", "on", "off"],
         Field(
-            description="C++ kernels for float32 on CPU, compiled at the first start (or with the"
-            " image): auto uses them if a measurement shows that they are faster; on requires them"
+            description="C++ kernels for float32 on CPU, compiled by the install, the image or the"
+            " first start: auto uses them if a measurement shows that they are faster; on requires"
+            " them"
         ),
     ] = "auto"
 

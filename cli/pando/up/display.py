@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,7 +14,9 @@ from rich.text import Text
 
 from pando.logs import LogSettings, renderer
 from pando.up.process import Relay, log_record
-from pando.up.router_client import ReplicaRow, RouterClient
+
+if TYPE_CHECKING:  # its HTTP client is imported once the parts start
+    from pando.up.router_client import ReplicaRow, RouterClient
 
 REFRESH_S = 0.5
 STATE_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow"}
@@ -53,7 +56,7 @@ def welcome(url: str, model: str, seconds: dict[str, float]) -> str:
     )
 
 
-async def show_table(router: RouterClient, console: Console) -> None:
+async def show_table(router: "RouterClient", console: Console) -> None:
     """Keep a table of the replicas at the bottom of the terminal until cancelled; log lines pass
     above it."""
     with Live(console=console, auto_refresh=False, transient=True) as live:
@@ -67,7 +70,7 @@ async def show_table(router: RouterClient, console: Console) -> None:
             await asyncio.sleep(REFRESH_S)
 
 
-def table(replicas: Sequence[ReplicaRow], note: str) -> Table:
+def table(replicas: "Sequence[ReplicaRow]", note: str) -> Table:
     """KV tokens: in use by running requests, kept for requests to come, and what the pool holds."""
     result = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)  # fits 80 columns
     result.caption, result.caption_style = note or None, "red"

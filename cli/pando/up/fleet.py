@@ -12,15 +12,16 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from pando.up.embedded_redis import embedded_redis
 from pando.up.part import Part
 from pando.up.plan import Plan
 from pando.up.process import Process, Relay
-from pando.up.router_client import RouterClient
 from pando_fleet.guard import Guard
-from pando_fleet.redis.client import FleetError, connect
-from pando_fleet.registry.registry import Registry
+
+if TYPE_CHECKING:
+    from pando.up.router_client import RouterClient
 
 POLL_S = 0.05  # between two looks at a part that is starting
 GRACE_S = 3.0  # for a part to end, beyond the time it may drain
@@ -37,12 +38,12 @@ class Fleet:
         self._keeping: list[asyncio.Task[Process]] = []
         commands = []
         if plan.redis is None:
-            command, self._redis_url = embedded_redis(directory)
+            command, redis_url = embedded_redis(directory)
             commands.append(command)
         else:
-            self._redis_url = plan.redis
-        commands.append(plan.router_command(self._redis_url))
-        commands.extend(plan.worker_commands(self._redis_url))
+            redis_url = plan.redis
+        commands.append(plan.router_command(redis_url))
+        commands.extend(plan.worker_commands(redis_url))
         temporary = {"TMPDIR": str(directory)}  # what a killed process leaves there goes with it
         self._parts = {
             c.name: Part(replace(c, environment={**c.environment, **temporary}), self._guard, relay)
@@ -50,11 +51,10 @@ class Fleet:
         }
 
     async def __aenter__(self) -> "Fleet":
-        self.router = RouterClient(self._plan.url)
-        self._redis = connect(self._redis_url)
-        self._registry = Registry(self._redis)
         self._started = monotonic()
         self._keeping = [part.kept.start() for part in self._parts.values()]
+        client = await asyncio.to_thread(_router_client)  # meanwhile the parts start
+        self.router = client(self._plan.url)
         return self
 
     async def __aexit__(
@@ -64,7 +64,6 @@ class Fleet:
         traceback: TracebackType | None,
     ) -> None:
         await self.router.close()
-        await self._redis.aclose()
         grace_s = self._plan.drain_seconds + GRACE_S
         redis = self._parts.get("redis")
         others = [part.kept for part in self._parts.values() if part is not redis]
@@ -104,11 +103,8 @@ class Fleet:
         return monotonic() - self._started
 
     async def _redis_answers(self) -> bool:
-        try:
-            await self._registry.pools()
-        except FleetError:
-            return False
-        return True
+        fleet = await self.router.fleet()
+        return fleet is not None and fleet.redis == "up"
 
     async def _worker_is_ready(self, name: str) -> bool:
         fleet = await self.router.fleet()
@@ -117,3 +113,10 @@ class Fleet:
                 self.model = replica.model
                 return True
         return False
+
+
+def _router_client() -> "type[RouterClient]":
+    """Its HTTP client takes a fifth of a second to import."""
+    from pando.up.router_client import RouterClient
+
+    return RouterClient

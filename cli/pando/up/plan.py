@@ -9,8 +9,6 @@ from pathlib import Path
 from pando.redact import redact
 from pando.settings.load import Given, flag_of, load
 from pando.up.process import Command
-from pando_fleet.redis.client import FleetError, connect
-from pando_fleet.registry.registry import Registry
 from pando_router.configuration.settings import RouterSettings
 from pando_worker.cores import available_cores
 from pando_worker.models.config import read_config
@@ -123,6 +121,10 @@ def _check_port(host: str, port: int) -> None:
 
 
 async def _check_redis(url: str) -> None:
+    # Imported here: it takes long, and most fleets bring their own Redis.
+    from pando_fleet.redis.client import FleetError, connect
+    from pando_fleet.registry.registry import Registry
+
     try:
         client = connect(url)
         try:

@@ -20,7 +20,7 @@ GROUPINGS = [
 @pytest.fixture
 def ops(kernels: Kernels) -> CpuOps:
     torch.manual_seed(0)
-    return CpuOps(kernels, threads=2, linear_rows=0)
+    return CpuOps(kernels, threads=2, linear_rows={})
 
 
 def matrix(grouping: Grouping, rows: int, columns: int) -> Groups:
@@ -82,7 +82,7 @@ def test_a_rows_product_does_not_depend_on_the_rows_beside_it_nor_on_threads(
     whole = ops.grouped_linear(x, weight)
     for rows in (1, 2, 3, 7, 8, 31, 128):
         assert torch.equal(ops.grouped_linear(x[:rows], weight), whole[:rows])
-    assert torch.equal(CpuOps(kernels, 1, 0).grouped_linear(x, weight), whole)
+    assert torch.equal(CpuOps(kernels, 1, {}).grouped_linear(x, weight), whole)
 
 
 @pytest.mark.parametrize("grouping", GROUPINGS, ids=str)

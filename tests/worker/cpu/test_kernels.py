@@ -32,7 +32,7 @@ PLAIN = TorchOps()
 @pytest.fixture
 def ops(kernels: Kernels) -> CpuOps:
     torch.manual_seed(0)
-    return CpuOps(kernels, threads=1, linear_rows=10_000)
+    return CpuOps(kernels, threads=1, linear_rows={})
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 8, 33])
@@ -43,22 +43,22 @@ def test_linear_equals_torch(ops: CpuOps, rows: int, shape: tuple[int, int]) -> 
     for b in (None, bias):
         expected = PLAIN.linear(x.double(), weight.double(), None if b is None else b.double())
         torch.testing.assert_close(
-            ops.linear(x, weight, b).double(), expected, atol=2e-4, rtol=1e-5
+            ops.product(x, weight, b).double(), expected, atol=2e-4, rtol=1e-5
         )
 
 
 def test_a_rows_result_does_not_depend_on_the_rows_beside_it(ops: CpuOps) -> None:
     """To the last bit: then a request's tokens do not depend on its batch either."""
     x, weight = torch.randn(40, 300), torch.randn(130, 300)
-    whole = ops.linear(x, weight)
+    whole = ops.product(x, weight)
     for rows in (1, 2, 3, 5, 16, 39):
-        assert torch.equal(ops.linear(x[:rows].contiguous(), weight), whole[:rows])
+        assert torch.equal(ops.product(x[:rows].contiguous(), weight), whole[:rows])
 
 
 def test_threads_change_no_bit(ops: CpuOps, kernels: Kernels) -> None:
-    more = CpuOps(kernels, threads=3, linear_rows=10_000)
+    more = CpuOps(kernels, threads=3, linear_rows={})
     x, weight = torch.randn(5, 300), torch.randn(1001, 300)
-    assert torch.equal(ops.linear(x, weight), more.linear(x, weight))
+    assert torch.equal(ops.product(x, weight), more.product(x, weight))
     gate_up = torch.randn(70, 2000)
     assert torch.equal(ops.gated(gate_up), more.gated(gate_up))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pando_worker.cpu import prebuilt
+from pando_worker.cpu import prebuilt, processor
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.build import KernelsUnavailable
 from pando_worker.cpu.library import load_kernels
@@ -50,7 +50,7 @@ def test_the_best_kind_that_the_processor_knows_is_taken(
         (new - {"fma"}, "x86-64"),
         (frozenset(), "x86-64"),
     ):
-        monkeypatch.setattr(prebuilt, "cpu_features", lambda features=features: features)
+        monkeypatch.setattr(processor, "features", lambda features=features: features)
         for kind in prebuilt.KINDS["x86_64"]:
             kind.path.touch()
         found = prebuilt.find_prebuilt()

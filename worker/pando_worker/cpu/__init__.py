@@ -3,6 +3,7 @@
 Read in this order:
     kernels.py    the library's functions
     library.py    builds or finds the library for this machine
+    processor.py  what this machine's processor is
     build.py      builds the C++ in `native/`
     prebuilt.py   libraries for images without a compiler
     ops.py        a model's operations by these kernels

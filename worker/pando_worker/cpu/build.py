@@ -52,11 +52,6 @@ def build(compiler: str, path: Path, architecture: str) -> None:
             if done.returncode != 0:
                 raise KernelsUnavailable(f"{compiler} failed: {done.stderr.strip()[-500:]}")
             made.replace(path)
-    except PermissionError as error:
-        raise KernelsUnavailable(
-            f"cannot build {path}: {error.strerror}; set XDG_CACHE_HOME to a folder that user"
-            f" {os.getuid()} may write to"
-        ) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise KernelsUnavailable(f"cannot build {path}: {error}") from error
 

@@ -1,17 +1,18 @@
 """Loads the C++ kernels: built for this machine, once, where a compiler is, else built beforehand.
 
 What is built here lies in the user's cache directory under a name made of its sources, the compiler
-and the processor's features, so a change of any of them builds it anew. Two workers that start at
-once build it twice; the last one's file stays, which is the same.
+and the processor's features, so a change of any of them builds it anew. Of workers that start at
+once, one builds it and the others wait.
 """
 
 import ctypes
 import os
-import platform
 from pathlib import Path
 
-from pando_worker.cpu.build import KernelsUnavailable, build, find_compiler, fingerprint
+from pando_worker.cpu import processor
+from pando_worker.cpu.build import COMPILE_S, KernelsUnavailable, build, find_compiler, fingerprint
 from pando_worker.cpu.prebuilt import find_prebuilt
+from pando_worker.user_cache import cache_directory, one_at_a_time
 
 _P, _N, _F, _I = ctypes.c_void_p, ctypes.c_long, ctypes.c_float, ctypes.c_int
 
@@ -46,20 +47,20 @@ def load_kernels() -> ctypes.CDLL:
     Raises:
         KernelsUnavailable
     """
-    path = _library()
+    path = library()
     try:
-        library = ctypes.CDLL(str(path))
+        loaded = ctypes.CDLL(str(path))
     except OSError as error:
         raise KernelsUnavailable(f"cannot load {path}: {error}") from error
     for name, arguments in _SIGNATURES.items():
-        function = getattr(library, name)
+        function = getattr(loaded, name)
         function.argtypes, function.restype = arguments, None
-    library.pando_tape_new.restype = _P
-    return library
+    loaded.pando_tape_new.restype = _P
+    return loaded
 
 
-def _library() -> Path:
-    """Where it lies.
+def library() -> Path:
+    """Where it lies, built if need be.
 
     Raises:
         KernelsUnavailable
@@ -79,29 +80,17 @@ def _built_here() -> Path:
         raise KernelsUnavailable("no C++ compiler (g++, c++ or $CXX), and none built beforehand")
     stat = Path(compiler).resolve().stat()
     made_by = f"{compiler} {stat.st_size} {stat.st_mtime_ns}"
-    path = _cache_directory() / f"kernels-{fingerprint(made_by, _processor())}.so"
-    if not path.is_file():
-        build(compiler, path, "native")
-    return path
-
-
-def _cache_directory() -> Path:
-    """Raises KernelsUnavailable."""
     try:
-        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError as error:
+        path = cache_directory() / f"kernels-{fingerprint(made_by, processor.description())}.so"
+        if not path.is_file():
+            with one_at_a_time(path.with_name("kernels.lock"), COMPILE_S):
+                if not path.is_file():
+                    build(compiler, path, "native")
+    except PermissionError as error:
         raise KernelsUnavailable(
-            f"user {os.getuid()} has no home directory to keep built kernels in; set HOME or"
-            " XDG_CACHE_HOME to a folder that it may write to"
+            f"cannot build {error.filename}: {error.strerror}; set XDG_CACHE_HOME to a folder that"
+            f" user {os.getuid()} may write to"
         ) from error
-    return Path(root) / "pando"
-
-
-def _processor() -> str:
-    """What `-march=native` looks at, as far as the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    keys = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
-    return "\n".join(sorted({line for line in lines if line.split("\t")[0].strip() in keys}))
+    except OSError as error:
+        raise KernelsUnavailable(f"cannot build kernels: {error}") from error
+    return path

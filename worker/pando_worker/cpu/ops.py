@@ -1,5 +1,7 @@
 """`CpuOps`: a model's operations by the C++ kernels where those are faster, else by torch."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -13,23 +15,35 @@ SILU, GELU = 0, 1  # as in kernels.cpp
 class CpuOps:
     """`Ops` for float32 on the CPU.
 
-    Attributes:
-        linear_rows: up to so many rows a linear layer runs in the kernel; above, in torch. The
-            many rows of a prompt pay for packing the weights, which the kernel does not do.
+    Args:
+        linear_rows: up to so many rows a linear layer runs in the kernel, by the shape of its
+            weight; above in torch. The many rows of a prompt pay for packing the weights, which the
+            kernel does not do.
+        other_rows: the same for shapes that are not there
     """
 
-    def __init__(self, kernels: Kernels, threads: int, linear_rows: int) -> None:
-        self.linear_rows = linear_rows
+    def __init__(
+        self,
+        kernels: Kernels,
+        threads: int,
+        linear_rows: Mapping[tuple[int, ...], int],
+        other_rows: int = 0,
+    ) -> None:
+        self._linear_rows, self._other_rows = linear_rows, other_rows
         self._threads = threads
         self._plain = TorchOps()
         self._kernels = kernels
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        rows, width = len(x), weight.shape[0]
-        if rows > self.linear_rows or x.dim() != 2 or not x.is_contiguous():
+        by_torch = len(x) > self._linear_rows.get(weight.shape, self._other_rows)
+        if by_torch or x.dim() != 2 or not x.is_contiguous():
             return self._plain.linear(x, weight, bias)
+        return self.product(x, weight, bias)
+
+    def product(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """`linear` in the kernel: x is [rows, in], and contiguous."""
+        rows, (width, inner) = len(x), weight.shape
         out = torch.empty(rows, width)
-        inner = weight.shape[1]
         self._kernels.linear(
             x.data_ptr(),
             inner,

@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from pando_worker.cpu import processor
 from pando_worker.cpu.build import KernelsUnavailable, build, find_compiler, fingerprint
 
 DIRECTORY = Path(__file__).with_name("libraries")
@@ -44,24 +45,11 @@ KINDS = {
 
 def find_prebuilt() -> Path | None:
     """The best library for this processor, if there is one."""
-    features = cpu_features()
+    features = processor.features()
     for kind in KINDS.get(platform.machine(), ()):
         if kind.needs <= features and kind.path.is_file():
             return kind.path
     return None
-
-
-def cpu_features() -> frozenset[str]:
-    """What the first core can do, by Linux's names; empty where the system does not tell."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return frozenset()
-    for line in lines:
-        name, _, words = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return frozenset(words.split())
-    return frozenset()
 
 
 def main() -> None:

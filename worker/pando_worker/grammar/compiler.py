@@ -26,6 +26,9 @@ from pando_worker.grammar.grammar import Grammar
 from pando_worker.grammar.lanes import Lane
 from pando_worker.grammar.limits import LIMITS, MAX_GRAMMAR_CHARS, TRIAL_CHARS, TRIAL_LIMITS
 from pando_worker.grammar.masks import MaskThreads
+from pando_worker.grammar.vocabulary import load_vocabulary
+from pando_worker.models.generation_config import read_generation_config
+from pando_worker.tokenizer.essentials import load_essentials
 
 _KEPT = 128
 _FIRST_STEPS = 3
@@ -222,7 +225,7 @@ class GrammarCompiler:
         return [int(id) for id in allowed if id not in self._load().eos][:1]
 
     def _load(self) -> _Tables:
-        """Once, with the first grammar: it takes a second, and many workers never see one."""
+        """Once, with the first grammar: it takes long, and many workers never see one."""
         with self._loading:
             if self._tables is None:
                 self._tables = _load_tables(self._model_dir, self.vocab_size, self._eos_token_ids)
@@ -237,17 +240,12 @@ def _problem(matcher: LLMatcher) -> str:
 
 
 def _load_tables(model_dir: Path, vocab_size: int, eos_token_ids: Iterable[int] | None) -> _Tables:
-    # Imported here, since it takes most of that second.
-    from pando_worker.grammar.vocabulary import load_vocabulary
-    from pando_worker.models.generation_config import read_generation_config
-    from pando_worker.tokenizer.loading import load_tokenizer
-
-    tokenizer = load_tokenizer(model_dir)
+    tokenizer = load_essentials(model_dir)
     if eos_token_ids is None:
         config = read_generation_config(model_dir, tokenizer.eos_token_id, vocab_size)
         eos_token_ids = config.eos_token_ids
     eos = frozenset(id for id in eos_token_ids if id < vocab_size)
     if not eos:
         raise GrammarError("the model has no end-of-sequence token to end an output with")
-    vocabulary = load_vocabulary(tokenizer, vocab_size, eos)
+    vocabulary = load_vocabulary(tokenizer.backend(), vocab_size, eos)
     return _Tables(LLTokenizer(TokenizerWrapper(vocabulary), eos_token=sorted(eos)), eos)

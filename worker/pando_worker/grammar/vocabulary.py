@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 from tokenizers import Tokenizer
-from transformers import PreTrainedTokenizerFast
 
 from pando_worker.tokenizer.detokenizer import Vocabulary
 
@@ -29,11 +28,9 @@ class GrammarVocabulary:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def load_vocabulary(
-    loaded: PreTrainedTokenizerFast, vocab_size: int, eos: Set[int]
-) -> GrammarVocabulary:
+def load_vocabulary(backend: Tokenizer, vocab_size: int, eos: Set[int]) -> GrammarVocabulary:
     """Raises UnsupportedModel where its tokens' texts are not known."""
-    tokenizer = _continuing(loaded.backend_tokenizer)
+    tokenizer = _continuing(backend)
     spelled = Vocabulary(tokenizer)
     added = tokenizer.get_added_tokens_decoder()
     special = {id for id, token in added.items() if token.special} | eos

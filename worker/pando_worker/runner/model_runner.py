@@ -14,6 +14,7 @@ from pando_worker.models.parallel import ParallelGroup
 from pando_worker.pools import Pools
 from pando_worker.runner.cpu.cpu_path import choose_cpu_path
 from pando_worker.runner.cpu.cpu_tape import DecodeTapes
+from pando_worker.runner.cpu.race import NotedOps
 from pando_worker.runner.cuda.cuda_graph import CudaGraphRunner
 from pando_worker.runner.cuda.cuda_path import capture_graphs, choose_attention, choose_searches
 from pando_worker.runner.kv.host_pool import make_host_pool
@@ -150,31 +151,35 @@ class TorchModelRunner:
         page_size, windows = self._page_size, bool(loaded.kv_pool.windowed)
         recorded = self._group.size == 1  # ranks meet in the middle of a step
         cached = min(page_size, self.context_length) - 1
+
+        def decodes(rows: int) -> ForwardBatch:
+            return trial_batch(
+                cached=cached, extend=1, page_size=page_size, rows=rows, windows=windows
+            )
+
+        def weights() -> list[Tensor]:
+            loaded.ops.use(noted := NotedOps())
+            self.logits(decodes(1))
+            return noted.weights
+
         chosen = choose_cpu_path(
             settings.cpu_kernels,
-            ops=loaded.ops,
             plain=plain,
             pool=loaded.kv_pool,
             dtype=loaded.dtype,
-            weight_bytes=loaded.weight_bytes,
             quantized=loaded.quantized,
+            weights=weights,
             recorded=recorded,
-            run=self._try,
-            decodes=lambda rows: trial_batch(
-                cached=cached, extend=1, page_size=page_size, rows=rows, windows=windows
-            ),
+            decodes=decodes,
         )
-        self.attention = chosen
-        if not isinstance(chosen, CpuAttention):
+        loaded.ops.use(chosen.ops)
+        self.attention = fast = chosen.attention
+        if not isinstance(fast, CpuAttention):
             return
-        self._searches = Searches(best=best_by(chosen.kernels, chosen.threads))
+        self._searches = Searches(best=best_by(fast.kernels, fast.threads))
         if recorded:
             pages = -(-self.context_length // page_size)
-            self.graphs = DecodeTapes(loaded.next_logits, chosen, self._futures, pages)
-
-    def _try(self, attention: AttentionBackend, batch: ForwardBatch) -> None:
-        self.attention = attention
-        self.logits(batch)
+            self.graphs = DecodeTapes(loaded.next_logits, fast, self._futures, pages)
 
     def _warm_up(self) -> None:
         """Run one prefill and one decode, so that the first request does not pay for the first use

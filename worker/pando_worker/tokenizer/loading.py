@@ -3,13 +3,19 @@
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedTokenizerFast
-from transformers.utils import logging as transformers_logging
-
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 
 
 def load_tokenizer(model_dir: Path) -> Any:
+    """As transformers has it, a PreTrainedTokenizerFast or a class of the model's own.
+
+    Raises:
+        BrokenCheckpoint, UnsupportedModel: there is none that can be used.
+    """
+    # Imported here because it takes a second; `essentials.py` mostly does without.
+    from transformers import PreTrainedTokenizerFast
+    from transformers.utils import logging as transformers_logging
+
     transformers_logging.set_verbosity_error()
     try:
         if (model_dir / "tokenizer.json").is_file():

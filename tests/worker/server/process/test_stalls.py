@@ -118,7 +118,7 @@ async def test_a_stuck_rank_ends_the_worker_with_the_stacks_of_all_ranks() -> No
         stand_in=False, tensor_parallel_size=2, threads=2, watchdog_seconds=1
     ) as worker:
         children = worker.children()
-        [rank] = [child for child in children if child.parent() in children]
+        [rank] = worker.other_ranks()
         async with aiohttp.ClientSession(worker.url) as http:
             few, many = (
                 {"text": "x", "sampling_params": {"max_new_tokens": tokens, "ignore_eos": True}}

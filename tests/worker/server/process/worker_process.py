@@ -95,8 +95,13 @@ class WorkerProcess:
         return found
 
     def scheduler(self) -> psutil.Process:
-        [found] = [child for child in self.children() if "spawn_main" in " ".join(child.cmdline())]
+        """Forked, so the only child."""
+        [found] = psutil.Process(self.process.pid).children()
         return found
+
+    def other_ranks(self) -> list[psutil.Process]:
+        children = self.scheduler().children()
+        return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

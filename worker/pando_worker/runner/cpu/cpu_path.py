@@ -1,170 +1,155 @@
-"""Which code runs the model's steps on a CPU: the C++ kernels or torch, decided by a short race.
-
-Both run decode steps of a few sizes on the loaded model, in turns. Nothing else can tell: it
-depends on the processor, on torch's build, on the model's shapes, and on who else uses the cores.
-"""
+"""Which code runs the model's steps on a CPU: the C++ kernels or torch, decided by a race."""
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
+import msgspec
 import torch
+from torch import Tensor
 
-from pando_worker.attention.backend import AttentionBackend
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.attention.torch_backend import TorchAttention
 from pando_worker.batch import ForwardBatch
+from pando_worker.cpu import processor
 from pando_worker.cpu.attention import CpuAttention
 from pando_worker.cpu.build import KernelsUnavailable
 from pando_worker.cpu.kernels import Kernels
 from pando_worker.cpu.library import load_kernels
 from pando_worker.cpu.ops import CpuOps
 from pando_worker.models.errors import UnsupportedModel
-from pando_worker.models.ops import ChosenOps, Ops, TorchOps
+from pando_worker.models.ops import Ops, TorchOps
+from pando_worker.runner.cpu.kept_races import raced_once
+from pando_worker.runner.cpu.race import ROWS, Shape, race, shapes
 
 log = logging.getLogger("pando.worker.cpu")
 
-ROWS = (1, 4, 16, 64)  # of the steps that are raced
-ROUNDS = 5  # the fastest counts: noise only adds
-FEW_ROUNDS = 1  # where a step takes long, it says enough
-LARGE_BYTES = 2**30  # weights from which it does
-# Linear layers in the kernel may lose by so much where steps are recorded: one without torch's own
-# becomes a single call.
-RECORDED = 1.1
 
-Run = Callable[[AttentionBackend, ForwardBatch], object]
+@dataclass(frozen=True, slots=True)
+class CpuPath:
+    ops: Ops
+    attention: TorchAttention | CpuAttention
+
+
+class _Conditions(msgspec.Struct, frozen=True):
+    """What the outcome of a race depends on."""
+
+    processor: str
+    library: str  # whose name has the kernels' sources and compiler
+    torch: str
+    threads: int
+    recorded: bool
+    page_size: int
+    keys: str  # the type of cached keys and values
+    shapes: list[Shape]
+    layers: list[tuple[int, int, int, int, int | None]]
 
 
 def choose_cpu_path(
     wanted: Literal["auto", "on", "off"],
     *,
-    ops: ChosenOps,
     plain: TorchAttention,
     pool: TokenToKVPool,
     dtype: torch.dtype,
-    weight_bytes: int,
     quantized: bool,
+    weights: Callable[[], Sequence[Tensor]],
     recorded: bool,
-    run: Run,
     decodes: Callable[[int], ForwardBatch],
-) -> AttentionBackend:
-    """The attention backend to use; `ops` is set to what goes with it.
-
-    Every rank of a group runs equally many steps here, since each waits for the others in them.
-
+) -> CpuPath:
+    """
     Args:
-        wanted: `auto` races; `on` insists on the kernels and races only for the size up to which
+        wanted: `auto` races; `on` insists on the kernels and races only for the sizes up to which
             linear layers use them; `off` keeps torch.
+        plain: attention with torch
         quantized: some weights are integers: then there is no choice
-        recorded: decode steps will be, which the race does not show
-        run: runs a batch and computes its logits
-        decodes: a decode step of so many rows that may be run at any time
+        weights, recorded, decodes: as `race` takes them
 
     Raises:
         UnsupportedModel: the kernels are wanted `on`, and there are none or not for this dtype.
     """
+    by_torch = CpuPath(TorchOps(), plain)
     if wanted == "off":
-        return plain
+        return by_torch
     if quantized:
-        return _without_choice(ops, plain, pool)
+        return _without_choice(plain, pool)
     try:
-        kernels = _kernels_for(pool, dtype)
+        kernels, library = _kernels_for(pool, dtype)
     except KernelsUnavailable as reason:
         if wanted == "on":
             raise UnsupportedModel(f"cpu_kernels is 'on', but {reason}") from reason
         log.info("CPU path: torch, for there are no kernels: %s", reason)
-        return plain
+        return by_torch
     threads = torch.get_num_threads()
-    fast = CpuAttention(kernels, pool, threads)
-
-    def step(chosen: Ops, attention: AttentionBackend, batch: ForwardBatch) -> None:
-        ops.use(chosen)
-        run(attention, batch)
-
-    rounds = FEW_ROUNDS if weight_bytes >= LARGE_BYTES else ROUNDS
-    laps = []
-    for rows in ROWS:
-        batch = decodes(rows)
-        ways = (
-            partial(step, TorchOps(), plain, batch),
-            partial(step, CpuOps(kernels, threads, linear_rows=rows), fast, batch),
-            partial(step, CpuOps(kernels, threads, linear_rows=0), fast, batch),
-        )
-        laps.append(Lap(rows, *fastest(ways, rounds)))
-    kernels_win = wanted == "on" or sum(lap.gain for lap in laps) > len(laps)
-    handicap = RECORDED if recorded else 1.0
-    linear_rows = max((lap.rows for lap in laps if lap.linear_cost <= handicap), default=0)
-    ops.use(CpuOps(kernels, threads, linear_rows) if kernels_win else TorchOps())
+    attention, multiplied = CpuAttention(kernels, pool, threads), weights()
+    conditions = _Conditions(
+        processor=processor.description(),
+        library=library,
+        torch=str(torch.__version__),
+        threads=threads,
+        recorded=recorded,
+        page_size=decodes(1).page_size,
+        keys=str(pool.k[0].dtype),
+        shapes=shapes(multiplied),
+        layers=[(a.heads, a.kv_heads, a.head_dim, a.v_head_dim, a.window) for a in pool.layers],
+    )
+    outcome = raced_once(
+        conditions,
+        partial(
+            race,
+            weights=multiplied,
+            kernels=CpuOps(kernels, threads, {}),
+            attention=(plain, attention),
+            layers=pool.layers,
+            decodes=decodes,
+            recorded=recorded,
+        ),
+    )
+    kernels_win = wanted == "on" or outcome.kernels_win
     log.info(
         "CPU path: %s; a step's ms with torch and with kernels: %s",
-        f"C++ kernels, for linear layers up to {linear_rows} rows" if kernels_win else "torch",
-        ", ".join(map(str, laps)),
+        f"C++ kernels, for linear layers {_limits(outcome.linear_rows)}"
+        if kernels_win
+        else "torch",
+        ", ".join(map(str, outcome.laps)),
     )
-    return fast if kernels_win else plain
+    if not kernels_win:
+        return by_torch
+    return CpuPath(CpuOps(kernels, threads, outcome.linear_rows), attention)
 
 
-@dataclass(frozen=True, slots=True)
-class Lap:
-    """Seconds of a step of so many rows."""
-
-    rows: int
-    torch_s: float
-    all_kernels_s: float
-    without_linear_s: float  # with all kernels but that of linear layers
-
-    @property
-    def kernels_s(self) -> float:
-        return min(self.all_kernels_s, self.without_linear_s)
-
-    @property
-    def gain(self) -> float:
-        """A ratio, so that large batches do not outvote small ones."""
-        return self.torch_s / self.kernels_s
-
-    @property
-    def linear_cost(self) -> float:
-        """Of linear layers in the kernel, as a ratio."""
-        return self.all_kernels_s / self.without_linear_s
-
-    def __str__(self) -> str:
-        return f"{self.rows} rows {1e3 * self.torch_s:.2f} and {1e3 * self.kernels_s:.2f}"
+def _limits(linear_rows: dict[tuple[int, ...], int]) -> str:
+    return (
+        ", ".join(
+            f"{width} x {inner} up to {rows} rows" for (width, inner), rows in linear_rows.items()
+        )
+        or "none"
+    )
 
 
-def fastest(contestants: Sequence[Callable[[], None]], rounds: int) -> list[float]:
-    """Seconds of each one's fastest run; they run in turns, after a first run that warms up."""
-    best = [float("inf")] * len(contestants)
-    for contestant in contestants:
-        contestant()
-    for _ in range(rounds):
-        for index, contestant in enumerate(contestants):
-            started = time.perf_counter()
-            contestant()
-            best[index] = min(best[index], time.perf_counter() - started)
-    return best
-
-
-def _without_choice(ops: ChosenOps, plain: TorchAttention, pool: TokenToKVPool) -> AttentionBackend:
+def _without_choice(plain: TorchAttention, pool: TokenToKVPool) -> CpuPath:
     """Only the kernels multiply with integers; attention is theirs, too, where they can read the
     pool."""
     kernels, threads = Kernels(load_kernels()), torch.get_num_threads()
-    ops.use(CpuOps(kernels, threads, linear_rows=max(ROWS)))
+    ops = CpuOps(kernels, threads, {}, other_rows=max(ROWS))
     try:
         _readable(pool)
     except KernelsUnavailable as reason:
         log.info("CPU path: C++ kernels, with attention by torch: %s", reason)
-        return plain
+        return CpuPath(ops, plain)
     log.info("CPU path: C++ kernels, since weights are integers")
-    return CpuAttention(kernels, pool, threads)
+    return CpuPath(ops, CpuAttention(kernels, pool, threads))
 
 
-def _kernels_for(pool: TokenToKVPool, dtype: torch.dtype) -> Kernels:
+def _kernels_for(pool: TokenToKVPool, dtype: torch.dtype) -> tuple[Kernels, str]:
+    """With the name of their library. Raises KernelsUnavailable."""
     if dtype != torch.float32:
         raise KernelsUnavailable(f"they are for float32, not {dtype}")
     _readable(pool)
-    return Kernels(load_kernels())
+    library = load_kernels()
+    return Kernels(library), Path(library._name).name
 
 
 def _readable(pool: TokenToKVPool) -> None:

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -120,7 +120,7 @@ async def _serve(
         tasks.create_task(server.serve(sockets=[address.listener]))
         background = [tasks.create_task(engine.receive_events())]
         background.append(tasks.create_task(connections.watch()))
-        background.append(tasks.create_task(_announce_ready(engine, address)))
+        background.append(tasks.create_task(_announce_ready(service, address)))
         background.append(tasks.create_task(_watch(engine, settings, scheduler, end)))
         if heart:
             background.append(tasks.create_task(heart.run()))
@@ -160,7 +160,7 @@ class _End:
     """When and how this process ends: a first signal drains, a second one does not wait, and the
     scheduler's end, or its being stuck, is this process's end."""
 
-    def __init__(self, service: Service, process: SpawnProcess, heart: "Heart | None") -> None:
+    def __init__(self, service: Service, process: BaseProcess, heart: "Heart | None") -> None:
         self._service = service
         self._process = process
         self._heart = heart
@@ -245,9 +245,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _announce_ready(engine: EngineClient, address: Address) -> None:
-    await engine.loaded.wait()
-    log.info("ready at %s", address.url, extra=msgspec.to_builtins(engine.ready))
+async def _announce_ready(service: Service, address: Address) -> None:
+    await service.engine.loaded.wait()
+    log.info("ready at %s", address.url, extra=msgspec.to_builtins(service.engine.ready))
+    # Not before: until then the engine's processes want the cores.
+    service.model.tokenizer.load_templates()
 
 
 def _heart(settings: WorkerSettings, service: Service, address: Address) -> "Heart | None":

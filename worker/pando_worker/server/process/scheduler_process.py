@@ -2,10 +2,13 @@
 
 import multiprocessing
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkContext, SpawnContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from pando_worker.server.process.socket_folder import socket_folder
@@ -18,7 +21,7 @@ SchedulerMain = Callable[[WorkerSettings, str, str, Callable[[], None]], None]
 
 @dataclass(frozen=True, slots=True)
 class SchedulerProcess:
-    process: SpawnProcess
+    process: BaseProcess
     command_endpoint: str  # for the scheduler process to bind; for the HTTP process the other
     event_endpoint: str
     directory: Path  # private to the worker's processes
@@ -28,13 +31,15 @@ class SchedulerProcess:
 def scheduler_process(
     main: SchedulerMain, settings: WorkerSettings, configure_logging: Callable[[], None]
 ) -> Iterator[SchedulerProcess]:
-    """Runs while the block does; killed at its end, as it has nothing to save.
+    """Runs while the block does; killed at its end, as it has nothing to save. Call it before this
+    process has sockets that the other must not hold open.
 
     Raises CannotStartError where there can be no sockets.
     """
     with socket_folder() as directory:
         commands, events = f"ipc://{directory}/commands", f"ipc://{directory}/events"
-        process = multiprocessing.get_context("spawn").Process(
+        context = _context()
+        process = context.Process(
             target=_run,
             args=(main, Path(directory), settings, commands, events, configure_logging),
             name="pando-scheduler",
@@ -46,6 +51,15 @@ def scheduler_process(
         finally:
             process.kill()
             process.join()
+
+
+def _context() -> ForkContext | SpawnContext:
+    """A fork has what this process has imported, which a new Python would take a third of a second
+    for. With other threads, as a download may leave behind, it could inherit a lock that stays
+    locked; and macOS's libraries do not bear it."""
+    if sys.platform == "linux" and threading.active_count() == 1:
+        return multiprocessing.get_context("fork")
+    return multiprocessing.get_context("spawn")
 
 
 def _run(

@@ -3,17 +3,17 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jinja2
-from transformers import PreTrainedTokenizerFast
 
 from pando_worker.server.errors import bad_request
 from pando_worker.server.text.long_texts import Room, is_long, last_tokens, refuse_far_too_long
 from pando_worker.tokenizer.detokenizer import Vocabulary
+from pando_worker.tokenizer.essentials import load_essentials
 from pando_worker.tokenizer.loading import load_tokenizer
 
 T = TypeVar("T")
@@ -23,11 +23,6 @@ INLINE_CHARS = 8192
 character it would delay every stream."""
 
 _THREADS = 2
-_OWN_TEMPLATE_ARGUMENTS = {
-    "messages",
-    *inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters,
-}
-"""Arguments that the caller sets, such as the template itself, and clients may not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +36,22 @@ class Tokenizer:
 
     def __init__(self, model_dir: Path) -> None:
         """Raises UnsupportedModel or BrokenCheckpoint if there is no usable tokenizer."""
-        self._tokenizer = load_tokenizer(model_dir)
-        self._backend = self._tokenizer.backend_tokenizer
+        self._model_dir = model_dir
+        self._essentials = load_essentials(model_dir)
+        self._backend = self._essentials.backend()
         # Some files set one, but a prompt is never truncated silently.
         self._backend.no_truncation()
         self._backend.no_padding()
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="tokenizer")
         self.vocabulary = Vocabulary(self._backend)
-        self.eos_token_id: int | None = self._tokenizer.eos_token_id
+        self.eos_token_id = self._essentials.eos_token_id
+        self._templates: Future[_Templates] | None = None
+
+    def load_templates(self) -> Future["_Templates"]:
+        """In a thread, and once: a start does not wait for it, and the first chat does."""
+        if self._templates is None:
+            self._templates = self._pool.submit(_Templates, self._model_dir)
+        return self._templates
 
     async def encode(
         self, text: str, room: Room | None = None, *, add_special_tokens: bool = True
@@ -74,19 +77,26 @@ class Tokenizer:
 
         Raises ApiError 400 if the model has no chat template or the template refuses the messages.
         """
-        if self._tokenizer.chat_template is None:
+        if self._essentials.chat_template is None:
             raise bad_request(
                 "this model has no chat template; use /v1/completions with a prompt instead",
                 "messages",
             )
         kwargs = template_kwargs or {}
-        if reserved := sorted(_OWN_TEMPLATE_ARGUMENTS & kwargs.keys()):
+        loading = self.load_templates()
+        # Shielded, as a client that leaves would cancel it for all.
+        templates = (
+            loading.result()
+            if loading.done()
+            else await asyncio.shield(asyncio.wrap_future(loading))
+        )
+        if reserved := sorted(templates.own_arguments & kwargs.keys()):
             raise bad_request(f"{reserved[0]!r} cannot be set here", "chat_template_kwargs")
 
         def render_and_encode() -> Prompt:
             # The template writes the special tokens itself.
             given = {"tools": list(tools) if tools else None, **kwargs}
-            text = self._render(messages, add_generation_prompt, given) + answer
+            text = templates.render(messages, add_generation_prompt, given) + answer
             return self._encode(text, room, False)
 
         return await self._run(render_and_encode, _chars([messages, tools, answer]))
@@ -94,7 +104,7 @@ class Tokenizer:
     @property
     def chat_template(self) -> str | None:
         """The source of the model's chat template, or of all of them if it has several."""
-        template = self._tokenizer.chat_template
+        template = self._essentials.chat_template
         return "\n".join(template.values()) if isinstance(template, dict) else template
 
     def decode(self, token_ids: list[int], *, special_tokens: bool = True) -> str:
@@ -127,12 +137,28 @@ class Tokenizer:
             refuse_far_too_long(text, room, lambda part: encode(part, False))
         return Prompt(encode(text), num_bytes)
 
-    def _render(
+    async def _run(self, work: Callable[[], T], chars: int) -> T:
+        if chars <= INLINE_CHARS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+class _Templates:
+    """A model's chat templates, as transformers renders them."""
+
+    def __init__(self, model_dir: Path) -> None:
+        self._tokenizer = load_tokenizer(model_dir)
+        parameters = inspect.signature(self._tokenizer.apply_chat_template).parameters
+        # That the caller sets, such as the template itself, and clients may not.
+        self.own_arguments = {"self", "messages", *parameters}
+
+    def render(
         self,
         messages: Sequence[dict[str, Any]],
         add_generation_prompt: bool,
         kwargs: dict[str, Any],
     ) -> str:
+        """Raises ApiError 400 if the template refuses the messages."""
         try:
             return str(
                 self._tokenizer.apply_chat_template(
@@ -145,11 +171,6 @@ class Tokenizer:
         # A template is the model's code: it may refuse a message, or fail on one.
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
             raise bad_request(f"the model's chat template: {error}", "messages") from error
-
-    async def _run(self, work: Callable[[], T], chars: int) -> T:
-        if chars <= INLINE_CHARS:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
 
 def _chars(value: object) -> int:

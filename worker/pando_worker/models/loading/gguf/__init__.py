@@ -8,10 +8,11 @@ Read in this order:
     rope.py           its rotary parameters
     tokenizer.py      the tokenizer's files
     directory.py      a model directory beside the file, written once
+    decoding.py       numbers out of its blocks
     tensors.py        a tensor, decoded as it is read
     gpt_oss.py        GPT-OSS's experts, in the family's form
     read.py           all tensors, named as our families know them
 
-So the rest of the worker sees a model directory whose weights happen to be in GGUF. Only the three
+So the rest of the worker sees a model directory whose weights happen to be in GGUF. Only the four
 with tensors import torch.
 """

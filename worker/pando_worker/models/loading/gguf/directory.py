@@ -2,7 +2,6 @@
 and links to the weights. It is written once, under the user's cache, and found again later."""
 
 import hashlib
-import os
 import re
 import shutil
 import tempfile
@@ -16,6 +15,7 @@ from pando_worker.models.loading.gguf.architectures import config_fields
 from pando_worker.models.loading.gguf.header import read_header
 from pando_worker.models.loading.gguf.metadata import Metadata
 from pando_worker.models.loading.gguf.tokenizer import write_generation_config, write_tokenizer
+from pando_worker.user_cache import cache_directory
 
 SUFFIX = ".gguf"
 _FORM = 1  # of the directory; another one, and older directories are not found again
@@ -35,16 +35,17 @@ def model_directory(file: Path, sampling: Mapping[str, float]) -> Path:
     parts = all_parts(file)
     part = _PART.fullmatch(file.name)
     name = part["name"] if part else file.stem
-    directory = _cache() / _identity(parts, sampling) / name
-    if directory.is_dir():
-        return directory
+    identity = _identity(parts, sampling)
     try:
+        directory = cache_directory("gguf", identity) / name
+        if directory.is_dir():
+            return directory
         directory.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=directory.parent))
     except OSError as error:
         raise ModelNotFound(
-            f"{file} needs a folder for its configuration and tokenizer, and {directory.parent}"
-            f" cannot be written ({error}); set XDG_CACHE_HOME to one that can"
+            f"{file} needs a folder for its configuration and tokenizer, and none can be written"
+            f" ({error}); set XDG_CACHE_HOME to one that can"
         ) from error
     try:
         _write(parts, sampling, draft)
@@ -122,8 +123,3 @@ def _identity(parts: Sequence[Path], sampling: Mapping[str, float]) -> str:
             raise ModelNotFound(f"cannot read {part}: {error}") from error
         digest.update(f"{part.resolve()} {stat.st_size} {stat.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]
-
-
-def _cache() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "pando" / "gguf"

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from gguf.constants import GGMLQuantizationType
-from gguf.quants import dequantize
 from torch import Tensor
 
+from pando_worker.models.loading.gguf.decoding import decode
 from pando_worker.models.loading.gguf.header import TensorPlace
 
 _DTYPES = {"F32": "F32", "F16": "F16", "BF16": "BF16"}
@@ -50,10 +49,10 @@ class GgufTensor:
         part = part or tuple(slice(0, size) for size in self.shape)
         first = self._in_file(part[0])
         if len(part) == 1:
-            taken = self._decoded(np.array([self.first_row]))[0, first]
+            taken = self._decoded(np.array([self.first_row]))[0, torch.from_numpy(first)]
         else:
             taken = self._decoded(self.first_row + first)[:, part[1]]
-        return torch.from_numpy(taken - np.float32(self.added)).to(device)
+        return (taken - self.added if self.added else taken).to(device)
 
     def blocks(self, rows: slice) -> np.ndarray:
         """Some rows of a matrix as they are in the file, [rows, bytes of a row]."""
@@ -71,10 +70,11 @@ class GgufTensor:
         half, index = np.divmod(row, self.pairs // 2)
         return np.asarray(head * self.pairs + 2 * index + half)
 
-    def _decoded(self, rows: np.ndarray) -> np.ndarray:
+    def _decoded(self, rows: np.ndarray) -> Tensor:
         """[rows, all columns] in float32."""
-        kind = GGMLQuantizationType[self.place.type.name]
-        return np.asarray(dequantize(self._bytes(rows), kind), np.float32)
+        out = torch.empty(len(rows), self.place.shape[-1])
+        decode(torch.from_numpy(self._bytes(rows)), self.place.type, out)
+        return out
 
     def _bytes(self, rows: np.ndarray) -> np.ndarray:
         """[rows, bytes of a row]"""

@@ -1,0 +1,167 @@
+"""The race between kernels and torch: what it finds, how long it takes, and where its outcome is
+kept."""
+
+import json
+import logging
+import multiprocessing
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pando_worker.attention.backend import AttentionLayer
+from pando_worker.attention.kv_pool import TokenToKVPool
+from pando_worker.attention.torch_backend import TorchAttention
+from pando_worker.cpu.attention import CpuAttention
+from pando_worker.cpu.kernels import Kernels
+from pando_worker.cpu.ops import CpuOps
+from pando_worker.runner.cpu import cpu_path, kept_races
+from pando_worker.runner.cpu import race as races
+from pando_worker.runner.cpu.kept_races import raced_once
+from pando_worker.runner.cpu.race import Lap, Limit, NotedOps, Outcome, Shape, race, shapes
+from pando_worker.runner.model_runner import TorchModelRunner
+from pando_worker.runner.trial import trial_batch
+from pando_worker.settings import WorkerSettings
+from tests.worker.model.checkpoints import Reference
+
+LAYER = AttentionLayer(index=0, heads=4, kv_heads=2, head_dim=16, v_head_dim=16, scale=0.25)
+OUTCOME = Outcome([Lap(1, 2.0, 1.0)], [Limit(8, 4, 16)])
+
+
+class SlowProducts(CpuOps):
+    """Kernels whose products take so many seconds from so many rows on."""
+
+    def __init__(self, kernels: Kernels, seconds: float, from_rows: int) -> None:
+        super().__init__(kernels, 1, {})
+        self._seconds, self._from_rows = seconds, from_rows
+
+    def product(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        time.sleep(self._seconds if len(x) >= self._from_rows else 0.0)
+        return x.new_empty(len(x), len(weight))
+
+
+def raced(kernels: Kernels, ops: CpuOps, *weights: torch.Tensor) -> Outcome:
+    pool = TokenToKVPool([LAYER], 64, torch.float32, torch.device("cpu"))
+    return race(
+        weights=weights,
+        kernels=ops,
+        attention=(TorchAttention(pool), CpuAttention(kernels, pool, 1)),
+        layers=[LAYER],
+        decodes=lambda rows: trial_batch(cached=15, extend=1, page_size=16, rows=rows),
+        recorded=True,
+    )
+
+
+def test_a_products_limit_is_the_most_rows_at_which_the_kernel_is_faster(kernels: Kernels) -> None:
+    weights = (torch.ones(2048, 1024), torch.ones(2048, 1024), torch.ones(1024, 1024))
+    outcome = raced(kernels, SlowProducts(kernels, 0.5, from_rows=16), *weights)
+    assert outcome.linear_rows == {(2048, 1024): 4, (1024, 1024): 4}
+    assert [lap.rows for lap in outcome.laps] == list(races.ROWS)
+
+
+def test_a_race_of_slow_contestants_ends_after_a_second_and_a_turn(kernels: Kernels) -> None:
+    started = time.perf_counter()
+    outcome = raced(kernels, SlowProducts(kernels, 0.3, from_rows=1), *[torch.ones(8, 8)] * 3)
+    assert time.perf_counter() - started < races.SECONDS + 2 * 0.3 + 0.5
+    assert outcome.linear_rows == {(8, 8): 0}
+
+
+def test_the_kernels_win_by_the_mean_of_ratios() -> None:
+    laps = [Lap(1, 3.0, 1.0), Lap(64, 50.0, 100.0)]
+    assert Outcome(laps, []).kernels_win
+    assert not Outcome([Lap(1, 1.2, 1.0), laps[1]], []).kernels_win
+
+
+def test_products_are_noted_by_shape() -> None:
+    ops = NotedOps()
+    for width in (3, 5, 3):
+        assert ops.linear(torch.ones(2, 4), torch.ones(width, 4)).shape == (2, width)
+    assert shapes(ops.weights) == [Shape(3, 4, 2), Shape(5, 4, 1)]
+
+
+def test_an_outcome_is_kept_for_its_conditions_alone(empty_cache: Path) -> None:
+    turns: list[str] = []
+
+    def ran(condition: str) -> Outcome:
+        turns.append(condition)
+        return OUTCOME
+
+    for condition in ("one", "two", "one", "two"):
+        assert raced_once([condition], partial(ran, condition)) == OUTCOME
+    assert turns == ["one", "two"]
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"laps": 1, "limits": []}', "\x00"])
+def test_an_unreadable_outcome_is_ignored_and_replaced(
+    empty_cache: Path, caplog: pytest.LogCaptureFixture, content: str
+) -> None:
+    raced_once("x", lambda: OUTCOME)
+    [path] = (empty_cache / "races").glob("*.json")
+    path.write_text(content)
+    caplog.set_level(logging.WARNING, "pando.worker.cpu")
+    other = Outcome([], [])
+    assert raced_once("x", lambda: other) == other
+    assert f"{path} is not readable" in caplog.text
+    assert json.loads(path.read_text()) == {"laps": [], "limits": []}
+
+
+def test_no_more_outcomes_are_kept_than_a_bound(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_races, "KEPT", 3)
+    for number in range(5):
+        raced_once(number, lambda: OUTCOME)
+    assert len(list((empty_cache / "races").glob("*.json"))) == 3
+    assert raced_once(4, lambda: pytest.fail("the last one is kept")) == OUTCOME
+
+
+def test_without_a_folder_each_start_races(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setitem(os.environ, "XDG_CACHE_HOME", str(tmp_path / "file"))
+    caplog.set_level(logging.INFO, "pando.worker.cpu")
+    assert raced_once("x", lambda: OUTCOME) == OUTCOME
+    assert "cannot be kept" in caplog.text
+
+
+def _race_and_note(notes: Any, started: Any) -> None:
+    def ran() -> Outcome:
+        notes.put(os.getpid())
+        started.wait(60)  # until the other one waits for this one's file
+        return OUTCOME
+
+    assert raced_once("x", ran) == OUTCOME
+
+
+def test_of_two_workers_one_races_and_the_other_waits_for_its_outcome(empty_cache: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    notes, both = context.Queue(), context.Event()
+    workers = [context.Process(target=_race_and_note, args=(notes, both)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    notes.get(timeout=60)
+    both.set()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    assert notes.empty()
+
+
+def test_a_second_start_of_a_model_does_not_race(
+    empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Reference(tmp_path / "model")
+    settings = {"page_size": 4, "max_total_tokens": 4000, "threads": 1}
+    model = str(tmp_path / "model")
+    first = TorchModelRunner(WorkerSettings(model=model, **settings))  # type: ignore[arg-type]
+    monkeypatch.setattr(cpu_path, "race", lambda **_: pytest.fail("it races again"))
+    second = TorchModelRunner(WorkerSettings(model=model, **settings))  # type: ignore[arg-type]
+    assert type(first.attention) is type(second.attention)
+    assert len(list((empty_cache / "races").glob("*.json"))) == 1

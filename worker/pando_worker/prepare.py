@@ -1,0 +1,31 @@
+"""`python -m pando_worker.prepare MODEL`: what a first start does, done beforehand.
+
+An install calls it, so that the first start finds in the user's cache what later ones find there:
+the C++ kernels, the model directory of a GGUF file, and what a start needs of the tokenizer.
+"""
+
+import sys
+
+from pando_worker.cpu.build import KernelsUnavailable
+from pando_worker.cpu.library import library
+from pando_worker.models.errors import ModelError
+from pando_worker.models.loading.hub import resolve_model
+from pando_worker.tokenizer.essentials import load_essentials
+
+
+def main(model: str) -> None:
+    """Exits with one line where the model cannot be served."""
+    try:
+        print(f"kernels: {library()}")
+    except KernelsUnavailable as reason:
+        print(f"kernels: none, torch will compute alone: {reason}")
+    try:
+        directory = resolve_model(model)
+        load_essentials(directory)
+    except ModelError as error:
+        sys.exit(f"cannot serve {model}: {error}")
+    print(f"{model}: {directory}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,199 @@
+"""A race on this machine between the C++ kernels and torch.
+
+Nothing else can tell which is faster: it depends on the processor, on torch's build, and on the
+model's shapes. Raced are the products of a decode step, by the shapes of their weights, and
+attention with its norms, each for a few numbers of rows, in turns. All of it runs on this rank's
+own weights and pages, so no rank waits for another, and ends after about a second.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import cycle
+
+import msgspec
+import torch
+from torch import Tensor
+
+from pando_worker.attention.backend import AttentionBackend, AttentionLayer
+from pando_worker.batch import ForwardBatch
+from pando_worker.cpu.ops import CpuOps
+from pando_worker.models.ops import Ops, TorchOps
+
+SECONDS = 1.0  # of the whole race
+ROWS = (1, 4, 16, 64)  # of the steps that are raced
+ROUNDS = 8  # at most; the fastest counts: noise only adds
+# Weights of a product that are raced: more than a core caches, as in a step, where each weight
+# comes from memory, and few enough that one product takes milliseconds.
+SLICE = 2**22
+LAYERS = 4  # whose attention is raced
+# Products in the kernel may lose by so much where steps are recorded: one without torch's own
+# becomes a single call.
+RECORDED = 1.1
+
+Contestant = Callable[[], object]
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """Of a weight, [width, inner], that `count` products of a step have."""
+
+    width: int
+    inner: int
+    count: int
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """Up to so many rows a product with a weight [width, inner] is faster in the kernel."""
+
+    width: int
+    inner: int
+    rows: int
+
+
+class Lap(msgspec.Struct, frozen=True):
+    """Estimated seconds of a step of so many rows: its products and its attention."""
+
+    rows: int
+    torch_s: float
+    kernels_s: float  # each product by what is faster
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows {1e3 * self.torch_s:.2f} and {1e3 * self.kernels_s:.2f}"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    laps: list[Lap]
+    limits: list[Limit]
+
+    @property
+    def kernels_win(self) -> bool:
+        """By ratios, so that large batches do not outvote small ones."""
+        return sum(lap.torch_s / lap.kernels_s for lap in self.laps) > len(self.laps)
+
+    @property
+    def linear_rows(self) -> dict[tuple[int, ...], int]:
+        """For `CpuOps`."""
+        return {(limit.width, limit.inner): limit.rows for limit in self.limits}
+
+
+class NotedOps(TorchOps):
+    """Keeps the weight of each product that it computes."""
+
+    def __init__(self) -> None:
+        self.weights: list[Tensor] = []
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        self.weights.append(weight)
+        return super().linear(x, weight, bias)
+
+
+def shapes(weights: Sequence[Tensor]) -> list[Shape]:
+    """Of a step's products, each once, in the order in which they first occur."""
+    kinds = [(weight.shape[0], weight.shape[1]) for weight in weights]
+    return [Shape(*kind, kinds.count(kind)) for kind in dict.fromkeys(kinds)]
+
+
+@torch.inference_mode()
+def race(
+    *,
+    weights: Sequence[Tensor],
+    kernels: CpuOps,
+    attention: tuple[AttentionBackend, AttentionBackend],
+    layers: Sequence[AttentionLayer],
+    decodes: Callable[[int], ForwardBatch],
+    recorded: bool,
+) -> Outcome:
+    """
+    Args:
+        weights: of the products of a step, float32; none where the model computes them otherwise
+        attention: with torch and with kernels
+        layers: all of the model's
+        decodes: a decode step of so many rows that may be run at any time
+        recorded: decode steps will be, which the race does not show
+    """
+    plain = TorchOps()
+    clock = _Clock(len(ROWS) * (len(shapes(weights)) + 1))
+    slices = {shape: cycle(_slices(weights, shape)) for shape in shapes(weights)}
+    limits = dict.fromkeys(slices, 0)
+    laps: list[Lap] = []
+    for rows in ROWS:
+        if laps and clock.is_over:
+            break
+        torch_s, kernels_s = clock.fastest(
+            [
+                partial(_attend, plain, attention[0], decodes(rows), layers[:LAYERS]),
+                partial(_attend, kernels, attention[1], decodes(rows), layers[:LAYERS]),
+            ]
+        )
+        scale = len(layers) / len(layers[:LAYERS])
+        torch_s, kernels_s = torch_s * scale, kernels_s * scale
+        for shape, parts in slices.items():
+            x, whole = torch.ones(rows, shape.inner), shape.width * shape.count
+            part = len(next(parts))
+            by_torch, by_kernel = clock.fastest(
+                [partial(_multiply, way, x, parts) for way in (plain.linear, kernels.product)]
+            )
+            if by_kernel <= by_torch * (RECORDED if recorded else 1.0):
+                limits[shape] = rows
+            torch_s += by_torch * whole / part
+            kernels_s += min(by_torch, by_kernel) * whole / part
+        laps.append(Lap(rows, torch_s, kernels_s))
+    return Outcome(laps, [Limit(s.width, s.inner, rows) for s, rows in limits.items()])
+
+
+class _Clock:
+    """Shares the race's time among so many contests."""
+
+    def __init__(self, contests: int) -> None:
+        self._left = contests
+        self._until = time.perf_counter() + SECONDS
+
+    @property
+    def is_over(self) -> bool:
+        return time.perf_counter() >= self._until
+
+    def fastest(self, contestants: Sequence[Contestant]) -> list[float]:
+        """Seconds of each one's fastest run. They run in turns, once at least."""
+        now = time.perf_counter()
+        until = now + max(0.0, self._until - now) / max(1, self._left)
+        self._left -= 1
+        best = [float("inf")] * len(contestants)
+        for _ in range(ROUNDS):
+            for index, contestant in enumerate(contestants):
+                started = time.perf_counter()
+                contestant()
+                best[index] = min(best[index], time.perf_counter() - started)
+            if time.perf_counter() >= until:
+                break
+        return best
+
+
+def _slices(weights: Sequence[Tensor], shape: Shape) -> list[Tensor]:
+    """Equal parts of all weights of this shape, [rows of it, inner]. Each run takes the next one,
+    so that it comes from memory."""
+    height = min(shape.width, max(1, SLICE // shape.inner))
+    alike = [weight for weight in weights if tuple(weight.shape) == (shape.width, shape.inner)]
+    starts = range(0, shape.width - height + 1, height)
+    return [weight[start : start + height] for start in starts for weight in alike]
+
+
+def _multiply(
+    way: Callable[[Tensor, Tensor], Tensor], x: Tensor, parts: Iterator[Tensor]
+) -> Tensor:
+    return way(x, next(parts))
+
+
+def _attend(
+    ops: Ops, backend: AttentionBackend, batch: ForwardBatch, layers: Sequence[AttentionLayer]
+) -> None:
+    """What these layers do beside their products, and the step's plan."""
+    backend.plan(batch)
+    rows = len(batch.input_ids)
+    for layer in layers:
+        q = torch.ones(rows, layer.heads, layer.head_dim)
+        k = torch.ones(rows, layer.kv_heads, layer.head_dim)
+        v = torch.ones(rows, layer.kv_heads, layer.v_head_dim)
+        out = backend.forward(q, k, v, layer).flatten(1)
+        weight = out.new_ones(out.shape[1])
+        for _ in range(2):
+            ops.add_rms_norm(out, torch.ones_like(out), weight, 1e-6)
