@@ -15,9 +15,10 @@ import click
 def _up() -> click.Command:
     from pando.settings.options import settings_command
     from pando.up.command import run
+    from pando.up.plan import PARTS
     from pando.up.settings import UpSettings
 
-    return settings_command("up", UpSettings, lambda settings, log, _: run(settings, log))
+    return settings_command("up", UpSettings, run, PARTS)
 
 
 def _demo() -> click.Command:

@@ -68,6 +68,17 @@ def test_the_first_command_serves_a_model_that_knows_the_capital_of_france() -> 
         assert answer.choices[0].finish_reason == "stop"
 
 
+def test_options_of_workers_and_router_reach_them() -> None:
+    options = ("--max-running-requests", "7", "--no-radix-cache", "--policy", "round_robin")
+    with UpProcess("--workers", "1", *options) as up:
+        up.wait_ready()
+        [replica] = up.replicas().values()
+        info = json.loads(up.get("/server_info", replica["url"]))
+        assert info["engine"]["max_running_requests"] == 7
+        assert {"--no-radix-cache"} < set(up.part("worker-0").cmdline())
+        assert {"--policy", "round_robin"} < set(up.part("router").cmdline())
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_starting_leaves_nothing(number: signal.Signals) -> None:
     with UpProcess() as up:

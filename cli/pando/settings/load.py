@@ -6,7 +6,7 @@ Precedence: flags, then `PANDO_<COMPONENT>_…` variables, then the YAML file, t
 import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -30,6 +30,10 @@ class Given:
 
     value: object
     origin: str
+
+
+Passed = Mapping[str, Mapping[str, Given]]
+"""Settings for the parts that a command starts, by the part's command and the setting's name."""
 
 
 def load(
@@ -57,11 +61,16 @@ def load(
 
 @dataclass(frozen=True, slots=True)
 class Sources(Generic[Settings]):
-    """The sources of settings, to load them repeatedly; can be sent to a child process."""
+    """The sources of settings, to load them repeatedly; can be sent to a child process.
+
+    Attributes:
+        passed: settings on the command line for the parts that the command starts
+    """
 
     settings_class: type[Settings]
     flags: Mapping[str, Given]
     config: Path | None
+    passed: Passed = field(default_factory=dict)
 
     def load(self) -> Settings:
         """The current settings. Raises SettingsError."""

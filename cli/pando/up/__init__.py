@@ -2,7 +2,7 @@
 
 Read in this order:
     command.py         the command: serves until a signal ends it
-    settings.py        its settings; workers and router take theirs from their own variables
+    settings.py        its settings; those of workers and router are in their own classes
     models.py          the default models
     plan.py            the commands of the fleet's parts
     fleet.py           starts, watches and ends the parts

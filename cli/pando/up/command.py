@@ -7,6 +7,7 @@ from rich.console import Console
 
 from pando.logs import LogSettings
 from pando.redact import redact
+from pando.settings.load import Passed, Sources
 from pando.up.display import log_relay, show_table, welcome
 from pando.up.fleet import Fleet
 from pando.up.models import ModelMissingError, model_path
@@ -17,16 +18,16 @@ from pando.up.settings import UpSettings
 from pando.up.signals import EndSignals, end_signals
 
 
-def run(settings: UpSettings, log: LogSettings) -> int:
+def run(settings: UpSettings, log: LogSettings, sources: Sources[UpSettings]) -> int:
     """Serve until a signal. Returns the exit code: 0 after it, 1 when serving cannot start.
 
-    Raises SettingsError for wrong variables of the workers or the router.
+    Raises SettingsError for wrong options or variables of the workers or the router.
     """
     with end_signals() as signals:
-        return _run(settings, log, signals)
+        return _run(settings, log, sources.passed, signals)
 
 
-def _run(settings: UpSettings, log: LogSettings, signals: EndSignals) -> int:
+def _run(settings: UpSettings, log: LogSettings, passed: Passed, signals: EndSignals) -> int:
     try:
         plan = Plan(
             model=model_path(settings.model),
@@ -36,6 +37,8 @@ def _run(settings: UpSettings, log: LogSettings, signals: EndSignals) -> int:
             redis=settings.redis,
             drain_seconds=settings.drain_seconds,
             log_level=log.level,
+            worker=passed["worker"],
+            router=passed["router"],
         )
         asyncio.run(in_fleet(plan, log_relay(log), _serve, signals))
     except (ModelMissingError, PlanError, PartError) as error:

@@ -3,11 +3,12 @@
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pando.redact import redact
 from pando.settings.load import Given, flag_of, load
+from pando.settings.passed import Part, words
 from pando.up.process import Command
 from pando_router.configuration.settings import RouterSettings
 from pando_worker.cores import available_cores
@@ -22,9 +23,20 @@ class PlanError(Exception):
     """This fleet cannot be started as asked; the message is one line and says why."""
 
 
+PARTS = (
+    Part("worker", WorkerSettings, frozenset(("replica", "url"))),
+    Part("router", RouterSettings, frozenset(("leave_seconds",))),
+)
+"""Whose options `pando up` takes and passes on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A fleet to start. Everything not said here comes from the components' own variables."""
+    """A fleet to start. Everything not said here comes from the components' own variables.
+
+    Attributes:
+        worker, router: further settings, from the command line
+    """
 
     model: str
     workers: int
@@ -35,6 +47,8 @@ class Plan:
     log_level: str
     policy: str | None = None  # None leaves it to PANDO_ROUTER_POLICY
     max_total_tokens: int | None = None  # None leaves it to PANDO_WORKER_MAX_TOTAL_TOKENS
+    worker: Mapping[str, Given] = field(default_factory=dict)
+    router: Mapping[str, Given] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -51,7 +65,8 @@ class Plan:
         }
         if self.max_total_tokens:
             shared["max_total_tokens"] = self.max_total_tokens
-        settings = load(WorkerSettings, _ours(shared))
+        settings = load(WorkerSettings, {**_ours(shared), **self.worker})
+        shared |= {name: given.value for name, given in self.worker.items()}
         shared["threads"] = settings.threads or max(1, available_cores() // self.workers)
         return [
             self._command(f"worker-{i}", "worker", shared | {"replica": f"worker-{i}"}, redis)
@@ -67,14 +82,15 @@ class Plan:
         }
         if self.policy:
             values["policy"] = self.policy
-        load(RouterSettings, _ours(values))
+        load(RouterSettings, {**_ours(values), **self.router})
+        values |= {name: given.value for name, given in self.router.items()}
         return self._command("router", "router", values, redis)
 
     def _command(
         self, name: str, component: str, values: Mapping[str, object], redis: str
     ) -> Command:
         """The URL of Redis may hold a password, and arguments are visible: it is a variable."""
-        flags = [word for key, value in values.items() for word in (flag_of(key), str(value))]
+        flags = [word for name, value in values.items() for word in words(name, value)]
         environment = {
             f"PANDO_{component.upper()}_REDIS": redis,
             "PANDO_LOG_LEVEL": self.log_level,

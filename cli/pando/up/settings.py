@@ -1,4 +1,4 @@
-"""Every setting of `pando up`; those of its workers and router come from their own variables."""
+"""Every setting of `pando up`; those of its workers and router are in their own classes."""
 
 from typing import Annotated
 
@@ -11,8 +11,9 @@ from pando.up.models import SMOLLM2
 class UpSettings(BaseSettings):
     """Serve a model on this machine: a router, workers and Redis, until Ctrl-C.
 
-    Workers and router also take their own settings, from PANDO_WORKER_… and PANDO_ROUTER_…
-    variables (see pando worker --help and pando router --help).
+    Options of pando worker and pando router are taken, too, such as --page-size 8 or --policy
+    random: those that only one of the two has. For the others there are the variables
+    PANDO_WORKER_… and PANDO_ROUTER_… (see pando worker --help and pando router --help).
     """
 
     model_config = SettingsConfigDict(env_prefix="PANDO_UP_", extra="forbid", frozen=True)

@@ -1,0 +1,286 @@
+"""Greedy answers to one GGUF file by Pando and by llama.cpp, and what explains each difference.
+
+Run: python -m bench.gguf_answers --llama-cpp VENV/bin/python
+VENV has the package `xllamacpp`, llama.cpp's server, and nothing of Pando: its binaries bring an
+OpenMP of their own. Both answer the same token ids, one request at a time. Results, machine and
+words: docs/benchmarks/gguf-answers.md.
+"""
+
+import json
+import math
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+
+from pando.up.plan import free_port
+from pando_worker.models.loading.hub import resolve_model
+from pando_worker.server.machine import machine
+
+TOP = 5  # log-probabilities that are compared at each token
+READY_S = 120.0
+
+QUESTIONS = (
+    "What is the capital of France?",
+    "Name three primary colors.",
+    "Write a haiku about the sea.",
+    "How many days are there in a leap year?",
+    "What is the boiling point of water in Celsius?",
+    "Explain what a hash table is in one paragraph.",
+    "Who wrote Romeo and Juliet?",
+    "Translate 'good morning' into Spanish.",
+    "What is 17 plus 25?",
+    "List the planets of the solar system in order.",
+    "Give me a recipe for pancakes.",
+    "What does HTTP stand for?",
+    "Why is the sky blue?",
+    "Write a Python function that reverses a string.",
+    "What is the largest ocean on Earth?",
+    "Describe a sunset in two sentences.",
+    "What is photosynthesis?",
+    "Tell me a short story about a fox.",
+    "What are the first five prime numbers?",
+    "How do I boil an egg?",
+    "What is the difference between a list and a tuple in Python?",
+    "Name a famous painting by Leonardo da Vinci.",
+    "What is the speed of light?",
+    "Write a polite email asking for a day off.",
+    "What is machine learning?",
+    "Give three tips for sleeping better.",
+    "Which language is spoken in Brazil?",
+    "What is the square root of 144?",
+    "Summarize the plot of Cinderella.",
+    "What is the chemical symbol for gold?",
+    "How does a bicycle stay upright?",
+    "Write a limerick about a cat.",
+)
+
+# Prints its address and serves until its standard input ends.
+LLAMA_CPP = """
+import sys, xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path = sys.argv[1]
+params.n_ctx, params.n_parallel, params.port = 4096, 1, 0
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(sys.argv[2])
+server = xllamacpp.Server(params)
+print("ADDRESS", server.listening_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    tokens: Sequence[int]
+    tops: Sequence[dict[int, float]]  # at each of the tokens, the best ones' log-probabilities
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first token at which two answers differ. Margins are in nats, as log-probabilities are.
+
+    Attributes:
+        shared: tokens before it
+        margin: by which Pando prefers its own token to llama.cpp's; the same the other way round
+        noise: largest difference of a log-probability of both, at this token
+    """
+
+    question: str
+    shared: int
+    pando_margin: float
+    llama_cpp_margin: float
+    noise: float
+
+    @property
+    def is_explained(self) -> bool:
+        """The two prefer their tokens by no more than they differ at this place anyway."""
+        return self.pando_margin <= 2 * self.noise
+
+
+@click.command(help=__doc__)
+@click.option("--llama-cpp", required=True, help="the Python that has xllamacpp")
+@click.option("--model", default="smollm2", show_default=True, help="as pando worker takes it")
+@click.option("--tokens", default=96, show_default=True, help="of an answer, at most")
+@click.option("--threads", default=2, show_default=True)
+@click.option("--questions", default=len(QUESTIONS), show_default=True, help="the first so many")
+def main(llama_cpp: str, model: str, tokens: int, threads: int, questions: int) -> None:
+    asked = QUESTIONS[:questions]
+    [file, *_] = sorted(resolve_model(model).glob("*.gguf"))
+    with _pando(model, threads) as ours:
+        prompts = [_prompt(ours, question) for question in asked]
+        mine = [_ask_pando(ours, prompt, tokens) for prompt in prompts]
+    with _llama_cpp(llama_cpp, file.resolve(), threads) as peer:
+        alike = [_llama_prompt(peer, q) == p for q, p in zip(asked, prompts, strict=True)]
+        theirs = [_ask_llama_cpp(peer, prompt, tokens) for prompt in prompts]
+    click.echo(f"{file.name}, {machine('cpu', 1)}, {threads} threads, xllamacpp of {llama_cpp},")
+    click.echo(f"torch {version('torch')}; {tokens} tokens at most\n")
+    click.echo(_report(asked, mine, theirs, sum(alike)))
+
+
+def _report(
+    asked: Sequence[str], mine: Sequence[Answer], theirs: Sequence[Answer], alike: int
+) -> str:
+    pairs = list(zip(asked, mine, theirs, strict=True))
+    noises = sorted(noise for _, a, b in pairs for noise in _noises(a, b))
+    margins = [margin for answer in mine for margin in _margins(answer)]
+    found = [difference for pair in pairs if (difference := _difference(*pair))]
+    lines = [
+        f"Prompts with the same token ids: {alike} of {len(asked)}.",
+        f"Answers with the same token ids: {len(asked) - len(found)} of {len(asked)}.",
+        f"Log-probabilities at {len(noises)} shared tokens differ by {median(noises):.3f} in the"
+        f" median, {noises[int(len(noises) * 0.99)]:.3f} at the 99th percentile,"
+        f" {noises[-1]:.3f} at most; the margin of a token over the next is {median(margins):.2f} in"
+        " the median.",
+        "",
+        "| question | same tokens before | margin in Pando | in llama.cpp | noise there | explained |",
+        "|---|---|---|---|---|---|",
+    ]
+    for d in found:
+        lines.append(
+            f"| {d.question} | {d.shared} | {d.pando_margin:.3f} | {d.llama_cpp_margin:.3f}"
+            f" | {d.noise:.3f} | {'yes' if d.is_explained else 'NO'} |"
+        )
+    return "\n".join(lines)
+
+
+def _difference(question: str, mine: Answer, theirs: Answer) -> Difference | None:
+    shared = _shared(mine, theirs)
+    if shared == len(mine.tokens) == len(theirs.tokens):
+        return None
+    if shared in (len(mine.tokens), len(theirs.tokens)):
+        raise click.ClickException(f"{question!r}: one answer ends where the other goes on")
+    a, b = mine.tokens[shared], theirs.tokens[shared]
+    ours, others = mine.tops[shared], theirs.tops[shared]
+    return Difference(
+        question,
+        shared,
+        ours[a] - ours.get(b, -math.inf),
+        others[b] - others.get(a, -math.inf),
+        _noise(ours, others),
+    )
+
+
+def _shared(mine: Answer, theirs: Answer) -> int:
+    pairs = zip(mine.tokens, theirs.tokens, strict=False)
+    shortest = min(len(mine.tokens), len(theirs.tokens))
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), shortest)
+
+
+def _noises(mine: Answer, theirs: Answer) -> Iterator[float]:
+    for i in range(_shared(mine, theirs)):
+        yield _noise(mine.tops[i], theirs.tops[i])
+
+
+def _noise(ours: dict[int, float], others: dict[int, float]) -> float:
+    """Of the best tokens of both: rare ones say nothing of a choice."""
+    best = sorted(ours, key=ours.__getitem__)[-2:]
+    return max((abs(ours[token] - others[token]) for token in best if token in others), default=0.0)
+
+
+def _margins(answer: Answer) -> Iterator[float]:
+    for top in answer.tops:
+        first, second, *_ = sorted(top.values(), reverse=True)
+        yield first - second
+
+
+@contextmanager
+def _pando(model: str, threads: int) -> Iterator[str]:
+    port = free_port("127.0.0.1")
+    flags = ("--model", model, "--threads", str(threads), "--port", str(port))
+    command = [sys.executable, "-m", "pando", "worker", *flags, "--log-level", "warning"]
+    url = f"http://127.0.0.1:{port}"
+    with subprocess.Popen(command) as process:
+        try:
+            until = time.monotonic() + READY_S
+            while not _is_ready(url):
+                if process.poll() is not None or time.monotonic() > until:
+                    raise click.ClickException("the worker is not ready")
+                time.sleep(0.1)
+            yield url
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def _llama_cpp(python: str, file: Path, threads: int) -> Iterator[str]:
+    command = [python, "-c", LLAMA_CPP, str(file), str(threads)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = (line for line in process.stdout if line.startswith("ADDRESS"))
+        if (line := next(lines, None)) is None:
+            raise click.ClickException(f"{python} cannot serve {file} with xllamacpp")
+        yield line.split()[1]
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _prompt(url: str, question: str) -> list[int]:
+    body = {"messages": [{"role": "user", "content": question}], "add_generation_prompt": True}
+    tokens: list[int] = _post(f"{url}/tokenize", body)["tokens"]
+    return tokens
+
+
+def _ask_pando(url: str, prompt: list[int], tokens: int) -> Answer:
+    body = {
+        "input_ids": prompt,
+        "sampling_params": {"temperature": 0, "max_new_tokens": tokens},
+        "return_logprob": True,
+        "top_logprobs_num": TOP,
+    }
+    answer = _post(f"{url}/generate", body)
+    tops = answer["meta_info"]["output_top_logprobs"]
+    return Answer(answer["output_ids"], [{id: score for score, id, _ in top} for top in tops])
+
+
+def _llama_prompt(url: str, question: str) -> list[int]:
+    body = {"messages": [{"role": "user", "content": question}]}
+    text = _post(f"{url}/apply-template", body)["prompt"]
+    tokens: list[int] = _post(f"{url}/tokenize", {"content": text, "parse_special": True})["tokens"]
+    return tokens
+
+
+def _ask_llama_cpp(url: str, prompt: list[int], tokens: int) -> Answer:
+    body = {
+        "prompt": prompt,
+        "temperature": 0,
+        "n_predict": tokens,
+        "n_probs": TOP,
+        "return_tokens": True,
+        "cache_prompt": False,
+    }
+    answer = _post(f"{url}/completion", body)
+    found = answer["completion_probabilities"]
+    tops = [{one["id"]: one["logprob"] for one in each["top_logprobs"]} for each in found]
+    return Answer([each["id"] for each in found], tops)
+
+
+def _post(url: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        return json.load(answer)
+
+
+if __name__ == "__main__":
+    main()
