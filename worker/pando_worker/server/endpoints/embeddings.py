@@ -8,13 +8,11 @@ import asyncio
 import time
 from base64 import b64encode
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
-import numpy as np
 from fastapi import APIRouter, Request
 from msgspec.structs import replace
-from numpy.typing import NDArray
 from starlette.responses import Response
 
 from pando_worker.messages import Embed, Embedded, Pooling
@@ -28,7 +26,11 @@ from pando_worker.server.protocol.deadline import remaining_s
 from pando_worker.server.protocol.embeddings import EmbeddingRequest
 from pando_worker.server.service import Service
 
-Float32 = NDArray[np.float32]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Float32 = NDArray[np.float32]
 
 
 class _Embedding(msgspec.Struct, frozen=True):
@@ -148,7 +150,10 @@ def _check_dimensions(wanted: int | None, available: int | None) -> None:
         raise bad_request(f"dimensions is {wanted}; this model has only {available}", "dimensions")
 
 
-def _shortened(embedded: Embedded, dimensions: int | None) -> Float32:
+def _shortened(embedded: Embedded, dimensions: int | None) -> "Float32":
+    # Imported here: it takes a tenth of a second, and most workers embed nothing.
+    import numpy as np
+
     vector = np.frombuffer(embedded.vector, dtype="<f4")
     if dimensions is None or dimensions == len(vector):
         return vector
@@ -161,7 +166,7 @@ def _shortened(embedded: Embedded, dimensions: int | None) -> Float32:
     return shortened
 
 
-def _written(vector: Float32, form: str | None) -> list[float] | str:
+def _written(vector: "Float32", form: str | None) -> list[float] | str:
     if form == "base64":
         return b64encode(vector.tobytes()).decode()
     numbers: list[float] = vector.tolist()
