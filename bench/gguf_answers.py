@@ -89,20 +89,19 @@ class Difference:
 
     Attributes:
         shared: tokens before it
-        margin: by which Pando prefers its own token to llama.cpp's; the same the other way round
-        noise: largest difference of a log-probability of both, at this token
+        pando_margin: by which Pando prefers its own token to llama.cpp's
+        llama_cpp_margin: by which llama.cpp prefers its own to Pando's
     """
 
     question: str
     shared: int
     pando_margin: float
     llama_cpp_margin: float
-    noise: float
 
     @property
-    def is_explained(self) -> bool:
-        """The two prefer their tokens by no more than they differ at this place anyway."""
-        return self.pando_margin <= 2 * self.noise
+    def swing(self) -> float:
+        """By how much the two engines disagree on the margin."""
+        return self.pando_margin + self.llama_cpp_margin
 
 
 @click.command(help=__doc__)
@@ -129,26 +128,27 @@ def _report(
     asked: Sequence[str], mine: Sequence[Answer], theirs: Sequence[Answer], alike: int
 ) -> str:
     pairs = list(zip(asked, mine, theirs, strict=True))
-    noises = sorted(noise for _, a, b in pairs for noise in _noises(a, b))
+    swings = sorted(swing for _, a, b in pairs for swing in _swings(a, b))
     margins = [margin for answer in mine for margin in _margins(answer)]
     found = [difference for pair in pairs if (difference := _difference(*pair))]
-    lines = [
-        f"Prompts with the same token ids: {alike} of {len(asked)}.",
-        f"Answers with the same token ids: {len(asked) - len(found)} of {len(asked)}.",
-        f"Log-probabilities at {len(noises)} shared tokens differ by {median(noises):.3f} in the"
-        f" median, {noises[int(len(noises) * 0.99)]:.3f} at the 99th percentile,"
-        f" {noises[-1]:.3f} at most; the margin of a token over the next is {median(margins):.2f} in"
-        " the median.",
-        "",
-        "| question | same tokens before | margin in Pando | in llama.cpp | noise there | explained |",
-        "|---|---|---|---|---|---|",
-    ]
-    for d in found:
-        lines.append(
-            f"| {d.question} | {d.shared} | {d.pando_margin:.3f} | {d.llama_cpp_margin:.3f}"
-            f" | {d.noise:.3f} | {'yes' if d.is_explained else 'NO'} |"
-        )
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            f"Prompts with the same token ids: {alike} of {len(asked)}.",
+            f"Answers with the same token ids: {len(asked) - len(found)} of {len(asked)}.",
+            f"On the margin of the best token over the second the two disagree by"
+            f" {median(swings):.3f} in the median of {len(swings)} shared tokens,"
+            f" {swings[int(len(swings) * 0.99)]:.3f} at the 99th percentile, {swings[-1]:.3f} at"
+            f" most. The margin itself is {median(margins):.2f} in the median.",
+            "",
+            "| question | same tokens before | margin in Pando | in llama.cpp | disagreement |",
+            "|---|---|---|---|---|",
+            *(
+                f"| {d.question} | {d.shared} | {d.pando_margin:.3f} | {d.llama_cpp_margin:.3f}"
+                f" | {d.swing:.3f}{'' if d.swing <= swings[-1] else ', NOT explained'} |"
+                for d in found
+            ),
+        ]
+    )
 
 
 def _difference(question: str, mine: Answer, theirs: Answer) -> Difference | None:
@@ -164,7 +164,6 @@ def _difference(question: str, mine: Answer, theirs: Answer) -> Difference | Non
         shared,
         ours[a] - ours.get(b, -math.inf),
         others[b] - others.get(a, -math.inf),
-        _noise(ours, others),
     )
 
 
@@ -174,15 +173,15 @@ def _shared(mine: Answer, theirs: Answer) -> int:
     return next((i for i, (a, b) in enumerate(pairs) if a != b), shortest)
 
 
-def _noises(mine: Answer, theirs: Answer) -> Iterator[float]:
-    for i in range(_shared(mine, theirs)):
-        yield _noise(mine.tops[i], theirs.tops[i])
-
-
-def _noise(ours: dict[int, float], others: dict[int, float]) -> float:
-    """Of the best tokens of both: rare ones say nothing of a choice."""
-    best = sorted(ours, key=ours.__getitem__)[-2:]
-    return max((abs(ours[token] - others[token]) for token in best if token in others), default=0.0)
+def _swings(mine: Answer, theirs: Answer) -> Iterator[float]:
+    """Over the tokens before the first difference."""
+    for ours, others in zip(mine.tops, theirs.tops, strict=False):
+        second, first = sorted(ours, key=ours.__getitem__)[-2:]
+        if second not in others:  # both list but the best
+            continue
+        if max(others, key=others.__getitem__) != first:
+            return
+        yield abs((ours[first] - ours[second]) - (others[first] - others[second]))
 
 
 def _margins(answer: Answer) -> Iterator[float]:
