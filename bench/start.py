@@ -77,7 +77,7 @@ def _cpu_seconds(pid: int) -> float:
     """Of the process and all that it started."""
     family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     times = [one.cpu_times() for one in family]
-    return sum(one.user + one.system for one in times)
+    return float(sum(one.user + one.system for one in times))
 
 
 if __name__ == "__main__":

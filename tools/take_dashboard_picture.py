@@ -12,23 +12,24 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.e2e.conftest import MODEL
+from pando.up.models import SMOLLM2
 from tests.e2e.up_process import UpProcess
 from tests.router.control.browser import chromium
 
 PICTURE = Path(__file__).parents[1] / "docs/images" / "dashboard.png"
 USERS = 6
-SUBJECTS = ("files", "dates", "threads", "sockets", "regular expressions", "numbers")
+TURNS = ("What is it good for?", "Give an example.", "What goes wrong most often?", "And then?")
+SUBJECTS = ("cooking", "sailing", "chess", "gardening", "astronomy", "woodwork")
 
 
 async def converse(session: aiohttp.ClientSession, url: str, rng: random.Random) -> None:
     """Conversations of a few turns, one after the other, about one of few subjects."""
     while True:
         subject = rng.choice(SUBJECTS)
-        messages = [{"role": "system", "content": f"You teach Python's {subject}. " * 30}]
-        for turn in range(rng.randint(2, 5)):
-            messages.append({"role": "user", "content": f"Question {turn} about {subject}?"})
-            body = {"model": MODEL, "messages": messages, "max_tokens": 48, "stream": True}
+        messages = [{"role": "system", "content": f"You are a patient teacher of {subject}. " * 30}]
+        for turn in range(rng.randint(2, len(TURNS))):
+            messages.append({"role": "user", "content": TURNS[turn]})
+            body = {"model": SMOLLM2, "messages": messages, "max_tokens": 48, "stream": True}
             async with session.post(f"{url}/v1/chat/completions", json=body) as answer:
                 await answer.read()
             messages.append({"role": "assistant", "content": "It depends on what you want."})
@@ -55,7 +56,7 @@ async def photograph(url: str, seconds: float) -> None:
 
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 150.0
-    with UpProcess("--workers", "2", environment={"PANDO_WORKER_MAX_TOTAL_TOKENS": "20000"}) as up:
+    with UpProcess("--model", SMOLLM2, "--workers", "2", "--max-total-tokens", "20000") as up:
         up.wait_ready()
         asyncio.run(photograph(up.url, seconds))
         up.send(signal.SIGINT)
