@@ -60,9 +60,8 @@ def raced(kernels: Kernels, ops: CpuOps, *weights: torch.Tensor) -> Outcome:
 
 def test_a_products_limit_is_the_most_rows_at_which_the_kernel_is_faster(kernels: Kernels) -> None:
     weights = (torch.ones(2048, 1024), torch.ones(2048, 1024), torch.ones(1024, 1024))
-    outcome = raced(kernels, SlowProducts(kernels, 0.5, from_rows=16), *weights)
+    outcome = raced(kernels, SlowProducts(kernels, 0.3, from_rows=16), *weights)
     assert outcome.linear_rows == {(2048, 1024): 4, (1024, 1024): 4}
-    assert [lap.rows for lap in outcome.laps] == list(races.ROWS)
 
 
 def test_a_race_of_slow_contestants_ends_after_a_second_and_a_turn(kernels: Kernels) -> None:
