@@ -52,19 +52,18 @@ async def test_ctrl_c_lets_running_requests_finish_and_leaves_nothing() -> None:
         assert not up.redis_sockets()
 
 
-@pytest.mark.long  # which kernels run the model is decided by a race
-@pytest.mark.timeout(300)
-def test_the_first_command_serves_a_model_that_knows_the_capital_of_france() -> None:
+def test_the_first_command_serves_a_model_that_knows_the_largest_ocean() -> None:
     assert UpSettings.model_fields["model"].default == SMOLLM2
     with UpProcess("--model", SMOLLM2) as up:
         up.wait_ready()
         client = openai.OpenAI(base_url=f"{up.url}/v1", api_key="none")
         answer = client.chat.completions.create(
             model=SMOLLM2,
-            messages=[{"role": "user", "content": "What is the capital of France?"}],
+            messages=[{"role": "user", "content": "What is the largest ocean on Earth?"}],
             temperature=0,
         )
-        assert answer.choices[0].message.content == "The capital of France is Paris."
+        content = answer.choices[0].message.content or ""
+        assert content.startswith("The largest ocean on Earth is the Pacific Ocean")
         assert answer.choices[0].finish_reason == "stop"
 
 

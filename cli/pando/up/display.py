@@ -44,7 +44,7 @@ def welcome(url: str, model: str, seconds: dict[str, float]) -> str:
     body = json.dumps(
         {
             "model": model,
-            "messages": [{"role": "user", "content": "What is the capital of France?"}],
+            "messages": [{"role": "user", "content": "What is the largest ocean on Earth?"}],
             "max_tokens": 48,
         }
     )
