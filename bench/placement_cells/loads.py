@@ -14,7 +14,7 @@ from pando_sim.request import Request
 from pando_worker.scheduler.batches.context_cost import attended
 from pando_worker.settings import WorkerSettings
 
-CHUNK_TOKENS = int(WorkerSettings.model_fields["chunked_prefill_size"].default)
+CHUNK_TOKENS = WorkerSettings.model_construct().chunked_prefill_size
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ async def _day(load: Load, contender: Contender, start_s: float, hours: float) -
             start_s=start_s,
             beat_s=BEAT_S,
         ),
-        router=RouterSpec(max_outstanding=load.most_requests, queue_deadline_s=120.0),
+        router=RouterSpec(max_outstanding=load.most_requests),
         replicas=FIRST_REPLICAS,
         policy=POLICY,
         scaling=contender.scaling,

@@ -9,9 +9,9 @@ from pando_sim.cost.model import CostModel
 from pando_sim.fleet.simulate import simulate
 from pando_sim.policies import POLICIES
 from pando_sim.records import Outcome as End
-from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
+from pando_sim.spec import WORKER, FleetSpec, RouterSpec, WorkerSpec
 from pando_sim.traces import open_trace
-from pando_worker.server.process.heartbeat import MIN_INTERVAL_S
+from pando_worker.heartbeats import MIN_INTERVAL_S
 
 BEAT_S = MIN_INTERVAL_S + REFRESH_S
 """As old as what a router knows of a busy worker gets."""
@@ -48,11 +48,11 @@ async def answers(
             capacity_tokens=facts.capacity_tokens,
             context_length=facts.context_length or facts.capacity_tokens,
             page_size=facts.page_size or 16,
-            chunked_prefill_size=facts.chunked_prefill_size or 4096,
+            chunked_prefill_size=facts.chunked_prefill_size or WORKER.chunked_prefill_size,
             max_running_requests=facts.max_running_requests or 256,
             beat_s=BEAT_S,
         ),
-        router=RouterSpec(network_s=0.0, max_outstanding=256),
+        router=RouterSpec(network_s=0.0),
         replicas=replicas,
         policy=policy,
     )

@@ -12,11 +12,16 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pando_fleet.choices import one_of
 from pando_sim.policies import POLICIES
 from pando_sim.scaling import SCALERS
+from pando_sim.spec import FleetSpec, WorkerSpec
 
 ALL = "all"
 """Of policies or scalings: every one that there is."""
 NO_SCALING = "none"
 """Of scalings: the pool keeps its size."""
+
+FLEET = FleetSpec(worker=WorkerSpec(cost_model="h100-llama-3.1-8b-fp8", capacity_tokens=1))
+"""For its defaults; how much room a worker has is found when the runs are planned."""
+ROUTER = FLEET.router
 
 
 def _words(value: Any) -> Any:
@@ -70,7 +75,7 @@ class SimSettings(BaseSettings):
             description="where a request goes, by one of Pando's policies or of another router's"
             " (docs/simulator.md); again for each further run, 'all' for every one there is",
         ),
-    ] = ("cache_aware",)
+    ] = (FLEET.policy,)
     replicas: Annotated[
         int | None,
         Field(ge=1, le=10_000, description="a fixed size, whatever the manifest's scaling says"),
@@ -85,17 +90,17 @@ class SimSettings(BaseSettings):
     ] = ()
     hpa_queue_target: Annotated[
         float, Field(gt=0, description="of scaling hpa_queue: waiting requests a replica")
-    ] = 5.0
+    ] = FLEET.hpa_queue_target
     knative_target: Annotated[
         float,
         Field(gt=0, description="of scaling knative: requests at a time in a replica"),
-    ] = 100.0
+    ] = FLEET.knative_target
     cost_model: Annotated[
         str,
         Field(
             description="how long a worker computes: a name of those that ship, or a file's path"
         ),
-    ] = "h100-llama-3.1-8b-fp8"
+    ] = FLEET.worker.cost_model
     capacity_tokens: Annotated[
         int | None,
         Field(
@@ -114,31 +119,33 @@ class SimSettings(BaseSettings):
     ] = None
     start_seconds: Annotated[
         float, Field(ge=0, description="from a replica's creation until it is ready, in seconds")
-    ] = 60.0
+    ] = FLEET.worker.start_s
     start_spread: Annotated[
         float,
         Field(ge=0, lt=1, description="share by which replicas' start times differ, either way"),
-    ] = 0.0
+    ] = FLEET.worker.start_spread
 
-    routers: Annotated[int, Field(ge=1, le=1024, description="that share the requests")] = 1
+    routers: Annotated[int, Field(ge=1, le=1024, description="that share the requests")] = (
+        ROUTER.routers
+    )
     clock_skew_seconds: Annotated[
         float, Field(ge=0, description="by which a router's clock may be off, in seconds")
-    ] = 0.0
+    ] = ROUTER.clock_skew_s
     network_seconds: Annotated[
         float, Field(ge=0, description="one way between router and worker, in seconds")
-    ] = 0.0005
+    ] = ROUTER.network_s
     max_replica_requests: Annotated[
         int, Field(ge=1, description="at one replica, from all routers; more wait in the queue")
-    ] = 256
+    ] = ROUTER.max_outstanding
     queue_requests: Annotated[
         int, Field(ge=0, description="waiting in one router; more are refused")
-    ] = 1024
+    ] = ROUTER.queue_requests
     queue_timeout: Annotated[
         float, Field(gt=0, description="longest wait in the queue, in seconds; then refused")
-    ] = 120.0
+    ] = ROUTER.queue_deadline_s
     max_tries: Annotated[
         int, Field(ge=1, le=16, description="replicas tried until one answers")
-    ] = 3
+    ] = ROUTER.max_tries
 
     fault: Annotated[
         Words[str],
@@ -204,11 +211,11 @@ class SimSettings(BaseSettings):
 
     slow_ttft_seconds: Annotated[
         float, Field(gt=0, description="a first token later than this is too late, in seconds")
-    ] = 2.0
+    ] = FLEET.slow_ttft_s
     slow_gap_seconds: Annotated[
         float,
         Field(gt=0, description="a request with more between its tokens, in the mean, is too slow"),
-    ] = 0.05
+    ] = FLEET.slow_gap_s
     sample_seconds: Annotated[
         float | None,
         Field(
@@ -217,7 +224,9 @@ class SimSettings(BaseSettings):
             " to 60 s",
         ),
     ] = None
-    seed: Annotated[int, Field(description="the same seed gives the same run, bit for bit")] = 0
+    seed: Annotated[int, Field(description="the same seed gives the same run, bit for bit")] = (
+        FLEET.seed
+    )
 
     output: Annotated[Path, Field(description="folder for the report and the files")] = Path(
         "pando-sim"

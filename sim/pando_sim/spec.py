@@ -1,23 +1,38 @@
-"""What is simulated: a fleet, its workers and its routers, as plain data."""
+"""What is simulated: a fleet, its workers and its routers, as plain data.
+
+What a worker or a router has as a setting has its default from there; what only a simulation has is
+declared here, and `settings.py` takes its defaults from here.
+"""
 
 from dataclasses import dataclass, field
+
+from pando_router.configuration.settings import RouterSettings
+from pando_worker.heartbeats import MAX_INTERVAL_S
+from pando_worker.settings import WorkerSettings
+
+# Their defaults: nothing is read from variables.
+WORKER = WorkerSettings.model_construct()
+ROUTER = RouterSettings.model_construct()
+
+CONTEXT_LENGTH = 131_072
+"""A worker has its model's by default; this is where no cost model says how long that is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """Every replica of the pool. Defaults are those of `pando worker`."""
+    """Every replica of the pool."""
 
     cost_model: str  # the name of a shipped one, or the path of a file that calibration wrote
     capacity_tokens: int  # of the KV pool
-    context_length: int = 131_072
-    page_size: int = 16
-    chunked_prefill_size: int = 2048
-    max_running_requests: int = 256
+    context_length: int = CONTEXT_LENGTH
+    page_size: int = WORKER.page_size
+    chunked_prefill_size: int = WORKER.chunked_prefill_size
+    max_running_requests: int = WORKER.max_running_requests
     host_tokens: int = 0  # of the host tier; 0: none
     engine: dict[str, object] = field(default_factory=dict)  # other settings of the worker, by name
     start_s: float = 60.0  # from the decision to its first heartbeat as ready
     start_spread: float = 0.0  # share by which start times differ, either way
-    beat_s: float = 0.5
+    beat_s: float = MAX_INTERVAL_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +40,15 @@ class RouterSpec:
     routers: int = 1
     clock_skew_s: float = 0.0  # each router's clock is off by up to this
     network_s: float = 0.0005  # one way, between router and worker
-    max_outstanding: int = 0  # requests leased at one replica, at most; 0: any number
-    queue_requests: int = 1024  # that wait in one router; more are refused
-    queue_deadline_s: float = 60.0  # a request that no replica takes for so long is refused
-    max_tries: int = 3
-    lease_s: float = 30.0
-    expected_output_tokens: int = 256  # reserved for an answer; less where it may have less
+    # Requests leased at one replica, at most; 0: any number.
+    max_outstanding: int = ROUTER.max_replica_requests
+    queue_requests: int = ROUTER.queue_requests  # that wait in one router; more are refused
+    queue_deadline_s: float = ROUTER.queue_timeout  # a request that no replica takes is refused
+    max_tries: int = ROUTER.max_tries
+    retry_share: float = ROUTER.retry_share  # of the requests
+    lease_s: float = ROUTER.lease_seconds
+    # Reserved for an answer; less where it may have less.
+    expected_output_tokens: int = ROUTER.expected_output_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +56,7 @@ class FleetSpec:
     worker: WorkerSpec
     router: RouterSpec = RouterSpec()
     replicas: int = 8  # at the start
-    policy: str = "cache_aware"  # a name that `pando_sim.policies` knows
+    policy: str = ROUTER.policy  # a name that `pando_sim.policies` knows
     scaling: str = "none"  # a name that `pando_sim.scaling` knows
     hpa_queue_target: float = 5.0  # waiting requests a replica, of scaling hpa_queue
     knative_target: float = 100.0  # requests at a time in a replica, of scaling knative

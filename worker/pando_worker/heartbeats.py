@@ -1,9 +1,12 @@
-"""Copies the scheduler's reports into heartbeats."""
+"""Heartbeats: how far apart they are, and how the scheduler's reports get into them."""
 
 from dataclasses import fields, replace
 
 from pando_fleet.registry.replica import Heartbeat
 from pando_worker.messages import Ready, Stats
+
+MIN_INTERVAL_S = 0.05
+MAX_INTERVAL_S = 0.5
 
 _OF_HEARTBEATS = {field.name for field in fields(Heartbeat)}
 _SHARED = {

@@ -17,7 +17,7 @@ from pando_sim.cost import CostModel, CostModelError, load
 from pando_sim.policies import POLICIES
 from pando_sim.scaling import SCALERS
 from pando_sim.settings import ALL, NO_SCALING, SimSettings
-from pando_sim.spec import FleetSpec, RouterSpec, WorkerSpec
+from pando_sim.spec import CONTEXT_LENGTH, WORKER, FleetSpec, RouterSpec, WorkerSpec
 from pando_sim.traces import (
     Day,
     Reading,
@@ -30,10 +30,8 @@ from pando_sim.traces import (
 )
 from pando_sim.worker.replica import settings_of
 from pando_worker.cores import available_cores
-from pando_worker.settings import WorkerSettings
 
 OPERATOR = "pando"  # of the scalings
-CONTEXT_LENGTH = 131_072  # if neither the manifest nor the cost model has it
 SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S, SAMPLES = 0.5, 60.0, 1000
 
 
@@ -199,9 +197,9 @@ def _worker(settings: SimSettings, values: dict[str, Any], cost: CostModel) -> W
         cost_model=settings.cost_model,
         capacity_tokens=min(known),
         context_length=context,
-        page_size=values.get("page_size", _default("page_size")),
-        chunked_prefill_size=values.get("chunked_prefill_size", _default("chunked_prefill_size")),
-        max_running_requests=values.get("max_running_requests", _default("max_running_requests")),
+        page_size=values.get("page_size", WORKER.page_size),
+        chunked_prefill_size=values.get("chunked_prefill_size", WORKER.chunked_prefill_size),
+        max_running_requests=values.get("max_running_requests", WORKER.max_running_requests),
         host_tokens=host_tokens,
         engine={name: value for name, value in values.items() if name in SCHEDULING},
         start_s=settings.start_seconds,
@@ -213,11 +211,6 @@ def _worker(settings: SimSettings, values: dict[str, Any], cost: CostModel) -> W
         why = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
         raise PlanError(f"spec.engine of the manifest: {why}") from None
     return spec
-
-
-def _default(name: str) -> int:
-    """The default of a worker's setting."""
-    return int(WorkerSettings.model_fields[name].default)
 
 
 def _fleet(

@@ -15,8 +15,6 @@ from pando_sim.fleet.routing.view import View
 from pando_sim.timeline import Timeline
 from pando_sim.worker.replica import Replica
 
-RETRY_SHARE = 0.2  # of the requests, as in the router's settings
-
 
 class Context:
     """
@@ -34,6 +32,7 @@ class Context:
         view: View,
         replicas: Mapping[str, Replica],
         rng: random.Random,
+        retry_share: float,
     ) -> None:
         self.number = number
         self.random = rng
@@ -43,7 +42,7 @@ class Context:
         self._timeline = timeline
         self._view = view
         self._replicas = replicas
-        self.flights = Flights(Current(RETRY_SHARE), self.monotonic_s)
+        self.flights = Flights(Current(retry_share), self.monotonic_s)
 
     def redis_ms(self) -> int:
         """Redis's clock, which is the one of all scripts."""

@@ -63,7 +63,13 @@ class Router:
         queue_rng: random.Random,
     ) -> None:
         self.context = Context(
-            number, around.timeline, around.line, around.view, around.replicas, rng
+            number,
+            around.timeline,
+            around.line,
+            around.view,
+            around.replicas,
+            rng,
+            spec.retry_share,
         )
         self.name = f"router-{number}"
         self.policy = make_policy(self.context)

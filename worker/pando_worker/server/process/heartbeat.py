@@ -16,16 +16,13 @@ from pando_fleet.records.marks import Marks
 from pando_fleet.redis.client import FleetError, RedisClient
 from pando_fleet.registry.registry import NameTakenError, Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
-from pando_worker.heartbeats import with_report
+from pando_worker.heartbeats import MAX_INTERVAL_S, MIN_INTERVAL_S, with_report
 from pando_worker.server.app import endpoints
 from pando_worker.server.front.startup import Address
 from pando_worker.server.process.departure import handed_off
 from pando_worker.server.service import Service
 
 log = logging.getLogger("pando.worker")
-
-MIN_INTERVAL_S = 0.05
-MAX_INTERVAL_S = 0.5
 
 
 class Heart:
