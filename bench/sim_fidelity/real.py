@@ -19,7 +19,7 @@ from bench.sim_fidelity.measured import Answer
 from bench.sim_fidelity.workload import Ask
 from pando.up.fleet import Fleet
 from pando.up.models import TINY, model_path
-from pando.up.plan import Plan, free_port
+from pando.up.plan import UpPlan, free_port
 from pando.up.session import in_fleet
 from pando.up.signals import EndSignals
 from pando_router.core import rendezvous
@@ -48,7 +48,7 @@ class Real:
 
     async def run(self, policy: str, work: Callable[[Fleet], Awaitable[Result]]) -> Result:
         """`work` in a fleet of its own, whose caches are empty at first."""
-        plan = Plan(
+        plan = UpPlan(
             model=model_path(TINY),
             workers=WORKERS,
             host=HOST,

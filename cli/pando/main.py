@@ -52,10 +52,10 @@ def _router() -> click.Command:
     def run(
         settings: RouterSettings, log_settings: LogSettings, sources: Sources[RouterSettings]
     ) -> int:
-        from pando_router.configuration.reloader import Source
+        from pando_router.configuration.reloader import SettingsSource
         from pando_router.serve import run
 
-        source = Source(sources.config, sources.load) if sources.config else None
+        source = SettingsSource(sources.config, sources.load) if sources.config else None
         return run(settings, partial(configure, log_settings), source)
 
     return settings_command("router", RouterSettings, run)

@@ -14,7 +14,7 @@ from pando_fleet.records.queues import Queues
 from pando_fleet.redis.client import RedisClient, connect
 from pando_fleet.registry.registry import Registry
 from pando_operator.controller.manager import Manager
-from pando_operator.controller.observing.world import World
+from pando_operator.controller.observing.watch_caches import WatchCaches
 from pando_operator.controller.shared import Shared
 from pando_operator.kube.client import Kube, load_configuration
 from pando_operator.kube.errors import KubeError
@@ -102,30 +102,30 @@ class Operator:
     async def _work(self) -> None:
         """Runs while it leads; keeps nothing from one term to the next."""
         manager = Manager()
-        world = World(
+        caches = WatchCaches(
             self._kube,
             self._settings.namespaces,
             manager.wake,
             lambda resource: self.metrics.watch_restarts.labels(resource).inc(),
         )
-        self.metrics.follow_age(lambda: world.silent_s)
-        ready = asyncio.create_task(self._becomes_ready(world))
+        self.metrics.follow_age(lambda: caches.silent_s)
+        ready = asyncio.create_task(self._becomes_ready(caches))
         try:
-            await manager.run(self._shared(world))
+            await manager.run(self._shared(caches))
         finally:
             ready.cancel()
             self._is_ready = False
             self.metrics.follow_age(lambda: 0.0)
 
-    async def _becomes_ready(self, world: World) -> None:
-        await world.synced()
+    async def _becomes_ready(self, caches: WatchCaches) -> None:
+        await caches.synced()
         self._is_ready = True
 
-    def _shared(self, world: World) -> Shared:
+    def _shared(self, caches: WatchCaches) -> Shared:
         settings, redis = self._settings, self._redis
         return Shared(
             kube=self._kube,
-            world=world,
+            caches=caches,
             redis=redis,
             registry=Registry(redis),
             queues=Queues(redis),

@@ -49,7 +49,7 @@ from pando_router.health.checks import HealthChecks
 from pando_router.http.asgi import AsgiHandler
 from pando_router.http.byte_budget import ByteBudget
 from pando_router.http.incoming import Incoming
-from pando_router.http.limits import Limits, ReplicaLimits
+from pando_router.http.limits import ClientLimits, ReplicaLimits
 from pando_router.http.server import Handler, Server
 from pando_router.http.upstream import SWEEP_S, Upstream
 from pando_router.kept_responses.earlier import Earlier
@@ -319,11 +319,11 @@ def replica_limits(settings: RouterSettings) -> ReplicaLimits:
     )
 
 
-def client_limits(settings: RouterSettings) -> Limits:
+def client_limits(settings: RouterSettings) -> ClientLimits:
     """The limits on clients. Connections are limited by open files, as each may need a second one
     to its replica."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Limits(
+    return ClientLimits(
         header_timeout=settings.header_timeout,
         body_timeout=settings.body_timeout,
         idle_timeout=settings.keep_alive_timeout,

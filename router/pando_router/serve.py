@@ -15,7 +15,7 @@ import uvloop
 
 from pando_fleet.http.open_files import allow_open_files
 from pando_router.app import Router, running_router, server_of
-from pando_router.configuration.reloader import Reloader, Source
+from pando_router.configuration.reloader import Reloader, SettingsSource
 from pando_router.configuration.settings import RouterSettings
 from pando_router.http.server import Server
 from pando_router.process.processes import supervise
@@ -31,7 +31,9 @@ logger = logging.getLogger("pando.router")
 
 
 def run(
-    settings: RouterSettings, configure_logging: Callable[[], None], source: Source | None = None
+    settings: RouterSettings,
+    configure_logging: Callable[[], None],
+    source: SettingsSource | None = None,
 ) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit code.
 
@@ -48,7 +50,7 @@ def run(
 
 
 def _run_sibling(
-    source: Source | None,
+    source: SettingsSource | None,
     recording: Part,
     settings: RouterSettings,
     configure_logging: Callable[[], None],
@@ -68,7 +70,7 @@ def _run(serving: Coroutine[Any, Any, bool]) -> int:
 
 async def _serve(
     settings: RouterSettings,
-    source: Source | None,
+    source: SettingsSource | None,
     *,
     share_port: bool = False,
     part: Part | None = None,

@@ -16,7 +16,7 @@ from pando.up.display import log_relay
 from pando.up.fleet import Fleet
 from pando.up.models import ModelMissingError, model_path
 from pando.up.part import PartError
-from pando.up.plan import Plan, PlanError, free_port
+from pando.up.plan import UpPlan, UpPlanError, free_port
 from pando.up.session import in_fleet
 from pando.up.signals import EndSignals, end_signals
 
@@ -43,7 +43,7 @@ def _run(settings: DemoSettings, log: LogSettings, signals: EndSignals) -> int:
             if outcome is None:  # Ctrl-C
                 return 130
             outcomes[policy] = outcome
-    except (ModelMissingError, PlanError, PartError, DemoError) as error:
+    except (ModelMissingError, UpPlanError, PartError, DemoError) as error:
         click.echo(f"pando demo: {redact(str(error))}", err=True)
         return 1
     console.print(_table(outcomes))
@@ -54,7 +54,7 @@ async def _measure(
     settings: DemoSettings, log: LogSettings, policy: str, console: Console, signals: EndSignals
 ) -> Outcome | None:
     """Measure a policy in its own fleet, which starts with empty caches."""
-    plan = Plan(
+    plan = UpPlan(
         model=model_path(settings.model),
         workers=settings.workers,
         host=HOST,

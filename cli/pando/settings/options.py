@@ -13,7 +13,7 @@ from pando import logs
 from pando.settings.fields import REPEATED, Field, fields
 from pando.settings.load import Given, SettingsError, Sources, flag_of, load, spelling
 from pando.settings.option import option
-from pando.settings.passed import Part, TakingParts, passed_options, passed_values
+from pando.settings.passed import PassedPart, TakingParts, passed_options, passed_values
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 
@@ -24,7 +24,7 @@ def settings_command(
     name: str,
     settings_class: type[Settings],
     run: Callable[[Settings, logs.LogSettings, Sources[Settings]], int],
-    parts: Sequence[Part] = (),
+    parts: Sequence[PassedPart] = (),
 ) -> click.Command:
     """A command that loads the settings, configures logging and exits with the result of `run`.
 

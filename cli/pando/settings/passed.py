@@ -18,7 +18,7 @@ _BETWEEN = "__"  # a part's command and the setting, in the name of a parameter
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PassedPart:
     """
     Attributes:
         command: whose `--help` lists the options
@@ -30,7 +30,7 @@ class Part:
     decided: frozenset[str]
 
 
-def passed_options(parts: Sequence[Part], own: Collection[str]) -> list[click.Option]:
+def passed_options(parts: Sequence[PassedPart], own: Collection[str]) -> list[click.Option]:
     """Hidden options for all settings of the parts but the command's `own`.
 
     One that two parts have, or that is decided, is refused when it is given.
@@ -48,7 +48,7 @@ def passed_options(parts: Sequence[Part], own: Collection[str]) -> list[click.Op
 
 
 def passed_values(
-    parts: Sequence[Part], values: Mapping[str, object]
+    parts: Sequence[PassedPart], values: Mapping[str, object]
 ) -> dict[str, dict[str, Given]]:
     """What a command line gave for each part, by the part's command and the setting."""
     passed: dict[str, dict[str, Given]] = {part.command: {} for part in parts}
@@ -73,7 +73,7 @@ def words(name: str, value: object) -> list[str]:
 class TakingParts(click.Command):
     """A command that says of an unknown option where the known ones are listed."""
 
-    def __init__(self, name: str, *, parts: Sequence[Part], **arguments: Any) -> None:
+    def __init__(self, name: str, *, parts: Sequence[PassedPart], **arguments: Any) -> None:
         super().__init__(name, **arguments)
         self._parts = parts
 
@@ -98,7 +98,7 @@ class TakingParts(click.Command):
         return ""
 
 
-def _problem(parts: Sequence[Part], part: Part, name: str) -> str | None:
+def _problem(parts: Sequence[PassedPart], part: PassedPart, name: str) -> str | None:
     having = [one for one in parts if name in one.settings_class.model_fields]
     if name in part.decided:
         return f"{flag_of(name)}: this command decides it itself for its {part.command}s"

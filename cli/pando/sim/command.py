@@ -16,7 +16,7 @@ from pando.up.signals import EndSignals, end_signals
 from pando_sim.settings import ALL, SimSettings
 
 if TYPE_CHECKING:
-    from pando.sim.plan import Plan
+    from pando.sim.plan import SimPlan
     from pando_sim.report import About, Digest
 
 LEAST_WIDTH = 110  # characters per line when the output is not a terminal
@@ -98,14 +98,14 @@ def run(settings: SimSettings, log: LogSettings) -> int:
 
 
 def _run(settings: SimSettings, log: LogSettings, signals: EndSignals) -> int:
-    from pando.sim.plan import PlanError, jobs, make_plan
+    from pando.sim.plan import SimPlanError, jobs, make_plan
     from pando.sim.progress import bars
     from pando.sim.runs import Interrupted, RunError, run_all
 
     try:
         plan = make_plan(settings)
         settings.output.mkdir(parents=True, exist_ok=True)
-    except PlanError as error:
+    except SimPlanError as error:
         raise SettingsError(str(error)) from None
     except OSError as error:
         raise SettingsError(f"--output {settings.output}: {error.strerror}") from None
@@ -122,7 +122,7 @@ def _run(settings: SimSettings, log: LogSettings, signals: EndSignals) -> int:
     return 0
 
 
-def _write(settings: SimSettings, plan: "Plan", digests: "list[Digest]") -> None:
+def _write(settings: SimSettings, plan: "SimPlan", digests: "list[Digest]") -> None:
     from pando_sim.report import comparison_table, write_results
     from pando_sim.report.page.page import write_page
 
@@ -138,7 +138,7 @@ def _write(settings: SimSettings, plan: "Plan", digests: "list[Digest]") -> None
         console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
-def _endings(plan: "Plan", page: Path) -> Iterator[str]:
+def _endings(plan: "SimPlan", page: Path) -> Iterator[str]:
     """The lines below the table."""
     unplayed = plan.trace.unplayed
     if unplayed.lines:
@@ -149,7 +149,7 @@ def _endings(plan: "Plan", page: Path) -> Iterator[str]:
     yield f"The report is {page}"
 
 
-def _about(settings: SimSettings, plan: "Plan") -> "About":
+def _about(settings: SimSettings, plan: "SimPlan") -> "About":
     from pando.sim.plan import command_of
     from pando_sim.report import About
     from pando_sim.report.measures import span

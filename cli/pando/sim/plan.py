@@ -35,7 +35,7 @@ OPERATOR = "pando"  # of the scalings
 SHORTEST_SAMPLE_S, LONGEST_SAMPLE_S, SAMPLES = 0.5, 60.0, 1000
 
 
-class PlanError(Exception):
+class SimPlanError(Exception):
     """These settings cannot be simulated; the message is one line."""
 
 
@@ -64,7 +64,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SimPlan:
     tasks: list[Task]
     pool: WorkerPool
     cost: CostModel
@@ -72,10 +72,10 @@ class Plan:
     extent: Extent
 
 
-def make_plan(settings: SimSettings) -> Plan:
+def make_plan(settings: SimSettings) -> SimPlan:
     """Reads the whole trace once, so that errors in it show before the first run.
 
-    Raises PlanError.
+    Raises SimPlanError.
     """
     try:
         pool = manifest.read(settings.pool)
@@ -86,7 +86,7 @@ def make_plan(settings: SimSettings) -> Plan:
         for text in settings.fault:
             parse_fault(text)
     except (ManifestError, CostModelError, TraceError, FaultError) as error:
-        raise PlanError(" ".join(str(error).split())) from None
+        raise SimPlanError(" ".join(str(error).split())) from None
     worker = _worker(settings, manifest.engine(pool), cost)
     tasks = [
         Task(
@@ -101,7 +101,7 @@ def make_plan(settings: SimSettings) -> Plan:
         for scaling in _scalings(settings, pool)
     ]
     _check_faults(settings, tasks, extent)
-    return Plan(tasks=tasks, pool=pool, cost=cost, trace=trace, extent=extent)
+    return SimPlan(tasks=tasks, pool=pool, cost=cost, trace=trace, extent=extent)
 
 
 def command_of(settings: SimSettings) -> str:
@@ -135,7 +135,7 @@ def _check_faults(settings: SimSettings, tasks: Sequence[Task], extent: Extent) 
     try:
         check_faults(settings.fault, stage)
     except FaultError as error:
-        raise PlanError(str(error)) from None
+        raise SimPlanError(str(error)) from None
 
 
 def _trace(settings: SimSettings) -> Trace:
@@ -184,7 +184,7 @@ def _worker(settings: SimSettings, values: dict[str, Any], cost: CostModel) -> W
         room.append(facts.capacity_tokens)  # the machine cannot hold more
     known = [tokens for tokens in room if tokens is not None]
     if not known:
-        raise PlanError(
+        raise SimPlanError(
             f"--capacity-tokens is required: neither the cost model {cost.name} has the size of the"
             " KV pool, nor does the manifest have engine.maxTotalTokens"
         )
@@ -209,7 +209,7 @@ def _worker(settings: SimSettings, values: dict[str, Any], cost: CostModel) -> W
         settings_of(spec)
     except ValidationError as error:
         why = "; ".join(detail["msg"].removeprefix("Value error, ") for detail in error.errors())
-        raise PlanError(f"spec.engine of the manifest: {why}") from None
+        raise SimPlanError(f"spec.engine of the manifest: {why}") from None
     return spec
 
 
@@ -226,7 +226,7 @@ def _fleet(
         bounds = pool.spec.scaling
         replicas = min(max(replicas, bounds.min_replicas), bounds.max_replicas or replicas)
     elif replicas == 0:
-        raise PlanError("the manifest has 0 replicas and no scaling: give --replicas")
+        raise SimPlanError("the manifest has 0 replicas and no scaling: give --replicas")
     every = extent.last_s / SAMPLES
     return FleetSpec(
         worker=worker,
@@ -259,7 +259,7 @@ def _scalings(settings: SimSettings, pool: WorkerPool) -> list[str]:
         return [OPERATOR if scaling.mode is Mode.AUTO else NO_SCALING]
     chosen = _chosen(settings.scaling, list(SCALERS))
     if set(chosen) != {NO_SCALING} and scaling.max_replicas is None:
-        raise PlanError("--scaling needs spec.scaling.maxReplicas in the --pool manifest")
+        raise SimPlanError("--scaling needs spec.scaling.maxReplicas in the --pool manifest")
     return chosen
 
 

@@ -12,7 +12,7 @@ from pando.up.display import log_relay, show_table, welcome
 from pando.up.fleet import Fleet
 from pando.up.models import ModelMissingError, model_path
 from pando.up.part import PartError
-from pando.up.plan import Plan, PlanError
+from pando.up.plan import UpPlan, UpPlanError
 from pando.up.session import in_fleet
 from pando.up.settings import UpSettings
 from pando.up.signals import EndSignals, end_signals
@@ -29,7 +29,7 @@ def run(settings: UpSettings, log: LogSettings, sources: Sources[UpSettings]) ->
 
 def _run(settings: UpSettings, log: LogSettings, passed: Passed, signals: EndSignals) -> int:
     try:
-        plan = Plan(
+        plan = UpPlan(
             model=model_path(settings.model),
             workers=settings.workers,
             host=settings.host,
@@ -41,7 +41,7 @@ def _run(settings: UpSettings, log: LogSettings, passed: Passed, signals: EndSig
             router=passed["router"],
         )
         asyncio.run(in_fleet(plan, log_relay(log), _serve, signals))
-    except (ModelMissingError, PlanError, PartError) as error:
+    except (ModelMissingError, UpPlanError, PartError) as error:
         click.echo(f"pando up: {redact(str(error))}", err=True)
         return 1
     return 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pando.up.embedded_redis import embedded_redis
 from pando.up.part import Part
-from pando.up.plan import Plan
+from pando.up.plan import UpPlan
 from pando.up.process import Process, Relay
 from pando_fleet.guard import Guard
 
@@ -30,7 +30,7 @@ GRACE_S = 3.0  # for a part to end, beyond the time it may drain
 class Fleet:
     """The parts of one plan, from the beginning of `async with` to its end."""
 
-    def __init__(self, plan: Plan, relay: Relay) -> None:
+    def __init__(self, plan: UpPlan, relay: Relay) -> None:
         self.model = ""  # the name under which the model is served, once it is
         self._plan = plan
         directory = Path(tempfile.mkdtemp(prefix="pando-"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pando.redact import redact
 from pando.settings.load import Given, flag_of, load
-from pando.settings.passed import Part, words
+from pando.settings.passed import PassedPart, words
 from pando.up.process import Command
 from pando_router.configuration.settings import RouterSettings
 from pando_worker.cores import available_cores
@@ -19,19 +19,19 @@ from pando_worker.models.loading.packaged import PACKAGED
 from pando_worker.settings import WorkerSettings
 
 
-class PlanError(Exception):
+class UpPlanError(Exception):
     """This fleet cannot be started as asked; the message is one line and says why."""
 
 
 PARTS = (
-    Part("worker", WorkerSettings, frozenset(("replica", "url"))),
-    Part("router", RouterSettings, frozenset(("leave_seconds",))),
+    PassedPart("worker", WorkerSettings, frozenset(("replica", "url"))),
+    PassedPart("router", RouterSettings, frozenset(("leave_seconds",))),
 )
 """Whose options `pando up` takes and passes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class UpPlan:
     """A fleet to start. Everything not said here comes from the components' own variables.
 
     Attributes:
@@ -99,11 +99,11 @@ class Plan:
         return Command(name, (sys.executable, "-m", "pando", component, *flags), environment)
 
 
-async def check(plan: Plan) -> None:
+async def check(plan: UpPlan) -> None:
     """Find what can be found before anything is started.
 
     Raises:
-        PlanError: the model directory is not one, the port is taken, Redis cannot be reached.
+        UpPlanError: the model directory is not one, the port is taken, Redis cannot be reached.
         SettingsError: a PANDO_WORKER_… or PANDO_ROUTER_… variable is wrong.
     """
     plan.worker_commands("none")
@@ -119,9 +119,9 @@ def _check_model(model: str) -> None:
         try:
             read_config(resolve_model(model))
         except ModelError as error:
-            raise PlanError(f"cannot serve {model}: {error}") from None
+            raise UpPlanError(f"cannot serve {model}: {error}") from None
     elif model.startswith((".", "/", "~")) or model.count("/") > 1:  # no hub id looks so
-        raise PlanError(f"there is no model directory or file {model}")
+        raise UpPlanError(f"there is no model directory or file {model}")
 
 
 def _check_port(host: str, port: int) -> None:
@@ -130,7 +130,7 @@ def _check_port(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise PlanError(
+            raise UpPlanError(
                 f"cannot listen on {host} port {port}: {error.strerror};"
                 " --host and --port choose another"
             ) from None
@@ -148,7 +148,7 @@ async def _check_redis(url: str) -> None:
         finally:
             await client.aclose()
     except FleetError as error:
-        raise PlanError(f"cannot use Redis at {redact(url)}: {error}") from None
+        raise UpPlanError(f"cannot use Redis at {redact(url)}: {error}") from None
 
 
 def free_port(host: str) -> int:

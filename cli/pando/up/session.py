@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from pando.up.fleet import Fleet
-from pando.up.plan import Plan, check
+from pando.up.plan import UpPlan, check
 from pando.up.process import Relay
 from pando.up.signals import EndSignals
 
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 async def in_fleet(
-    plan: Plan, relay: Relay, work: Callable[[Fleet], Awaitable[Result]], signals: EndSignals
+    plan: UpPlan, relay: Relay, work: Callable[[Fleet], Awaitable[Result]], signals: EndSignals
 ) -> Result | None:
     """Returns the result of `work`, or None if a signal ended it. Leaves no process behind.
 
@@ -24,7 +24,7 @@ async def in_fleet(
     as during the check of the plan, the fleet does not start.
 
     Raises:
-        PlanError, SettingsError: the fleet was not started.
+        UpPlanError, SettingsError: the fleet was not started.
         PartError: a part ended before it was ready.
     """
     await check(plan)

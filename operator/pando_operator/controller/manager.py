@@ -14,7 +14,7 @@ log = logging.getLogger("pando.operator")
 
 
 class Manager:
-    """`run` it while leading; `shared.world` calls `wake`."""
+    """`run` it while leading; `shared.caches` calls `wake`."""
 
     def __init__(self) -> None:
         self._loops: dict[Key, tuple[PoolLoop, asyncio.Task[None]]] = {}
@@ -31,9 +31,9 @@ class Manager:
         """Runs until it is cancelled, then ends all loops."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(shared.world.run())
-                await shared.world.synced()
-                log.info("pools are known", extra={"pools": len(shared.world.pools())})
+                tasks.create_task(shared.caches.run())
+                await shared.caches.synced()
+                log.info("pools are known", extra={"pools": len(shared.caches.pools())})
                 while True:
                     self._changed.clear()
                     self._follow(shared, tasks)
@@ -44,7 +44,7 @@ class Manager:
             shared.metrics.forget_pools()
 
     def _follow(self, shared: Shared, tasks: asyncio.TaskGroup) -> None:
-        there = set(shared.world.pools())
+        there = set(shared.caches.pools())
         for key, (_, task) in list(self._loops.items()):
             if task.done():  # its pool was deleted, and may exist again
                 del self._loops[key]
@@ -61,7 +61,7 @@ class Manager:
             for name, owner in (await shared.expected.owners()).items():
                 namespace, _, pool = owner.partition("/")
                 key = Key(namespace, pool)
-                if pool and shared.world.covers(namespace) and shared.world.pool(key) is None:
+                if pool and shared.caches.covers(namespace) and shared.caches.pool(key) is None:
                     await shared.expected.remove(name)
                     await shared.past.remove(name)
                     log.info("pool is gone", extra={"pool": str(key)})

@@ -65,8 +65,8 @@ class PoolLoop:
         marks, loads = Marks(shared.redis, key.name), Loads(shared.redis, key.name)
         worths = Worths(shared.redis, key.name)
         self._reader = Reader(shared.registry, shared.queues, marks, loads, worths, key.name)
-        self._executor = Executor(shared.kube, shared.world, marks, key, self._did)
-        self._owned = OwnedObjects(shared.kube, shared.world, self._executor, shared.settings, key)
+        self._executor = Executor(shared.kube, shared.caches, marks, key, self._did)
+        self._owned = OwnedObjects(shared.kube, shared.caches, self._executor, shared.settings, key)
         self._reporter = Reporter(shared, key)
         self._memory: Memory | None = None
         self._scaling = UNKNOWN  # the last valid one
@@ -80,7 +80,7 @@ class PoolLoop:
 
     async def run(self) -> None:
         backoff = Backoff(0.5, 30.0)
-        while (item := self._shared.world.pool(self.key)) is not None:
+        while (item := self._shared.caches.pool(self.key)) is not None:
             self._woken.clear()
             started, outcome = self._shared.clock(), "ok"
             try:
@@ -117,12 +117,12 @@ class PoolLoop:
 
     async def _reconcile(self, item: Object) -> float:
         """Returns the seconds until the next reconcile. Raises KubeError."""
-        world, now = self._shared.world, self._shared.now()
-        if world.silent_s > STALE_S:
-            raise KubeError(f"the API server has been silent for {world.silent_s:.0f} s")
+        caches, now = self._shared.caches, self._shared.now()
+        if caches.silent_s > STALE_S:
+            raise KubeError(f"the API server has been silent for {caches.silent_s:.0f} s")
         if item["metadata"].get("deletionTimestamp"):
             return self._shared.settings.period  # Kubernetes deletes the objects that it owns
-        if (namesake := world.namesake(self.key)) is not None:
+        if (namesake := caches.namesake(self.key)) is not None:
             message = f"the pool {namesake} already uses this name in Redis: rename one of the two"
             await self._reporter.refuse(item, trouble("NameTaken", message), self._memory, now)
             return self._shared.settings.period
@@ -170,7 +170,7 @@ class PoolLoop:
             scaling=self._scaling,
         )
         await self._executor.execute(actions)
-        memory.replicas = replicas_of(self._shared.world.deployment(self.key))
+        memory.replicas = replicas_of(self._shared.caches.deployment(self.key))
         decided = await self._remember(seen, memory)
         await self._reporter.acted(item, actions)
         started = follow_starts(memory, seen.pods, now)
@@ -183,7 +183,7 @@ class PoolLoop:
         """Keep the size of a pool whose spec is invalid. Pods still join, drain and end."""
         reading = await self._read()
         pods = self._pods(reading)
-        replicas = replicas_of(self._shared.world.deployment(self.key))
+        replicas = replicas_of(self._shared.caches.deployment(self.key))
         actions = plan(
             pods,
             reading.marks if reading else None,
@@ -198,11 +198,11 @@ class PoolLoop:
     def _pods(self, reading: Reading | None) -> list[PodView]:
         requests = reading.requests if reading else {}
         stalled = reading.stalled if reading else frozenset()
-        deployment = self._shared.world.deployment(self.key) or {}
+        deployment = self._shared.caches.deployment(self.key) or {}
         template = deployment.get("spec", {}).get("template")
         return [
             pod_view(pod, requests.get(name), template, stalled=name in stalled)
-            for pod in self._shared.world.pods(self.key)
+            for pod in self._shared.caches.pods(self.key)
             for name in (pod["metadata"]["name"],)
         ]
 
@@ -212,7 +212,7 @@ class PoolLoop:
         reading = await self._read()
         pods = self._pods(reading)
         counts = census(pods)
-        deployment = self._shared.world.deployment(self.key)
+        deployment = self._shared.caches.deployment(self.key)
         # A Deployment that somebody deleted is recreated with the decided size.
         current = staying(pods, replicas_of(deployment)) if deployment else memory.desired or 0
         scaling = pool.spec.scaling
@@ -238,7 +238,7 @@ class PoolLoop:
             reason=reason,
             degraded=degraded(
                 deployment,
-                self._shared.world.pods(self.key),
+                self._shared.caches.pods(self.key),
                 [pod.name for pod in pods if pod.stalled],
                 now,
             ),

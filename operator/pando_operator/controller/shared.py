@@ -9,7 +9,7 @@ from pando_fleet.records.expected import ExpectedPools
 from pando_fleet.records.queues import Queues
 from pando_fleet.redis.client import RedisClient
 from pando_fleet.registry.registry import Registry
-from pando_operator.controller.observing.world import World
+from pando_operator.controller.observing.watch_caches import WatchCaches
 from pando_operator.kube.client import Kube
 from pando_operator.kube.events import Recorder
 from pando_operator.metrics import Metrics
@@ -19,7 +19,7 @@ from pando_operator.settings import OperatorSettings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
     kube: Kube
-    world: World
+    caches: WatchCaches
     redis: RedisClient
     registry: Registry
     queues: Queues

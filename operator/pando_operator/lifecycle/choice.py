@@ -7,21 +7,23 @@ from collections.abc import Mapping, Sequence
 
 from pando_fleet.records.marks import MarkKind
 from pando_operator.lifecycle.pods import PodView
+from pando_operator.lifecycle.pool_state import PoolState
 from pando_operator.lifecycle.rollout import Rollout, is_rolling, surplus
-from pando_operator.lifecycle.world import World
 
 _Rank = tuple[float, ...]
 
 
-def leaving(world: World, target: int, replicas: int, worths: Mapping[str, float]) -> list[PodView]:
+def leaving(
+    state: PoolState, target: int, replicas: int, worths: Mapping[str, float]
+) -> list[PodView]:
     """The pods above the target, in the order in which they leave."""
-    count = _too_many(world.alive, target, replicas)
+    count = _too_many(state.alive, target, replicas)
     if not count:
         return []
-    if not world.is_rolling:
-        return sorted(world.alive, key=lambda pod: _rank(pod, world, worths))[:count]
-    rollout = Rollout(world.alive)
-    ranked = sorted(world.alive, key=lambda pod: (*rollout.order(pod), *_rank(pod, world, worths)))
+    if not state.is_rolling:
+        return sorted(state.alive, key=lambda pod: _rank(pod, state, worths))[:count]
+    rollout = Rollout(state.alive)
+    ranked = sorted(state.alive, key=lambda pod: (*rollout.order(pod), *_rank(pod, state, worths)))
     return ranked[:count]
 
 
@@ -40,7 +42,7 @@ def _too_many(alive: Sequence[PodView], target: int, replicas: int) -> int:
     return max(0, min(len(alive), replicas) - target) + surplus(alive, replicas)
 
 
-def _rank(pod: PodView, world: World, worths: Mapping[str, float]) -> _Rank:
+def _rank(pod: PodView, state: PoolState, worths: Mapping[str, float]) -> _Rank:
     is_draining = pod.draining_since is not None
     youngest = -pod.created
     if pod.is_useless:
@@ -49,6 +51,6 @@ def _rank(pod: PodView, world: World, worths: Mapping[str, float]) -> _Rank:
         return 2, pod.standing, worths.get(pod.name, 0.0), youngest
     if not pod.gate:
         return 1, 0, 0, youngest  # still joining
-    if world.open_mark(MarkKind.DRAIN, pod):
+    if state.open_mark(MarkKind.DRAIN, pod):
         return 3, 0, worths.get(pod.name, 0.0), youngest  # draining, but not annotated yet
     return 4, 0, worths.get(pod.name, 0.0), youngest

@@ -5,29 +5,29 @@ from collections.abc import Sequence
 from pando_fleet.records.marks import MarkKind
 from pando_operator.lifecycle.actions import Action, ClearMark, SetGate, SetMark
 from pando_operator.lifecycle.pods import PodView
-from pando_operator.lifecycle.world import WARM_MARK_S, World
+from pando_operator.lifecycle.pool_state import WARM_MARK_S, PoolState
 from pando_operator.resource.scaling import Warm
 
 
-def join(pod: PodView, world: World) -> list[Action]:
+def join(pod: PodView, state: PoolState) -> list[Action]:
     """The next steps of a pod that should serve; none for one that does."""
-    mark = world.open_mark(MarkKind.WARM, pod)
-    is_wanted = world.scaling.warm.tokens > 0 and world.others_serve(pod)
+    mark = state.open_mark(MarkKind.WARM, pod)
+    is_wanted = state.scaling.warm.tokens > 0 and state.others_serve(pod)
     if not pod.gate and not pod.containers_ready:
-        return _before_ready(pod, world, is_wanted=is_wanted)
-    if mark and not pod.gate and is_wanted and not _is_late(pod, world.now, world.scaling.warm):
+        return _before_ready(pod, state, is_wanted=is_wanted)
+    if mark and not pod.gate and is_wanted and not _is_late(pod, state.now, state.scaling.warm):
         return []
     actions: list[Action] = [ClearMark(MarkKind.WARM, pod.name)] if mark else []
     return actions if pod.gate else [*actions, open_gate(pod)]
 
 
-def _before_ready(pod: PodView, world: World, *, is_wanted: bool) -> list[Action]:
+def _before_ready(pod: PodView, state: PoolState, *, is_wanted: bool) -> list[Action]:
     """Mark the pod for warming before its first request, unless no other replica serves."""
-    mark = world.mark(MarkKind.WARM, pod)
+    mark = state.mark(MarkKind.WARM, pod)
     if not is_wanted:
         return [ClearMark(MarkKind.WARM, pod.name)] if mark and not mark.is_over else []
     if mark is None or mark.left_ms <= 0:
-        tokens = world.scaling.warm.tokens
+        tokens = state.scaling.warm.tokens
         return [SetMark(MarkKind.WARM, pod.name, WARM_MARK_S * 1000, tokens)]
     return []
 

@@ -25,8 +25,8 @@ from pando_operator.lifecycle.choice import leaving
 from pando_operator.lifecycle.departing import drain, give_back, may_go, terminate
 from pando_operator.lifecycle.joining import join, open_late
 from pando_operator.lifecycle.pods import PodView, Standing
+from pando_operator.lifecycle.pool_state import PoolState
 from pando_operator.lifecycle.rollout import SURGE, Rollout
-from pando_operator.lifecycle.world import World
 from pando_operator.resource.scaling import Scaling
 
 
@@ -55,35 +55,37 @@ def plan(
     actions: list[Action] = [SetReplicas(target)] if replicas < target else []
     if marks is None:
         return [*actions, *open_late(pods, now, scaling.warm)]
-    world = World(pods, marks, now, scaling)
-    go = leaving(world, target, replicas, worths)
-    for pod in world.alive:
+    state = PoolState(pods, marks, now, scaling)
+    go = leaving(state, target, replicas, worths)
+    for pod in state.alive:
         if pod not in go:
-            actions += give_back(pod, world) or join(pod, world)
+            actions += give_back(pod, state) or join(pod, state)
     for pod in pods:
         if pod.deleting and not pod.finished:
-            actions += terminate(pod, world)
+            actions += terminate(pod, state)
     for pod in go:
-        actions += drain(pod, world)
-    lower = _lower_by_one if world.is_rolling else _lower
-    return actions + lower(world, go, target, replicas)
+        actions += drain(pod, state)
+    lower = _lower_by_one if state.is_rolling else _lower
+    return actions + lower(state, go, target, replicas)
 
 
-def _lower(world: World, go: Sequence[PodView], target: int, replicas: int) -> list[SetReplicas]:
+def _lower(
+    state: PoolState, go: Sequence[PodView], target: int, replicas: int
+) -> list[SetReplicas]:
     """Lower `replicas` by the drained pods, as far as Kubernetes cannot delete others instead.
 
     Kubernetes ranks by standing first. Useless pods need no protection: either of two may go.
     """
-    ended = [pod for pod in go if may_go(pod, world)]
-    others = [pod for pod in world.alive if pod not in ended and not pod.is_useless]
+    ended = [pod for pod in go if may_go(pod, state)]
+    others = [pod for pod in state.alive if pod not in ended and not pod.is_useless]
     safe_below = min((pod.standing for pod in others), default=Standing.READY + 1)
     gone = sum(pod.standing < safe_below for pod in ended)
-    lowered = max(target, len(world.alive) - gone)
+    lowered = max(target, len(state.alive) - gone)
     return [SetReplicas(lowered)] if lowered < replicas else []
 
 
 def _lower_by_one(
-    world: World, go: Sequence[PodView], target: int, replicas: int
+    state: PoolState, go: Sequence[PodView], target: int, replicas: int
 ) -> list[SetReplicas]:
     """Like `_lower`, during a rollout: Kubernetes then chooses a ReplicaSet first, which can be
     foreseen for one pod only.
@@ -91,10 +93,10 @@ def _lower_by_one(
     It may delete a new pod that serves nothing yet; to continue the rollout, it then deletes a
     drained one.
     """
-    ended = [pod for pod in go if may_go(pod, world)]
-    if not ended or replicas <= target or len(world.alive) > replicas + SURGE:
+    ended = [pod for pod in go if may_go(pod, state)]
+    if not ended or replicas <= target or len(state.alive) > replicas + SURGE:
         return []
-    taken = Rollout(world.alive).next_taken() if replicas > 1 else world.alive
+    taken = Rollout(state.alive).next_taken() if replicas > 1 else state.alive
     if all(pod in ended or pod.is_useless for pod in taken):
         return [SetReplicas(replicas - 1)]
     return []

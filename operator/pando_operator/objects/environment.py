@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_snake
 
-from pando_operator.lifecycle.world import HAND_OFF_MARK_S
+from pando_operator.lifecycle.pool_state import HAND_OFF_MARK_S
 from pando_operator.objects.labels import HTTP_PORT
 from pando_operator.objects.quantities import as_text
 from pando_operator.resource.pool import WorkerPool

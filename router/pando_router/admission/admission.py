@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from pando_router.admission.pool_queue import PoolQueue, Waiting
 from pando_router.admission.priority import priority_of
 from pando_router.configuration.live import Live
-from pando_router.core.bounded_queue import LeaveReason, Limits, is_for_us
+from pando_router.core.bounded_queue import LeaveReason, QueueLimits, is_for_us
 from pando_router.core.fair_queue import Entry
 from pando_router.core.flight import Flight, Flights
 from pando_router.core.route import Shortage
@@ -67,7 +67,7 @@ class Admission:
         rng: random.Random,
     ) -> None:
         self._live = live
-        self._limits = live.derived(lambda now: Limits(now.queue_requests, now.queue_bytes))
+        self._limits = live.derived(lambda now: QueueLimits(now.queue_requests, now.queue_bytes))
         self._view = view
         self._dispatcher = dispatcher
         self._flights = flights

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
-from pando_router.core.bounded_queue import BoundedQueue, LeaveReason, Limits, pause_s
+from pando_router.core.bounded_queue import BoundedQueue, LeaveReason, QueueLimits, pause_s
 from pando_router.core.fair_queue import Entry
 from pando_router.core.route import Shortage
 from pando_router.current import Current
@@ -45,7 +45,7 @@ class PoolQueue(Generic[AskT, PlaceT]):
     def __init__(
         self,
         name: str,
-        limits: Current[Limits],
+        limits: Current[QueueLimits],
         place: Callable[[AskT], Awaitable[PlaceT | Shortage]],
         give_back: Callable[[PlaceT], None],
         left: Callable[[LeaveReason], None],

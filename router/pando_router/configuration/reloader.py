@@ -21,7 +21,7 @@ logger = logging.getLogger("pando.router")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SettingsSource:
     """Where settings come from. It goes to child processes, so `read` can be pickled."""
 
     file: Path
@@ -29,7 +29,7 @@ class Source:
 
 
 class Reloader:
-    def __init__(self, source: Source | None, live: Live, metrics: Metrics) -> None:
+    def __init__(self, source: SettingsSource | None, live: Live, metrics: Metrics) -> None:
         self._source = source
         self._live = live
         self._failures = metrics.reload_failures

@@ -3,23 +3,23 @@
 from collections.abc import Callable, Sequence
 
 from pando_router.core import rendezvous
-from pando_router.core.flight import MemberT
+from pando_router.core.flight import HasBeatT
 from pando_router.core.route import Route
 
 
 def with_room(
-    members: Sequence[MemberT], load: Callable[[MemberT], int], most: int
-) -> tuple[MemberT, ...]:
+    members: Sequence[HasBeatT], load: Callable[[HasBeatT], int], most: int
+) -> tuple[HasBeatT, ...]:
     """Members that may take one more request; `most` is the router's own limit, 0 for none."""
     return tuple(one for one in members if _has_room(load(one), most, one.beat.max_requests))
 
 
 def route_alone(
     pool: str,
-    members: Sequence[MemberT],
-    picked: MemberT | None,
+    members: Sequence[HasBeatT],
+    picked: HasBeatT | None,
     affinity: bytes,
-    load: Callable[[MemberT], int],
+    load: Callable[[HasBeatT], int],
 ) -> Route:
     """Returns the member that the policy picked, else one by hash of the prompt's start.
 

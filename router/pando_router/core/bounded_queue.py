@@ -36,7 +36,7 @@ class LeaveReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QueueLimits:
     requests: int
     body_bytes: int
 
@@ -59,7 +59,7 @@ def is_for_us(rng: random.Random, here: int, elsewhere: int) -> bool:
 class BoundedQueue(Generic[T]):
     """The bounded queue of one pool in one router."""
 
-    def __init__(self, name: str, limits: Current[Limits], clock: Callable[[], float]) -> None:
+    def __init__(self, name: str, limits: Current[QueueLimits], clock: Callable[[], float]) -> None:
         self._limits = limits
         self.tokens = 0.0  # estimated, of all waiting requests
         self._name = name

@@ -94,14 +94,14 @@ class Flight:
         flights.released(route.pool)
 
 
-class Member(Protocol):
+class HasBeat(Protocol):
     """A replica as a router knows it."""
 
     @property
     def beat(self) -> Heartbeat: ...
 
 
-MemberT = TypeVar("MemberT", bound=Member)
+HasBeatT = TypeVar("HasBeatT", bound=HasBeat)
 
 
 class Flights:
@@ -118,7 +118,7 @@ class Flights:
         self.unanswering: set[str] = set()  # incarnations whose last check got no good answer
         self.on_release: list[Callable[[str], None]] = []  # called with the pool that has room
 
-    def usable(self, members: Sequence[MemberT], barred: Collection[str]) -> tuple[MemberT, ...]:
+    def usable(self, members: Sequence[HasBeatT], barred: Collection[str]) -> tuple[HasBeatT, ...]:
         """The members outside `barred` (incarnations) that breakers and health checks allow.
 
         If these allow none, returns all members outside `barred`.

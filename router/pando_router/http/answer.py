@@ -28,7 +28,7 @@ class ReplicaSilentError(Exception):
     """The replica took the request and then exceeded a time limit."""
 
 
-class Source(Protocol):
+class AnswerSource(Protocol):
     """The connection on which an answer arrives."""
 
     def read_on(self) -> None: ...
@@ -61,7 +61,7 @@ class Answer:
         "unread_bytes",
     )
 
-    def __init__(self, connection: Source, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, connection: AnswerSource, loop: asyncio.AbstractEventLoop) -> None:
         self.status = 0  # 0 until the head has arrived
         self.raw_headers: Headers = []
         self.first_chunk = b""
@@ -69,7 +69,7 @@ class Answer:
         self.error: Exception | None = None
         self.is_event_stream = False  # uncompressed server-sent events: more can be appended
         self._named: dict[bytes, bytes] = {}  # the first header of each name, set by `open`
-        self._connection: Source | None = connection
+        self._connection: AnswerSource | None = connection
         self._loop = loop
         self._unread: list[bytes] = []
         self.unread_bytes = 0

@@ -14,7 +14,7 @@ from pando_router.current import Current
 from pando_router.errors import ApiError, ClientDisconnectedError, error_answer, unavailable
 from pando_router.http.headers import head, status_line
 from pando_router.http.incoming import Incoming
-from pando_router.http.limits import LINGER_S, MAX_AHEAD_BYTES, Limits
+from pando_router.http.limits import LINGER_S, MAX_AHEAD_BYTES, ClientLimits
 from pando_router.http.request_reader import RequestReader
 from pando_router.http.sweeper import NEVER, Sweeper
 from pando_router.http.until_gone import UntilGone
@@ -44,7 +44,7 @@ class Host(Protocol):
 
     loop: asyncio.AbstractEventLoop
     sweeper: Sweeper
-    limits: Current[Limits]
+    limits: Current[ClientLimits]
     draining: bool  # answers then say `connection: close`
     handler: Callable[[Incoming], Awaitable[None]]
 

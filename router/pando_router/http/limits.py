@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClientLimits:
     """Limits on clients. Times in seconds, each precise to a second."""
 
     header_timeout: float = 10.0  # from the first byte of a request to the end of its headers

@@ -12,7 +12,7 @@ from pando_router.current import Current
 from pando_router.errors import ApiError, bad_request
 from pando_router.http.headers import Headers, head
 from pando_router.http.incoming import Channel, Incoming
-from pando_router.http.limits import MAX_AHEAD_REQUESTS, MAX_HEADERS, Limits
+from pando_router.http.limits import MAX_AHEAD_REQUESTS, MAX_HEADERS, ClientLimits
 
 _FRAMING = frozenset((b"content-length", b"transfer-encoding"))
 _SPECIAL = _FRAMING | {b"host", b"connection", b"expect", b"content-encoding"}
@@ -37,7 +37,7 @@ class RequestReader:
         "requests",
     )
 
-    def __init__(self, connection: Channel, limits: Current[Limits]) -> None:
+    def __init__(self, connection: Channel, limits: Current[ClientLimits]) -> None:
         self._connection = connection
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)

@@ -12,7 +12,7 @@ from itertools import islice
 from pando_router.current import Current
 from pando_router.http.connection import Connection
 from pando_router.http.incoming import Incoming
-from pando_router.http.limits import MAX_TURNED_AWAY, ROOM_FOR, Limits
+from pando_router.http.limits import MAX_TURNED_AWAY, ROOM_FOR, ClientLimits
 from pando_router.http.sweeper import Sweeper
 
 SWEEP_S = 1.0
@@ -28,7 +28,7 @@ class Server:
     def __init__(
         self,
         handler: Handler,
-        limits: Current[Limits],
+        limits: Current[ClientLimits],
         *,
         sweep_s: float = SWEEP_S,
         turned_away: Callable[[], object] = lambda: None,

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from pando_router.policies.inputs import Asked, CandidateT
+from pando_router.policies.inputs import ReplicaViewT, RequestView
 from pando_router.policies.policy import PolicyKind
 
 
 class CacheAware:
-    def pick(self, asked: Asked, replicas: Sequence[CandidateT]) -> None:
+    def pick(self, asked: RequestView, replicas: Sequence[ReplicaViewT]) -> None:
         return None
 
 

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from pando_fleet.registry.replica import Heartbeat
 
 
-class Asked(Protocol):
+class RequestView(Protocol):
     """A request."""
 
     @property
@@ -22,7 +22,7 @@ class Asked(Protocol):
         ...
 
 
-class Candidate(Protocol):
+class ReplicaView(Protocol):
     """A replica that may be chosen."""
 
     @property
@@ -34,4 +34,4 @@ class Candidate(Protocol):
         ...
 
 
-CandidateT = TypeVar("CandidateT", bound=Candidate)
+ReplicaViewT = TypeVar("ReplicaViewT", bound=ReplicaView)

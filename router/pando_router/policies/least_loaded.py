@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pando_router.policies.inputs import Asked, CandidateT
+from pando_router.policies.inputs import ReplicaViewT, RequestView
 from pando_router.policies.loads import Loads
 from pando_router.policies.policy import PolicyKind
 
@@ -12,7 +12,7 @@ class LeastLoaded:
         self._loads = loads
         self._turn = 0
 
-    def pick(self, asked: Asked, replicas: Sequence[CandidateT]) -> CandidateT:
+    def pick(self, asked: RequestView, replicas: Sequence[ReplicaViewT]) -> ReplicaViewT:
         self._turn += 1
         start = self._turn % len(replicas)
         return min((*replicas[start:], *replicas[:start]), key=self._loads)

@@ -6,14 +6,14 @@ heartbeats, as while Redis is away, only the router's own count remains.
 """
 
 from pando_router.core.in_flight import InFlight
-from pando_router.policies.inputs import Candidate
+from pando_router.policies.inputs import ReplicaView
 
 
 class Loads:
     def __init__(self, in_flight: InFlight) -> None:
         self._in_flight = in_flight
 
-    def __call__(self, replica: Candidate) -> int:
+    def __call__(self, replica: ReplicaView) -> int:
         """Requests running and waiting there."""
         beat = replica.beat
         own = self._in_flight[beat.incarnation]

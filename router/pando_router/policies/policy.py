@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pando_router.policies.inputs import Asked, CandidateT
+from pando_router.policies.inputs import ReplicaViewT, RequestView
 from pando_router.policies.loads import Loads
 
 
 class Policy(Protocol):
-    def pick(self, asked: Asked, replicas: Sequence[CandidateT]) -> CandidateT | None:
+    def pick(self, asked: RequestView, replicas: Sequence[ReplicaViewT]) -> ReplicaViewT | None:
         """One of `replicas` (at least one, sorted by name); None: by the shared state in Redis."""
         ...
 

@@ -7,7 +7,7 @@ not all choose the same replica.
 import random
 from collections.abc import Sequence
 
-from pando_router.policies.inputs import Asked, CandidateT
+from pando_router.policies.inputs import ReplicaViewT, RequestView
 from pando_router.policies.loads import Loads
 from pando_router.policies.policy import PolicyKind
 
@@ -17,7 +17,7 @@ class PowerOfTwo:
         self._loads = loads
         self._rng = rng
 
-    def pick(self, asked: Asked, replicas: Sequence[CandidateT]) -> CandidateT:
+    def pick(self, asked: RequestView, replicas: Sequence[ReplicaViewT]) -> ReplicaViewT:
         if len(replicas) == 1:
             return replicas[0]
         return min(self._rng.sample(replicas, 2), key=self._loads)

@@ -7,7 +7,7 @@ for replicas that do not report their caches, and as a baseline for `cache_aware
 from collections.abc import Sequence
 
 from pando_router.core import rendezvous
-from pando_router.policies.inputs import Asked, CandidateT
+from pando_router.policies.inputs import ReplicaViewT, RequestView
 from pando_router.policies.loads import Loads
 from pando_router.policies.policy import PolicyKind
 
@@ -16,7 +16,7 @@ class PrefixHash:
     def __init__(self, loads: Loads) -> None:
         self._loads = loads
 
-    def pick(self, asked: Asked, replicas: Sequence[CandidateT]) -> CandidateT:
+    def pick(self, asked: RequestView, replicas: Sequence[ReplicaViewT]) -> ReplicaViewT:
         named = {replica.beat.replica: replica for replica in replicas}
         loads = {name: self._loads(replica) for name, replica in named.items()}
         return named[rendezvous.choose(asked.affinity, loads)]

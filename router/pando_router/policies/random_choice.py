@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from pando_router.policies.inputs import Asked, CandidateT
+from pando_router.policies.inputs import ReplicaViewT, RequestView
 from pando_router.policies.policy import PolicyKind
 
 
@@ -11,7 +11,7 @@ class RandomChoice:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
-    def pick(self, asked: Asked, replicas: Sequence[CandidateT]) -> CandidateT:
+    def pick(self, asked: RequestView, replicas: Sequence[ReplicaViewT]) -> ReplicaViewT:
         return self._rng.choice(replicas)
 
 

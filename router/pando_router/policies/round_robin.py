@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pando_router.policies.inputs import Asked, CandidateT
+from pando_router.policies.inputs import ReplicaViewT, RequestView
 from pando_router.policies.policy import PolicyKind
 
 
@@ -10,7 +10,7 @@ class RoundRobin:
     def __init__(self) -> None:
         self._turn = 0
 
-    def pick(self, asked: Asked, replicas: Sequence[CandidateT]) -> CandidateT:
+    def pick(self, asked: RequestView, replicas: Sequence[ReplicaViewT]) -> ReplicaViewT:
         self._turn += 1
         return replicas[(self._turn - 1) % len(replicas)]
 

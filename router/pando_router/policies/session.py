@@ -10,12 +10,12 @@ request without a session is placed as by `cache_aware`.
 from collections.abc import Sequence
 
 from pando_router.core import rendezvous
-from pando_router.policies.inputs import Asked, CandidateT
+from pando_router.policies.inputs import ReplicaViewT, RequestView
 from pando_router.policies.policy import PolicyKind
 
 
 class Session:
-    def pick(self, asked: Asked, replicas: Sequence[CandidateT]) -> CandidateT | None:
+    def pick(self, asked: RequestView, replicas: Sequence[ReplicaViewT]) -> ReplicaViewT | None:
         if not asked.session:
             return None
         return max(replicas, key=lambda one: rendezvous.weight(asked.session, one.beat.replica))

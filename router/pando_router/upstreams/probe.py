@@ -26,7 +26,7 @@ _CAPACITIES = {
 }
 
 
-class Outcome(StrEnum):
+class ProbeOutcome(StrEnum):
     READY = "ready"
     STARTING = "starting"  # it answers /health with 503
     FAILED = "failed"  # it answers with an error, or with something else than asked for
@@ -36,7 +36,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    outcome: Outcome
+    outcome: ProbeOutcome
     why: str = ""  # if it is neither ready nor starting
     engine: Engine | None = None  # what it serves now; None if it does not report it
 
@@ -52,13 +52,13 @@ class Probe:
             async with asyncio.timeout(timeout_s):
                 return await self._ask(headers)
         except TimeoutError:
-            return Probed(Outcome.SILENT, f"no answer within {timeout_s:g} s")
+            return Probed(ProbeOutcome.SILENT, f"no answer within {timeout_s:g} s")
         except ReplicaSilentError as error:
-            return Probed(Outcome.SILENT, str(error))
+            return Probed(ProbeOutcome.SILENT, str(error))
         except ReplicaFailedError as error:
-            return Probed(Outcome.GONE, str(error))
+            return Probed(ProbeOutcome.GONE, str(error))
         except UnreadableError as error:
-            return Probed(Outcome.FAILED, str(error))
+            return Probed(ProbeOutcome.FAILED, str(error))
 
     async def capacity(self, kind: str, headers: Headers, timeout_s: float) -> Capacity | None:
         """The engine's capacity; None if it does not report it."""
@@ -75,17 +75,18 @@ class Probe:
     async def _ask(self, headers: Headers) -> Probed:
         status, _ = await self._get(b"/health", headers)
         if status >= 500 and status != 503:  # an engine that does not know the path is healthy
-            return Probed(Outcome.FAILED, f"answered {status} to /health")
+            return Probed(ProbeOutcome.FAILED, f"answered {status} to /health")
         is_starting = status == 503
         status, body = await self._get(b"/v1/models", headers)
         if status == 200:
             return Probed(
-                Outcome.STARTING if is_starting else Outcome.READY, engine=read_models(body)
+                ProbeOutcome.STARTING if is_starting else ProbeOutcome.READY,
+                engine=read_models(body),
             )
         if is_starting:
-            return Probed(Outcome.STARTING)
+            return Probed(ProbeOutcome.STARTING)
         hint = "; its API key is wrong or missing" if status in (401, 403) else ""
-        return Probed(Outcome.FAILED, f"answered {status} to /v1/models{hint}")
+        return Probed(ProbeOutcome.FAILED, f"answered {status} to /v1/models{hint}")
 
     async def _get(self, path: bytes, headers: Headers) -> tuple[int, bytes]:
         answer = await self._http.request(b"GET", self._url, path, [_AGENT, *headers])

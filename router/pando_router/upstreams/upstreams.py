@@ -13,7 +13,7 @@ from pando_router.telemetry.metrics import Metrics
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.upstreams.learning import Learner
 from pando_router.upstreams.probe import Probe
-from pando_router.upstreams.watched import Watched
+from pando_router.upstreams.watched import WatchedUpstream
 
 LEAVE_S = 1.0  # for last heartbeats at shutdown
 
@@ -44,7 +44,7 @@ class Upstreams:
         self._unhealthy = unhealthy
         self._metrics = metrics
         self._rng = rng
-        self._watched: dict[str, tuple[Watched, asyncio.Task[None]]] = {}  # by URL
+        self._watched: dict[str, tuple[WatchedUpstream, asyncio.Task[None]]] = {}  # by URL
         self.learners: dict[str, Learner] = {}  # by URL
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -58,7 +58,7 @@ class Upstreams:
                 stays = stays and wanted[url].replica == watched.spec.replica
                 self._end(watched, task, leave=not stays)
         for url in wanted.keys() - self._watched.keys():
-            watched = Watched(
+            watched = WatchedUpstream(
                 wanted[url],
                 Probe(self._http, url),
                 self._forwarding.key,
@@ -98,7 +98,7 @@ class Upstreams:
         if self._leaving:
             await asyncio.wait(self._leaving, timeout=LEAVE_S)
 
-    def _end(self, watched: Watched, task: asyncio.Task[None], *, leave: bool) -> None:
+    def _end(self, watched: WatchedUpstream, task: asyncio.Task[None], *, leave: bool) -> None:
         async def end() -> None:
             task.cancel()
             await asyncio.wait([task])

@@ -24,7 +24,7 @@ from pando_router.telemetry.bounded_log import BoundedLog
 from pando_router.telemetry.metrics import Metrics
 from pando_router.upstreams.engine import Capacity, Engine
 from pando_router.upstreams.learning import Learner
-from pando_router.upstreams.probe import Outcome, Probe, Probed
+from pando_router.upstreams.probe import Probe, Probed, ProbeOutcome
 
 BEAT_S = 0.5
 CAPACITY_S = 5.0  # between two reads of the engine's capacity
@@ -36,7 +36,7 @@ logger = logging.getLogger("pando.router")
 _name_taken = BoundedLog("an upstream has the name of another replica")
 
 
-class Watched:
+class WatchedUpstream:
     """`run` it, then `leave`. Its incarnation is in `unhealthy` while it is not healthy."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Watched:
         self._capacity_at = -CAPACITY_S
         self._state: ReplicaState | None = None  # None: no heartbeat is due
         self._verdict = Verdict(live.settings.unhealthy_after, 1)
-        self._last: Outcome | None = None
+        self._last: ProbeOutcome | None = None
         self._is_over = False  # its process has ended, and its cache with it
         self._unreported: str | None = None  # the incarnation whose end Redis does not know yet
         self._proposed = uuid4().hex  # its incarnation, until the routers have agreed on one
@@ -132,19 +132,19 @@ class Watched:
     async def _judge(self, probed: Probed) -> None:
         outcome = probed.outcome
         self._verdict.unhealthy_after = self._live.settings.unhealthy_after
-        if outcome is Outcome.READY:
+        if outcome is ProbeOutcome.READY:
             self._verdict.count(passed=True)
-        elif outcome in (Outcome.GONE, Outcome.STARTING):
+        elif outcome in (ProbeOutcome.GONE, ProbeOutcome.STARTING):
             self._verdict.healthy = False  # certain after one probe
         else:
             self._verdict.count(passed=False)
-        if outcome in (Outcome.READY, Outcome.STARTING):
+        if outcome in (ProbeOutcome.READY, ProbeOutcome.STARTING):
             self._answered_at = monotonic()
         if not self._verdict.healthy:
             self._unhealthy.add(self.incarnation)
-        if outcome is Outcome.READY:
+        if outcome is ProbeOutcome.READY:
             self._is_over = False
-        elif outcome in (Outcome.GONE, Outcome.STARTING) and not self._is_over:
+        elif outcome in (ProbeOutcome.GONE, ProbeOutcome.STARTING) and not self._is_over:
             self._is_over = True
             self._proposed = uuid4().hex
             self._unreported = self._agreed.incarnation if self._agreed is not None else ""
@@ -154,7 +154,7 @@ class Watched:
         if self._verdict.healthy:
             self._state = ReplicaState.READY if self._engine is not None else None
         else:
-            self._state = ReplicaState.STARTING if outcome is Outcome.STARTING else None
+            self._state = ReplicaState.STARTING if outcome is ProbeOutcome.STARTING else None
         if self._state is ReplicaState.READY:
             self._unhealthy.discard(self.incarnation)
         if self._state is not before or outcome is not self._last:
@@ -231,7 +231,7 @@ class Watched:
         )
 
     def _log(self, probed: Probed, is_ready: bool) -> None:
-        if is_ready and probed.outcome is Outcome.READY:
+        if is_ready and probed.outcome is ProbeOutcome.READY:
             served = probed.engine and [probed.engine.model, *probed.engine.adapters]
             logger.info("upstream is ready", extra=self._names() | {"models": served})
         else:

@@ -29,7 +29,7 @@ _RESCALE_AT = 500.0  # half-lives, well within a double's exponent
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SentRequest:
     """A request that can be sent again, by the body that a replica got."""
 
     path: str
@@ -49,7 +49,7 @@ class HotPrefix:
     keys: bytes
     own_keys: bytes  # the end of `keys`, behind the next shorter prefix
     requests: float  # decayed; at least so many
-    source: Source
+    source: SentRequest
 
 
 class _Node:
@@ -61,7 +61,7 @@ class _Node:
         self.weight = weight
         self.error = error
         self.children: dict[bytes, _Node] = {}  # by the first key of their edge
-        self.source: Source | None = None  # leaves have one, others none
+        self.source: SentRequest | None = None  # leaves have one, others none
         self.queued = False  # is in the heap of leaves
 
 
@@ -78,7 +78,7 @@ class HotPrefixes:
         self._order = count()
         self.bytes = 0
 
-    def observe(self, pool: str, keys: bytes, source: Source) -> None:
+    def observe(self, pool: str, keys: bytes, source: SentRequest) -> None:
         """One request of `pool` whose prompt has the packed chunk keys `keys`."""
         if not keys or len(keys) + source.size + 2 * NODE_BYTES > self._limit // LARGEST_PART:
             return
@@ -160,7 +160,7 @@ class HotPrefixes:
         self.bytes += NODE_BYTES
         return middle
 
-    def _give(self, node: _Node, source: Source | None) -> None:
+    def _give(self, node: _Node, source: SentRequest | None) -> None:
         self._take_source(node)
         node.source = source
         if source is not None:
@@ -215,7 +215,7 @@ def _common(edge: bytes, keys: bytes, depth: int) -> int:
     return held * KEY_BYTES
 
 
-def _source(node: _Node) -> Source:
+def _source(node: _Node) -> SentRequest:
     while node.source is None:
         node = next(iter(node.children.values()))
     return node.source

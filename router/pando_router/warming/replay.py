@@ -14,7 +14,7 @@ from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_router.endpoints import ENDPOINTS, Endpoint
 from pando_router.errors import ApiError
 from pando_router.requests.fields import is_many
-from pando_router.warming.prefixes import Source
+from pando_router.warming.prefixes import SentRequest
 
 TOKEN_ID_BYTES = 4  # of a token id in a prompt's canonical bytes
 
@@ -28,7 +28,7 @@ _OF_THE_ANSWER = frozenset(
 )
 
 
-def prefill(source: Source, chunks: int) -> bytes:
+def prefill(source: SentRequest, chunks: int) -> bytes:
     """The body to send, whose prompt begins with the first `chunks` chunks of the source's.
 
     Its endpoint has a `replay`. Raises ApiError for a source that is no request (and so was never

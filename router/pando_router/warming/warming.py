@@ -25,7 +25,7 @@ from pando_router.telemetry.metrics import Metrics
 from pando_router.warming import hand_off, warm_join
 from pando_router.warming.performing import perform
 from pando_router.warming.prefiller import Prefiller
-from pando_router.warming.prefixes import HotPrefixes, Source
+from pando_router.warming.prefixes import HotPrefixes, SentRequest
 
 OBSERVE_EVERY_S = 0.005  # at most: 200 requests a second are sample enough, and cost nothing
 POLL_S = 0.5
@@ -68,7 +68,7 @@ class Warming(Listener):
         self._next_at = now + OBSERVE_EVERY_S
         target = prompt.targets[0]
         name = target.adapter or target.model
-        source = Source(exchange.incoming.path, order.body, name, exchange.tenant)
+        source = SentRequest(exchange.incoming.path, order.body, name, exchange.tenant)
         asyncio.get_running_loop().call_soon(self._hot.observe, route.pool, prompt.keys, source)
 
     async def run(self) -> None:

@@ -23,7 +23,7 @@ from pando_router.fleet_view.view import Target
 from pando_router.warming import hand_off, warm_join
 from pando_router.warming.performing import perform
 from pando_router.warming.prefiller import TIMEOUT_S, PrefillError
-from pando_router.warming.prefixes import HotPrefix, HotPrefixes, Source
+from pando_router.warming.prefixes import HotPrefix, HotPrefixes, SentRequest
 from pando_router.warming.warming import OBSERVE_EVERY_S, WITHOUT_BYTES_S
 from pando_sim.fleet.control import FleetControl
 from pando_sim.fleet.redis.line import WaitedLine
@@ -80,7 +80,7 @@ class Warming:
         now_s = self._timeline.now_s
         if now_s >= self._next_s:
             self._next_s = now_s + OBSERVE_EVERY_S
-            source = Source(PATH, prompt.tokens().tobytes(), MODEL)
+            source = SentRequest(PATH, prompt.tokens().tobytes(), MODEL)
             self._hot.observe(self._control.pool, keys, source)
 
     async def look(self, redis: RedisClient, marks: list[Mark]) -> None:

@@ -36,7 +36,7 @@ from pando_sim.policies.simulated import SimulatedPolicy
 
 
 @dataclass(slots=True)
-class Load:
+class ProcessLoad:
     """What this router has at one process of a replica."""
 
     requests: int = 0  # a short prompt has no block
@@ -76,7 +76,7 @@ class Active:
 class KvRouter:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.loads: dict[str, Load] = {}  # by incarnation
+        self.loads: dict[str, ProcessLoad] = {}  # by incarnation
 
     async def place(self, question: Question) -> Route:
         keys = split(question.keys)
@@ -97,7 +97,7 @@ class KvRouter:
     def _cost(
         self, question: Question, keys: list[bytes], member: Member, cached_tokens: int
     ) -> float:
-        load = self.loads.get(member.beat.incarnation) or Load()
+        load = self.loads.get(member.beat.incarnation) or ProcessLoad()
         # Who has a block has all before it: those shared with active requests are the first ones.
         shared = bisect_left(keys, True, key=lambda key: key not in load.blocks)
         return cost(
@@ -109,7 +109,7 @@ class KvRouter:
     def _add(
         self, question: Question, keys: list[bytes], chosen: Member, cached_tokens: int
     ) -> Active:
-        load = self.loads.setdefault(chosen.beat.incarnation, Load())
+        load = self.loads.setdefault(chosen.beat.incarnation, ProcessLoad())
         tokens = max(0, question.prompt_tokens - cached_tokens)
         load.requests += 1
         load.prefill_tokens += tokens

@@ -27,7 +27,7 @@ BLOCK_TOKENS = 512
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _Line(msgspec.Struct, gc=False):
+class _MooncakeLine(msgspec.Struct, gc=False):
     timestamp: Annotated[float, msgspec.Meta(ge=0)]  # ms
     input_length: _Count
     output_length: _Count
@@ -35,7 +35,7 @@ class _Line(msgspec.Struct, gc=False):
     session_id: str | int | None = None
 
 
-_decoder = msgspec.json.Decoder(_Line)
+_decoder = msgspec.json.Decoder(_MooncakeLine)
 
 
 def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterator[Row]:
@@ -52,7 +52,7 @@ def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterato
     return playable(lines(path), row, unplayed)
 
 
-def _prompt(path: Path, number: int, line: _Line, base: int) -> TracePrompt:
+def _prompt(path: Path, number: int, line: _MooncakeLine, base: int) -> TracePrompt:
     tokens = max(1, line.input_length)
     if line.hash_ids is None or not line.input_length:
         return UniquePrompt(base + number, tokens)

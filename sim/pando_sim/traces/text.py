@@ -48,7 +48,7 @@ class _Answer(msgspec.Struct, gc=False):
     body: "_Answer | None" = None  # as OpenAI's batches have it
 
 
-class _Line(_Body, gc=False, kw_only=True):
+class _TextLine(_Body, gc=False, kw_only=True):
     timestamp: float | str
     body: _Body | None = None
     session_id: str | int | None = None
@@ -59,7 +59,7 @@ class _Line(_Body, gc=False, kw_only=True):
     duration_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
 
-_decoder = msgspec.json.Decoder(_Line)
+_decoder = msgspec.json.Decoder(_TextLine)
 
 
 def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterator[Row]:
@@ -130,7 +130,7 @@ def token_ids(data: bytes) -> NDArray[np.int32]:
     return ids.astype(np.int32) & np.int32(0x7FFFFFFF)
 
 
-def _output_tokens(path: Path, line: Line, found: _Line, reading: Reading) -> int:
+def _output_tokens(path: Path, line: Line, found: _TextLine, reading: Reading) -> int:
     answer = found.response
     if answer is not None and answer.usage is None:
         answer = answer.body

@@ -3,17 +3,19 @@
 import pytest
 
 from pando.settings.load import Given
-from pando.up.plan import PARTS, Plan
+from pando.up.plan import PARTS, UpPlan
 from pando_router.configuration.settings import RouterSettings
 from pando_worker.settings import WorkerSettings
 from tests.cli.test_settings import Capture, assert_refused
 
 
-def plan(worker: dict[str, object] | None = None, router: dict[str, object] | None = None) -> Plan:
+def plan(
+    worker: dict[str, object] | None = None, router: dict[str, object] | None = None
+) -> UpPlan:
     def given(values: dict[str, object] | None) -> dict[str, Given]:
         return {name: Given(value, f"--{name}") for name, value in (values or {}).items()}
 
-    return Plan(
+    return UpPlan(
         model="m",
         workers=2,
         host="127.0.0.1",

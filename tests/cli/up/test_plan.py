@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pando.up.plan import Plan
+from pando.up.plan import UpPlan
 from pando_worker import cores
 
 
@@ -17,7 +17,7 @@ def test_workers_share_the_cores_of_the_quota(
     monkeypatch.setattr(cores, "CPU_MAX", tmp_path / "cpu.max")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
     monkeypatch.delenv("PANDO_WORKER_THREADS", raising=False)
-    plan = Plan(
+    plan = UpPlan(
         model=str(tmp_path),
         workers=workers,
         host="127.0.0.1",

@@ -9,7 +9,7 @@ import pytest
 
 from pando_router.admission.pool_queue import PoolQueue, Waiting
 from pando_router.core import bounded_queue
-from pando_router.core.bounded_queue import BoundedQueue, LeaveReason, Limits, is_for_us
+from pando_router.core.bounded_queue import BoundedQueue, LeaveReason, QueueLimits, is_for_us
 from pando_router.core.fair_queue import Entry
 from pando_router.core.route import Shortage
 from pando_router.current import Current
@@ -31,7 +31,7 @@ class Bench:
         self.ends: list[LeaveReason] = []
         self.queue: PoolQueue[str, str] = PoolQueue(
             "p",
-            Current(Limits(requests, body_bytes)),
+            Current(QueueLimits(requests, body_bytes)),
             self.place,
             self.give_back,
             self.ends.append,
@@ -269,7 +269,7 @@ async def test_nobody_waits_for_replicas_that_will_not_come() -> None:
 
 def test_the_queue_sums_tokens_bytes_and_time_of_waiting_requests_however_they_leave() -> None:
     now = 100.0
-    waiting: BoundedQueue[None] = BoundedQueue("p", Current(Limits(10, 100)), lambda: now)
+    waiting: BoundedQueue[None] = BoundedQueue("p", Current(QueueLimits(10, 100)), lambda: now)
     placed, left, refused = entries = [
         Entry(item=None, tenant="t", cost=cost, body_bytes=30) for cost in (1.0, 2.0, 4.0)
     ]

@@ -14,7 +14,7 @@ import yaml
 
 from pando.settings.load import Given, Sources
 from pando_router.app import Router, running_router, server_of
-from pando_router.configuration.reloader import Reloader, Source
+from pando_router.configuration.reloader import Reloader, SettingsSource
 from pando_router.configuration.settings import RouterSettings
 from tests.fleet.redis_server import free_port
 from tests.router.process.router_process import ENVIRONMENT, ROOT, is_ready
@@ -56,7 +56,7 @@ async def reloading(
     async with running_router(given, sweep_s=SWEEP_S) as router:
         server = server_of(router, sweep_s=SWEEP_S)
         port = await server.listen("127.0.0.1", 0)
-        reloader = Reloader(Source(file, sources.load), router.live, router.metrics)
+        reloader = Reloader(SettingsSource(file, sources.load), router.live, router.metrics)
         await reloader.look()
         try:
             timeout = aiohttp.ClientTimeout(total=PATIENCE_S)

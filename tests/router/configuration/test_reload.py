@@ -11,7 +11,7 @@ import yaml
 
 from pando.settings.load import Sources
 from pando_router.configuration.live import FixedSettingError, Live
-from pando_router.configuration.reloader import Reloader, Source
+from pando_router.configuration.reloader import Reloader, SettingsSource
 from pando_router.configuration.setting_types import needing_restart
 from pando_router.configuration.settings import RouterSettings
 from pando_router.telemetry.metrics import Metrics
@@ -192,7 +192,7 @@ async def test_a_configmap_that_kubernetes_swaps_has_changed(tmp_path: Path) -> 
     file.symlink_to("..data/router.yaml")
     sources = Sources(RouterSettings, {}, file)
     live = Live(sources.load())
-    reloader = Reloader(Source(file, sources.load), live, Metrics())
+    reloader = Reloader(SettingsSource(file, sources.load), live, Metrics())
     await reloader.look()
     assert live.settings.aliases == {"one": "m"}
     (tmp_path / "..tmp").symlink_to("v2")

@@ -16,7 +16,7 @@ from pando_router.endpoints.error_forms import ANTHROPIC
 from pando_router.endpoints.openai_events import OpenAIEvents
 from pando_router.migration.form import Form
 from pando_router.requests.request import Request
-from pando_router.warming.prefixes import Source
+from pando_router.warming.prefixes import SentRequest
 from pando_router.warming.replay import prefill
 from tests.router.world import Replica, serving
 from tools.generate.endpoints import PAGE, TABLE
@@ -95,5 +95,5 @@ async def test_a_new_endpoint_needs_no_more_than_its_registration(
         assert document["components"]["schemas"]["PoemBody"]["required"] == ["model", "theme"]
         terms = (await router.post("/route/explain?path=/poems", body)).json
         assert terms["chosen"] == "a"
-    cut = json.loads(prefill(Source("/poems", json.dumps(body).encode(), "m"), 2))
+    cut = json.loads(prefill(SentRequest("/poems", json.dumps(body).encode(), "m"), 2))
     assert (cut["verses"], cut["theme"]) == (1, theme[:512])

@@ -16,7 +16,7 @@ from typing import Any, Self, cast
 from pando_router.current import Current
 from pando_router.http.byte_budget import ByteBudget
 from pando_router.http.incoming import Incoming
-from pando_router.http.limits import Limits, ReplicaLimits
+from pando_router.http.limits import ClientLimits, ReplicaLimits
 from pando_router.http.server import Handler, Server
 from pando_router.http.upstream import Upstream
 
@@ -37,7 +37,7 @@ async def echo(request: Incoming) -> None:
 async def serving_http(
     handler: Handler, *, turned_away: Callable[[], object] = lambda: None, **limits: Any
 ) -> AsyncIterator[tuple[Server, int]]:
-    wanted = Current(Limits(**limits))
+    wanted = Current(ClientLimits(**limits))
     server = Server(handler, wanted, sweep_s=SWEEP_S, turned_away=turned_away)
     port = await server.listen("127.0.0.1", 0)
     try:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_router.endpoints import ENDPOINTS
-from pando_router.warming.prefixes import Source
+from pando_router.warming.prefixes import SentRequest
 from pando_router.warming.replay import prefill
 
 CHAT = "/v1/chat/completions"
@@ -20,15 +20,15 @@ chats = st.tuples(texts, st.lists(message, min_size=1, max_size=6)).map(
 )
 
 
-def source(path: str, **body: Any) -> Source:
-    return Source(path, json.dumps({"model": "m", **body}).encode(), "m")
+def source(path: str, **body: Any) -> SentRequest:
+    return SentRequest(path, json.dumps({"model": "m", **body}).encode(), "m")
 
 
-def cut(source: Source, chunks: int) -> Any:
+def cut(source: SentRequest, chunks: int) -> Any:
     return json.loads(prefill(source, chunks))
 
 
-def bytes_of(source: Source) -> bytes:
+def bytes_of(source: SentRequest) -> bytes:
     return ENDPOINTS[source.path].parse(source.body).prefix
 
 

@@ -14,7 +14,7 @@ from pando_router.configuration.settings import RouterSettings
 from pando_router.tenants.forwarding import Forwarding
 from pando_router.tenants.salting import Salting
 from pando_router.warming.prefiller import Prefiller
-from pando_router.warming.prefixes import HotPrefix, Source
+from pando_router.warming.prefixes import HotPrefix, SentRequest
 from tests.router.http.http_world import upstream
 from tests.router.tenants.tenants_world import ADMIN, bearer, key_file
 from tests.router.upstreams.foreign_engines import Engine, LlamaCpp, Sglang, Vllm
@@ -103,7 +103,7 @@ async def test_prefixes_are_computed_ahead_in_their_tenants_name_space() -> None
     forwarding = Forwarding(Live(RouterSettings()))
     async with Vllm() as engine, upstream() as http:
         body = json.dumps(completion(PROMPT)).encode()
-        source = Source("/v1/completions", body, "m", secret)
+        source = SentRequest("/v1/completions", body, "m", secret)
         keys = b"k" * KEY_BYTES
         hot = HotPrefix(keys, keys, 1.0, source)
         await Prefiller(http, forwarding, salting)(engine.url, hot, 4.0)

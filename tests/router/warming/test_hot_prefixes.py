@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pando_router.warming.prefixes import HALF_LIFE_S, HotPrefix, HotPrefixes, Source
+from pando_router.warming.prefixes import HALF_LIFE_S, HotPrefix, HotPrefixes, SentRequest
 
 ROOMY = 1 << 24
 # Paths over three kinds of chunks: they share beginnings of all lengths, end within each other
@@ -39,7 +39,7 @@ class Seen:
         self.counts: Counter[Path] = Counter()
 
     def see(self, path: Path, body: bytes = b"", pool: str = "p") -> None:
-        self.tree.observe(pool, keys(path), Source("/x", str(path).encode() + body, "m"))
+        self.tree.observe(pool, keys(path), SentRequest("/x", str(path).encode() + body, "m"))
         self.counts.update(path[:end] for end in range(1, len(path) + 1))
 
     def found(self, least: float = 0.0, pool: str = "p") -> dict[Path, HotPrefix]:
@@ -171,7 +171,9 @@ def test_bound_holds_for_the_memory_that_the_process_really_takes() -> None:
     for number in range(5_000):
         path = tuple(rng.randrange(1 << 60) for _ in range(rng.randrange(1, 40)))
         shared = (number % 50, number % 250)
-        tree.observe("p", keys((*shared, *path)), Source("/x", bytes(rng.randrange(2_000)), "m"))
+        tree.observe(
+            "p", keys((*shared, *path)), SentRequest("/x", bytes(rng.randrange(2_000)), "m")
+        )
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert 0.7 * limit < taken < 1.1 * limit, tree.bytes

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pando_router.warming.plan import MAX_PREFIXES, plan
-from pando_router.warming.prefixes import HotPrefix, HotPrefixes, Source
+from pando_router.warming.prefixes import HotPrefix, HotPrefixes, SentRequest
 
 CHUNK_TOKENS = 64
 BYTES_PER_TOKEN = 4.0
@@ -18,7 +18,7 @@ def keys(path: tuple[int, ...]) -> bytes:
 def hot(*requests: tuple[int, ...]) -> HotPrefixes:
     tree = HotPrefixes(1 << 24, lambda: 0.0)
     for path in requests:
-        tree.observe("p", keys(path), Source("/x", b"", "m"))
+        tree.observe("p", keys(path), SentRequest("/x", b"", "m"))
     return tree
 
 

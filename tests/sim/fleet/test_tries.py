@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pando_sim.fleet.control import FleetControl
 from pando_sim.records import Outcome, Run
+from pando_sim.spec import RouterSpec
 from tests.sim.fleet.world import (
     SPEC,
     Words,
@@ -43,7 +44,10 @@ def test_streams_that_are_lost_go_on_whatever_the_budget_of_retries() -> None:
     streams = 260  # half of them at the replica that dies: more than may be retried
     requests = [request(number, 0.001 * number, number, output=400) for number in range(streams)]
     spec = replace(
-        with_worker(capacity_tokens=2**18, max_running_requests=256), replicas=2, sample_s=5.0
+        with_worker(capacity_tokens=2**18, max_running_requests=256),
+        router=RouterSpec(max_outstanding=0),  # the other replica takes all that is lost at once
+        replicas=2,
+        sample_s=5.0,
     )
     died_s = 0.1 + max(each.first_token_s for each in run(requests, spec).served)
     found = run(

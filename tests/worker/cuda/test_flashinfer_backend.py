@@ -9,7 +9,7 @@ import torch
 from pando_worker.attention import flashinfer_backend, flashinfer_graphs
 from pando_worker.attention.backend import AttentionLayer
 from pando_worker.attention.flashinfer_backend import FlashinferAttention, refusal
-from pando_worker.attention.flashinfer_calls import FlashinferUnavailable, Kind, Library
+from pando_worker.attention.flashinfer_calls import AttentionKind, FlashinferUnavailable, Library
 from pando_worker.attention.flashinfer_graphs import FlashinferGraphs
 from pando_worker.attention.kv_pool import TokenToKVPool
 from pando_worker.runner.cuda.cuda_graph import padded
@@ -148,8 +148,8 @@ def test_batches_that_list_too_many_pages_or_share_a_lot_are_not_for_a_graph(
 
 
 def test_what_flashinfer_lacks_is_refused_with_the_reason() -> None:
-    def kind(**fields: Any) -> Kind:
-        return Kind.of(AttentionLayer(index=0, **(SHAPE | {"scale": 0.1} | fields)))
+    def kind(**fields: Any) -> AttentionKind:
+        return AttentionKind.of(AttentionLayer(index=0, **(SHAPE | {"scale": 0.1} | fields)))
 
     assert refusal([kind()], torch.bfloat16) is None
     assert "float32" in str(refusal([kind()], torch.float32))

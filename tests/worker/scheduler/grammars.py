@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pando_worker.grammar.errors import GrammarError
-from pando_worker.scheduler.req import Grammar
+from pando_worker.scheduler.req import OutputGrammar
 from tests.worker.scheduler.hash_model import VOCAB
 
 
@@ -20,10 +20,10 @@ class GrammarsForTests:
     vocab_size = VOCAB
 
     def __init__(self) -> None:
-        self.slow: list[Future[Grammar]] = []
+        self.slow: list[Future[OutputGrammar]] = []
 
-    def compile(self, text: str, client: bytes = b"") -> Future[Grammar]:
-        future: Future[Grammar] = Future()
+    def compile(self, text: str, client: bytes = b"") -> Future[OutputGrammar]:
+        future: Future[OutputGrammar] = Future()
         if text.startswith("slow"):
             self.slow.append(future)
         elif text == "even":
@@ -37,7 +37,9 @@ class GrammarsForTests:
             future.set_exception(GrammarError(f"no such grammar: {text}"))
         return future
 
-    def fill_masks(self, grammars: Sequence[tuple[Grammar, int]], mask: NDArray[np.int32]) -> None:
+    def fill_masks(
+        self, grammars: Sequence[tuple[OutputGrammar, int]], mask: NDArray[np.int32]
+    ) -> None:
         for grammar, row in grammars:
             assert isinstance(grammar, _Even | _Forced)
             grammar.fill_mask(mask[row])

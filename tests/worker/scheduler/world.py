@@ -29,7 +29,7 @@ from pando_worker.messages import (
 from pando_worker.pools import Pools
 from pando_worker.rates import Rate
 from pando_worker.scheduler.assembly import make_scheduler
-from pando_worker.scheduler.batches.constrained import GrammarCompiler
+from pando_worker.scheduler.batches.constrained import OutputGrammarCompiler
 from pando_worker.scheduler.req import Req
 from pando_worker.settings import WorkerSettings
 from tests.worker.scheduler.grammars import GrammarsForTests
@@ -53,7 +53,7 @@ class World:
         window_pages: int = 0,
         pools: Pools | None = None,  # instead of all these numbers of pages
         runner: ModelRunner | None = None,
-        grammars: GrammarCompiler | None = None,
+        grammars: OutputGrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
         **settings: object,
     ) -> None:

@@ -17,10 +17,10 @@ from pando_worker.attention.backend import AttentionLayer, page_numbers
 from pando_worker.attention.flashinfer_calls import (
     WORKSPACE_BYTES,
     Appends,
-    Call,
+    AttentionKind,
     FlashinferUnavailable,
     Formats,
-    Kind,
+    KernelCall,
     Library,
     Memory,
     Role,
@@ -41,17 +41,17 @@ CASCADE_BYTES = 2 * 2**30
 class _Calls(NamedTuple):
     """Of one kind of layer."""
 
-    decode: Call
-    extend: Call
-    shared: Call | None  # None where it cannot be
+    decode: KernelCall
+    extend: KernelCall
+    shared: KernelCall | None  # None where it cannot be
 
 
-class _Plan(NamedTuple):
+class _PlannedCalls(NamedTuple):
     """The calls that a batch has something for."""
 
-    decode: Call | None
-    extend: Call | None
-    shared: Call | None
+    decode: KernelCall | None
+    extend: KernelCall | None
+    shared: KernelCall | None
 
 
 class FlashinferAttention:
@@ -73,7 +73,7 @@ class FlashinferAttention:
         Raises:
             FlashinferUnavailable: it is not installed or has no kernels for these layers.
         """
-        self._kinds = {layer.index: Kind.of(layer) for layer in pool.layers}
+        self._kinds = {layer.index: AttentionKind.of(layer) for layer in pool.layers}
         # Layers of one kind have one window, so either all of them release pages or none does.
         self.released = {kind: index in pool.windowed for index, kind in self._kinds.items()}
         if reason := refusal(list(self._kinds.values()), dtype):
@@ -98,7 +98,7 @@ class FlashinferAttention:
         self._page_bytes = cell_bytes * page_size  # of the layers that can attend together
         if cell_bytes:
             self._compile_merge()
-        self._plans: dict[Kind, _Plan] = {}
+        self._plans: dict[AttentionKind, _PlannedCalls] = {}
         self._decodes = 0  # leading tokens of the batch
         self._shared: Tensor | None = None  # tokens that attend together; None: all, in order
         self._slots: dict[bool, Tensor] = {}  # of new tokens, where pages are released or not
@@ -125,7 +125,7 @@ class FlashinferAttention:
                 for prefix in prefixes:
                     firsts[prefix.rows] = prefix.pages
                 shared.plan(*_of_prefixes(batch, prefixes))
-            self._plans[kind] = _Plan(
+            self._plans[kind] = _PlannedCalls(
                 decode=planned(decode, batch, slice(0, decodes), firsts, released),
                 extend=planned(extend, batch, slice(decodes, None), firsts, released),
                 shared=shared if prefixes else None,
@@ -162,13 +162,13 @@ class FlashinferAttention:
             pool = self.pool.k[layer.index], self.pool.v[layer.index]
             self._appends.store(k, v, pool, slots)
 
-    def run_decodes(self, call: Call, q: Tensor, layer: AttentionLayer) -> Tensor:
+    def run_decodes(self, call: KernelCall, q: Tensor, layer: AttentionLayer) -> Tensor:
         """Attention of one token a row by a call that is planned for it."""
         out = q.new_empty(len(q), layer.heads, layer.v_head_dim)
         call.run(q, self._paged[layer.index], self.sinks_of(layer), out)
         return out
 
-    def kind_of(self, layer: AttentionLayer) -> Kind:
+    def kind_of(self, layer: AttentionLayer) -> AttentionKind:
         return self._kinds[layer.index]
 
     def sinks_of(self, layer: AttentionLayer) -> Tensor | None:
@@ -184,7 +184,7 @@ class FlashinferAttention:
         return shared_prefixes(batch, at_least=-(-least_bytes // self._page_bytes))
 
     def _merge_shared(
-        self, call: Call, q: Tensor, paged: tuple[Tensor, Tensor], out: Tensor, lse: Tensor
+        self, call: KernelCall, q: Tensor, paged: tuple[Tensor, Tensor], out: Tensor, lse: Tensor
     ) -> Tensor:
         """`out` and `lse` are over each row's own pages; the result is over all."""
         tokens = self._shared
@@ -202,11 +202,11 @@ class FlashinferAttention:
         lse = torch.zeros(1, 1, device=self.device)
         self.library.merge_state(out, lse, out, lse)
 
-    def _make_calls(self, kind: Kind) -> _Calls:
+    def _make_calls(self, kind: AttentionKind) -> _Calls:
         decodes = self.memories[kind]
 
-        def call(role: Role, memory: Memory) -> Call:
-            return Call(self.library, kind, role, self.formats, memory)
+        def call(role: Role, memory: Memory) -> KernelCall:
+            return KernelCall(self.library, kind, role, self.formats, memory)
 
         return _Calls(
             decode=call(Role.DECODE, decodes),
@@ -215,7 +215,7 @@ class FlashinferAttention:
         )
 
 
-def refusal(kinds: Sequence[Kind], dtype: torch.dtype) -> str | None:
+def refusal(kinds: Sequence[AttentionKind], dtype: torch.dtype) -> str | None:
     """Why flashinfer cannot serve a model with such layers in this dtype."""
     if dtype not in (torch.bfloat16, torch.float16):
         return f"it has no kernels for {dtype}"
@@ -223,8 +223,8 @@ def refusal(kinds: Sequence[Kind], dtype: torch.dtype) -> str | None:
 
 
 def planned(
-    call: Call, batch: ForwardBatch, rows: slice, firsts: Int64, released: bool
-) -> Call | None:
+    call: KernelCall, batch: ForwardBatch, rows: slice, firsts: Int64, released: bool
+) -> KernelCall | None:
     """`call`, for some rows of a batch, each from a page of its own on; None if there are none.
 
     Args:

@@ -57,7 +57,7 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class AttentionKind:
     """What kernels are compiled and planned for. Layers of one kind share their plans."""
 
     heads: int
@@ -70,7 +70,7 @@ class Kind:
     sinks: bool
 
     @classmethod
-    def of(cls, layer: AttentionLayer) -> "Kind":
+    def of(cls, layer: AttentionLayer) -> "AttentionKind":
         return cls(
             heads=layer.heads,
             kv_heads=layer.kv_heads,
@@ -160,13 +160,13 @@ class FixedRows:
         return cls(empty(rows + 1), empty(rows + 1), pages, empty(rows))
 
 
-class Call:
+class KernelCall:
     """A wrapper of flashinfer for one kind of layer and one role."""
 
     def __init__(
         self,
         library: Library,
-        kind: Kind,
+        kind: AttentionKind,
         role: Role,
         formats: Formats,
         memory: Memory,

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pando_worker.attention.backend import AttentionLayer, page_numbers
 from pando_worker.attention.flashinfer_backend import FlashinferAttention, planned
-from pando_worker.attention.flashinfer_calls import Call, FixedRows, Kind, Role
+from pando_worker.attention.flashinfer_calls import AttentionKind, FixedRows, KernelCall, Role
 from pando_worker.attention.paged_rows import first_pages_seen
 from pando_worker.batch import ForwardBatch, Int64
 from pando_worker.tensors.transfer import pinned
@@ -54,7 +54,7 @@ class FixedDecodes:
     """
 
     def __init__(
-        self, attention: FlashinferAttention, rows: int, pages: dict[Kind, Tensor]
+        self, attention: FlashinferAttention, rows: int, pages: dict[AttentionKind, Tensor]
     ) -> None:
         """
         Args:
@@ -63,7 +63,7 @@ class FixedDecodes:
         self._attention = attention
         self._rows = rows
         self._calls = {
-            kind: Call(
+            kind: KernelCall(
                 attention.library,
                 kind,
                 Role.DECODE,
@@ -97,7 +97,7 @@ class FixedDecodes:
         return attention.run_decodes(self._calls[kind], q, layer)
 
 
-def _most_pages(kind: Kind, context_length: int, page_size: int) -> int:
+def _most_pages(kind: AttentionKind, context_length: int, page_size: int) -> int:
     whole = -(-context_length // page_size)
     if kind.window is None:
         return whole

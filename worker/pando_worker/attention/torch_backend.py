@@ -54,7 +54,7 @@ class _Extend:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _WindowPlan:
     """Of a batch, for the layers with one window."""
 
     decodes: list[_Decodes]
@@ -77,7 +77,7 @@ class TorchAttention:
         self._keys = self._values = self._empty  # scratch
         self._kinds = [_Kind(layer.window, layer.index in pool.windowed) for layer in pool.layers]
         self._out_slots: dict[bool, Tensor] = {}  # by _Kind.released
-        self._plans: dict[_Kind, _Plan] = {}
+        self._plans: dict[_Kind, _WindowPlan] = {}
 
     def plan(self, batch: ForwardBatch) -> None:
         numbers = {released: page_numbers(batch, released) for _, released in self._kinds}
@@ -136,7 +136,7 @@ class TorchAttention:
         self._pool.load(index, slots, keys, values)
         return keys, values
 
-    def _plan_window(self, batch: ForwardBatch, table: Int32, window: int | None) -> _Plan:
+    def _plan_window(self, batch: ForwardBatch, table: Int32, window: int | None) -> _WindowPlan:
         # A row's first new token sees the earliest keys.
         seen = batch.seq_lens
         if window is not None:
@@ -157,7 +157,9 @@ class TorchAttention:
         ]
         longest = max((len(row.slots) for row in extends), default=0)
         self._reserve(max([longest, *(len(group.slots) for group in decodes)]))
-        return _Plan(decodes, extends, self._band(longest, window) if extends else self._empty)
+        return _WindowPlan(
+            decodes, extends, self._band(longest, window) if extends else self._empty
+        )
 
     def _plan_decodes(
         self, batch: ForwardBatch, table: Int32, rows: Int64, seen: Int32, tokens: Int64

@@ -16,7 +16,7 @@ DIRECTORY = Path(__file__).with_name("libraries")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ProcessorKind:
     """A kind of processor: its name for `-march`, and the flags it must have in /proc/cpuinfo."""
 
     name: str
@@ -35,11 +35,11 @@ _V4_VNNI = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "av
 # this processor was the first to have.
 KINDS = {
     "x86_64": (
-        Kind("cascadelake", _V4_VNNI),
-        Kind("x86-64-v3", _V3),
-        Kind("x86-64"),
+        ProcessorKind("cascadelake", _V4_VNNI),
+        ProcessorKind("x86-64-v3", _V3),
+        ProcessorKind("x86-64"),
     ),
-    "aarch64": (Kind("armv8-a"),),
+    "aarch64": (ProcessorKind("armv8-a"),),
 }
 
 

@@ -47,7 +47,9 @@ def as_with_head(tensors: Mapping[str, T]) -> dict[str, T]:
     return {f"model.{name}": tensor for name, tensor in tensors.items()}
 
 
-class _Index(msgspec.Struct):
+class SafetensorsIndex(msgspec.Struct):
+    """Of a checkpoint in several files."""
+
     weight_map: dict[str, str]  # tensor: file
 
 
@@ -56,7 +58,7 @@ def _tensor_names(model_dir: Path) -> Collection[str]:
     path = index if index.is_file() else single
     try:
         if path is index:
-            return msgspec.json.decode(index.read_bytes(), type=_Index).weight_map
+            return msgspec.json.decode(index.read_bytes(), type=SafetensorsIndex).weight_map
         return _header(single) if single.is_file() else ()
     except (OSError, msgspec.DecodeError) as error:
         raise BrokenCheckpoint(f"cannot read {path}: {error}") from error

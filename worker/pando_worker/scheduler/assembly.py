@@ -7,7 +7,7 @@ from pando_worker.batch import ModelRunner
 from pando_worker.memory.window_sight import WindowMemory
 from pando_worker.pools import Pools
 from pando_worker.scheduler.batches.batching import BatchBuilder
-from pando_worker.scheduler.batches.constrained import GrammarCompiler
+from pando_worker.scheduler.batches.constrained import OutputGrammarCompiler
 from pando_worker.scheduler.pages.kv_manager import HostMemory, KVManager
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.settings import WorkerSettings
@@ -17,7 +17,7 @@ def make_scheduler(
     settings: WorkerSettings,
     pools: Pools,
     runner: ModelRunner,
-    grammars: GrammarCompiler | None = None,
+    grammars: OutputGrammarCompiler | None = None,
     clock: Callable[[], float] = time.monotonic,
     batches: BatchBuilder | None = None,
 ) -> Scheduler:

@@ -26,7 +26,7 @@ from pando_worker.messages import LogprobsWanted, Pooling, SamplingParams, Token
 Float32 = NDArray[np.float32]
 
 
-class Grammar(Protocol):
+class OutputGrammar(Protocol):
     """The grammar of a request's output, in the state after the tokens so far."""
 
     @property
@@ -75,7 +75,7 @@ class Req:
     priority: int = 0
     namespace: bytes = b""  # of the radix cache: it shares prefixes only within it
     deadline: float = math.inf  # the scheduler's clock, seconds
-    grammar: Grammar | None = None
+    grammar: OutputGrammar | None = None
 
     cached_len: int = 0
     unseen: int = 0  # tokens that launched steps sample for it, not known yet

@@ -46,7 +46,7 @@ from pando_worker.messages import (
 )
 from pando_worker.scheduler.batches.batching import BatchBuilder, Batches, Row
 from pando_worker.scheduler.batches.constrained import (
-    GrammarCompiler,
+    OutputGrammarCompiler,
     PendingGrammar,
     build_mask,
     is_constrained,
@@ -56,7 +56,7 @@ from pando_worker.scheduler.batches.results import read_decodes, read_results
 from pando_worker.scheduler.meter import Meter
 from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.planning.planner import Planner
-from pando_worker.scheduler.req import Ending, Grammar, Req
+from pando_worker.scheduler.req import Ending, OutputGrammar, Req
 from pando_worker.scheduler.stride import Stride, plan_stride
 from pando_worker.settings import WorkerSettings
 
@@ -69,7 +69,7 @@ def _num_output(command: Generate | Embed) -> int:
     return command.num_output if isinstance(command, Generate) else 0
 
 
-def _follow(grammar: Grammar, req: Req) -> None:
+def _follow(grammar: OutputGrammar, req: Req) -> None:
     """Advance a grammar by the output that a resumed request brings with it.
 
     Raises GrammarError if that output does not follow the grammar.
@@ -96,7 +96,7 @@ class Scheduler:
         settings: WorkerSettings,
         kv: KVManager,
         runner: ModelRunner,
-        grammars: GrammarCompiler | None = None,
+        grammars: OutputGrammarCompiler | None = None,
         clock: Callable[[], float] = time.monotonic,
         batches: BatchBuilder | None = None,
     ) -> None:

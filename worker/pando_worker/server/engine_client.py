@@ -51,7 +51,7 @@ class _Request:
     rid: str
     name: str
     index: int
-    call: "Call"
+    call: "EngineCall"
     finish: FinishReason | None = None
     unread_bytes: int = 0  # of those behind the first
     _first: Output | None = None
@@ -89,7 +89,7 @@ def _joined(outputs: Sequence[Output]) -> Output:
 
 
 @dataclass(frozen=True, slots=True)
-class _Embedding:
+class _PendingEmbedding:
     """An embedding that the scheduler knows. Errors are results, since nobody may wait any more."""
 
     name: str
@@ -100,7 +100,7 @@ class _Embedding:
             self.done.set_result(result)
 
 
-class Call:
+class EngineCall:
     """Requests that run together for one client, known by their index."""
 
     def __init__(self, abort: Callable[[str], None]) -> None:
@@ -173,7 +173,7 @@ class EngineClient:
         self._decoder = msgspec.msgpack.Decoder(Event)
 
         self._requests: dict[str, _Request] = {}
-        self._embeddings: dict[str, _Embedding] = {}
+        self._embeddings: dict[str, _PendingEmbedding] = {}
         self._flushes: dict[int, asyncio.Future[bool]] = {}
         self._calls = itertools.count()
         self._ended: str | None = None
@@ -215,13 +215,13 @@ class EngineClient:
             log.warning("the engine speaks again: this worker takes requests")
 
     @contextmanager
-    def call(self, orders: Sequence[Generate]) -> Iterator[Call]:
+    def call(self, orders: Sequence[Generate]) -> Iterator[EngineCall]:
         """Runs the requests while the block does; what has not ended by then is aborted.
 
         Their rids need not be unique: they are what `abort` knows the requests by.
         Raises ApiError while the model loads or the scheduler is stalled, and after its end.
         """
-        call = Call(self._abort)
+        call = EngineCall(self._abort)
         try:
             for index, order in enumerate(orders):
                 rid = f"{order.rid}#{next(self._calls)}"
@@ -240,7 +240,7 @@ class EngineClient:
         rid = f"{order.rid}#{next(self._calls)}"
         self._ask(msgspec.structs.replace(order, rid=rid))
         done: asyncio.Future[Embedded | ApiError] = asyncio.get_running_loop().create_future()
-        self._embeddings[rid] = _Embedding(order.rid, done)
+        self._embeddings[rid] = _PendingEmbedding(order.rid, done)
         try:
             result = await done
         finally:

@@ -44,7 +44,7 @@ def read_pooling(
     Raises:
         BrokenCheckpoint: a file that cannot be read.
     """
-    parts = _read(model_dir / "modules.json", list[_Part]) or []
+    parts = _read(model_dir / "modules.json", list[_Module]) or []
     others = [part.kind for part in parts if part.kind not in _KNOWN_PARTS]
     if others:
         return NoEmbeddings(
@@ -66,7 +66,7 @@ def read_pooling(
     )
 
 
-class _Part(msgspec.Struct):
+class _Module(msgspec.Struct):
     type: str  # a Python class with its module
     path: str = ""
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from pando_fleet.records.marks import Marks
-from pando_operator.controller.observing.world import World
+from pando_operator.controller.observing.watch_caches import WatchCaches
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import NotFound
 from pando_operator.kube.resources import DEPLOYMENTS, PODS, Key, Object
@@ -36,12 +36,12 @@ class Executor:
     def __init__(
         self,
         kube: Kube,
-        world: World,
+        caches: WatchCaches,
         marks: Marks,
         pool: Key,
         did: Callable[[str], None],
     ) -> None:
-        self._kube, self._world, self._marks, self._pool = kube, world, marks, pool
+        self._kube, self._caches, self._marks, self._pool = kube, caches, marks, pool
         self._did = did
 
     async def execute(self, actions: Iterable[Action]) -> None:
@@ -55,7 +55,7 @@ class Executor:
         """Set the number of pods. Nothing else writes `replicas`."""
         metadata = {"name": self._pool.name, "namespace": self._pool.namespace}
         body = {"metadata": metadata, "spec": {"replicas": replicas}}
-        self._world.adopt(DEPLOYMENTS, await self._kube.apply(DEPLOYMENTS, body, manager=SCALER))
+        self._caches.adopt(DEPLOYMENTS, await self._kube.apply(DEPLOYMENTS, body, manager=SCALER))
 
     async def _one(self, action: Action) -> None:
         match action:
@@ -82,7 +82,7 @@ class Executor:
                 kind="strategic-merge",
                 subresource=subresource,
             )
-            self._world.adopt(PODS, written)
+            self._caches.adopt(PODS, written)
 
 
 def _gate(action: SetGate, uid: str) -> Object:

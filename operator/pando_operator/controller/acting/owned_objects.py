@@ -7,7 +7,7 @@ import xxhash
 
 from pando_operator.controller.acting.execute import MANAGER, SCALER, Executor
 from pando_operator.controller.memory import Memory
-from pando_operator.controller.observing.world import World
+from pando_operator.controller.observing.watch_caches import WatchCaches
 from pando_operator.kube.client import Kube
 from pando_operator.kube.errors import Conflict, Forbidden, Invalid, KubeError
 from pando_operator.kube.resources import (
@@ -46,9 +46,14 @@ class OwnedObjects:
     differs from what was applied last, or when somebody else has changed it."""
 
     def __init__(
-        self, kube: Kube, world: World, executor: Executor, settings: OperatorSettings, key: Key
+        self,
+        kube: Kube,
+        caches: WatchCaches,
+        executor: Executor,
+        settings: OperatorSettings,
+        key: Key,
     ) -> None:
-        self._kube, self._world, self._executor = kube, world, executor
+        self._kube, self._caches, self._executor = kube, caches, executor
         self._settings, self._key = settings, key
         self._built: _Built | None = None
 
@@ -58,15 +63,15 @@ class OwnedObjects:
         Raises KubeError: one of REFUSALS if only a person can fix the cause.
         """
         built = self._build(pool)
-        await self._apply(SERVICES, *built.service, self._world.service(self._key), memory)
-        (wanted, digest), there = built.deployment, self._world.deployment(self._key)
+        await self._apply(SERVICES, *built.service, self._caches.service(self._key), memory)
+        (wanted, digest), there = built.deployment, self._caches.deployment(self._key)
         if there is None:
             # Without a size it would start with one pod. The scaler takes the field over below.
             wanted = wanted | {"spec": wanted["spec"] | {"replicas": size}}
             await self._check_name(DEPLOYMENTS, wanted, memory)
             created = await self._kube.apply(DEPLOYMENTS, wanted, manager=MANAGER)
             memory.applied(DEPLOYMENTS.kind, "", created)
-            self._world.adopt(DEPLOYMENTS, created)
+            self._caches.adopt(DEPLOYMENTS, created)
             await self._executor.scale(size)
             return size
         if not _has_scaler(there):
@@ -108,7 +113,7 @@ class OwnedObjects:
         if there is None:
             await self._check_name(resource, wanted, memory)
         written = await self._kube.apply(resource, wanted, manager=MANAGER)
-        self._world.adopt(resource, written)
+        self._caches.adopt(resource, written)
         memory.applied(resource.kind, digest, written)
 
     async def _check_name(self, resource: Resource, wanted: Object, memory: Memory) -> None:

@@ -1,7 +1,7 @@
 """Reads the cluster and Redis.
 
 Read in this order:
-    world.py         pools and their objects, from watches
+    watch_caches.py  pools and their objects, from watches
     reading.py       one pool's heartbeats, marks and queues, from Redis
     pod_troubles.py  why pods do not run
 

@@ -35,7 +35,7 @@ EXPECTED_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Reported:
     """An Event."""
 
     kind: EventType
@@ -109,7 +109,7 @@ class Reporter:
         """Reports a change of the desired size."""
         grown = after > before
         word, direction = ("ScaledUp", "up") if grown else ("ScaledDown", "down")
-        await self._say(item, Said("Normal", word, f"from {before} to {after}: {reason}"))
+        await self._say(item, Reported("Normal", word, f"from {before} to {after}: {reason}"))
         self._shared.metrics.decisions.labels(*self._labels, direction).inc()
 
     async def acted(self, item: Object, actions: Iterable[Action]) -> None:
@@ -118,9 +118,11 @@ class Reporter:
             if isinstance(action, Annotate) and DRAIN in dict(action.annotations):
                 leaves = dict(action.annotations)[DRAIN] is not None
                 said = (
-                    Said("Normal", "Draining", f"{action.pod} takes no new requests and will leave")
+                    Reported(
+                        "Normal", "Draining", f"{action.pod} takes no new requests and will leave"
+                    )
                     if leaves
-                    else Said("Normal", "Kept", f"{action.pod} is needed again and stays")
+                    else Reported("Normal", "Kept", f"{action.pod} is needed again and stays")
                 )
                 await self._say(item, said)
 
@@ -193,13 +195,13 @@ class Reporter:
             manager=MANAGER,
             subresource="status",
         )
-        self._shared.world.adopt(WORKER_POOLS, written)
+        self._shared.caches.adopt(WORKER_POOLS, written)
         if memory:
             memory.written_at = self._shared.clock()
         for said in _changes(before, after):
             await self._say(item, said)
 
-    async def _say(self, item: Object, said: Said) -> None:
+    async def _say(self, item: Object, said: Reported) -> None:
         extra = {"pool": str(self._key), "reason": said.reason, "said": said.message}
         log.log(logging.WARNING if said.kind == "Warning" else logging.INFO, "event", extra=extra)
         await self._shared.recorder.record(item, said.kind, said.reason, said.message)
@@ -219,7 +221,7 @@ def _words(one: Condition) -> tuple[str, ...]:
     return one.status, one.reason, message
 
 
-def _changes(before: WorkerPoolStatus, after: WorkerPoolStatus) -> list[Said]:
+def _changes(before: WorkerPoolStatus, after: WorkerPoolStatus) -> list[Reported]:
     """An Event for each condition that changed. First values are reported only if they are bad."""
     was = {one.type: one for one in before.conditions}
     said = []
@@ -230,17 +232,17 @@ def _changes(before: WorkerPoolStatus, after: WorkerPoolStatus) -> list[Said]:
         is_bad = one.status == ("True" if one.type == ConditionType.DEGRADED else "False")
         match one.type:
             case ConditionType.DEGRADED if is_bad:
-                said.append(Said("Warning", one.reason, one.message))
+                said.append(Reported("Warning", one.reason, one.message))
             case ConditionType.DEGRADED if old:
-                said.append(Said("Normal", "Recovered", "the problem is gone"))
+                said.append(Reported("Normal", "Recovered", "the problem is gone"))
             case ConditionType.READY if old and old.status != one.status:
                 said.append(
-                    Said("Warning", "NotReady", one.message)
+                    Reported("Warning", "NotReady", one.message)
                     if is_bad
-                    else Said("Normal", "Ready", one.message)
+                    else Reported("Normal", "Ready", one.message)
                 )
             case ConditionType.SCALING_ACTIVE if one.reason == "SignalsMissing":
-                said.append(Said("Warning", one.reason, one.message))
+                said.append(Reported("Warning", one.reason, one.message))
             case ConditionType.SCALING_ACTIVE if old and old.reason == "SignalsMissing":
-                said.append(Said("Normal", "SignalsBack", one.message))
+                said.append(Reported("Normal", "SignalsBack", one.message))
     return said

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pando_fleet.redis.wire import Line as RedisLine
-from pando_router.core.bounded_queue import PACE_S, BoundedQueue, Limits, is_for_us, pause_s
+from pando_router.core.bounded_queue import PACE_S, BoundedQueue, QueueLimits, is_for_us, pause_s
 from pando_router.core.events import CacheReport, Head, Observer
 from pando_router.core.fair_queue import Entry
 from pando_router.core.flight import Flight
@@ -74,7 +74,9 @@ class Router:
         self.name = f"router-{number}"
         self.policy = make_policy(self.context)
         self.queue: BoundedQueue[Job] = BoundedQueue(
-            POOL, Current(Limits(spec.queue_requests, body_bytes=2**63)), self.context.monotonic_s
+            POOL,
+            Current(QueueLimits(spec.queue_requests, body_bytes=2**63)),
+            self.context.monotonic_s,
         )
         self.told_waiting = False  # to Redis, by who tells it
         self.seen: Seen | None = None  # told of each prompt that a replica answers

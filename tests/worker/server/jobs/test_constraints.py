@@ -13,7 +13,7 @@ from llguidance import LLMatcher, LLTokenizer
 from pando_worker.grammar.limits import MAX_GRAMMAR_CHARS
 from pando_worker.server.errors import ApiError
 from pando_worker.server.jobs.constraints import grammar_of
-from pando_worker.server.text.parsers.pieces import Call
+from pando_worker.server.text.parsers.pieces import ParsedCall
 from pando_worker.server.text.parsers.reasoning import Start
 from pando_worker.server.text.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
 from pando_worker.server.text.parsers.tools import read_tool_use
@@ -181,7 +181,7 @@ def test_a_required_call_is_one_that_the_parser_reads(tools: str) -> None:
         text = calls_text(tools, (name, arguments))
         assert fits(grammar, text)
         assert parse(new_parser(tools), [text]).calls in (
-            [Call("id0", name, arguments)],
+            [ParsedCall("id0", name, arguments)],
             [],  # llama3's parser reads only the names of its own tools
         )
     assert not fits(grammar, "It is sunny.")

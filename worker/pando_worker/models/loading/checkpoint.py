@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from pando_worker.models.base_model import SafetensorsIndex
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 from pando_worker.models.loading.checkpoint_tensor import Stored
 from pando_worker.models.loading.gguf.directory import SUFFIX
@@ -38,10 +39,6 @@ class InFile:
     def read(self, part: tuple[slice, ...], device: torch.device) -> Tensor:
         tensor: Tensor = self.slices[part]
         return tensor.to(device)
-
-
-class _Index(msgspec.Struct):
-    weight_map: dict[str, str]  # tensor: file
 
 
 @contextmanager
@@ -76,7 +73,7 @@ def weight_files(model_dir: Path) -> Sequence[Path]:
     index, single = model_dir / "model.safetensors.index.json", model_dir / "model.safetensors"
     if index.is_file():
         try:
-            weight_map = msgspec.json.decode(index.read_bytes(), type=_Index).weight_map
+            weight_map = msgspec.json.decode(index.read_bytes(), type=SafetensorsIndex).weight_map
         except (OSError, msgspec.DecodeError) as error:
             raise BrokenCheckpoint(f"cannot read {index}: {error}") from error
         return [model_dir / name for name in sorted(set(weight_map.values()))]

@@ -16,7 +16,7 @@ from pando_worker.attention.backend import AttentionBackend, AttentionLayer
 SERVING = "pando"
 
 
-class Step:
+class AttentionStep:
     """What the attention modules of a model share: the backend, planned for the current batch."""
 
     backend: AttentionBackend
@@ -27,7 +27,7 @@ class Site:
     """What an attention module of transformers has of ours, as its attribute `pando_site`."""
 
     layer: AttentionLayer
-    step: Step
+    step: AttentionStep
 
 
 def paged_attention(

@@ -23,7 +23,7 @@ from pando_worker.models.config import ModelConfig
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel, mismatch
 from pando_worker.models.transformers_backend.admission import admitted
 from pando_worker.models.transformers_backend.head import Head
-from pando_worker.models.transformers_backend.interface import SERVING, Site, Step
+from pando_worker.models.transformers_backend.interface import SERVING, AttentionStep, Site
 from pando_worker.models.transformers_backend.probe import PROBING, Found, Probe
 from pando_worker.models.transformers_backend.proof import PROOF_SLOTS, prove
 from pando_worker.models.transformers_backend.rotary import pin_frequencies
@@ -45,7 +45,7 @@ class TransformersCausalLM(nn.Module):
         self._config = config
         self._dtype = dtype
         self._context_length = context_length
-        self._step = Step()
+        self._step = AttentionStep()
         with _refusals(config):
             self._library_config, self._model_type = admitted(config.path, config.architecture)
             self._model, self._found = self._probed()

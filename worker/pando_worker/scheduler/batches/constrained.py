@@ -15,7 +15,7 @@ import numpy as np
 
 from pando_worker.batch import Int32
 from pando_worker.scheduler.batches.batching import Row
-from pando_worker.scheduler.req import Grammar, Req
+from pando_worker.scheduler.req import OutputGrammar, Req
 
 
 class PendingGrammar(Protocol):
@@ -23,7 +23,7 @@ class PendingGrammar(Protocol):
 
     def done(self) -> bool: ...
 
-    def result(self) -> Grammar:
+    def result(self) -> OutputGrammar:
         """Raises GrammarError if the text is invalid."""
         ...
 
@@ -32,7 +32,7 @@ class PendingGrammar(Protocol):
         ...
 
 
-class GrammarCompiler(Protocol):
+class OutputGrammarCompiler(Protocol):
     """Compiles grammars from text, on its own threads."""
 
     vocab_size: int
@@ -45,7 +45,7 @@ class GrammarCompiler(Protocol):
         """
         ...
 
-    def fill_masks(self, grammars: Sequence[tuple[Grammar, int]], mask: Int32) -> None:
+    def fill_masks(self, grammars: Sequence[tuple[OutputGrammar, int]], mask: Int32) -> None:
         """Write each grammar's allowed tokens into the row of the mask that is paired with it."""
         ...
 
@@ -58,7 +58,7 @@ def is_constrained(rows: Sequence[Row]) -> bool:
     return any(row.req.grammar is not None and row.samples for row in rows)
 
 
-def build_mask(num_decodes: int, rows: Sequence[Row], grammars: GrammarCompiler) -> Int32:
+def build_mask(num_decodes: int, rows: Sequence[Row], grammars: OutputGrammarCompiler) -> Int32:
     """The allowed tokens of each row that samples, [num_samples, ceil(vocab_size / 32)].
 
     Args:

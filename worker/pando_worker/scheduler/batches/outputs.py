@@ -6,11 +6,11 @@ from pando_worker.batch import Float32
 from pando_worker.messages import Embedded, FinishReason, Output, TokenLogprob
 from pando_worker.scheduler.batches.batching import Row
 from pando_worker.scheduler.batches.constrained import begin_jump
-from pando_worker.scheduler.batches.results import Result
+from pando_worker.scheduler.batches.results import RowResult
 from pando_worker.scheduler.req import Ending, Req
 
 
-def take_result(row: Row, result: Result) -> Output | Embedded | None:
+def take_result(row: Row, result: RowResult) -> Output | Embedded | None:
     """Apply a row's result to its request, which may end it. Returns the message to send; None for
     an unfinished chunk and for a request that failed."""
     row.req.prompt_logprobs += result.scores

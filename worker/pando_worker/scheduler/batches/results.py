@@ -1,4 +1,4 @@
-"""Splits a step's result arrays into one `Result` per row of the batch."""
+"""Splits a step's result arrays into one `RowResult` per row of the batch."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Logprob = TokenLogprob | None
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RowResult:
     token: int | None  # None for an unfinished chunk; -1 if the logits were not finite
     logprob: TokenLogprob | None  # of the token, if requested
     scores: list[TokenLogprob]  # of the row's prompt tokens, if requested
@@ -31,13 +31,13 @@ def read_decodes(reqs: Sequence[Req], step: StepResult) -> Iterable[tuple[int, L
     return zip(tokens, logprobs, strict=True)
 
 
-def read_results(rows: Sequence[Row], step: StepResult, first: int) -> list[Result]:
+def read_results(rows: Sequence[Row], step: StepResult, first: int) -> list[RowResult]:
     """
     Args:
         first: how many decodes were before these rows; each yields one token.
     """
     tokens = step.tokens.tolist()
-    results: list[Result] = []
+    results: list[RowResult] = []
     sample, score, pool = first, 0, 0
     for row in rows:
         token, logprob, scores, pooled = None, None, [], None
@@ -54,7 +54,7 @@ def read_results(rows: Sequence[Row], step: StepResult, first: int) -> list[Resu
         if row.pools and step.pooled is not None:
             pooled = step.pooled[pool]
             pool += 1
-        results.append(Result(token, logprob, scores, pooled))
+        results.append(RowResult(token, logprob, scores, pooled))
     return results
 
 

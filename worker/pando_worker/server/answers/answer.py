@@ -21,7 +21,7 @@ from pando_worker.server.text.reader import Delta, Finish, ScoredToken
 
 
 @dataclass(slots=True)
-class Result:
+class ChoiceResult:
     """One choice: all of its deltas so far, or since they were forgotten."""
 
     prompt: int  # which of the request's prompts it continues
@@ -64,7 +64,7 @@ class TokenCounts:
     completion: int
 
     @classmethod
-    def of(cls, results: Sequence[Result]) -> "TokenCounts":
+    def of(cls, results: Sequence[ChoiceResult]) -> "TokenCounts":
         prompts = {result.prompt: len(result.prompt_ids) for result in results}
         cached: dict[int, int] = {}
         for result in results:
@@ -80,10 +80,10 @@ class Form(Protocol):
 
     repeats: ClassVar[bool]  # whether each event of a stream has all that came before it
 
-    def whole(self, results: list[Result]) -> object:
+    def whole(self, results: list[ChoiceResult]) -> object:
         """The body of an answer that is not streamed."""
 
-    def events(self, delta: Delta, results: list[Result]) -> list[object]:
+    def events(self, delta: Delta, results: list[ChoiceResult]) -> list[object]:
         """The events that a delta, already part of `results`, makes in a stream; maybe none."""
 
 
@@ -99,7 +99,7 @@ class Answer(Response):
         self._resumed = len(job.resumed)
         self._unfinished = len(job.orders)
         self._results = [
-            Result(prompt, ids)
+            ChoiceResult(prompt, ids)
             for prompt, ids in enumerate(job.prompts)
             for _ in range(job.samples)
         ]

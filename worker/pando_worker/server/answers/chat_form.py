@@ -10,7 +10,7 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType, structs
 
 from pando_worker.messages import FinishReason
-from pando_worker.server.answers.answer import Result
+from pando_worker.server.answers.answer import ChoiceResult
 from pando_worker.server.answers.logprobs import chat_logprobs
 from pando_worker.server.answers.openai_objects import (
     ChatChoice,
@@ -79,7 +79,7 @@ class ChatForm:
         self._tells_tokens = tells_tokens
         self._streams = [_Stream(parser) for parser in parsers]
 
-    def whole(self, results: list[Result]) -> ChatCompletion:
+    def whole(self, results: list[ChoiceResult]) -> ChatCompletion:
         return ChatCompletion(
             id=self._id,
             created=self._created,
@@ -88,7 +88,7 @@ class ChatForm:
             usage=usage_of(results),
         )
 
-    def events(self, delta: Delta, results: list[Result]) -> list[object]:
+    def events(self, delta: Delta, results: list[ChoiceResult]) -> list[object]:
         stream, index = self._streams[delta.index], delta.index
         events: list[ChatChunk] = []
         if not stream.has_role:
@@ -115,7 +115,7 @@ class ChatForm:
             events.append(self._of([], usage_of(results)))
         return [*events]
 
-    def _choice(self, index: int, result: Result) -> ChatChoice:
+    def _choice(self, index: int, result: ChoiceResult) -> ChatChoice:
         assert result.finish is not None
         parser, parsed = self._streams[index].parser, Parsed()
         parsed.add(parser.push(result.text))

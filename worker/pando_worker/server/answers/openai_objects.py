@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pando_worker.messages import FinishReason
-from pando_worker.server.answers.answer import Result, TokenCounts
+from pando_worker.server.answers.answer import ChoiceResult, TokenCounts
 
 
 class PromptTokensDetails(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | UnsetType | None = UNSET
 
 
-def usage_of(results: list[Result]) -> Usage:
+def usage_of(results: list[ChoiceResult]) -> Usage:
     counts = TokenCounts.of(results)
     return Usage(
         counts.prompt,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from msgspec import UNSET, UnsetType, structs
 
 from pando_worker.messages import LogprobsWanted
-from pando_worker.server.answers.answer import Answer, Result
+from pando_worker.server.answers.answer import Answer, ChoiceResult
 from pando_worker.server.answers.logprobs import completion_logprobs, echoed_logprobs, joined
 from pando_worker.server.answers.openai_objects import (
     Completion,
@@ -100,7 +100,7 @@ class _CompletionForm:
     echoed: set[int] = field(default_factory=set)  # choices that have streamed their prompt
     unsent: dict[int, list[int]] = field(default_factory=dict)  # ids whose event is not sent yet
 
-    def whole(self, results: list[Result]) -> Completion:
+    def whole(self, results: list[ChoiceResult]) -> Completion:
         choices: list[CompletionChoice] = []
         for _, samples in groupby(results, lambda result: result.prompt):
             for result in _best(list(samples), self.n):
@@ -108,7 +108,7 @@ class _CompletionForm:
                 choices.append(self._choice(len(choices), result, text, result.scored, echo=True))
         return self._of(choices, usage_of(results))
 
-    def events(self, delta: Delta, results: list[Result]) -> list[object]:
+    def events(self, delta: Delta, results: list[ChoiceResult]) -> list[object]:
         result, index = results[delta.index], delta.index
         begins = self.echo is not None and index not in self.echoed
         self.echoed.add(index)
@@ -126,13 +126,13 @@ class _CompletionForm:
         return events
 
     def _choice(
-        self, index: int, result: Result, text: str, tokens: list[ScoredToken], *, echo: bool
+        self, index: int, result: ChoiceResult, text: str, tokens: list[ScoredToken], *, echo: bool
     ) -> CompletionChoice:
         finish = result.finish.reason if result.finish else None
         return CompletionChoice(index, text, finish, self._scores(result, tokens, echo=echo))
 
     def _scores(
-        self, result: Result, tokens: list[ScoredToken], *, echo: bool
+        self, result: ChoiceResult, tokens: list[ScoredToken], *, echo: bool
     ) -> CompletionLogprobs | None:
         if self.logprobs is None:
             return None
@@ -143,7 +143,7 @@ class _CompletionForm:
         ids, given = result.prompt_ids, result.prompt_logprobs
         return joined(echoed_logprobs(self.vocabulary, prompt, ids, given, self.logprobs), scores)
 
-    def _prompt_text(self, result: Result) -> str:
+    def _prompt_text(self, result: ChoiceResult) -> str:
         return self.echo[result.prompt] if self.echo else ""
 
     def _of(self, choices: list[CompletionChoice], usage: Usage | UnsetType | None) -> Completion:
@@ -152,13 +152,13 @@ class _CompletionForm:
         )
 
 
-def _best(samples: list[Result], n: int) -> list[Result]:
+def _best(samples: list[ChoiceResult], n: int) -> list[ChoiceResult]:
     """The n samples with the highest mean log-probability, best first; all in order if n are."""
     if len(samples) == n:
         return samples
     return sorted(samples, key=_mean_logprob, reverse=True)[:n]
 
 
-def _mean_logprob(result: Result) -> float:
+def _mean_logprob(result: ChoiceResult) -> float:
     scores = [token.logprob for token in result.logprobs]
     return sum(scores) / len(scores) if scores else float("-inf")

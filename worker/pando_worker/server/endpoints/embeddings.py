@@ -92,7 +92,7 @@ async def _prompts(service: Service, body: EmbeddingRequest) -> list[list[int]]:
 
 
 @dataclass(slots=True)
-class _Part:
+class _EmbeddedInput:
     """One input's part of the answer."""
 
     json: msgspec.Raw
@@ -113,7 +113,7 @@ class _Job:
         self._end = None if limit_s is None else time.monotonic() + limit_s
         self._slots = asyncio.Semaphore(service.ready.max_running_requests)
 
-    async def run(self, prompts: list[list[int]]) -> list[_Part]:
+    async def run(self, prompts: list[list[int]]) -> list[_EmbeddedInput]:
         """Raises ApiError if one of them fails, after aborting the others."""
         try:
             async with asyncio.TaskGroup() as group:
@@ -125,7 +125,7 @@ class _Job:
             raise failed.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def _one(self, index: int, prompt: list[int]) -> _Part:
+    async def _one(self, index: int, prompt: list[int]) -> _EmbeddedInput:
         async with self._slots:
             embed = replace(self._like, input_ids=prompt, deadline_s=self._remaining_s())
             embedded = await self._service.engine.embed(embed)
@@ -134,7 +134,7 @@ class _Job:
         # Encoded one by one as they arrive: all at once would delay streams for seconds.
         vector = _shortened(embedded, self._body.dimensions)
         written = _Embedding(index, _written(vector, self._body.encoding_format))
-        return _Part(msgspec.Raw(msgspec.json.encode(written)), embedded.cached_tokens)
+        return _EmbeddedInput(msgspec.Raw(msgspec.json.encode(written)), embedded.cached_tokens)
 
     def _remaining_s(self) -> float | None:
         if self._end is None:
@@ -173,7 +173,7 @@ def _written(vector: "Float32", form: str | None) -> list[float] | str:
     return numbers
 
 
-def _answer(model: str, prompts: list[list[int]], parts: list[_Part]) -> Response:
+def _answer(model: str, prompts: list[list[int]], parts: list[_EmbeddedInput]) -> Response:
     tokens = sum(map(len, prompts))
     cached = sum(part.cached_tokens for part in parts)
     usage = _Usage(tokens, tokens, PromptTokensDetails(cached))

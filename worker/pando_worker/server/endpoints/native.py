@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from msgspec import UNSET, UnsetType
 
 from pando_worker.messages import FinishReason, LogprobsWanted, TokenLogprob
-from pando_worker.server.answers.answer import Answer, Result
+from pando_worker.server.answers.answer import Answer, ChoiceResult
 from pando_worker.server.answers.logprobs import finite, token_text
 from pando_worker.server.jobs.grammars import grammar_for
 from pando_worker.server.jobs.jobs import JobSpec, make_job
@@ -125,15 +125,15 @@ class _NativeForm:
     vocabulary: Vocabulary
     scores: _Scores | None
 
-    def whole(self, results: list[Result]) -> object:
+    def whole(self, results: list[ChoiceResult]) -> object:
         generated = [self._generated(result) for result in results]
         return generated if self.many else generated[0]
 
-    def events(self, delta: Delta, results: list[Result]) -> list[object]:
+    def events(self, delta: Delta, results: list[ChoiceResult]) -> list[object]:
         index = delta.index if self.many else UNSET
         return [self._generated(results[delta.index], index)]
 
-    def _generated(self, result: Result, index: int | UnsetType = UNSET) -> _Generated:
+    def _generated(self, result: ChoiceResult, index: int | UnsetType = UNSET) -> _Generated:
         finish = result.finish
         meta = _MetaInfo(
             id=self.name,
@@ -146,7 +146,7 @@ class _NativeForm:
             meta = self._with_scores(meta, self.scores, result)
         return _Generated(result.text, result.token_ids, meta, index)
 
-    def _with_scores(self, meta: _MetaInfo, scores: _Scores, result: Result) -> _MetaInfo:
+    def _with_scores(self, meta: _MetaInfo, scores: _Scores, result: ChoiceResult) -> _MetaInfo:
         prompt: list[tuple[int, TokenLogprob | None]] = []
         if scores.start is not None and (ids := result.prompt_ids[scores.start :]):
             prompt = list(zip(ids, [None, *result.prompt_logprobs], strict=True))
@@ -179,7 +179,7 @@ class _NativeForm:
         return None if logprob is None else finite(logprob), token_id, text
 
 
-def _finish_reason(finish: Finish, result: Result) -> _FinishReason:
+def _finish_reason(finish: Finish, result: ChoiceResult) -> _FinishReason:
     match finish.reason:
         case FinishReason.STOP:
             return _FinishReason(finish.reason, matched=finish.matched)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pando_worker.server.text.parsers.pieces import Call, CallArguments, CallStart, Content
+from pando_worker.server.text.parsers.pieces import CallArguments, CallStart, Content, ParsedCall
 from pando_worker.server.text.parsers.registry import TOOL_FORMATS
 from tests.worker.server.text.parsers.parsing import new_parser, parse
 
@@ -80,13 +80,15 @@ def test_what_is_no_call_is_given_back(tools: str, text: str, content: str | Non
 )
 def test_a_call_in_every_form_that_models_write(tools: str, text: str) -> None:
     parsed = parse(new_parser(tools), list(text))
-    assert parsed.calls == [Call("id0", "weather", ROME)]
+    assert parsed.calls == [ParsedCall("id0", "weather", ROME)]
     assert parsed.content == ""
 
 
 def test_arguments_that_the_outputs_end_cut_off_stay_as_far_as_they_came() -> None:
     text = '<tool_call>{"name": "weather", "arguments": {"city": "Ro'
-    assert parse(new_parser("hermes"), [text]).calls == [Call("id0", "weather", '{"city": "Ro')]
+    assert parse(new_parser("hermes"), [text]).calls == [
+        ParsedCall("id0", "weather", '{"city": "Ro')
+    ]
 
 
 def test_text_after_a_call_is_content() -> None:
@@ -100,7 +102,7 @@ def test_a_call_after_what_looked_like_one_is_found() -> None:
     text = '<tool_call><tool_call>{"name": "time", "arguments": {}}</tool_call>'
     parsed = parse(new_parser("hermes"), list(text))
     assert parsed.content == "<tool_call>"
-    assert parsed.calls == [Call("id0", "time", "{}")]
+    assert parsed.calls == [ParsedCall("id0", "time", "{}")]
 
 
 @pytest.mark.parametrize("tools", sorted(TOOL_FORMATS))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import Environment
 
-from pando_worker.server.text.parsers.pieces import Call, CallArguments, CallStart, Content
+from pando_worker.server.text.parsers.pieces import CallArguments, CallStart, Content, ParsedCall
 from pando_worker.server.text.parsers.tools import Tool
 from tests.worker.server.text.parsers.parsing import new_parser, parse
 
@@ -124,11 +124,11 @@ def test_a_call_that_the_outputs_end_cuts_off_stays_as_far_as_it_came() -> None:
     text = call("<parameter=text>\nRome")
     cut = text[: text.index("</function>")]
     parsed = parse(new_parser("qwen3_coder", offered=OFFERED), list(cut))
-    assert parsed.calls == [Call("id0", "run", '{"text": "Rome')]
+    assert parsed.calls == [ParsedCall("id0", "run", '{"text": "Rome')]
 
 
 def test_forgotten_closing_tags_end_a_call_all_the_same() -> None:
     text = "<tool_call>\n<function=run>\n<parameter=count>\n1\n</parameter>\n</tool_call>\nDone."
     parsed = parse(new_parser("qwen3_coder", offered=OFFERED), list(text))
-    assert parsed.calls == [Call("id0", "run", '{"count": 1}')]
+    assert parsed.calls == [ParsedCall("id0", "run", '{"count": 1}')]
     assert parsed.content == "Done."

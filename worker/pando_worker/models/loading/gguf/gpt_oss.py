@@ -17,7 +17,7 @@ _EXPERTS = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down)_exps\.(weight|bias)")
 
 
 @dataclass(frozen=True, slots=True)
-class StackedByInput:
+class StackedGguf:
     """[experts, inputs, outputs] from matrices [outputs, inputs] of one or two tensors.
 
     Attributes:
@@ -94,8 +94,8 @@ def by_input(tensors: Mapping[str, GgufTensor]) -> dict[str, Stored]:
         both, down = (parts["gate"], parts["up"]), parts["down"]
         names = f"model.layers.{layer}.mlp.experts."
         if kind == "weight":
-            result[f"{names}gate_up_proj"] = StackedByInput(both)
-            result[f"{names}down_proj"] = StackedByInput((down,))
+            result[f"{names}gate_up_proj"] = StackedGguf(both)
+            result[f"{names}down_proj"] = StackedGguf((down,))
         else:
             result[f"{names}gate_up_proj_bias"] = BiasInTurns(both)
             result[f"{names}down_proj_bias"] = down

@@ -51,7 +51,7 @@ class TextParser(Protocol):
 
 
 @dataclass(slots=True)
-class Call:
+class ParsedCall:
     id: str
     name: str
     arguments: str = ""
@@ -63,7 +63,7 @@ class Parsed:
 
     reasoning: str = ""
     content: str = ""
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ParsedCall] = field(default_factory=list)
 
     def add(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
@@ -73,6 +73,6 @@ class Parsed:
                 case Content(text):
                     self.content += text
                 case CallStart(_, id, name):
-                    self.calls.append(Call(id, name))
+                    self.calls.append(ParsedCall(id, name))
                 case CallArguments(index, text):
                     self.calls[index].arguments += text

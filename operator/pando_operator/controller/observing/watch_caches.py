@@ -26,7 +26,7 @@ from pando_operator.objects.labels import POOL_LABEL, any_selector_text
 ALL = ("",)  # the API's name for all namespaces
 
 
-class World:
+class WatchCaches:
     """Start `run`, then wait for `synced`."""
 
     def __init__(

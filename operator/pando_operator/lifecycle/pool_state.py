@@ -17,7 +17,7 @@ WARM_MARK_S = 900
 """Lifetime of a warm mark. It is set while the model loads, and again if that takes longer."""
 
 
-class World:
+class PoolState:
     """A read-only view."""
 
     def __init__(
