@@ -26,9 +26,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.grammar.grammar import Grammar
 from pando_worker.grammar.masks import MaskThreads
+from pando_worker.parsers.registry import TOOL_FORMATS
+from pando_worker.parsers.tools import read_tool_use
 from pando_worker.server.jobs.constraints import grammar_of
-from pando_worker.server.text.parsers.registry import TOOL_FORMATS
-from pando_worker.server.text.parsers.tools import read_tool_use
 
 SHIPPED = Path(__file__).parents[1] / "examples/models/pando-tiny"
 VOCAB = 131_072

@@ -11,6 +11,7 @@ from pathlib import Path
 from pando_router.policies import POLICIES
 from pando_sim.policies import POLICIES as SIMULATED
 from pando_sim.scaling import SCALERS
+from pando_worker.parsers.registry import TOOL_FORMATS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -33,6 +34,17 @@ TABLES = (
         [
             ("`policy`", "a request goes to"),
             *((f"`{one.name}`", one.help) for one in POLICIES.values()),
+        ],
+    ),
+    Table(
+        "api.md",
+        "tool formats",
+        [
+            ("`tool_call_parser`", "form", "found by itself in templates of"),
+            *(
+                (f"`{one.name}`", one.help.replace("|", r"\|"), one.models)
+                for one in TOOL_FORMATS.values()
+            ),
         ],
     ),
     Table(

@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from pando_fleet.choices import described, one_of
 from pando_fleet.traces import traceable
+from pando_worker.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
 
 
 class DType(StrEnum):
@@ -239,12 +241,19 @@ class WorkerSettings(BaseSettings):
     ] = None
 
     tool_call_parser: Annotated[
-        Literal["auto", "none", "hermes", "llama3", "mistral", "qwen3_coder"],
+        str,
+        one_of(TOOL_FORMATS, "auto", "none"),
         Field(description="format of the model's tool calls; auto: read from its chat template"),
     ] = "auto"
     reasoning_parser: Annotated[
-        Literal["auto", "none", "qwen3", "deepseek_r1"],
-        Field(description="format of the model's reasoning; auto: read from its chat template"),
+        str,
+        one_of(REASONING_FORMATS, "auto", "none"),
+        Field(
+            description=described(
+                "where the model's reasoning stands; auto: read from its chat template",
+                REASONING_FORMATS,
+            )
+        ),
     ] = "auto"
     pooling: Annotated[
         Literal["auto", "last", "mean"],

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pando_fleet.traces import Tracing
 from pando_worker.messages import Pooling, Ready
 from pando_worker.models.generation_config import GenerationConfig
+from pando_worker.parsers.formats import ToolFormat
+from pando_worker.parsers.reasoning import ReasoningFormat
 from pando_worker.server.answers.answer import Answer, Form
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.errors import ApiError, unavailable
@@ -17,8 +19,6 @@ from pando_worker.server.metrics import Metrics
 from pando_worker.server.pooling import NoEmbeddings
 from pando_worker.server.protocol.chat import ChatRequest, messages_of
 from pando_worker.server.text.long_texts import Room
-from pando_worker.server.text.parsers.formats import ToolFormat
-from pando_worker.server.text.parsers.reasoning import ReasoningFormat
 from pando_worker.server.text.prompt_meter import PromptMeter
 from pando_worker.server.text.tokenizer import Prompt, Tokenizer
 from pando_worker.settings import WorkerSettings

@@ -11,13 +11,13 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from pando_worker.grammar.limits import MAX_GRAMMAR_CHARS
+from pando_worker.parsers.pieces import ParsedCall
+from pando_worker.parsers.reasoning import Start
+from pando_worker.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
+from pando_worker.parsers.tools import read_tool_use
 from pando_worker.server.errors import ApiError
 from pando_worker.server.jobs.constraints import grammar_of
-from pando_worker.server.text.parsers.pieces import ParsedCall
-from pando_worker.server.text.parsers.reasoning import Start
-from pando_worker.server.text.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
-from pando_worker.server.text.parsers.tools import read_tool_use
-from tests.worker.server.text.parsers.parsing import new_parser, parse
+from tests.worker.parsers.parsing import new_parser, parse
 
 BYTES = LLTokenizer("byte")
 

@@ -10,6 +10,15 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType, structs
 
 from pando_worker.messages import FinishReason
+from pando_worker.parsers.output import OutputParser
+from pando_worker.parsers.pieces import (
+    CallArguments,
+    CallStart,
+    Content,
+    Parsed,
+    Piece,
+    Reasoning,
+)
 from pando_worker.server.answers.answer import ChoiceResult
 from pando_worker.server.answers.logprobs import chat_logprobs
 from pando_worker.server.answers.openai_objects import (
@@ -25,15 +34,6 @@ from pando_worker.server.answers.openai_objects import (
     ToolCall,
     Usage,
     usage_of,
-)
-from pando_worker.server.text.parsers.output import OutputParser
-from pando_worker.server.text.parsers.pieces import (
-    CallArguments,
-    CallStart,
-    Content,
-    Parsed,
-    Piece,
-    Reasoning,
 )
 from pando_worker.server.text.reader import Delta, Finish, ScoredToken
 from pando_worker.tokenizer.detokenizer import Vocabulary

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request
 
 from pando_worker.messages import LogprobsWanted
+from pando_worker.parsers.formats import ToolFormat
+from pando_worker.parsers.output import OutputParser
+from pando_worker.parsers.reasoning import TAIL_TOKENS, ReasoningFormat, Start
+from pando_worker.parsers.registry import TOOL_FORMATS
+from pando_worker.parsers.tools import ToolUse, read_tool_use
 from pando_worker.server.answers.answer import Answer
 from pando_worker.server.answers.chat_form import ChatForm
 from pando_worker.server.errors import bad_request
@@ -15,11 +20,6 @@ from pando_worker.server.jobs.prompts import room_for
 from pando_worker.server.protocol.chat import ChatRequest
 from pando_worker.server.protocol.resume import tells_tokens
 from pando_worker.server.service import Service
-from pando_worker.server.text.parsers.formats import ToolFormat
-from pando_worker.server.text.parsers.output import OutputParser
-from pando_worker.server.text.parsers.reasoning import TAIL_TOKENS, ReasoningFormat, Start
-from pando_worker.server.text.parsers.registry import TOOL_FORMATS
-from pando_worker.server.text.parsers.tools import ToolUse, read_tool_use
 
 
 def routes(service: Service) -> APIRouter:

@@ -14,12 +14,12 @@ from typing import Any
 from llguidance import LLMatcher
 
 from pando_worker.grammar.limits import LIMITS, MAX_GRAMMAR_CHARS, compiler_threads
+from pando_worker.parsers import lark
+from pando_worker.parsers.formats import ToolFormat
+from pando_worker.parsers.reasoning import ReasoningFormat, Start
+from pando_worker.parsers.tools import Choice, ToolUse
 from pando_worker.server.errors import ApiError, bad_request
 from pando_worker.server.jobs.gbnf import gbnf_to_lark
-from pando_worker.server.text.parsers import lark
-from pando_worker.server.text.parsers.formats import ToolFormat
-from pando_worker.server.text.parsers.reasoning import ReasoningFormat, Start
-from pando_worker.server.text.parsers.tools import Choice, ToolUse
 
 MAX_CHOICES = 1024
 _MAX_MESSAGE_CHARS = 500

@@ -3,11 +3,11 @@
 import asyncio
 from functools import partial
 
+from pando_worker.parsers.reasoning import ReasoningFormat, Start
+from pando_worker.parsers.tools import ToolUse
 from pando_worker.server.jobs.constraints import grammar_of
 from pando_worker.server.protocol.sampling import SamplingFields
 from pando_worker.server.service import Service
-from pando_worker.server.text.parsers.reasoning import ReasoningFormat, Start
-from pando_worker.server.text.parsers.tools import ToolUse
 
 
 async def grammar_for(

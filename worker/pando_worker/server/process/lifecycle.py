@@ -21,6 +21,7 @@ import uvloop
 from pando_fleet.traces import Tracing
 from pando_worker.models.config import ModelConfig
 from pando_worker.models.generation_config import SAMPLING, read_generation_config
+from pando_worker.parsers.registry import reasoning_format, tool_format
 from pando_worker.server.app import make_app
 from pando_worker.server.engine_client import EngineClient
 from pando_worker.server.front.connections import Connection, Connections, fitting_connections
@@ -31,7 +32,6 @@ from pando_worker.server.pooling import read_pooling
 from pando_worker.server.process.scheduler_process import SchedulerProcess
 from pando_worker.server.process.watchdog import cpu_s, watch
 from pando_worker.server.service import ServedModel, Service
-from pando_worker.server.text.parsers.registry import reasoning_format, tool_format
 from pando_worker.server.text.prompt_meter import PromptMeter
 from pando_worker.server.text.tokenizer import Tokenizer
 from pando_worker.settings import WorkerSettings

@@ -6,7 +6,7 @@ Read in this order:
     prompt_meter.py  measures the bytes per prompt token
     reader.py        turns one request's tokens into final text
     stop_strings.py  finds stop strings in text that arrives in pieces
-    parsers/         splits a model's output into reasoning, content and tool calls
 
-`pando_worker.tokenizer` loads the tokenizer.
+`pando_worker.tokenizer` loads the tokenizer. `pando_worker.parsers` splits an output's text into
+reasoning, content and tool calls.
 """

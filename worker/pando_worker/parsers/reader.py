@@ -6,10 +6,10 @@ rest; False waits for more text. Formats add their own steps to those here.
 
 from collections.abc import Callable
 
-from pando_worker.server.text.parsers.call_object import CallObject, State
-from pando_worker.server.text.parsers.emitter import Emitter
-from pando_worker.server.text.parsers.pieces import Piece
-from pando_worker.server.text.parsers.scanning import BLANKS, Until
+from pando_worker.parsers.call_object import CallObject, State
+from pando_worker.parsers.emitter import Emitter
+from pando_worker.parsers.pieces import Piece
+from pando_worker.parsers.scanning import BLANKS, Until
 
 Step = Callable[[], bool]
 

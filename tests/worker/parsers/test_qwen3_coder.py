@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import Environment
 
-from pando_worker.server.text.parsers.pieces import CallArguments, CallStart, Content, ParsedCall
-from pando_worker.server.text.parsers.tools import Tool
-from tests.worker.server.text.parsers.parsing import new_parser, parse
+from pando_worker.parsers.pieces import CallArguments, CallStart, Content, ParsedCall
+from pando_worker.parsers.tools import Tool
+from tests.worker.parsers.parsing import new_parser, parse
 
 NUMBERED = {"type": "array", "items": {"type": "integer"}}
 SCHEMA: dict[str, Any] = {

@@ -2,14 +2,14 @@
 
 import pytest
 
-from pando_worker.server.text.parsers.reasoning import Start
-from pando_worker.server.text.parsers.registry import (
+from pando_worker.parsers.reasoning import Start
+from pando_worker.parsers.registry import (
     REASONING_FORMATS,
     TOOL_FORMATS,
     reasoning_format,
     tool_format,
 )
-from tests.worker.server.text.parsers.parsing import new_parser, parse
+from tests.worker.parsers.parsing import new_parser, parse
 
 
 @pytest.mark.parametrize(

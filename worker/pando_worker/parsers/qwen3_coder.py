@@ -17,14 +17,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pando_worker.server.errors import bad_request
-from pando_worker.server.text.parsers import lark
-from pando_worker.server.text.parsers.formats import ToolFormat, long_id
-from pando_worker.server.text.parsers.pieces import Piece
-from pando_worker.server.text.parsers.reader import Reader
-from pando_worker.server.text.parsers.scanning import BLANKS, MAX_BLANKS, overlap
-from pando_worker.server.text.parsers.tools import Tool
-from pando_worker.server.text.parsers.xml_values import Reading, as_json, reading, schema_of
+from pando_fleet.http.errors import bad_request
+from pando_worker.parsers import lark
+from pando_worker.parsers.formats import ToolFormat, long_id
+from pando_worker.parsers.pieces import Piece
+from pando_worker.parsers.reader import Reader
+from pando_worker.parsers.scanning import BLANKS, MAX_BLANKS, overlap
+from pando_worker.parsers.tools import Tool
+from pando_worker.parsers.xml_values import Reading, as_json, reading, schema_of
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_END = "<function=", "</function>"
@@ -214,6 +214,9 @@ def _value(tool: Tool, name: str, schema: dict[str, Any]) -> str:
 
 QWEN3_CODER = ToolFormat(
     name="qwen3_coder",
+    help="`<tool_call><function=…><parameter=…>…</parameter></function></tool_call>`",
+    models="Qwen3-Coder and later",
+    speaks=lambda template: all(tag in template for tag in (OPENING, FUNCTION, PARAMETER)),
     markers=(OPENING, CLOSING),
     new_parser=Qwen3CoderParser,
     grammar=_grammar,

@@ -3,8 +3,8 @@
 import itertools
 from collections.abc import Iterable, Sequence
 
-from pando_worker.server.text.parsers.output import OutputParser
-from pando_worker.server.text.parsers.pieces import (
+from pando_worker.parsers.output import OutputParser
+from pando_worker.parsers.pieces import (
     CallArguments,
     CallStart,
     Content,
@@ -12,9 +12,9 @@ from pando_worker.server.text.parsers.pieces import (
     Piece,
     Reasoning,
 )
-from pando_worker.server.text.parsers.reasoning import Start
-from pando_worker.server.text.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
-from pando_worker.server.text.parsers.tools import Tool
+from pando_worker.parsers.reasoning import Start
+from pando_worker.parsers.registry import REASONING_FORMATS, TOOL_FORMATS
+from pando_worker.parsers.tools import Tool
 
 TOOLS = tuple(Tool(name, {"type": "object"}, strict=False) for name in ("weather", "time"))
 

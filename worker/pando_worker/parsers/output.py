@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pando_worker.server.text.parsers.pieces import Content, Piece, TextParser
+from pando_worker.parsers.pieces import Content, Piece, TextParser
 
 
 @dataclass(frozen=True, slots=True)

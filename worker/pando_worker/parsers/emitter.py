@@ -3,9 +3,9 @@ belongs to the format."""
 
 from collections.abc import Callable
 
-from pando_worker.server.text.parsers.call_object import CallObject, State
-from pando_worker.server.text.parsers.pieces import CallArguments, CallStart, Content, Piece
-from pando_worker.server.text.parsers.scanning import BLANKS
+from pando_worker.parsers.call_object import CallObject, State
+from pando_worker.parsers.pieces import CallArguments, CallStart, Content, Piece
+from pando_worker.parsers.scanning import BLANKS
 
 _IS_CALL = (State.ARGUMENTS, State.CLOSING, State.DONE)
 

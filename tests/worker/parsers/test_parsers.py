@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pando_worker.server.text.parsers.registry import TOOL_FORMATS
-from tests.worker.server.text.parsers.parsing import new_parser, parse
+from pando_worker.parsers.registry import TOOL_FORMATS
+from tests.worker.parsers.parsing import new_parser, parse
 
 FORMATS = pytest.mark.parametrize("tools", sorted(TOOL_FORMATS))
 

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from pando_worker.server.text.parsers.pieces import CallArguments, CallStart, Content, ParsedCall
-from pando_worker.server.text.parsers.registry import TOOL_FORMATS
-from tests.worker.server.text.parsers.parsing import new_parser, parse
+from pando_worker.parsers.pieces import CallArguments, CallStart, Content, ParsedCall
+from pando_worker.parsers.registry import TOOL_FORMATS
+from tests.worker.parsers.parsing import new_parser, parse
 
 ROME = '{"city": "Rome"}'
 

@@ -6,11 +6,11 @@ Without the token, an object is a call only at the beginning of the output and w
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from pando_worker.server.text.parsers import lark
-from pando_worker.server.text.parsers.formats import ToolFormat, long_id
-from pando_worker.server.text.parsers.reader import Reader
-from pando_worker.server.text.parsers.scanning import BLANKS, MAX_BLANKS
-from pando_worker.server.text.parsers.tools import Tool
+from pando_worker.parsers import lark
+from pando_worker.parsers.formats import ToolFormat, long_id
+from pando_worker.parsers.reader import Reader
+from pando_worker.parsers.scanning import BLANKS, MAX_BLANKS
+from pando_worker.parsers.tools import Tool
 
 TAG = "<|python_tag|>"
 
@@ -53,8 +53,17 @@ def _grammar(tools: Sequence[Tool], special_tokens: Mapping[str, int], *, parall
     )
 
 
+def _speaks(template: str) -> bool:
+    """Llama 3.2's template shows the object, but not the token."""
+    shows_object = "<|start_header_id|>" in template and '"parameters"' in template
+    return TAG in template or (shows_object and "<tool_call>" not in template)
+
+
 LLAMA3 = ToolFormat(
     name="llama3",
+    help='`{"name": …, "parameters": {…}}`, or after `<|python_tag|>`',
+    models="Llama 3.1 to 3.3",
+    speaks=_speaks,
     markers=(TAG,),
     new_parser=lambda tools, new_id: _Llama3({tool.name for tool in tools}, new_id).reader,
     grammar=_grammar,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pando_worker.server.text.parsers.tools import Tool
+from pando_worker.parsers.tools import Tool
 
 
 def literal(text: str) -> str:

@@ -7,11 +7,11 @@ call as `[TOOL_CALLS]name[ARGS]{...}`, some without `[ARGS]` or with `[CALL_ID]`
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from pando_worker.server.text.parsers import lark
-from pando_worker.server.text.parsers.formats import ToolFormat, random_id
-from pando_worker.server.text.parsers.reader import Reader
-from pando_worker.server.text.parsers.scanning import BLANKS, MAX_BLANKS, JsonEnd
-from pando_worker.server.text.parsers.tools import Tool
+from pando_worker.parsers import lark
+from pando_worker.parsers.formats import ToolFormat, random_id
+from pando_worker.parsers.reader import Reader
+from pando_worker.parsers.scanning import BLANKS, MAX_BLANKS, JsonEnd
+from pando_worker.parsers.tools import Tool
 
 TOOL_CALLS, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 _HEADER = re.compile(
@@ -103,6 +103,9 @@ def _grammar(tools: Sequence[Tool], special_tokens: Mapping[str, int], *, parall
 
 MISTRAL = ToolFormat(
     name="mistral",
+    help="`[TOOL_CALLS]…`",
+    models="Mistral",
+    speaks=lambda template: TOOL_CALLS in template,
     markers=(TOOL_CALLS, ARGS, CALL_ID),
     new_parser=lambda tools, new_id: _Mistral(new_id).reader,
     grammar=_grammar,

@@ -3,7 +3,7 @@
 Read in this order:
     pieces.py       the results of parsing
     formats.py      the interface of a tool format
-    registry.py     all formats by name; to add one, copy hermes.py and register it here
+    registry.py     all formats by name; to add one, copy hermes.py and list it here
     hermes.py, llama3.py, mistral.py, qwen3_coder.py
     reasoning.py    reasoning between two tags
     output.py       the parser of a whole output
@@ -15,5 +15,5 @@ Read in this order:
     tools.py        the tools that a request offers
     lark.py         parts of grammars in Lark syntax
 
-Imports only the server's errors.
+Below the settings, which take the formats' names from the registry. Imports fleet's errors.
 """

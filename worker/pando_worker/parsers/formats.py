@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pando_worker.server.text.parsers.pieces import TextParser
-from pando_worker.server.text.parsers.tools import Tool
+from pando_worker.parsers.pieces import TextParser
+from pando_worker.parsers.tools import Tool
 
 _ALPHABET = string.ascii_letters + string.digits
 
@@ -24,6 +24,9 @@ class CallGrammar(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFormat:
     name: str
+    help: str  # what a call looks like, as Markdown
+    models: str  # whose chat templates show it
+    speaks: Callable[[str], bool]  # whether a chat template shows it
     # Texts that may be special tokens of a model. The detokenizer omits special tokens, but the
     # parser needs these.
     markers: tuple[str, ...]

@@ -1,10 +1,11 @@
 """Separates reasoning, which models write between two tags before they answer, from the answer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from pando_worker.server.text.parsers.pieces import Content, Piece, Reasoning
-from pando_worker.server.text.parsers.scanning import BLANKS, MAX_BLANKS, Until
+from pando_worker.parsers.pieces import Content, Piece, Reasoning
+from pando_worker.parsers.scanning import BLANKS, MAX_BLANKS, Until
 
 TAIL_TOKENS = 16
 """The number of a prompt's last tokens that `ReasoningFormat.start` needs."""
@@ -21,6 +22,8 @@ class Start(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningFormat:
     name: str
+    help: str
+    speaks: Callable[[str], bool]  # whether a chat template shows it
     # DeepSeek-R1's outputs begin within the reasoning even without an opening tag.
     always: bool
     opening: str = "<think>"
@@ -118,5 +121,18 @@ class ReasoningParser:
         return pieces
 
 
-QWEN3 = ReasoningFormat(name="qwen3", always=False)
-DEEPSEEK_R1 = ReasoningFormat(name="deepseek_r1", always=True)
+_CLOSING = "</think>"
+_DEEPSEEK_ROLE = "<\uff5cAssistant\uff5c>"
+
+QWEN3 = ReasoningFormat(
+    name="qwen3",
+    help="between <think> and </think>",
+    speaks=lambda template: _CLOSING in template and _DEEPSEEK_ROLE not in template,
+    always=False,
+)
+DEEPSEEK_R1 = ReasoningFormat(
+    name="deepseek_r1",
+    help="up to </think>, from the output's beginning",
+    speaks=lambda template: _CLOSING in template and _DEEPSEEK_ROLE in template,
+    always=True,
+)

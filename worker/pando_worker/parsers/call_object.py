@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
-from pando_worker.server.text.parsers.scanning import BLANKS, JsonEnd
+from pando_worker.parsers.scanning import BLANKS, JsonEnd
 
 MAX_NAME_CHARS = 256
 HEAD_CHARS = 1024  # the arguments must begin within these to be emitted as they arrive

@@ -3,10 +3,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pando_worker.server.text.parsers import lark
-from pando_worker.server.text.parsers.formats import ToolFormat, long_id
-from pando_worker.server.text.parsers.reader import Reader
-from pando_worker.server.text.parsers.tools import Tool
+from pando_worker.parsers import lark
+from pando_worker.parsers.formats import ToolFormat, long_id
+from pando_worker.parsers.reader import Reader
+from pando_worker.parsers.tools import Tool
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 
@@ -37,8 +37,17 @@ def _grammar(tools: Sequence[Tool], special_tokens: Mapping[str, int], *, parall
     )
 
 
+def _speaks(template: str) -> bool:
+    """Qwen3-Coder's and GLM's XML stands in the same tag."""
+    is_xml = "<function=" in template or "<arg_key>" in template
+    return OPENING in template and not is_xml
+
+
 HERMES = ToolFormat(
     name="hermes",
+    help='`<tool_call>{"name": …, "arguments": {…}}</tool_call>`',
+    models="Qwen 2.5 and 3, Hermes",
+    speaks=_speaks,
     markers=(OPENING, CLOSING),
     new_parser=lambda tools, new_id: _Hermes(new_id).reader,
     grammar=_grammar,
