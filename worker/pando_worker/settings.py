@@ -99,7 +99,7 @@ class WorkerSettings(BaseSettings):
         Field(
             description="weights on CPU as integers, which the C++ kernels multiply with: auto"
             " keeps a GGUF file's blocks and leaves other checkpoints as they are; none: numbers of"
-            " dtype; int8, int4: any checkpoint, with a scale a row, or groups of 32"
+            " dtype; int8, int4: any checkpoint, in groups of 32"
         ),
     ] = "auto"
     kv_cache_dtype: Annotated[

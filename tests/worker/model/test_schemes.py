@@ -26,10 +26,10 @@ from pando_worker.models.loading.gguf.types import TYPES
 from pando_worker.models.loading.hub import resolve_model
 from pando_worker.models.loading.loader import build_model, weight_bytes
 from pando_worker.models.loading.schemes.blocks import KINDS
-from pando_worker.models.loading.schemes.int4 import Int4
-from pando_worker.models.loading.schemes.int4 import quantize as to_int4
-from pando_worker.models.loading.schemes.int8 import Int8
-from pando_worker.models.loading.schemes.int8 import quantize as to_int8
+from pando_worker.models.loading.schemes.int4 import GROUPING as NIBBLES
+from pando_worker.models.loading.schemes.int4 import Int4, to_nibbles
+from pando_worker.models.loading.schemes.int8 import GROUPING as BYTES
+from pando_worker.models.loading.schemes.int8 import Int8, to_bytes
 from pando_worker.models.loading.schemes.scheme import Scheme
 from pando_worker.models.loading.schemes.stored import AsStored
 from pando_worker.models.ops import Ops, TorchOps
@@ -116,11 +116,11 @@ def test_int8_is_within_half_a_step_of_each_number(rows: int, columns: int, seed
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.randn(rows, columns, generator=generator)
     numbers[0] = 0.0
-    [part] = [slice(0, rows)]
-    grouping = Int8().grouping(None, (part, slice(0, columns)))  # type: ignore[arg-type]
-    found = laid_out(grouping, to_int8(numbers)).decoded()
-    steps = numbers.abs().amax(dim=1, keepdim=True) / 127
-    assert torch.all((found - numbers).abs() <= steps * 0.5001)
+    found = laid_out(BYTES, to_bytes(numbers)).decoded()
+    padded = torch.nn.functional.pad(numbers, (0, -columns % 32)).view(rows, -1, 32)
+    steps = padded.abs().amax(dim=2) / 127
+    allowed = steps.repeat_interleave(32, dim=1)[:, :columns] * 0.57  # scales are rounded, too
+    assert torch.all((found - numbers).abs() <= allowed + 1e-7)
 
 
 @given(rows=st.integers(1, 20), columns=st.integers(1, 100), seed=st.integers(0, 1 << 30))
@@ -129,8 +129,7 @@ def test_int4_is_no_worse_than_q4_1(rows: int, columns: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.randn(rows, columns, generator=generator)
     numbers[0] = 0.5
-    grouping = Int4().grouping(None, (slice(0, rows), slice(0, columns)))  # type: ignore[arg-type]
-    found = laid_out(grouping, to_int4(numbers)).decoded()
+    found = laid_out(NIBBLES, to_nibbles(numbers)).decoded()
     whole = columns // 32 * 32
     if whole:
         blocks = gguf.quants.quantize(numbers[:, :whole].numpy(), Kind.Q4_1)
@@ -153,10 +152,10 @@ class WrittenOut(TorchOps):
     """The kernels' arithmetic by torch: inputs rounded to bytes, weights decoded."""
 
     def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
-        return self.linear(rounded(x, weight.grouping).float(), weight.decoded(), bias)
+        return self.linear(rounded(x).float(), weight.decoded(), bias)
 
 
-@pytest.mark.parametrize(("quantization", "mean"), [("int8", 0.06), ("int4", 0.5)])
+@pytest.mark.parametrize(("quantization", "mean"), [("int8", 0.06), ("int4", 0.4)])
 @pytest.mark.parametrize("name", ["llama, biases, tied", "phi3", "gemma2", "qwen3"])
 def test_logits_are_near_those_of_the_float32_model(
     tmp_path: Path, name: str, quantization: str, mean: float
@@ -247,9 +246,9 @@ def test_a_ranks_part_of_a_stored_type_begins_with_a_group() -> None:
     place = TensorPlace((32, 96), TYPES[2], 0)
     tensor = GgufTensor(Path("model.gguf"), place, place.shape)
     rows = slice(0, 32)
-    assert AsStored().grouping(tensor, (rows, slice(32, 64)))
+    assert AsStored().grouping(tensor, (rows, slice(32, 64)), table=False)
     with pytest.raises(UnsupportedModel, match=r"Q4_0 weights in groups of 32, .* 0 to 48 cut"):
-        AsStored().grouping(tensor, (rows, slice(0, 48)))
+        AsStored().grouping(tensor, (rows, slice(0, 48)), table=False)
 
 
 @pytest.mark.parametrize(

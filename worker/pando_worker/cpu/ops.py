@@ -58,14 +58,13 @@ class CpuOps:
         return out
 
     def grouped_linear(self, x: Tensor, weight: Groups, bias: Tensor | None = None) -> Tensor:
-        """Quantizes x, too: to bytes, with a scale for each 32 inputs, or for each row where the
-        weight has one."""
+        """Quantizes x, too: to bytes, with a scale for each 32 inputs."""
         x = x if x.stride(-1) == 1 else x.contiguous()
         rows, inner = x.shape
         group = weight.grouping.group
         runs, groups = -(-inner // RUN), weight.grouping.groups(inner)
         values = torch.empty(rows, runs * RUN, dtype=torch.int8)
-        scales, sums = torch.empty(rows, runs if group else 1), torch.empty(rows, groups)
+        scales, sums = torch.empty(rows, runs), torch.empty(rows, groups)
         self._kernels.quantize(
             x.data_ptr(),
             x.stride(0),

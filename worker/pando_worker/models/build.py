@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from pando_worker.models.grouped import Integers
+from pando_worker.models.grouped import Grouping, Integers
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.models.parallel import ParallelGroup
 
@@ -31,6 +31,9 @@ class Build:
 
 class Packed(Protocol):
     """Memory that holds a tensor of the checkpoint as integers in groups."""
+
+    @property
+    def grouping(self) -> Grouping: ...
 
     def put(self, first: int, rows: Integers) -> None:
         """Some of its rows, from `first` on, a multiple of `grouped.LANES`; as many, unless they

@@ -25,13 +25,13 @@ class Grouping:
     """
     Attributes:
         bits: of an integer in memory
-        group: columns of a group; 0 for one group a row
+        group: columns of a group
         numbers: type of scales and minimums
         minimums: whether groups have them
     """
 
     bits: Literal[4, 8]
-    group: Literal[0, 16, 32]
+    group: Literal[16, 32]
     numbers: torch.dtype
     minimums: bool
 
@@ -41,7 +41,7 @@ class Grouping:
 
     def groups(self, columns: int) -> int:
         """Of a row."""
-        return _runs(columns) * RUN // self.group if self.group else 1
+        return _runs(columns) * RUN // self.group
 
 
 class Integers(NamedTuple):

@@ -16,31 +16,31 @@
 #include "lanes.h"
 #include "team.h"
 
-constexpr long RUN = 32;
+constexpr int RUN = 32;
 
 struct GroupedWeight {
     const uint8_t* values;  // [tiles, runs, LANES * RUN * bits / 8]
     const void* scales;     // [tiles, groups, LANES], Half or float
     const void* minimums;   // the same; null: -scale * zero
     long outputs, inputs;
-    int bits, group;  // 4 or 8; 16, 32, or 0 for one group a row
+    int bits, group;  // 4 or 8; 16 or 32
     int halves;       // scales and minimums are Half
 
     long runs() const { return (inputs + RUN - 1) / RUN; }
-    long groups() const { return group ? runs() * RUN / group : 1; }
+    long groups() const { return runs() * RUN / group; }
     long tiles() const { return (outputs + LANES - 1) / LANES; }
     float zero() const { return bits == 4 ? 8 : 128; }
 };
 
-// Rows of inputs as bytes: value = scale * byte. Scales are of runs, or of rows where groups are.
+// Rows of inputs as bytes: value = scale * byte.
 struct QuantizedRows {
     const int8_t* values;  // [rows, runs * RUN], zeros at the end
-    const float* scales;   // [rows, runs or 1]
+    const float* scales;   // [rows, runs]
     const float* sums;     // [rows, groups], of each group's values
 };
 
-// Bytes of `count` floats and zeros up to `padded`; returns the scale.
-inline float quantize_some(const float* x, long count, long padded, int8_t* out) {
+// Bytes of `count` floats, zeros for what is missing of a run; returns the scale.
+inline float quantize_some(const float* x, long count, int8_t* out) {
     int32_t most = 0;  // of the bits without the sign, which are in the numbers' order
     for (long i = 0; i < count; ++i) {
         int32_t bits;
@@ -57,29 +57,21 @@ inline float quantize_some(const float* x, long count, long padded, int8_t* out)
         std::memcpy(&bits, &shifted, 4);
         out[i] = static_cast<int8_t>(bits);
     }
-    std::fill(out + count, out + padded, int8_t(0));
+    std::fill(out + count, out + RUN, int8_t(0));
     return largest / 127;
-}
-
-inline void sum_groups(const int8_t* values, long count, long group, const float* scales, long per_scale,
-                       float* sums) {
-    for (long at = 0, g = 0; at < count; at += group, ++g) {
-        int32_t total = 0;
-        for (long i = at; i < at + group; ++i) total += values[i];
-        sums[g] = scales[at / per_scale] * total;
-    }
 }
 
 inline void quantize_row(const float* x, long inputs, int group, int8_t* values, float* scales,
                          float* sums) {
-    long padded = (inputs + RUN - 1) / RUN * RUN;
-    if (group == 0) {
-        *scales = quantize_some(x, inputs, padded, values);
-        return sum_groups(values, padded, padded, scales, padded, sums);
+    for (long at = 0; at < inputs; at += RUN) {
+        float scale = quantize_some(x + at, std::min<long>(RUN, inputs - at), values + at);
+        scales[at / RUN] = scale;
+        for (long first = at; first < at + RUN; first += group) {
+            int32_t total = 0;
+            for (long i = first; i < first + group; ++i) total += values[i];
+            sums[first / group] = scale * total;
+        }
     }
-    for (long at = 0; at < padded; at += RUN)
-        scales[at / RUN] = quantize_some(x + at, std::min(RUN, inputs - at), RUN, values + at);
-    sum_groups(values, padded, group, scales, RUN, sums);
 }
 
 // A run of a tile: bytes of its inputs, four at a time.
@@ -103,45 +95,30 @@ inline Floats at_group(const void* numbers, long index) {
 template <int BITS, int GROUP, class Number, int ROWS>
 inline void grouped_tile(const GroupedWeight& a, const QuantizedRows& x, long row, long tile,
                          Floats (&out)[ROWS]) {
-    constexpr int PARTS = GROUP == 16 ? 2 : 1;  // of a run, with a scale each
+    constexpr int PARTS = RUN / GROUP, COUNT = GROUP / 4;  // groups of a run, and fours of a group
+    constexpr long RUN_BYTES = LANES * RUN * BITS / 8;
     long runs = a.runs(), groups = a.groups();
-    const uint8_t* values = a.values + tile * runs * (LANES * RUN * BITS / 8);
+    const uint8_t* values = a.values + tile * runs * RUN_BYTES;
     const int8_t* xs[ROWS];
-    Ints whole[ROWS] = {};
     for (int r = 0; r < ROWS; ++r) xs[r] = x.values + (row + r) * runs * RUN, out[r] = same(0);
-    auto add = [&](long group, int r, Ints sum, Floats scale, Floats minimum, float x_scale) {
-        out[r] = multiply_add(to_floats(sum), scale * same(x_scale), out[r]);
-        out[r] = multiply_add(minimum, same(x.sums[(row + r) * groups + group]), out[r]);
-    };
-    auto scale_of = [&](long group) { return at_group<Number>(a.scales, tile * groups + group); };
-    auto minimum_of = [&](long group, Floats scale) {
-        return a.minimums ? at_group<Number>(a.minimums, tile * groups + group) : scale * same(-a.zero());
-    };
     for (long run = 0; run < runs; ++run) {
         Bytes w[RUN / 4];
-        unpack<BITS>(values + run * (LANES * RUN * BITS / 8), w);
-        if constexpr (GROUP == 0) {
-            for (int r = 0; r < ROWS; ++r)
-                for (int i = 0; i < RUN / 4; ++i) whole[r] = dot4(whole[r], w[i], xs[r] + run * RUN + 4 * i);
-        } else {
-            constexpr int COUNT = RUN / 4 / PARTS;
+        unpack<BITS>(values + run * RUN_BYTES, w);
 #pragma GCC unroll 2
-            for (int part = 0; part < PARTS; ++part) {
-                long group = run * PARTS + part;
-                Floats scale = scale_of(group), minimum = minimum_of(group, scale);
-                for (int r = 0; r < ROWS; ++r) {
-                    Ints sum = {};
+        for (int part = 0; part < PARTS; ++part) {
+            long group = run * PARTS + part, index = tile * groups + group;
+            Floats scale = at_group<Number>(a.scales, index);
+            Floats minimum = a.minimums ? at_group<Number>(a.minimums, index) : scale * same(-a.zero());
+            for (int r = 0; r < ROWS; ++r) {
+                Ints sum = {};
 #pragma GCC unroll 8
-                    for (int i = 0; i < COUNT; ++i)
-                        sum = dot4(sum, w[part * COUNT + i], xs[r] + run * RUN + 4 * (part * COUNT + i));
-                    add(group, r, sum, scale, minimum, x.scales[(row + r) * runs + run]);
-                }
+                for (int i = part * COUNT; i < (part + 1) * COUNT; ++i)
+                    sum = dot4(sum, w[i], xs[r] + run * RUN + 4 * i);
+                Floats factor = scale * same(x.scales[(row + r) * runs + run]);
+                out[r] = multiply_add(to_floats(sum), factor, out[r]);
+                out[r] = multiply_add(minimum, same(x.sums[(row + r) * groups + group]), out[r]);
             }
         }
-    }
-    if constexpr (GROUP == 0) {
-        Floats scale = scale_of(0), minimum = minimum_of(0, scale);
-        for (int r = 0; r < ROWS; ++r) add(0, r, whole[r], scale, minimum, x.scales[row + r]);
     }
 }
 
@@ -187,12 +164,7 @@ inline void by_numbers(const GroupedProduct& a, Range tiles) {
 
 template <int BITS>
 inline void by_group(const GroupedProduct& a, Range tiles) {
-    if (a.weight.group == 0)
-        by_numbers<BITS, 0>(a, tiles);
-    else if (a.weight.group == 16)
-        by_numbers<BITS, 16>(a, tiles);
-    else
-        by_numbers<BITS, 32>(a, tiles);
+    a.weight.group == 16 ? by_numbers<BITS, 16>(a, tiles) : by_numbers<BITS, 32>(a, tiles);
 }
 
 inline void grouped_product(const GroupedProduct& a, Range tiles) {
@@ -210,11 +182,11 @@ inline float number_at(const GroupedWeight& a, const void* numbers, long index) 
 // The weights of one output, [inputs].
 inline void grouped_row(const GroupedWeight& a, long output, float* out) {
     long tile = output / LANES, lane = output % LANES, runs = a.runs(), groups = a.groups();
-    long group_size = a.group ? a.group : runs * RUN, run_bytes = LANES * RUN * a.bits / 8;
+    long run_bytes = LANES * RUN * a.bits / 8;
     float scale = 0, minimum = 0;
     for (long k = 0; k < a.inputs; ++k) {
-        if (k % group_size == 0) {
-            long index = (tile * groups + k / group_size) * LANES + lane;
+        if (k % a.group == 0) {
+            long index = (tile * groups + k / a.group) * LANES + lane;
             scale = number_at(a, a.scales, index);
             minimum = a.minimums ? number_at(a, a.minimums, index) : -scale * a.zero();
         }

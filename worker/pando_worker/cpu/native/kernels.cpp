@@ -99,13 +99,13 @@ void pando_linear(const float* x, long x_stride, const float* w, const float* bi
 // Rows of x [m, k] as bytes for the product below, whose `group` it is; see QuantizedRows.
 void pando_quantize(const float* x, long x_stride, long m, long k, int group, int8_t* values,
                     float* scales, float* sums, int threads) {
-    long runs = (k + RUN - 1) / RUN, groups = group ? runs * RUN / group : 1;
+    long runs = (k + RUN - 1) / RUN;
     auto cost = [=] { return double(m) * k * 8; };
     run(threads, cost, [=](Team team) {
         Range rows = team.share(m, 1);
         for (long i = rows.begin; i < rows.end; ++i)
-            quantize_row(x + i * x_stride, k, group, values + i * runs * RUN,
-                         scales + i * (group ? runs : 1), sums + i * groups);
+            quantize_row(x + i * x_stride, k, group, values + i * runs * RUN, scales + i * runs,
+                         sums + i * runs * RUN / group);
     });
 }
 

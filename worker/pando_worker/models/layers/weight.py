@@ -112,6 +112,10 @@ class _Part:
         self._groups = groups
         self._first = first
 
+    @property
+    def grouping(self) -> Grouping:
+        return self._groups.grouping
+
     def put(self, first: int, rows: Integers) -> None:
         self._groups.put(self._first + first, rows)
 

@@ -178,7 +178,8 @@ def _fill(tensor: Stored, fills: list[Fill], scheme: Scheme | None) -> None:
         rows, columns = part
         for first in range(rows.start, rows.stop, _ROWS):
             some = slice(first, min(first + _ROWS, rows.stop))
-            memory.put(first - rows.start, scheme.integers(tensor, (some, columns)))
+            integers = scheme.integers(tensor, (some, columns), memory.grouping)
+            memory.put(first - rows.start, integers)
 
 
 def _is_redundant(name: str, model: CausalLM) -> bool:

@@ -63,6 +63,7 @@ def _sections(
 ) -> list[_Section]:
     """Neighbours that are alike are one, where the second begins with a tile."""
     sections: list[_Section] = []
+    table = isinstance(module, VocabularyTable)
     for fill in fills_of(name, module):
         if len(fill.part) != 2:
             continue  # a bias
@@ -71,14 +72,14 @@ def _sections(
         if (
             tensor is not None and tensor.shape == fill.shape
         ):  # otherwise loading says what is wrong
-            grouping = scheme.grouping(tensor, fill.part)
+            grouping = scheme.grouping(tensor, fill.part, table)
         one = _Section(grouping, fill.part[0].stop - fill.part[0].start)
         last = sections[-1] if sections else None
         if last and last.grouping == grouping and last.outputs % LANES == 0:
             sections[-1] = _Section(grouping, last.outputs + one.outputs)
         else:
             sections.append(one)
-    if isinstance(module, VocabularyTable):  # the last rank's may be larger than its tokens
+    if table:  # the last rank's may be larger than its tokens
         [(grouping, _)] = sections
         return [_Section(grouping, module.weight.outputs)]
     return sections

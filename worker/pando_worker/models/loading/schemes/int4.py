@@ -1,5 +1,6 @@
 """Any weight as 4-bit integers in groups of 32 with a scale and a minimum: GGUF's Q4_1, of which
-both ends of each group are moved to where the squared error is least."""
+both ends of each group are moved to where the squared error is least. The embedding and the head
+are bytes: in 4 bits these alone cost more than all other weights."""
 
 from dataclasses import dataclass
 
@@ -9,11 +10,11 @@ from torch.nn import functional
 
 from pando_worker.models.grouped import RUN, Grouping, Integers
 from pando_worker.models.loading.checkpoint_tensor import Stored
+from pando_worker.models.loading.schemes import int8
 
-_GROUPING = Grouping(bits=4, group=32, numbers=torch.float16, minimums=True)
+GROUPING = Grouping(bits=4, group=32, numbers=torch.float16, minimums=True)
 _LARGEST = 15
 _SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8)  # of the range between a group's ends
-_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +22,15 @@ class Int4:
     name: str = "int4"
     exact: bool = False
 
-    def grouping(self, tensor: Stored, part: tuple[slice, ...]) -> Grouping:
-        return _GROUPING
+    def grouping(self, tensor: Stored, part: tuple[slice, ...], table: bool) -> Grouping:
+        return int8.GROUPING if table else GROUPING
 
-    def integers(self, tensor: Stored, part: tuple[slice, ...]) -> Integers:
-        return quantize(tensor.read(part, _CPU).float())
+    def integers(self, tensor: Stored, part: tuple[slice, ...], grouping: Grouping) -> Integers:
+        numbers = tensor.read(part, torch.device("cpu")).float()
+        return int8.to_bytes(numbers) if grouping == int8.GROUPING else to_nibbles(numbers)
 
 
-def quantize(numbers: Tensor) -> Integers:
+def to_nibbles(numbers: Tensor) -> Integers:
     """Of float32 [rows, columns]."""
     rows, columns = numbers.shape
     # Copies of the last number, which move no end.

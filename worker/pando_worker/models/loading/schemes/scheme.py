@@ -17,14 +17,17 @@ class Scheme(Protocol):
         """Whether the integers mean the numbers of the checkpoint, without rounding."""
         ...
 
-    def grouping(self, tensor: Stored, part: tuple[slice, ...]) -> Grouping | None:
+    def grouping(self, tensor: Stored, part: tuple[slice, ...], table: bool) -> Grouping | None:
         """Of the integers that a part of a matrix becomes; None: it stays floating-point.
+
+        Args:
+            table: it is the embedding, the head, or both
 
         Raises:
             UnsupportedModel: the part cuts through groups.
         """
         ...
 
-    def integers(self, tensor: Stored, part: tuple[slice, ...]) -> Integers:
-        """A part of a matrix, in the grouping that `grouping` gives for it."""
+    def integers(self, tensor: Stored, part: tuple[slice, ...], grouping: Grouping) -> Integers:
+        """A part of a matrix, in the grouping that was chosen for it."""
         ...

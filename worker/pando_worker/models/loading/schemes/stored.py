@@ -18,7 +18,7 @@ class AsStored:
     name: str = "as in the GGUF file"
     exact: bool = True
 
-    def grouping(self, tensor: Stored, part: tuple[slice, ...]) -> Grouping | None:
+    def grouping(self, tensor: Stored, part: tuple[slice, ...], table: bool) -> Grouping | None:
         if not isinstance(tensor, GgufTensor) or len(part) != 2:
             return None
         kind = KINDS.get(tensor.place.type.name)
@@ -33,8 +33,8 @@ class AsStored:
             )
         return kind.grouping
 
-    def integers(self, tensor: Stored, part: tuple[slice, ...]) -> Integers:
+    def integers(self, tensor: Stored, part: tuple[slice, ...], grouping: Grouping) -> Integers:
         assert isinstance(tensor, GgufTensor)
         kind = KINDS[tensor.place.type.name]
         rows = kind.integers(tensor.blocks(part[0]))
-        return rows.columns(part[1], kind.grouping.group)
+        return rows.columns(part[1], grouping.group)
