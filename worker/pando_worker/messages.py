@@ -167,6 +167,7 @@ class Stats(msgspec.Struct, kw_only=True, tag=True):
     waiting: int = 0
     waiting_tokens: int = 0  # uncached prompt tokens of the waiting queue
     waiting_output_tokens: int = 0  # expected output tokens of the waiting queue
+    weight_bytes: int = 0  # the memory of one rank's weights
     capacity_tokens: int = 0
     # Held by running requests. If the window layers' pool is fuller than the main one, its share
     # scaled to the capacity.

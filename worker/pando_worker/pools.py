@@ -15,5 +15,6 @@ class Pools:
     window_pages: int = 0
     host_pages: int = 0  # 0 without a host tier
     host_window_pages: int = 0
+    weight_bytes: int = 0  # of one rank, beside the pools
     host_page_bytes: int = 0  # of one page of all layers
     copy_rate: Rate = field(default_factory=Rate)  # bytes copied to and from the host, as measured

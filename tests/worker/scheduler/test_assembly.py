@@ -31,7 +31,7 @@ def test_the_eviction_policy_is_the_one_set(policy: str, victim: str) -> None:
 
 
 def test_pools_are_those_of_the_model(tmp_path: Path) -> None:
-    Reference(tmp_path)  # two layers with two KV heads of 8 numbers each
+    reference = Reference(tmp_path)  # two layers with two KV heads of 8 numbers each
     settings = WorkerSettings(
         model=str(tmp_path),
         page_size=4,
@@ -44,6 +44,7 @@ def test_pools_are_those_of_the_model(tmp_path: Path) -> None:
     model = TorchModelRunner(settings)
     page_bytes = 4 * 2 * 2 * 2 * 8 * 4
     assert model.pools == Pools(
+        weight_bytes=sum(weight.nbytes for weight in reference.model.parameters()),
         capacity_tokens=60,
         context_length=40,
         host_pages=10_000 // page_bytes,
@@ -53,7 +54,7 @@ def test_pools_are_those_of_the_model(tmp_path: Path) -> None:
 
 
 def test_pools_of_layers_with_a_window_are_those_of_the_model(tmp_path: Path) -> None:
-    Reference(tmp_path, config_type=MistralConfig, sliding_window=6)
+    reference = Reference(tmp_path, config_type=MistralConfig, sliding_window=6)
     settings = WorkerSettings(
         model=str(tmp_path),
         page_size=4,

@@ -22,6 +22,7 @@ NAMES = {
     "waiting_requests": "waiting",
     "waiting_tokens": "waiting_tokens",
     "waiting_output_tokens": "waiting_output_tokens",
+    "weight_bytes": "weight_bytes",
     "kv_capacity_tokens": "capacity_tokens",
     'kv_tokens{state="pinned"}': "pinned_tokens",
     'kv_tokens{state="cached"}': "cached_tokens",

@@ -60,6 +60,7 @@ class TorchModelRunner:
         self.config, self.context_length = loaded.config, loaded.context_length
         self.kv_pool, self.capacity_tokens = loaded.kv_pool, loaded.capacity_tokens
         self._model, self._device = loaded.model, loaded.device
+        self._weight_bytes = loaded.weight_bytes
         self.host_pool = make_host_pool(loaded.kv_pool, settings, self._group)
         self._futures = FutureTokens(settings.max_running_requests, loaded.device)
         self._histories = Histories(settings.max_running_requests, loaded.device)
@@ -80,6 +81,7 @@ class TorchModelRunner:
         """What a scheduler of this runner has to give out."""
         kv, host = self.kv_pool, self.host_pool
         return Pools(
+            weight_bytes=self._weight_bytes,
             capacity_tokens=self.capacity_tokens,
             context_length=self.context_length,
             window=kv.window,

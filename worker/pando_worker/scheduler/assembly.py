@@ -38,7 +38,9 @@ def make_scheduler(
         host=_host_memory(settings, pools),
         windows=_window_memory(settings, pools),
     )
-    return Scheduler(settings, kv, runner, grammars, clock, batches)
+    scheduler = Scheduler(settings, kv, runner, grammars, clock, batches)
+    scheduler.meter.counts.weight_bytes = pools.weight_bytes
+    return scheduler
 
 
 def _window_memory(settings: WorkerSettings, pools: Pools) -> WindowMemory | None:

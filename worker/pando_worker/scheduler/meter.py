@@ -12,7 +12,7 @@ from pando_worker.scheduler.batches.context_cost import ContextCost
 
 @dataclass(slots=True)
 class Meter:
-    counts: Stats = field(default_factory=Stats)  # of this, only the counters are used
+    counts: Stats = field(default_factory=Stats)  # of this, the counters and what never changes
     prefill_rate: Rate = field(default_factory=Rate)
     prefill_context_rate: Rate = field(default_factory=Rate)
     context_cost: ContextCost = field(default_factory=ContextCost)

@@ -135,6 +135,7 @@ _GAUGES = (
     ("waiting", "waiting_requests", "Requests in the queue"),
     ("waiting_tokens", "waiting_tokens", "Uncached prompt tokens in the queue"),
     ("waiting_output_tokens", "waiting_output_tokens", "Expected output of the queue"),
+    ("weight_bytes", "weight_bytes", "Memory of the model's weights, of one rank"),
     ("capacity_tokens", "kv_capacity_tokens", "Tokens that the KV pool holds"),
     ("window_capacity_tokens", "window_kv_capacity_tokens", "Tokens that window layers hold"),
     ("window_pinned_tokens", "window_kv_pinned_tokens", "Of these, seen by running requests"),
