@@ -54,7 +54,7 @@ def test_pools_are_those_of_the_model(tmp_path: Path) -> None:
 
 
 def test_pools_of_layers_with_a_window_are_those_of_the_model(tmp_path: Path) -> None:
-    reference = Reference(tmp_path, config_type=MistralConfig, sliding_window=6)
+    Reference(tmp_path, config_type=MistralConfig, sliding_window=6)
     settings = WorkerSettings(
         model=str(tmp_path),
         page_size=4,

@@ -1,0 +1,102 @@
+"""Perplexity of a model on a text of this repository, for each way to keep its weights.
+
+Run: python -m bench.perplexity
+The text is cut into windows, each of them a prompt whose log-probabilities the engine gives. Tokens
+are those of the model's tokenizer, so compare numbers of one model only. Results: docs/models.md.
+"""
+
+import math
+import time
+from pathlib import Path
+
+import click
+
+from pando_worker.batch import ModelRunner
+from pando_worker.messages import (
+    Event,
+    Generate,
+    LogprobsWanted,
+    Outputs,
+    Rejected,
+    SamplingParams,
+)
+from pando_worker.models.loading.hub import resolve_model
+from pando_worker.runner.model_runner import TorchModelRunner
+from pando_worker.scheduler.assembly import make_scheduler
+from pando_worker.scheduler.scheduler import Scheduler
+from pando_worker.settings import WorkerSettings
+from pando_worker.tokenizer.loading import load_tokenizer
+
+TEXT = Path(__file__).parent / "texts/prose.txt"
+WAYS = ("none", "auto", "int8", "int4")
+
+
+@click.command(help=__doc__)
+@click.option("--model", default="smollm2", show_default=True, help="as pando worker takes it")
+@click.option("--ways", default=",".join(WAYS), show_default=True, help="values of quantization")
+@click.option("--tokens", default=20_480, show_default=True, help="of the text, at most")
+@click.option("--window", default=512, show_default=True, help="tokens of a prompt")
+@click.option("--threads", default=2, show_default=True)
+@click.option("--kv-cache-dtype", default="auto", show_default=True)
+def main(
+    model: str, ways: str, tokens: int, window: int, threads: int, kv_cache_dtype: str
+) -> None:
+    text = TEXT.read_text(encoding="utf-8")
+    ids = load_tokenizer(resolve_model(model)).encode(text, add_special_tokens=False)[:tokens]
+    click.echo(f"{len(ids)} tokens in windows of {window}, kv_cache_dtype {kv_cache_dtype}\n")
+    click.echo("| quantization | perplexity | against the first | seconds |")
+    click.echo("|---|---|---|---|")
+    first: float | None = None
+    for way in ways.split(","):
+        settings = WorkerSettings.model_validate(
+            {
+                "model": model,
+                "quantization": way,
+                "threads": threads,
+                "max_total_tokens": 2 * window,
+                "cpu_kernels": "off" if way == "none" else "on",
+                "kv_cache_dtype": kv_cache_dtype,
+                "radix_cache": False,
+            }
+        )
+        started = time.perf_counter()
+        value = perplexity(settings, ids, window)
+        first = first or value
+        seconds = time.perf_counter() - started
+        click.echo(f"| {way} | {value:.3f} | {value / first - 1:+.2%} | {seconds:.0f} |")
+
+
+def perplexity(settings: WorkerSettings, ids: list[int], window: int) -> float:
+    """Of token ids that are cut into windows; of each the first token is given."""
+    model = TorchModelRunner(settings)
+    runner: ModelRunner = model
+    scheduler = make_scheduler(settings, model.pools, runner)
+    total, count = 0.0, 0
+    for start in range(0, len(ids) - 1, window):
+        scores = _scores(scheduler, ids[start : start + window])
+        total -= sum(scores)
+        count += len(scores)
+    return math.exp(total / count)
+
+
+def _scores(scheduler: Scheduler, ids: list[int]) -> list[float]:
+    """Log-probabilities of all tokens but the first."""
+    wanted = LogprobsWanted(prompt_start=0)
+    sampling = SamplingParams(max_new_tokens=1, temperature=0.0)
+    command = Generate(rid="window", input_ids=ids, sampling=sampling, logprobs=wanted)
+    events = scheduler.receive(command)
+    while not scheduler.is_idle:
+        events += scheduler.step()
+    return [score for event in events for score in _of(event)]
+
+
+def _of(event: Event) -> list[float]:
+    if isinstance(event, Rejected):
+        raise RuntimeError(event.message)
+    if not isinstance(event, Outputs):
+        return []
+    return [one.logprob for output in event.outputs for one in output.prompt_logprobs]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""What integers cost a real model on a text."""
+
+import pytest
+
+from bench.perplexity import TEXT, perplexity
+from pando_worker.models.loading.hub import resolve_model
+from pando_worker.settings import WorkerSettings
+from pando_worker.tokenizer.loading import load_tokenizer
+
+TOKENS, WINDOW = 1024, 256
+
+
+@pytest.mark.long
+def test_integers_cost_a_real_model_little_perplexity() -> None:
+    text = TEXT.read_text(encoding="utf-8")
+    ids = load_tokenizer(resolve_model("smollm2")).encode(text, add_special_tokens=False)[:TOKENS]
+
+    def of(quantization: str, cpu_kernels: str = "on") -> float:
+        settings = WorkerSettings.model_validate(
+            {
+                "model": "smollm2",
+                "quantization": quantization,
+                "cpu_kernels": cpu_kernels,
+                "max_total_tokens": 2 * WINDOW,
+                "radix_cache": False,
+            }
+        )
+        return perplexity(settings, ids, WINDOW)
+
+    plain = of("none", cpu_kernels="off")
+    for quantization, bound in (("auto", 1.01), ("int8", 1.01), ("int4", 1.04)):
+        assert of(quantization) / plain < bound, quantization
