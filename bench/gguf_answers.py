@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from pando.up.plan import free_port
+from pando.up.free_port import free_port
 from pando_worker.models.loading.hub import resolve_model
 from pando_worker.server.machine import machine
 

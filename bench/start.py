@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import click
 import psutil
 
-from pando.up.plan import free_port
+from pando.up.free_port import free_port
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
-"""Waiting for what another process does: by condition, with a bound, never for a fixed time."""
+"""Waiting for what another process does: by condition, with a bound, never for a fixed time; and
+looking at processes that may end meanwhile."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 import psutil
@@ -25,6 +27,21 @@ def until(condition: Callable[[], Value], what: str, seconds: float = 20) -> Val
 async def until_async(condition: Callable[[], Value], what: str, seconds: float = 20) -> Value:
     """The same for a test with an event loop of its own, which goes on meanwhile."""
     return await asyncio.to_thread(until, condition, what, seconds)
+
+
+def read_each(
+    processes: Iterable[psutil.Process], read: Callable[[psutil.Process], Value]
+) -> list[tuple[psutil.Process, Value]]:
+    """What `read` finds of each process; those that end before they are read are left out."""
+    found = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # a zombie is one, too
+            found.append((process, read(process)))
+    return found
+
+
+def command_of(process: psutil.Process) -> str:
+    return " ".join(process.cmdline())
 
 
 def is_running(pid: int) -> bool:

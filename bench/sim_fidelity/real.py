@@ -18,8 +18,9 @@ import psutil
 from bench.sim_fidelity.measured import Answer
 from bench.sim_fidelity.workload import Ask
 from pando.up.fleet import Fleet
+from pando.up.free_port import free_port
 from pando.up.models import TINY, model_path
-from pando.up.plan import UpPlan, free_port
+from pando.up.plan import UpPlan
 from pando.up.session import in_fleet
 from pando.up.signals import EndSignals
 from pando_router.core import rendezvous

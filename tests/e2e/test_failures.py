@@ -15,7 +15,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from tests.e2e.conftest import MODEL
 from tests.e2e.up_process import UpProcess
 from tests.fleet.redis_server import VALKEY, RedisServer
-from tests.waiting import until_async
+from tests.waiting import command_of, read_each, until_async
 
 pytestmark = pytest.mark.e2e
 
@@ -175,6 +175,6 @@ async def assert_second_turn_is_cached(client: openai.AsyncOpenAI) -> None:
 
 async def test_the_password_of_redis_is_nowhere_to_be_seen(up: UpProcess) -> None:
     assert PASSWORD not in up.output
-    commands = [" ".join(process.cmdline()) for process in up.processes()]
+    commands = [command for _, command in read_each(up.processes(), command_of)]
     assert len(commands) >= 4
     assert not [command for command in commands if PASSWORD in command]

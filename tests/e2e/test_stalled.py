@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.test_migration import MAX_TOKENS, STREAMS, Stream, all_streams, request
 from tests.e2e.up_process import UpProcess
-from tests.waiting import until_async
+from tests.waiting import command_of, read_each, until_async
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -28,8 +28,8 @@ def engine_of(worker: psutil.Process) -> psutil.Process:
 
 
 def rank_of(worker: psutil.Process) -> psutil.Process:
-    engine = engine_of(worker)
-    [rank] = [one for one in engine.children() if "spawn_main" in " ".join(one.cmdline())]
+    children = read_each(engine_of(worker).children(), command_of)
+    [rank] = [child for child, command in children if "spawn_main" in command]
     return rank
 
 

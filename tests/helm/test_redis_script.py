@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.fleet.redis_server import REDIS, VALKEY, free_port
+from pando.up.free_port import free_port
+from tests.fleet.redis_server import REDIS, VALKEY
 from tests.helm.chart import one, render
 from tests.waiting import until
 

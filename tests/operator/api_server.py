@@ -7,7 +7,6 @@ has it: `etcd` and `kube-apiserver`. Tests play whatever else of a cluster they 
 import json
 import os
 import secrets
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -20,6 +19,8 @@ from typing import Any
 import trustme
 import yaml
 
+from pando.up.free_port import free_port
+
 ADMIN = "system:masters"
 START_S = 100  # a machine with much other work takes long
 
@@ -31,14 +32,6 @@ def assets() -> Path | None:
     return folder if all(os.access(program, os.X_OK) for program in programs) else None
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 class ApiServer:
     """Users: `admin`, who may all, and those of `users`, who may what RBAC gives them."""
 
@@ -46,7 +39,7 @@ class ApiServer:
         self._folder = tempfile.TemporaryDirectory(prefix="pando-api-")
         self.folder = Path(self._folder.name)
         self.tokens = {name: secrets.token_hex(16) for name in ("admin", *users)}
-        self.port, self.etcd_port, peer = free_ports(3)
+        self.port, self.etcd_port, peer = (free_port() for _ in range(3))
         self.url = f"https://127.0.0.1:{self.port}"
         self._processes: list[subprocess.Popen[bytes]] = []
         self._certificates()

@@ -5,6 +5,7 @@ Read in this order:
     settings.py        its settings; those of workers and router are in their own classes
     models.py          the default models
     plan.py            the commands of the fleet's parts
+    free_port.py       a port that nobody uses
     fleet.py           starts, watches and ends the parts
     part.py            restarts a command that was ready once
     process.py         one process with its group: output, end, signals

@@ -151,12 +151,5 @@ async def _check_redis(url: str) -> None:
         raise UpPlanError(f"cannot use Redis at {redact(url)}: {error}") from None
 
 
-def free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _ours(values: Mapping[str, object]) -> dict[str, Given]:
     return {name: Given(value, "pando up's " + flag_of(name)) for name, value in values.items()}

@@ -16,7 +16,7 @@ from pando.main import main
 from pando.sim.plan import command_of
 from pando_sim.report.files import Results
 from pando_sim.settings import SimSettings
-from tests.waiting import until
+from tests.waiting import read_each, until
 
 ROOT = Path(__file__).parents[3]
 TRACE = str(ROOT / "examples" / "traces" / "small.jsonl")
@@ -94,8 +94,9 @@ def test_however_it_ends_no_process_and_no_folder_is_left(
     def is_running() -> bool:
         assert process.poll() is None, process.stderr and process.stderr.read()
         found[:] = psutil.Process(process.pid).children(recursive=True)
-        valkeys = [child for child in found if "valkey" in child.name()]
-        in_folders[:] = [one for one in valkeys if Path(one.cwd()) != Path.cwd()]
+        named = read_each(found, psutil.Process.name)
+        folders = read_each((one for one, name in named if "valkey" in name), psutil.Process.cwd)
+        in_folders[:] = [one for one, folder in folders if Path(folder) != Path.cwd()]
         return bool(in_folders)
 
     until(is_running, "a run has its Valkey in its folder", 120)

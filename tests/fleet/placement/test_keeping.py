@@ -382,6 +382,20 @@ async def test_the_last_leases_of_a_pool_that_nobody_serves_leave_redis(world: W
     assert await world.redis.keys() == []
 
 
+async def test_a_silent_pool_is_kept_until_a_lease_whose_end_redis_lost_has_ended(
+    world: World,
+) -> None:
+    await world.beat("a")
+    await Router(world, "r1").place()
+    await world.redis.delete(LEASES)
+    world.now_ms += RETENTION_MS
+    assert await world.registry.pools() == []
+    assert await world.redis.hlen(PARTS) == 1
+    world.now_ms += MENDED_MS
+    assert await world.registry.pools() == []
+    assert await world.redis.keys() == []
+
+
 async def test_a_renewal_puts_right_what_a_lost_write_left_of_a_lease(world: World) -> None:
     await world.beat("a")
     router = Router(world, "r1")

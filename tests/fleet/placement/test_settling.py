@@ -10,7 +10,7 @@ import pytest
 
 from pando_fleet.placement import settling
 from pando_fleet.placement.placer import Placer, PoolFull
-from pando_fleet.redis.client import RedisClient, connect
+from pando_fleet.redis.client import FleetUnavailable, RedisClient, connect
 from pando_fleet.redis.wire import Wire
 from pando_fleet.registry.registry import Registry
 from tests.fleet.redis_server import RedisServer
@@ -104,6 +104,33 @@ async def test_a_caller_that_gave_up_while_it_was_placed_leaves_no_lease(world: 
     await world.placer.place(world.ask())  # answered after the other
     await world.placer.flush()
     assert (await world.terms())["a"].outstanding == 1
+
+
+async def test_each_ask_of_a_call_that_fails_gets_an_error_of_its_own(
+    start_valkey: StartValkey, world: World
+) -> None:
+    server = start_valkey()
+    redis = connect(server.url)
+    server.stop()
+    async with _placer(redis, {}) as placer:
+        asked = [asyncio.ensure_future(placer.place(world.ask())) for _ in range(3)]
+        await asyncio.sleep(0)  # sent
+        asked[0].cancel()
+        gave_up, *failed = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(gave_up, asyncio.CancelledError)
+    assert [type(error) for error in failed] == [FleetUnavailable] * 2
+    assert failed[0] is not failed[1]
+    await redis.aclose()
+
+
+async def test_settling_releases_what_nobody_released(world: World) -> None:
+    await world.beat("a")
+    async with _placer(world.redis, {}) as placer:
+        await placer.place(world.ask())
+        await placer.place(world.ask())
+        await placer.settle(PATIENCE_S)
+        assert placer.open == 0
+    assert (await world.terms())["a"].outstanding == 0
 
 
 async def test_writes_that_redis_does_not_take_are_counted_and_later_ones_arrive(

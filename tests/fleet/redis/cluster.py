@@ -6,8 +6,9 @@ from contextlib import contextmanager
 
 from redis.crc import key_slot
 
+from pando.up.free_port import free_port
 from pando_fleet.redis.keys import PoolKeys
-from tests.fleet.redis_server import RedisServer, free_port
+from tests.fleet.redis_server import RedisServer
 
 SLOTS = 16_384
 NODES = 3

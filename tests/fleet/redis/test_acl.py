@@ -7,6 +7,7 @@ from pathlib import Path
 import redis
 
 import pando_fleet
+from pando.up.free_port import free_port
 from pando_fleet.placement.keeper import Keeper
 from pando_fleet.placement.tree import PrefixTree
 from pando_fleet.placement.worth import Worths
@@ -22,7 +23,7 @@ from pando_fleet.redis.memory import read_memory
 from pando_fleet.redis.wire import Wire
 from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.upstreams import UpstreamRecords
-from tests.fleet.redis_server import RedisServer, free_port
+from tests.fleet.redis_server import RedisServer
 from tests.fleet.world import POOL, World, path
 from tests.router.world import Replica, completion, serving
 from tests.waiting import until

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from pando.up.free_port import free_port
 from pando_fleet.placement.placer import Ask, Placer
 from pando_fleet.redis.client import (
     FleetError,
@@ -22,7 +23,7 @@ from pando_fleet.redis.client import (
 from pando_fleet.redis.wire import Wire
 from pando_fleet.registry.registry import NameTakenError, Registry
 from tests.fleet.redis.front import Front
-from tests.fleet.redis_server import RedisServer, free_port
+from tests.fleet.redis_server import RedisServer
 from tests.fleet.world import BEAT, path
 
 StartValkey = Callable[..., RedisServer]

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from pando.up.free_port import free_port
 from pando_fleet.placement.placer import Ask, Placer
 from pando_fleet.redis.client import FleetUnavailable, RedisClient, connect
 from pando_fleet.redis.wire import Wire
 from pando_fleet.registry.registry import Registry
 from tests.fleet.redis.pair import pair
-from tests.fleet.redis_server import RedisServer, free_port
+from tests.fleet.redis_server import RedisServer
 from tests.fleet.world import BEAT, path
 from tests.waiting import until_async
 

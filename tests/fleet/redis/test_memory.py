@@ -10,6 +10,7 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pando.up.free_port import free_port
 from pando_fleet.placement.prefix import chunk_keys
 from pando_fleet.records.marks import MarkKind, Marks
 from pando_fleet.records.queues import Queues
@@ -18,7 +19,7 @@ from pando_fleet.redis.keys import POOLS, PoolKeys
 from pando_fleet.redis.layout.constants import KEY_BYTES, RETENTION_MS
 from pando_fleet.registry.registry import ANNOUNCE_MS
 from pando_fleet.registry.upstreams import UpstreamRecords
-from tests.fleet.redis_server import REDIS, VALKEY, RedisServer, free_port
+from tests.fleet.redis_server import REDIS, VALKEY, RedisServer
 from tests.fleet.world import BEAT, POOL, World, path
 from tests.waiting import until_async
 

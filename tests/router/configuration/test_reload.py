@@ -27,6 +27,7 @@ from tests.router.world import (
     status,
     until,
 )
+from tests.waiting import command_of, read_each
 
 FAILURES = "pando_router_settings_reload_failures_total"
 LOADED = "pando_router_settings_loaded_timestamp_seconds"
@@ -252,8 +253,8 @@ async def test_all_processes_on_a_port_take_over_the_file_and_one_that_starts_la
 
         await until(all_know, "both processes knowing the alias")
         parent.send_signal(signal.SIGHUP)
-        for child in psutil.Process(parent.pid).children():
-            if "spawn_main" in " ".join(child.cmdline()):
+        for child, named in read_each(psutil.Process(parent.pid).children(), command_of):
+            if "spawn_main" in named:
                 child.kill()
         await until(lambda: is_ready(router), "new processes")
         await until(all_know, "new processes knowing the alias")

@@ -8,13 +8,15 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, closing
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
+from pando.up.free_port import free_port
 from pando_router.fleet_view.view import LOOKS_READY_S
-from tests.fleet.redis_server import REDIS, VALKEY, RedisServer, free_port
+from tests.fleet.redis_server import REDIS, VALKEY, RedisServer
 from tests.router.fleet_view.test_outage import keep_asking, redis_is
-from tests.router.world import Replica, serving
+from tests.router.world import Replica, serving, until
 
 Refuse = Callable[[RedisServer], None]
 
@@ -87,15 +89,30 @@ async def test_no_request_fails_while_redis_refuses_writes(
         stop = asyncio.Event()
         asking = asyncio.create_task(keep_asking(router, stop, every_s=0.02))
         refuse(server)
+        refused_s = monotonic()
+
+        async def ages_s() -> list[float]:  # of the heartbeats
+            members = (await router.get("/fleet")).json["pools"]["default"]
+            return [member["age_ms"] / 1000 for member in members]
+
+        async def has_shown_whether_it_dies() -> bool:
+            if state == "full":  # heartbeats are written all the same
+                return max(await ages_s()) < monotonic() - refused_s
+            return min(await ages_s()) > LOOKS_READY_S
+
         await redis_is(router, state)
         assert await router.metric("pando_router_redis_up") == 1
         assert await router.metric("pando_router_redis_writable") == 0
         outcome = "shared" if state == "full" else "fallback"
         placed = await router.metric(PLACED % outcome)
-        await asyncio.sleep(LOOKS_READY_S + 2)  # the silence is what is tested
+        await until(has_shown_whether_it_dies, f"{word}: a silence, or a heartbeat")
+
+        async def has_placed() -> bool:
+            return await router.metric(PLACED % outcome) > placed + 100
+
+        await until(has_placed, f"{word}: a hundred placements")
         await router.ready("a", "b")
         assert (await router.get("/healthz")).json["redis"] == state
-        assert await router.metric(PLACED % outcome) > placed + 100
         stop.set()
         assert set(await asking) == {200}, word
 

@@ -3,13 +3,13 @@
 import asyncio
 import os
 import signal
-from contextlib import suppress
 
 import psutil
 import pytest
 
 from tests.router.process.router_process import is_ready, router_process
 from tests.router.world import Replica, RouterClient, completion, never, streaming, until
+from tests.waiting import command_of, read_each
 
 pytestmark = pytest.mark.e2e
 
@@ -18,12 +18,8 @@ ANSWERED = 'pando_router_requests_total{path="/v1/completions",status="200"}'
 
 def siblings(parent: int) -> set[int]:
     """Process ids of the routers under this parent."""
-    pids = set()
-    for child in psutil.Process(parent).children():
-        with suppress(psutil.NoSuchProcess):  # or a zombie
-            if "spawn_main" in " ".join(child.cmdline()):
-                pids.add(child.pid)
-    return pids
+    children = read_each(psutil.Process(parent).children(), command_of)
+    return {child.pid for child, command in children if "spawn_main" in command}
 
 
 def listens(pid: int) -> bool:
@@ -41,8 +37,8 @@ async def test_requests_reach_all_processes_and_metrics_are_the_sum(valkey_url: 
         Replica(valkey_url, "a"),
         router_process(valkey_url, processes=2) as (parent, router),
     ):
+        await until(lambda: len(siblings(parent.pid)) == 2, "two processes")
         pids = siblings(parent.pid)
-        assert len(pids) == 2
         await until(lambda: all(map(listens, pids)), "both listening")
         for _ in range(20):
             assert (await router.post("/v1/completions", completion())).status == 200

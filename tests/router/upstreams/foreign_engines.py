@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from tests.fleet.redis_server import free_port
+from pando.up.free_port import free_port
 from tests.router.world import Received
 
 BYTES_PER_TOKEN = 4

@@ -10,6 +10,7 @@ import aiohttp
 import msgspec
 import pytest
 
+from pando.up.free_port import free_port
 from pando_fleet.redis.client import connect
 from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
@@ -18,7 +19,7 @@ from pando_worker.heartbeats import with_report
 from pando_worker.messages import Ready, Stats
 from pando_worker.server.text.prompt_meter import PromptMeter
 from tests.fleet.redis.pair import pair
-from tests.fleet.redis_server import RedisServer, free_port
+from tests.fleet.redis_server import RedisServer
 from tests.worker.server.process.worker_process import MODEL_NAME, WorkerProcess, until
 from tests.worker.server.stand_in import CONTEXT, HOT_EVICTED, LONG_LOAD, WAITING_OUTPUT, Trick
 
