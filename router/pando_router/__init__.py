@@ -26,6 +26,8 @@ Read in this order:
     telemetry/       metrics, spans, and rate-limited log lines
     control/         everything but the data path: /fleet, /metrics, /route/explain
     dashboard/       the dashboard page
+    chat/            the page to talk to the models
+    pages/           what the pages have in common
     configuration/   settings, their types, and their reload
     process/         several processes, readiness and shutdown, background tasks
     errors.py        how errors are sent

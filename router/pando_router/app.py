@@ -22,6 +22,7 @@ from pando_fleet.registry.upstreams import UpstreamRecords
 from pando_fleet.traces import Tracing
 from pando_router.admission.admission import Admission
 from pando_router.admission.reports import QueueReports
+from pando_router.chat.routes import CHAT_PATH, chat_routes
 from pando_router.configuration.live import Live
 from pando_router.configuration.settings import RouterSettings
 from pando_router.control.app import create_control
@@ -81,6 +82,7 @@ from pando_router.upstreams.upstreams import Upstreams
 from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.warming import Warming
 
+PAGES = (PAGE_PATH, CHAT_PATH)
 SETTLE_S = 1.0  # for pending writes to Redis at shutdown
 
 
@@ -236,13 +238,13 @@ async def running_router(
                 lifecycle,
                 metrics,
                 admission.lengths,
-                dashboard,
+                (dashboard, chat_routes(live)),
                 decisions,
                 ended=lambda: background.ended,
                 redis_advice=lambda: memory.advice.values(),
             ),
             tenants,
-            (PAGE_PATH,) if settings.metrics_need_key else (PAGE_PATH, "/metrics"),
+            (*PAGES, *(() if settings.metrics_need_key else ("/metrics",))),
         ),
         live.derived(lambda now: now.max_body_bytes),
         bodies,

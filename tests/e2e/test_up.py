@@ -78,6 +78,12 @@ def test_options_of_workers_and_router_reach_them() -> None:
         assert {"--policy", "round_robin"} < set(up.part("router").cmdline())
 
 
+def test_it_says_where_to_talk_to_the_model_and_where_to_see_the_fleet(up: UpProcess) -> None:
+    for path, title in (("/chat", b"<title>Pando chat"), ("/dashboard", b"<title>Pando router")):
+        assert up.url + path in up.welcome
+        assert title in up.get(path)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_starting_leaves_nothing(number: signal.Signals) -> None:
     with UpProcess() as up:

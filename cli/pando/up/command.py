@@ -39,6 +39,7 @@ def _run(settings: UpSettings, log: LogSettings, passed: Passed, signals: EndSig
             log_level=log.level,
             worker=passed["worker"],
             router=passed["router"],
+            chat_page=True,
         )
         asyncio.run(in_fleet(plan, log_relay(log), _serve, signals))
     except (ModelMissingError, UpPlanError, PartError) as error:

@@ -52,6 +52,7 @@ def welcome(url: str, model: str, seconds: dict[str, float]) -> str:
         f"{model} is served at {url}/v1 (ready after: {took})\n\n"
         f"  curl {url}/v1/chat/completions -H 'content-type: application/json' \\\n"
         f"    -d '{body}'\n\n"
+        f"Talk to it at {url}/chat; {url}/dashboard shows the fleet.\n"
         "Ctrl-C ends it."
     )
 

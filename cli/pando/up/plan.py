@@ -45,6 +45,7 @@ class UpPlan:
     redis: str | None  # None starts an embedded one
     drain_seconds: float
     log_level: str
+    chat_page: bool = False
     policy: str | None = None  # None leaves it to PANDO_ROUTER_POLICY
     max_total_tokens: int | None = None  # None leaves it to PANDO_WORKER_MAX_TOTAL_TOKENS
     worker: Mapping[str, Given] = field(default_factory=dict)
@@ -80,6 +81,8 @@ class UpPlan:
             "drain_seconds": self.drain_seconds,
             "leave_seconds": 0,  # no load balancer stands before it
         }
+        if self.chat_page:
+            values["chat_page"] = True
         if self.policy:
             values["policy"] = self.policy
         load(RouterSettings, {**_ours(values), **self.router})
@@ -149,6 +152,10 @@ async def _check_redis(url: str) -> None:
             await client.aclose()
     except FleetError as error:
         raise UpPlanError(f"cannot use Redis at {redact(url)}: {error}") from None
+
+
+def _words(name: str, value: object) -> list[str]:
+    return [flag_of(name)] if value is True else [flag_of(name), str(value)]
 
 
 def _ours(values: Mapping[str, object]) -> dict[str, Given]:

@@ -83,6 +83,8 @@ class RouterSettings(BaseSettings):
         float, Field(gt=0, description="between two probes of an upstream, in seconds")
     ] = 1.0
 
+    chat_page: Annotated[bool, Field(description="a page to talk to the models, at /chat")] = False
+
     max_body_bytes: Annotated[
         int, Field(ge=1, description="longest request body; longer ones get 413")
     ] = 64 * 1024 * 1024

@@ -1,6 +1,6 @@
 """Everything but the data path: health, metrics, the fleet, models and explanations, by FastAPI."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from importlib.metadata import version
 from time import time
@@ -43,7 +43,7 @@ def create_control(
     lifecycle: Lifecycle,
     metrics: Metrics,
     queue_lengths: Callable[[], dict[str, int]],
-    dashboard: APIRouter,
+    pages: Iterable[APIRouter],
     decisions: DecisionsView,
     ended: Callable[[], str],
     redis_advice: Callable[[], Collection[str]],
@@ -53,7 +53,8 @@ def create_control(
     `redis_advice` is what to change at Redis.
     """
     app = FastAPI(title="Pando router", version=version("pando"), openapi_url=None)
-    app.include_router(dashboard)
+    for page in pages:
+        app.include_router(page)
     started = int(time())
 
     def names(request: Request) -> Models:

@@ -12,6 +12,7 @@ from fastapi.openapi.utils import get_openapi
 
 from pando_fleet.http import time_limit
 from pando_router.admission.priority import PRIORITY_HEADER
+from pando_router.chat.routes import CHAT_PATH
 from pando_router.configuration.settings import RouterSettings
 from pando_router.endpoints import ENDPOINTS, Endpoint
 from pando_router.endpoints.chat import CHAT
@@ -35,6 +36,8 @@ def describe(app: FastAPI, settings: RouterSettings) -> Json:
         description="Errors of the router have OpenAI's form, for Anthropic's paths theirs.",
         routes=app.routes,
     )
+    if not settings.chat_page:
+        del document["paths"][CHAT_PATH]
     headers = _headers(settings)
     for path, endpoint in ENDPOINTS.items():
         document["paths"][path] = {"post": _operation(path, endpoint, headers)}
@@ -55,7 +58,7 @@ def describe(app: FastAPI, settings: RouterSettings) -> Json:
     if settings.api_keys is not None:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"key": []}]
-        for path in OPEN_PATHS & document["paths"].keys():
+        for path in (OPEN_PATHS | {CHAT_PATH}) & document["paths"].keys():
             document["paths"][path]["get"]["security"] = []
     return document
 

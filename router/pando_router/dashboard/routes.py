@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from time import time
 from typing import Any
 from uuid import uuid4
@@ -12,17 +13,20 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from pando_router.configuration.live import Live
-from pando_router.dashboard.assets import read_page
 from pando_router.dashboard.history import INTERVAL_S, POINTS, WINDOW, History
 from pando_router.endpoints import ENDPOINTS
 from pando_router.fleet_view.decisions import DecisionsView
 from pando_router.fleet_view.view import FleetView, Member
+from pando_router.pages.document import read_document
 from pando_router.process.lifecycle import Lifecycle
 
 PAGE_PATH = "/dashboard"
 """Open where there are API keys: a browser cannot send one before the page has asked for it."""
 
 DATA_PATH = "/dashboard/data"
+
+PAGE = Path(__file__).with_name("page")
+SCRIPTS = ("chart.js", "replicas.js", "explain.js", "main.js")
 
 
 def dashboard_routes(
@@ -36,7 +40,7 @@ def dashboard_routes(
 ) -> APIRouter:
     """Raises OSError where the package lacks the page's files."""
     router = APIRouter(include_in_schema=False)
-    page = read_page()
+    page = read_document(PAGE, SCRIPTS)
     started = time()
     identity = uuid4().hex  # numbers of points are this process's own
 
@@ -56,6 +60,7 @@ def dashboard_routes(
                 "policy": live.settings.policy,
                 "redis": view.redis.worst.value,
                 "draining": lifecycle.draining,
+                "chat": live.settings.chat_page,
                 "up_s": time() - started,
             },
             "paths": list(ENDPOINTS),

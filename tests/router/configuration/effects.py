@@ -17,6 +17,7 @@ from tests.router.configuration.looks import (
     leases_are_short,
     much_is_expected_of_who_waits,
     new_connection,
+    page_is_there,
     placement_is_given_up_fast,
     probing_is_fast,
     recovery,
@@ -66,6 +67,7 @@ EFFECTS = {
     "upstream": Effect([], [ENGINE], answered(model="foreign"), (404, 200)),
     "upstream_interval": Effect(SLOW_S, FAST_S, probing_is_fast, (False, True), PROBED),
     "upstream_api_key": Effect(None, "secret", sent("authorization"), (None, "Bearer secret")),
+    "chat_page": Effect(False, True, page_is_there, (404, 200)),
     "max_body_bytes": Effect(100_000, 1000, answered(LONG), (200, 413)),
     "max_bodies_bytes": Effect(
         100_000, 1000, crowded(1, size=800), (200, "overloaded"), {"max_body_bytes": 1000}

@@ -222,6 +222,11 @@ async def new_connection(world: World) -> int:
         return (await connection.answer()).status
 
 
+async def page_is_there(world: World) -> int:
+    """The status of the page to talk to the models."""
+    return (await world.router.get("/chat")).status
+
+
 async def connecting(world: World) -> str:
     """How long the router waits for a replica that takes no connection."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:

@@ -1,7 +1,5 @@
 // Asks for what is new each second while the page is seen, and draws it.
 
-const byId = (id) => document.getElementById(id);
-
 const charts = [
   new LineChart("Prompt tokens found in caches", [["delivered", "delivered"], ["predicted", "predicted"]], format.share, { least: 1, most: 1 }),
   new LineChart("Requests per second", [["requests_per_s", "answered"], ["failed_per_s", "failed"]], format.count, { least: 1 }),
@@ -12,39 +10,21 @@ const charts = [
 byId("figures").append(...charts.map((chart) => chart.figure));
 
 const replicas = new ReplicaCards(byId("replicas"));
-const explain = new ExplainForms(byId, wantKey);
+const explain = new ExplainForms(wantKey);
 let points = null; // of the router's process `source`, up to number `last`
 let source = null;
 let last = 0;
 let timer = null;
 let shownDecisions = null; // as text
 
+const keyForm = new KeyForm(poll);
+
 function wantKey(error) {
-  const wrong = sessionStorage.getItem(KEY) !== null;
-  sessionStorage.removeItem(KEY);
   clearTimeout(timer);
   timer = null;
-  byId("main").hidden = true;
-  byId("key-form").hidden = false;
-  notice(wrong ? error.message : "");
   byId("about").textContent = "";
-  byId("key").focus();
+  keyForm.open(error);
 }
-
-function notice(text) {
-  const line = byId("notice");
-  if (line.textContent !== text) line.textContent = text;
-  line.hidden = !text;
-}
-
-byId("key-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  sessionStorage.setItem(KEY, byId("key").value.trim());
-  byId("key").value = "";
-  byId("key-form").hidden = true;
-  notice("");
-  poll();
-});
 
 function take(data) {
   const most = data.kept_s / data.interval_s;
@@ -67,6 +47,7 @@ function show(data) {
   byId("about").textContent =
     `Traffic as seen by ${views} (${router.host}, process ${router.process}), which is up for ${Math.round(router.up_s / 60)} min; replicas as ` +
     `the whole fleet. Policy ${router.policy}. Rates and shares are over ${data.window_s} s.`;
+  byId("chat").hidden = !router.chat;
   const troubles = [];
   troubles.push(...(REDIS_TROUBLES[router.redis] ?? []));
   if (router.draining) troubles.push("This router is shutting down.");
@@ -78,7 +59,7 @@ function show(data) {
   byId("tile-ready").textContent = `${rows.filter((row) => row.state === "ready").length} of ${rows.length}`;
   byId("tile-hits").textContent = format.share(now("delivered"));
   explain.begin(data.paths, rows[0]?.model ?? "model");
-  byId("key-form").hidden = true;
+  keyForm.close();
   byId("main").hidden = false;
   replicas.update(pools);
   showDecisions(data.decisions);
@@ -112,13 +93,13 @@ async function poll() {
     take(data);
     show(data);
   } catch (error) {
-    if (error instanceof WantsKeyError) return wantKey(error);
+    if (error.wantsKey) return wantKey(error);
     notice(`No data: ${error.message}`);
   }
   if (!document.hidden) timer = setTimeout(poll, 1000);
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && byId("key-form").hidden && timer === null) poll();
+  if (!document.hidden && !keyForm.isOpen && timer === null) poll();
 });
 poll();

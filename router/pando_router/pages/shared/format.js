@@ -1,5 +1,7 @@
 // Numbers and elements.
 
+const byId = (id) => document.getElementById(id);
+
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
 const format = {

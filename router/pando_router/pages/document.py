@@ -1,13 +1,14 @@
-"""The page as one document: its style and scripts are written into it, and their hashes into the
+"""A page as one document: its style and scripts are written into it, and their hashes into the
 policy that it is served with, so that nothing else can run in it or be fetched by it."""
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGE = Path(__file__).with_name("page")
-SCRIPTS = ("api.js", "format.js", "chart.js", "replicas.js", "explain.js", "main.js")
+SHARED = Path(__file__).with_name("shared")
+SHARED_SCRIPTS = ("api.js", "format.js", "key_form.js", "explanation.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +17,15 @@ class Document:
     headers: dict[str, str]
 
 
-def read_page() -> Document:
-    style = _read("style.css")
-    script = "\n".join(_read(name) for name in SCRIPTS)
-    html = _read("index.html")
+def read_document(page: Path, scripts: Sequence[str]) -> Document:
+    """The folder `page` with its `index.html`, `style.css` and `scripts`, after the shared ones.
+
+    Raises OSError where the package lacks one of these files.
+    """
+    style = _joined([SHARED / "style.css", page / "style.css"])
+    shared = [SHARED / name for name in SHARED_SCRIPTS]
+    script = _joined([*shared, *(page / name for name in scripts)])
+    html = _joined([page / "index.html"])
     html = html.replace("/* style */", style).replace("/* script */", script)
     policy = (
         "default-src 'none'",
@@ -30,6 +36,9 @@ def read_page() -> Document:
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
+        # Text never becomes markup: the browser refuses innerHTML and its like.
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
     )
     return Document(
         html,
@@ -42,8 +51,8 @@ def read_page() -> Document:
     )
 
 
-def _read(name: str) -> str:
-    return (PAGE / name).read_text(encoding="utf-8")
+def _joined(files: Sequence[Path]) -> str:
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 
 def _hash(text: str) -> str:

@@ -1,0 +1,39 @@
+// Why a request went, or would go, where it does: what /route/explain answers, for people.
+
+const TERMS = [
+  ["replica", "replica", String],
+  ["matched_tokens", "cached tokens expected", format.whole],
+  ["wait_s", "wait", format.seconds],
+  ["kv_wait_s", "wait for KV space", format.seconds],
+  ["work_s", "own work", format.seconds],
+  ["queue", "waiting behind", format.count],
+  ["coming", "coming meanwhile", format.count],
+  ["pool_s", "delay of a busy pool", format.seconds],
+  ["evict_s", "to compute again", format.seconds],
+  ["cost_s", "delay caused", format.seconds],
+  ["outstanding", "requests there", format.whole],
+  ["unpinned_tokens", "KV not pinned", format.count],
+];
+
+/** The elements that describe one try of a request, or where one that is not sent would go. */
+function describe(one) {
+  const facts = [`Pool ${one.pool}, model ${one.model}, policy ${one.policy}, ${one.chunks} chunks of prompt.`];
+  if (one.hit_reason) facts.push(`Cache: ${one.hit_reason}.`);
+  if (one.prompt_tokens !== null && one.cached_tokens !== undefined && one.cached_tokens !== null) {
+    facts.push(`${one.cached_tokens} of ${one.prompt_tokens} prompt tokens were cached, ${one.predicted_tokens} expected.`);
+  }
+  const parts = [
+    make("h3", {}, one.chosen ? `It ${one.request_id ? "went" : "would go"} to ${one.chosen}` : "Not decided by cost"),
+    make("p", {}, `${one.reason}.`),
+    make("p", {}, facts.join(" ")),
+  ];
+  if (one.candidates.length) {
+    const rows = one.candidates.map((candidate) => TERMS.map(([field, , show]) => show(candidate[field])));
+    const candidates = table("Candidates, the least delay first", TERMS.map(([, name]) => name), rows);
+    candidates.querySelectorAll("tbody tr").forEach((row, i) => {
+      if (one.candidates[i].replica === one.chosen) row.className = "chosen";
+    });
+    parts.push(make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Candidates" }, candidates));
+  }
+  return parts;
+}
