@@ -109,7 +109,7 @@ class Router:
     holds: dict[str, Placement] = field(default_factory=dict)
     waits: dict[str, bool] = field(default_factory=dict)
     is_stopped: bool = False
-    is_known: bool = False  # to Redis, so that others see where it falls silent
+    is_known: bool = False  # to Redis, and stays so: others see where it falls silent
     looks_until_late: int = 0  # until the calls that were given up run
 
 
@@ -249,7 +249,15 @@ class SharedState(RuleBasedStateMachine):
                 await router.line.run_late()
 
     async def _knows(self, router: Router) -> bool:
-        return await self.redis.zscore(KEYS.routers, router.name) is not None
+        """What does not add up is mended at anybody's next look, which forgets all routers."""
+        is_named = await self.redis.zscore(KEYS.routers, router.name) is not None
+        return is_named and await self._adds_up()
+
+    async def _adds_up(self) -> bool:
+        loads = (await self._hash(LOADS)).values()
+        requests = sum(LOAD.unpack_row(row).requests for row in loads)
+        ends, parts = await self.redis.zcard(LEASES), await self.redis.hlen(PARTS)
+        return bool(requests == ends == parts)
 
     @rule(beats=st.integers(1, 12))
     def time_passes(self, beats: int) -> None:
@@ -422,11 +430,33 @@ LONG = settings(
 )
 
 
-def run_on(server: RedisServer, budget: settings) -> None:
+def machine_on(server: RedisServer) -> type[SharedState]:
     class OnServer(SharedState):
         url = server.url
 
-    run_state_machine_as_test(OnServer, settings=budget)
+    return OnServer
+
+
+def run_on(server: RedisServer, budget: settings) -> None:
+    run_state_machine_as_test(machine_on(server), settings=budget)
+
+
+@pytest.mark.parametrize("lost", [None, *BOOK])
+def test_router_that_dies_before_anyone_mends_what_redis_lost(
+    request: pytest.FixtureRequest, redis_url: str, lost: str | None
+) -> None:
+    """Its leases end by their time; where nothing was lost the others end them."""
+    server = request.node.callspec.params["redis_url"]
+    state = machine_on(request.getfixturevalue(server))()
+    try:
+        state.begin(counts=(1, 1, 1), beats=0)
+        if lost is not None:
+            state.redis_loses(key=lost)
+        state.place(count=1, number=0, output=0, path=PATHS[0])
+        state.router_dies(number=0)
+        assert state.dead[0].is_known == (lost is None)
+    finally:
+        state.teardown()
 
 
 def test_redis_holds_what_routers_know(request: pytest.FixtureRequest, redis_url: str) -> None:
