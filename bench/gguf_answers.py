@@ -2,8 +2,7 @@
 
 Run: python -m bench.gguf_answers --llama-cpp VENV/bin/python
 VENV has the package `xllamacpp`, llama.cpp's server, and nothing of Pando: its binaries bring an
-OpenMP of their own. Both answer the same token ids, one request at a time. Results, machine and
-words: docs/benchmarks/gguf-answers.md.
+OpenMP of their own. Both answer the same token ids, one request at a time.
 """
 
 import json

@@ -1,7 +1,7 @@
 """From `pando up` to its ready line: the first start with an empty cache, and later ones.
 
 Run on a quiet machine: python -m bench.start
-CPU seconds are those of all processes until then. Results: docs/benchmarks/start.md.
+CPU seconds are those of all processes until then.
 """
 
 import os
