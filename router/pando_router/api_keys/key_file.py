@@ -1,7 +1,7 @@
-"""The key file: tenants with the digests of their keys, as YAML; checked whole before it counts.
+"""The key file: tenants with the digests of their keys, as YAML; checked whole before it is used.
 
-A file, or a folder of such files, as a Kubernetes Secret is mounted: its files are read as one, but
-for those whose name begins with a dot, by which Kubernetes swaps a Secret's old and new content.
+A path may also name a folder, such as a mounted Kubernetes Secret: its files are read as one.
+Files whose names begin with a dot are skipped, because Kubernetes uses them to swap the content.
 """
 
 import re
@@ -19,7 +19,7 @@ from pando_router.api_keys.keyring import KeyEntry, Keyring
 from pando_router.api_keys.tenant import ANY_MODEL, Tenant
 
 MAX_BYTES = 16 << 20
-"""Of all files together: about 100,000 keys."""
+"""The limit of all files together: about 100,000 keys."""
 
 _PerMinute = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -27,8 +27,8 @@ _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a name that stands twice in a mapping: YAML forbids it, and PyYAML would let the
-    second one silently replace the first, with all its tenants."""
+    """Refuses a name that occurs twice in a mapping. YAML forbids it, but PyYAML would silently
+    replace the first one, with all its tenants."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[object] = set()
@@ -37,14 +37,14 @@ class _Loader(yaml.SafeLoader):
                 continue
             if name.value in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=f"{name.value!r} is there twice", problem_mark=name.start_mark
+                    problem=f"{name.value!r} occurs twice", problem_mark=name.start_mark
                 )
             seen.add(name.value)
         return super().construct_mapping(node, deep)
 
 
 class KeyFileError(ValueError):
-    """What is wrong with a key file and where, in one line that holds no key."""
+    """What is wrong in a key file and where, as one line that contains no key."""
 
 
 class _Key(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,7 +69,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_keys(path: Path) -> Keyring:
-    """Raises KeyFileError for a file that cannot be read or is not right in any part."""
+    """Raises KeyFileError if the file cannot be read or any part of it is invalid."""
     entries: dict[bytes, KeyEntry] = {}
     tenants: dict[str, Tenant] = {}
     for file, text in _texts(path):
@@ -77,7 +77,7 @@ def read_keys(path: Path) -> Keyring:
             content = msgspec.convert(yaml.load(text, _Loader), _File)
             for name, given in content.tenants.items():
                 if name in tenants:
-                    raise KeyFileError(f"tenant {name!r} is in another file, too")
+                    raise KeyFileError(f"tenant {name!r} is also in another file")
                 tenants[name] = _tenant(name, given)
                 for key in given.keys:
                     _add(entries, key, tenants[name])
@@ -91,12 +91,12 @@ def read_keys(path: Path) -> Keyring:
 
 
 def is_name(text: str) -> bool:
-    """Whether a tenant may be called so."""
+    """Whether the text is a valid tenant name."""
     return _NAME.fullmatch(text) is not None
 
 
 def stamp(path: Path) -> object:
-    """Differs when the files have changed. Raises KeyFileError where there are none."""
+    """A value that changes whenever the files do. Raises KeyFileError if there are none."""
     try:
         stats = [(file.name, file.stat()) for file in _files(path)]
     except OSError as error:
@@ -111,8 +111,8 @@ def _tenant(name: str, given: _Tenant) -> Tenant:
         )
     if given.share < 1 and not given.isolate:
         raise KeyFileError(
-            f"tenant {name!r}: share is {given.share:g}, but prefixes that others have too have no"
-            " owner; isolate: true makes them the tenant's own"
+            f"tenant {name!r}: share {given.share:g} requires isolate: true, since a prefix that"
+            " other tenants use, too, has no owner"
         )
     return Tenant(
         name=name,
@@ -128,19 +128,19 @@ def _tenant(name: str, given: _Tenant) -> Tenant:
 
 
 def _add(entries: dict[bytes, KeyEntry], key: _Key, tenant: Tenant) -> None:
-    # What stands there may be a key by mistake: it is not repeated.
+    # The value is not repeated, because it may be a key by mistake.
     if not _DIGEST.fullmatch(key.sha256):
         raise KeyFileError(
-            f"tenant {tenant.name!r}: sha256 is the key's digest, 64 hexadecimal digits"
+            f"tenant {tenant.name!r}: sha256 must be the key's digest, 64 hexadecimal digits"
         )
     if key.expires is not None and key.expires.tzinfo is None:
         raise KeyFileError(
-            f"tenant {tenant.name!r}: expires names no time zone; 2030-01-31T00:00:00Z does"
+            f"tenant {tenant.name!r}: expires needs a time zone, such as 2030-01-31T00:00:00Z"
         )
     digest = bytes.fromhex(key.sha256)
     if digest in entries:
         raise KeyFileError(
-            f"tenant {tenant.name!r}: one of its keys is there twice, first for"
+            f"tenant {tenant.name!r}: one of its keys occurs twice, first for"
             f" {entries[digest].tenant.name!r}"
         )
     entries[digest] = KeyEntry(tenant, key.expires.timestamp() if key.expires else None)
@@ -151,7 +151,7 @@ def _texts(path: Path) -> Iterator[tuple[Path, str]]:
     try:
         files = _files(path)
         if not files:
-            raise KeyFileError(f"{path}: there is no file in this folder")
+            raise KeyFileError(f"{path}: this folder has no file")
         for file in files:
             with file.open("rb") as opened:
                 content = opened.read(left + 1)
@@ -176,7 +176,7 @@ def _unreadable(path: Path, error: OSError) -> KeyFileError:
 
 
 def _place(error: yaml.YAMLError) -> str:
-    """Without the text around it, which may hold anything."""
+    """The error without the surrounding text, which may contain a key."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or "it cannot be parsed"
     return f"{problem} in line {mark.line + 1}" if mark else str(problem)

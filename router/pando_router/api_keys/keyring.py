@@ -1,8 +1,8 @@
-"""Keys as the router holds them: their digests, and who they belong to.
+"""Maps digests of API keys to their tenants.
 
 A key has 256 random bits, so its SHA-256 can be neither guessed nor inverted, and needs no salt and
-no slow hash. Looking a digest up takes a time that depends on the digest of what was sent, about
-which nobody learns anything of use.
+no slow hash. The time of a lookup depends only on the digest of the key that was sent, which
+reveals nothing useful.
 """
 
 import secrets
@@ -12,7 +12,7 @@ from hashlib import sha256
 from pando_router.api_keys.tenant import Tenant
 
 KEY_PREFIX = "sk-pando-"
-"""By which secret scanners, and people, see what it is."""
+"""The prefix by which secret scanners and people recognize a key."""
 
 _KEY_BYTES = 32
 
@@ -37,5 +37,5 @@ def new_key() -> str:
 
 
 def digest_of(key: str) -> str:
-    """As it stands in a key file."""
+    """The digest in the form of a key file."""
     return sha256(key.encode()).hexdigest()

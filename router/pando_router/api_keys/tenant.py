@@ -1,4 +1,4 @@
-"""A tenant: whoever has an API key, with what they may do and what they get."""
+"""A tenant: a holder of API keys, with its permissions and its share of the fleet."""
 
 from dataclasses import dataclass, field
 
@@ -13,21 +13,21 @@ class Tenant:
     name: str
     models: frozenset[str] = frozenset((ANY_MODEL,))  # as clients name them
     limits: Limits = NO_LIMITS
-    weight: float = 1.0  # of the tenant's turns in the queue
-    priority: int = 0  # of the tenant's requests among all tenants', higher first
-    isolate: bool = False  # shares no cached prefix with anybody else
-    share: float = 1.0  # of each replica's tree, at most; below 1 only where `isolate`
-    secret: bytes = field(default=b"", repr=False)  # unlike a name, unknown to other tenants
-    admin: bool = False  # may see what concerns all tenants
+    weight: float = 1.0  # share of turns in the queue
+    priority: int = 0  # of the tenant's requests; higher ones run first
+    isolate: bool = False  # shares no cached prefix with other tenants
+    share: float = 1.0  # largest share of each replica's tree; below 1 only with `isolate`
+    secret: bytes = field(default=b"", repr=False)  # unlike the name, unknown to other tenants
+    admin: bool = False  # may see the data of all tenants
 
     def may_use(self, model: str) -> bool:
         return ANY_MODEL in self.models or model in self.models
 
     @property
     def salt(self) -> str:
-        """What begins the tenant's prefixes; empty where they are shared."""
+        """The salt of the tenant's prefixes; empty if they are shared."""
         return self.name if self.isolate else ""
 
 
 OPEN = Tenant(name="", admin=True)
-"""Everybody, where no keys are configured."""
+"""The only tenant if no keys are configured."""

@@ -1,11 +1,11 @@
-"""The settings: read at the start, checked, and taken over anew when their file changes.
+"""The settings: read and checked at the start, and reloaded when their file changes.
 
 Read in this order:
     settings.py       every setting, in one place
-    setting_types.py  what fields are declared with
-    upstream_spec.py  an upstream as the settings name it
-    live.py           the settings that hold now
+    setting_types.py  types of the fields
+    upstream_spec.py  an upstream in the settings
+    live.py           the settings in effect
     reloader.py       watches the file
 
-Everything above reads `Live`; a part that keeps a value of its own holds a `current.Current`.
+Everything else reads `Live`; a part that keeps a derived value holds a `current.Current`.
 """

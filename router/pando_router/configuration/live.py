@@ -1,7 +1,7 @@
-"""The settings that hold now: one holder that everybody reads.
+"""The settings in effect, in one holder that everything reads.
 
-Read `live.settings` at each use and keep nothing of it: settings are frozen, and a reload puts
-another object here. What is made of settings, such as a mapping by URL, is `derived`.
+Read `live.settings` at each use and do not keep the object: settings are frozen, and a reload
+replaces it. Values computed from settings, such as a mapping by URL, are `derived`.
 """
 
 from collections.abc import Callable
@@ -30,18 +30,18 @@ class Live:
         self._derived: list[tuple[Current[Any], Callable[[RouterSettings], Any]]] = []
 
     def derived(self, make: Callable[[RouterSettings], T]) -> Current[T]:
-        """What `make` makes of the settings, now and at each reload."""
+        """What `make` computes from the settings, now and after each reload."""
         current = Current(make(self.settings))
         self._derived.append((current, make))
         return current
 
     def adopt(self, new: RouterSettings) -> list[str]:
-        """Takes over all of `new` or nothing; returns the names of what has changed.
+        """Adopts all of `new` or nothing; returns the names of the settings that changed.
 
         Raises FixedSettingError.
         """
         old = self.settings
-        if new.port == 0:  # any port: the one that was picked is right
+        if new.port == 0:  # any port; the chosen one matches
             new = new.model_copy(update={"port": old.port})
         fields = RouterSettings.model_fields
         changed = [name for name in fields if getattr(old, name) != getattr(new, name)]

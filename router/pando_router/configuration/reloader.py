@@ -1,8 +1,8 @@
-"""Watches the settings file and takes it over when it has changed, or when somebody says so.
+"""Watches the settings file, and adopts it when it has changed or on request.
 
-The file is looked at once a second rather than by notification, so that it works with every file
-system and with the symbolic links by which Kubernetes swaps a ConfigMap's content. A file that is
-not right changes nothing.
+The file is checked once a second instead of by notification, which also works with every file
+system and with the symbolic links by which Kubernetes swaps a ConfigMap's content. An invalid file
+changes nothing.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ logger = logging.getLogger("pando.router")
 
 @dataclass(frozen=True, slots=True)
 class SettingsSource:
-    """Where settings come from. It goes to child processes, so `read` can be pickled."""
+    """Where settings come from. It is pickled for child processes, so `read` must be picklable."""
 
     file: Path
-    read: Callable[[], RouterSettings]  # all sources merged; raises an exception with one line
+    read: Callable[[], RouterSettings]  # merges all sources; raises an exception with one line
 
 
 class Reloader:
@@ -33,16 +33,16 @@ class Reloader:
         self._source = source
         self._live = live
         self._failures = metrics.reload_failures
-        # Not as it is now: the settings may have been read some time before it became this router.
+        # Not the current stamp: the file may have changed since the settings were read.
         self._stamp: object = None
         self._now = asyncio.Event()
 
     def now(self) -> None:
-        """Reads the settings, changed or not."""
+        """Reads the settings again, even if the file has not changed."""
         self._now.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             at_once = self._now.is_set()
             self._now.clear()
@@ -56,20 +56,20 @@ class Reloader:
     async def look(self, *, at_once: bool = False) -> None:
         if (source := self._source) is None:
             if at_once:
-                logger.warning("there is no settings file to read anew; --config names one")
+                logger.warning("no settings file to reload; name one with --config")
             return
-        # A stamp taken before reading: what is written meanwhile differs from it.
+        # The stamp is taken before reading, so that a write during the reading changes it.
         stamp = self._stamp_of(source.file)
         if stamp == self._stamp and not at_once:
             return
         self._stamp = stamp
         try:
-            # Elsewhere: it reads all API keys, too.
+            # In a thread, because it also reads all API keys.
             changed = self._live.adopt(await asyncio.to_thread(source.read))
-        except Exception as error:  # whatever is wrong with the file, the router goes on
+        except Exception as error:  # whatever is wrong with the file, the router continues
             self._failures.inc()
             logger.error(
-                "the settings stay as they were",
+                "the old settings stay in effect",
                 extra={"file": str(source.file), "error": str(error) or repr(error)},
             )
             return
@@ -77,8 +77,8 @@ class Reloader:
             logger.info("settings read", extra={"changed": changed})
 
     def _stamp_of(self, file: Path) -> object:
-        """Differs when the file, or a key file that it names, has changed. Key files that were
-        named just now make a difference, too: they are looked at once more, as they should be."""
+        """Changes when the file, or a key file that it names, has changed. A key file named for the
+        first time also changes it, which causes one more reload, as it should."""
         keys = (one.api_key_file for one in self._live.settings.upstream)
         return [_stat(path) for path in (file, *filter(None, keys))]
 

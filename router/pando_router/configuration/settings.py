@@ -39,24 +39,22 @@ class RouterSettings(BaseSettings):
     ] = "cache_aware"
     aliases: Annotated[
         Pairs[str],
-        Field(description="other names for models or adapters; they go before those of replicas"),
+        Field(description="other names for models or adapters; preferred to replicas' names"),
     ] = {}
-    pool_policies: Annotated[
-        Pairs[PolicyName], Field(description="pools with a policy of their own")
-    ] = {}
+    pool_policies: Annotated[Pairs[PolicyName], Field(description="policies of single pools")] = {}
     allow_policy_header: Annotated[
-        bool, Field(description="a request may choose its policy by the header x-pando-policy")
+        bool, Field(description="let a request choose its policy by the header x-pando-policy")
     ] = False
     session_header: Annotated[
-        str, Field(min_length=1, description="the header that names a session, for policy session")
+        str, Field(min_length=1, description="header that names a session, for the policy session")
     ] = "x-session-id"
 
     shadow_policy: Annotated[
         PolicyName | None,
-        Field(description="chooses for some requests, too, and is only measured; see the metrics"),
+        Field(description="policy to compare with: it also decides some requests, in metrics only"),
     ] = None
     shadow_per_second: Annotated[
-        float, Field(gt=0, le=1000, description="requests that the shadow policy looks at")
+        float, Field(gt=0, le=1000, description="most requests that the shadow policy decides")
     ] = 50.0
     explain_last: Annotated[
         int,
@@ -67,16 +65,16 @@ class RouterSettings(BaseSettings):
     expected_pools: Annotated[
         Pairs[str],
         Field(
-            description="pools that may have no replicas, each with its model: requests wait for"
-            " one to come; beside those that the operator names in Redis"
+            description="pools that may have no replicas, each with its model: requests wait until"
+            " one joins; in addition to those that the operator names in Redis"
         ),
     ] = {}
 
     upstream: Annotated[
         Upstreams,
         Field(
-            description="URL of an engine that sends no heartbeats, such as vLLM; again for each"
-            " further one. In the file also url, name, pool, api_key_file, endpoints, max_requests"
+            description="URL of an engine that sends no heartbeats, such as vLLM; repeat it for"
+            " further ones. In the file also url, name, pool, api_key_file, endpoints, max_requests"
         ),
     ] = ()
     upstream_interval: Annotated[
@@ -92,154 +90,152 @@ class RouterSettings(BaseSettings):
         int,
         Field(
             ge=1,
-            description="bodies of all requests in flight, being read or held; more get 503. At"
-            " least max_body_bytes",
+            description="memory for the bodies of all requests in progress; more get 503. At least"
+            " max_body_bytes",
         ),
     ] = 1024 * 1024 * 1024
     max_requests: Annotated[
-        int, Field(ge=1, description="requests in flight before new ones get 503")
+        int, Field(ge=1, description="most requests in progress; more get 503")
     ] = 4096
     max_tries: Annotated[
-        int, Field(ge=1, le=16, description="replicas tried until one answers")
+        int, Field(ge=1, le=16, description="most replicas to try until one answers")
     ] = 3
     connect_timeout: Annotated[
-        float, Field(gt=0, description="for connecting to a replica, in seconds")
+        float, Field(gt=0, description="longest time to connect to a replica, in seconds")
     ] = 2.0
     first_byte_timeout: Annotated[
         float,
-        Field(gt=0, description="from a request to its answer's first byte, in seconds"),
+        Field(gt=0, description="longest time to the first byte of an answer, in seconds"),
     ] = 600.0
     idle_timeout: Annotated[
-        float, Field(gt=0, description="between two pieces of an answer, in seconds")
+        float, Field(gt=0, description="longest time between two pieces of an answer, in seconds")
     ] = 300.0
     request_timeout: Annotated[
-        float, Field(gt=0, description="for a replica's whole answer, in seconds")
+        float, Field(gt=0, description="longest time of a replica's whole answer, in seconds")
     ] = 3600.0
     max_replica_connections: Annotated[
-        int, Field(ge=1, description="open to one replica at once; above it requests wait")
+        int, Field(ge=1, description="most open connections to one replica; more requests wait")
     ] = 1024
 
     header_timeout: Annotated[
-        float, Field(gt=0, description="for a client to send a request's headers, in seconds")
+        float, Field(gt=0, description="longest time for a client to send its headers, in seconds")
     ] = 10.0
     body_timeout: Annotated[
-        float, Field(gt=0, description="for a client to send a request's body, in seconds")
+        float, Field(gt=0, description="longest time for a client to send its body, in seconds")
     ] = 60.0
     keep_alive_timeout: Annotated[
-        float, Field(gt=0, description="for a client's idle connection, in seconds")
+        float, Field(gt=0, description="how long a client's idle connection stays open, in seconds")
     ] = 75.0
     write_timeout: Annotated[
-        float, Field(gt=0, description="for a client that reads nothing of its answer, in seconds")
+        float, Field(gt=0, description="longest time that a client reads nothing, in seconds")
     ] = 60.0
     max_connections: Annotated[
         int,
         Field(
             ge=1,
-            description="of clients, open at once; above it idle ones are closed, and where none is"
-            " new ones get 503",
+            description="most open connections of clients; for more, idle ones are closed, and if"
+            " none is idle, new ones get 503",
         ),
     ] = 16_384
     max_header_bytes: Annotated[
-        int, Field(ge=1024, description="request line and headers; longer ones get 431")
+        int, Field(ge=1024, description="longest request line and headers; longer ones get 431")
     ] = 64 * 1024
 
     max_replica_requests: Annotated[
-        int, Field(ge=1, description="at one replica, from all routers; more wait in the queue")
+        int, Field(ge=1, description="most requests at one replica, from all routers; more wait")
     ] = 256
     queue_requests: Annotated[
-        int, Field(ge=0, description="waiting for one pool in this router; more get 429")
+        int, Field(ge=0, description="most requests that wait for one pool; more get 429")
     ] = 1024
     queue_bytes: Annotated[
-        int, Field(ge=0, description="of max_bodies_bytes, waiting for one pool; more get 429")
+        int, Field(ge=0, description="most bytes of bodies that wait for one pool; more get 429")
     ] = 256 * 1024 * 1024
     queue_timeout: Annotated[
         float,
         Field(
             gt=0,
-            description="longest wait in the queue, in seconds; a request may have less, see"
+            description="longest wait in the queue, in seconds; a request may set less, see"
             " x-request-timeout",
         ),
     ] = 120.0
     allow_priority_header: Annotated[
-        bool, Field(description="the header x-priority goes before the body's priority")
+        bool, Field(description="let the header x-priority override the body's priority")
     ] = False
     retry_share: Annotated[
         float,
-        Field(ge=0, le=1, description="of requests that may be tried again at another replica"),
+        Field(ge=0, le=1, description="largest share of requests retried at another replica"),
     ] = 0.2
 
     health_interval: Annotated[
         float,
         Field(
             ge=0,
-            description="between two checks of a replica, in seconds; 0: none while it sends"
-            " heartbeats. One that does not is checked every second",
+            description="time between two checks of a replica, in seconds; 0: none while it sends"
+            " heartbeats. A replica without heartbeats is checked every second",
         ),
     ] = 5.0
     health_timeout: Annotated[
-        float, Field(gt=0, description="for a replica to answer a check, in seconds")
+        float, Field(gt=0, description="longest time for a replica to answer a check, in seconds")
     ] = 3.0
     health_path: Annotated[
-        str, Field(pattern=r"^/\S*$", description="asked by checks; 500 and above is unhealthy")
+        str, Field(pattern=r"^/\S*$", description="path of checks; 500 and above is unhealthy")
     ] = "/healthz"
     unhealthy_after: Annotated[
-        int, Field(ge=1, description="failed checks in a row until a replica is left out")
+        int, Field(ge=1, description="failed checks in a row until a replica is excluded")
     ] = 3
     healthy_after: Annotated[
-        int, Field(ge=1, description="passed checks in a row until it is placed on again")
+        int, Field(ge=1, description="passed checks in a row until it is used again")
     ] = 2
 
     placement_timeout: Annotated[
         float,
         Field(
             gt=0,
-            description="for what a request asks Redis before it goes on without: its placement,"
-            " with its tenant's limits and the home of an earlier response, in seconds",
+            description="longest time that a request waits for Redis before it continues without,"
+            " in seconds: for its placement, its tenant's limits and an earlier response's home",
         ),
     ] = 0.25
     lease_seconds: Annotated[
         float,
         Field(
             ge=5,
-            description="after which a lease ends that its router does not renew, in seconds; those"
-            " of a dead router end within 5 s where another one lives",
+            description="how long a lease lasts that its router does not renew, in seconds; leases"
+            " of a dead router end within 5 s if another router lives",
         ),
     ] = 30.0
     expected_output_tokens: Annotated[
-        int, Field(ge=1, description="reserved for an answer; less where max_tokens is less")
+        int, Field(ge=1, description="tokens reserved for an answer, unless max_tokens is less")
     ] = 256
 
     migrate: Annotated[
         Literal["off", "deterministic", "always"],
         Field(
-            description="which streams go on at another replica when theirs is lost: greedy and"
+            description="which streams continue at another replica when theirs is lost: greedy and"
             " seeded ones, or all that can"
         ),
     ] = "deterministic"
-    max_migrations: Annotated[int, Field(ge=1, description="for one stream")] = 3
+    max_migrations: Annotated[int, Field(ge=1, description="most migrations of one stream")] = 3
     migrate_stream_bytes: Annotated[
-        int, Field(ge=1, description="kept of a stream; a longer one cannot go on elsewhere")
+        int, Field(ge=1, description="most bytes kept of a stream; a longer one cannot migrate")
     ] = 4 * 1024 * 1024
     migrate_memory_bytes: Annotated[
-        int, Field(ge=1, description="kept of all streams together"), RESTART
+        int, Field(ge=1, description="most bytes kept of all streams together"), RESTART
     ] = 256 * 1024 * 1024
 
     api_keys: Annotated[
         Path | None,
-        Field(
-            description="file or folder of tenants and their API keys; none: no key is asked for"
-        ),
+        Field(description="file or folder of tenants and their API keys; none: no key is required"),
         RESTART,
     ] = None
     upstream_api_key: Annotated[
         SecretStr | None,
         Field(
-            description="API key for the replicas, in place of the clients'; an upstream may have a"
-            " file with its own"
+            description="API key for the replicas, in place of the clients'; an upstream may have"
+            " its own in a file"
         ),
     ] = None
     metrics_need_key: Annotated[
-        bool, Field(description="/metrics wants an admin's API key, where there are keys"), RESTART
+        bool, Field(description="/metrics requires an admin's API key if there are keys"), RESTART
     ] = False
 
     hot_prefix_bytes: Annotated[
@@ -250,11 +246,11 @@ class RouterSettings(BaseSettings):
 
     access_log_sample: Annotated[
         float,
-        Field(ge=0, le=1, description="share of requests that get a log line, besides those below"),
+        Field(ge=0, le=1, description="share of requests that get a log line, besides slow ones"),
     ] = 0.01
     access_log_slow_seconds: Annotated[
         float,
-        Field(gt=0, description="a request that took so long gets a log line, as failed ones do"),
+        Field(gt=0, description="time after which a request is slow and always logged"),
     ] = 30.0
     otlp_endpoint: Annotated[
         str | None,
@@ -271,8 +267,8 @@ class RouterSettings(BaseSettings):
         Field(
             ge=0,
             le=1,
-            description="share of traces kept of those that begin here; a client's"
-            " traceparent decides of its own",
+            description="share of traces kept of those that begin here; for others, the client's"
+            " traceparent decides",
         ),
         RESTART,
     ] = 1.0
@@ -280,27 +276,27 @@ class RouterSettings(BaseSettings):
     record: Annotated[
         Path | None,
         Field(
-            description="file in which requests are written down for the simulator: lengths, times,"
-            " outcomes and hidden chunk keys, no text; each of several processes has its own"
+            description="file to record requests for the simulator: lengths, times, outcomes and"
+            " hidden chunk keys, no text; each of several processes has its own file"
         ),
         RESTART,
     ] = None
     record_file_bytes: Annotated[
         int,
-        Field(ge=64 * 1024, description="of a recording's file, before the next one is begun"),
+        Field(ge=64 * 1024, description="size at which a recording begins its next file"),
         RESTART,
     ] = 256 * 1024 * 1024
     record_files: Annotated[
         int,
-        Field(ge=1, le=1000, description="of a recording that are kept; the oldest one goes"),
+        Field(ge=1, le=1000, description="most files of a recording; the oldest is deleted"),
         RESTART,
     ] = 4
     record_secret: Annotated[
         SecretStr | None,
         Field(
             min_length=16,
-            description="behind which keys are hidden, the same for routers whose recordings are to"
-            " be replayed together; none: a random one",
+            description="secret that hides keys, the same for routers whose recordings will be"
+            " replayed together; none: a random one",
         ),
         RESTART,
     ] = None
@@ -310,8 +306,8 @@ class RouterSettings(BaseSettings):
         Field(
             ge=1,
             le=256,
-            description="that share the port; bounds, queues, breakers, hot prefixes and the"
-            " answers of /fleet and /route/explain are each process's own, /metrics is all theirs",
+            description="processes that share the port; each has its own bounds, queues, breakers,"
+            " hot prefixes and answers of /fleet and /route/explain; /metrics shows all",
         ),
         RESTART,
     ] = 1
@@ -319,8 +315,8 @@ class RouterSettings(BaseSettings):
         float,
         Field(
             ge=0,
-            description="after SIGTERM, while /readyz says 503 but requests are still taken: longer"
-            " than a load balancer takes to notice, in seconds; none after Ctrl-C (SIGINT)",
+            description="time after SIGTERM in which /readyz is 503 but requests are served, in"
+            " seconds: longer than a load balancer needs to notice; none after Ctrl-C (SIGINT)",
         ),
     ] = 5.0
     drain_seconds: Annotated[
@@ -332,22 +328,22 @@ class RouterSettings(BaseSettings):
     def _aliases_end_at_once(cls, aliases: dict[str, str]) -> dict[str, str]:
         for name, real in aliases.items():
             if real in aliases:
-                raise ValueError(f"{name} stands for {real}, which is an alias itself")
+                raise ValueError(f"{name} is an alias of {real}, which is itself an alias")
         return aliases
 
     @model_validator(mode="after")
     def _longest_body_finds_room(self) -> Self:
         if self.max_bodies_bytes < self.max_body_bytes:
-            raise ValueError("max_bodies_bytes is less than max_body_bytes")
+            raise ValueError("max_bodies_bytes must be at least max_body_bytes")
         return self
 
     @field_validator("record")
     @classmethod
     def _recording_has_a_folder(cls, path: Path | None) -> Path | None:
         if path is not None and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
-            raise ValueError(f"{path.parent} is no folder that files can be written to")
+            raise ValueError(f"{path.parent} is not a writable folder")
         if path is not None and path.is_dir():
-            raise ValueError(f"{path} is a folder, a file is wanted")
+            raise ValueError(f"{path} is a folder, not a file")
         return path
 
     @field_validator("upstream")

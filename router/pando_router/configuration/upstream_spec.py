@@ -1,4 +1,4 @@
-"""An upstream as the settings name it: its address, and what it cannot say of itself."""
+"""An upstream in the settings: its address, and what it cannot report itself."""
 
 import re
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ _KEY = re.compile(r"[\x21-\x7e]+")
 
 
 class UpstreamSpec(BaseModel):
-    """One engine. Its API key is read from its file with the settings."""
+    """One engine. Its API key is read from its file together with the settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -33,8 +33,8 @@ class UpstreamSpec(BaseModel):
     name: str = ""  # of the replica; by default host and port
     pool: str = "default"
     api_key_file: Path | None = None
-    endpoints: tuple[str, ...] = ()  # paths that it serves; none: it is asked for anything
-    max_requests: Annotated[int, Field(ge=0)] = 0  # at once; 0: as many as it says, if it does
+    endpoints: tuple[str, ...] = ()  # paths that it serves; none: all are tried
+    max_requests: Annotated[int, Field(ge=0)] = 0  # at once; 0: as many as it reports, if it does
 
     _api_key: SecretStr | None = PrivateAttr(default=None)
 
@@ -51,21 +51,21 @@ class UpstreamSpec(BaseModel):
     def _url_can_be_asked(cls, url: str) -> str:
         origin = origin_of(url)  # raises a ValueError
         if origin.path.endswith(b"/v1"):
-            raise ValueError("it ends with /v1, which is part of the paths that are asked for")
+            raise ValueError("remove the /v1 at the end; it is part of the requests' paths")
         return url.rstrip("/")
 
     @field_validator("name")
     @classmethod
     def _name_is_a_header_value(cls, name: str) -> str:
         if name and not _KEY.fullmatch(name):
-            raise ValueError("a name has no spaces and only ASCII characters")
+            raise ValueError("a name must be ASCII without spaces")
         return name
 
     @field_validator("pool")
     @classmethod
     def _pool_is_part_of_a_key(cls, pool: str) -> str:
         if not pool or set("{}") & set(pool):
-            raise ValueError("a pool's name is not empty and has no braces")
+            raise ValueError("a pool's name must not be empty or contain braces")
         return pool
 
     @field_validator("endpoints")
@@ -73,7 +73,7 @@ class UpstreamSpec(BaseModel):
     def _endpoints_are_paths(cls, endpoints: tuple[str, ...]) -> tuple[str, ...]:
         for path in endpoints:
             if not path.startswith("/"):
-                raise ValueError(f"{path!r} is no path such as /v1/completions")
+                raise ValueError(f"{path!r} is not a path such as /v1/completions")
         return endpoints
 
     @model_validator(mode="after")
@@ -84,7 +84,7 @@ class UpstreamSpec(BaseModel):
 
 
 def _key_in(path: Path) -> str:
-    """Raises ValueError, with no part of the key."""
+    """Raises ValueError with a message that has no part of the key."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_KEY_BYTES + 1)
@@ -94,12 +94,12 @@ def _key_in(path: Path) -> str:
     except UnicodeDecodeError:
         key = ""
     if len(content) > MAX_KEY_BYTES or not _KEY.fullmatch(key):
-        raise ValueError(f"API key file {path} holds no key: one line, without spaces")
+        raise ValueError(f"API key file {path} must have one line without spaces")
     return key
 
 
 def _listed(value: Any) -> Any:
-    """URLs in one text, parted by commas, and URLs in a list, are upstreams without a wish."""
+    """Makes upstreams of URLs, in one comma-separated text or in a list."""
     if isinstance(value, str):
         value = [url for part in value.split(",") if (url := part.strip())]
     if not isinstance(value, Iterable) or isinstance(value, dict | bytes):
@@ -114,15 +114,15 @@ def _listed(value: Any) -> Any:
 
 
 Upstreams = Annotated[tuple[UpstreamSpec, ...], NoDecode, BeforeValidator(_listed)]
-"""A list in YAML, of URLs or mappings; `--upstream URL` as often as there are; `URL,URL` as a
-variable."""
+"""In YAML a list of URLs or mappings; as a flag `--upstream URL`, repeated; as a variable
+`URL,URL`."""
 
 
 def check_distinct(upstreams: Iterable[UpstreamSpec]) -> None:
-    """Raises ValueError where two have one address, or one name in a pool."""
+    """Raises ValueError if two have the same address, or the same name in a pool."""
     seen: set[object] = set()
     for one in upstreams:
         for mark, what in ((one.url, one.url), ((one.pool, one.replica), repr(one.replica))):
             if mark in seen:
-                raise ValueError(f"{what} is there twice")
+                raise ValueError(f"{what} occurs twice")
             seen.add(mark)

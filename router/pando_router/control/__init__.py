@@ -1,8 +1,8 @@
-"""Everything but the data path, by FastAPI.
+"""Every endpoint outside the data path, with FastAPI.
 
 Read in this order:
     app.py      health, metrics, the fleet, models, explanations
-    openapi.py  what clients may ask, as OpenAPI
+    openapi.py  describes the API to clients, as OpenAPI
 
-/readyz and /livez are here; what they say is `process/lifecycle.py`'s.
+/readyz and /livez are here; `process/lifecycle.py` decides their answers.
 """

@@ -1,4 +1,4 @@
-"""Everything but the data path: health, metrics, the fleet, models and explanations, by FastAPI."""
+"""Health, metrics, the fleet, models and explanations: all endpoints but the data path."""
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
@@ -48,9 +48,11 @@ def create_control(
     ended: Callable[[], str],
     redis_advice: Callable[[], Collection[str]],
 ) -> FastAPI:
-    """`ended` names background work that has ended by itself: a restart is due; empty: none.
-
-    `redis_advice` is what to change at Redis.
+    """
+    Args:
+        ended: the name of background work that has ended unexpectedly, so that the router needs a
+            restart; empty if there is none.
+        redis_advice: what to change in Redis's configuration.
     """
     app = FastAPI(title="Pando router", version=version("pando"), openapi_url=None)
     for page in pages:
@@ -60,7 +62,7 @@ def create_control(
     def names(request: Request) -> Models:
         return Models(view.fleet, live.settings.aliases, tenant_of(request.scope))
 
-    @app.get("/healthz", responses={500: {"description": "restart this router"}})
+    @app.get("/healthz", responses={500: {"description": "this router needs a restart"}})
     async def healthz() -> JSONResponse:
         if work := ended():
             return JSONResponse({"status": f"{work} has ended", **view.redis.row}, 500)
@@ -69,8 +71,8 @@ def create_control(
 
     @app.get("/readyz", responses={503: {"description": "send new requests elsewhere"}})
     async def readyz(exclude: Literal["", "fleet"] = "") -> JSONResponse:
-        """With `?exclude=fleet` it is the router itself that is ready, whether or not a replica is:
-        what a Kubernetes probe asks, or no router would be there to say what is missing."""
+        """With `?exclude=fleet`, replicas are not considered. Kubernetes probes ask like that:
+        without replicas, a router must stay reachable to report that they are missing."""
         if lifecycle.leaving:
             return JSONResponse({"status": "draining"}, 503)
         if exclude and not view.is_known and not view.fleet.ready:
@@ -92,14 +94,14 @@ def create_control(
         return {
             **view.redis.row,
             "pools": pools,
-            "queues": queue_lengths(),  # of this router
+            "queues": queue_lengths(),  # of this router only
             "decisions": await decisions.rows(),  # of the operator, newest first
         }
 
     @app.post("/route/explain")
     async def route_explain(request: Request, path: str = CHAT.paths[0]) -> Explanation:
         if (endpoint := ENDPOINTS.get(path)) is None:
-            raise ApiError(400, f"path is one of {', '.join(ENDPOINTS)}", param="path")
+            raise ApiError(400, f"path must be one of {', '.join(ENDPOINTS)}", param="path")
         prompt = resolve(
             endpoint.parse(await request.body()),
             names(request),
@@ -118,7 +120,7 @@ def create_control(
         if not tries:
             others, settings = "", live.settings
             if settings.processes > 1:
-                others = f"; another of its {settings.processes} may know it: ask again"
+                others = f"; another of its {settings.processes} processes may have it: try again"
             raise ApiError(
                 404,
                 f"request {request_id!r} is not among the last {settings.explain_last} that this"
@@ -155,7 +157,7 @@ def create_control(
     async def http_error(request: Request, error: HTTPException) -> Response:
         message = f"{error.detail}: {request.method} {request.url.path}"
         headers = dict(error.headers or {})
-        if error.status_code == 405:  # Starlette names the methods of one route only
+        if error.status_code == 405:  # Starlette lists the methods of one route only
             headers = {"allow": ", ".join(_methods(app, request))}
         return await api_error(request, ApiError(error.status_code, message, headers=headers))
 
@@ -164,7 +166,7 @@ def create_control(
 
 
 def _methods(app: FastAPI, request: Request) -> list[str]:
-    """Those of all routes that have the request's path."""
+    """The methods of all routes with the request's path."""
     here = (r for r in app.routes if isinstance(r, Route) and r.matches(request.scope)[0].value)
     return sorted({method for route in here for method in route.methods or ()})
 

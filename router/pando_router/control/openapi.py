@@ -1,7 +1,7 @@
-"""What clients may ask of the router, as OpenAPI 3.1: served at /openapi.json.
+"""Describes the router's API as OpenAPI 3.1, served at /openapi.json.
 
-The control plane is described by FastAPI, the data path from the structs that its bodies are read
-with. So of a body it tells what the router reads; whatever else it holds is the replica's to judge.
+FastAPI describes the control plane. The data path is described by the structs that parse request
+bodies, so only the fields that the router reads are listed; the replica checks the others.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ def describe(app: FastAPI, settings: RouterSettings) -> Json:
         title=app.title,
         version=app.version,
         openapi_version="3.1.0",
-        description="Errors of the router have OpenAI's form, for Anthropic's paths theirs.",
+        description="The router's errors have OpenAI's form; on Anthropic's paths, Anthropic's.",
         routes=app.routes,
     )
     if not settings.chat_page:
@@ -52,7 +52,7 @@ def describe(app: FastAPI, settings: RouterSettings) -> Json:
     components.setdefault("schemas", {}).update(forms, **bodies)
     for operations in document["paths"].values():
         for operation in operations.values():
-            operation["responses"].pop("422", None)  # FastAPI's; it is 400 here
+            operation["responses"].pop("422", None)  # FastAPI's default; here it is 400
             operation["responses"].setdefault("default", _error(OpenAIError))
     document["paths"]["/route/explain"]["post"]["requestBody"] = _explained()
     if settings.api_keys is not None:
@@ -75,7 +75,7 @@ def _schema(body: type[msgspec.Struct]) -> Json:
 def _operation(path: str, endpoint: Endpoint[Any], headers: list[Json]) -> Json:
     body: Json = {"schema": _reference(endpoint.body), "example": endpoint.example}
     answer = {
-        "description": "the replica's answer, as it came",
+        "description": "the replica's answer, unchanged",
         "content": {"application/json": {}, "text/event-stream": {}},
     }
     return {
@@ -94,7 +94,7 @@ def _stored(method: str, rest: str) -> Json:
         "operationId": f"{method.lower()}_response{rest.replace('/', '_')}",
         "tags": ["inference"],
         "parameters": [name],
-        "responses": {"200": {"description": "the answer of the replica that remembers it"}},
+        "responses": {"200": {"description": "the answer of the replica that stores the response"}},
     }
 
 
@@ -105,9 +105,9 @@ def _explained() -> Json:
 
 
 def _error(form: type[msgspec.Struct]) -> Json:
-    # A replica's own errors are passed on as they came.
+    # A replica's own errors are passed on unchanged.
     return {
-        "description": "what was wrong, and what would be right",
+        "description": "what is wrong, and what would be right",
         "content": {"application/json": {"schema": _reference(form)}},
     }
 
@@ -117,27 +117,27 @@ def _reference(struct: type[msgspec.Struct]) -> Json:
 
 
 def _headers(settings: RouterSettings) -> list[Json]:
-    """Those that steer a request, as far as the settings let them."""
+    """The headers that steer a request, if the settings allow them."""
     text: Json = {"type": "string"}
     found = [
-        ("x-request-id", text, "names the request; one is made up where it does not"),
-        (settings.session_header, text, "names the session, for the policy `session`"),
+        ("x-request-id", text, "id of the request; generated if it is missing"),
+        (settings.session_header, text, "id of the session, for the policy `session`"),
         (EXPLAIN_HEADER.decode(), {"enum": ["true", "false"]}, "keeps all candidates' scores"),
         (
             time_limit.SECONDS.decode(),
             {"type": "number", "exclusiveMinimum": 0},
-            "longest time of the request, in seconds",
+            "time limit of the request, in seconds",
         ),
         (
             time_limit.MILLISECONDS.decode(),
             {"type": "integer", "minimum": 1, "maximum": 999_999_999},
-            "the same in milliseconds; the fewer of both count",
+            "the same in milliseconds; the shorter limit applies",
         ),
     ]
     if settings.allow_policy_header:
-        found.append((POLICY_HEADER.decode(), {"enum": list(POLICIES)}, "how it is placed"))
+        found.append((POLICY_HEADER.decode(), {"enum": list(POLICIES)}, "placement policy"))
     if settings.allow_priority_header:
-        found.append((PRIORITY_HEADER.decode(), {"type": "integer"}, "higher ones go first"))
+        found.append((PRIORITY_HEADER.decode(), {"type": "integer"}, "higher runs first"))
     return [
         {"name": name, "in": "header", "required": False, "schema": schema, "description": says}
         for name, schema, says in found

@@ -1,7 +1,7 @@
-"""The dashboard: one page without outside assets, and the numbers that it draws.
+"""The dashboard: one self-contained page, and the numbers that it draws.
 
 `Sampler` reads the router's metrics each second into a bounded `History`; `routes` serves the page
-and, to admins, the data. It is this router's view (this process's, where several share the port),
-of a fleet that all routers see alike. `page/` has the page's own files; those that it shares with
+and, to admins, the data. The numbers are this router's own (this process's, if several share the
+port); all routers show the same fleet. `page/` has the page's own files; those that it shares with
 other pages are in `pages/`.
 """

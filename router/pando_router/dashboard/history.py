@@ -1,4 +1,4 @@
-"""The last ten minutes as one point a second, made of the differences between counters. Pure."""
+"""The last ten minutes as one point per second, from the differences between counters. Pure."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -9,21 +9,21 @@ from typing import Any
 INTERVAL_S = 1.0
 POINTS = 600
 WINDOW = 10
-"""Intervals that rates, shares and quantiles are of: single seconds of little traffic jump."""
+"""The interval of rates, shares and quantiles; with little traffic, single seconds would jump."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What had been counted at one moment. Only the first and the last two may ever fall."""
+    """The counts at one moment. Only the first and the last two fields may decrease."""
 
     at: float  # Unix time, seconds
     requests: float
-    failed: float  # answered with 500 and above
+    failed: float  # answered with a status of 500 or above
     prompt_tokens: float
     predicted_tokens: float
     delivered_tokens: float
     first_tokens: tuple[float, ...]  # cumulative, by the upper bounds of the histogram's buckets
-    gap_s: float  # between two tokens of a request, summed
+    gap_s: float  # time between two tokens of a request, summed
     gaps: float
     in_flight: int
     queued: int
@@ -31,7 +31,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """None where nothing happened to measure."""
+    """A field is None if there was nothing to measure."""
 
     at: float
     requests_per_s: float
@@ -39,16 +39,16 @@ class Point:
     in_flight: int
     queued: int
     predicted: float | None  # share of prompt tokens expected to be cached
-    delivered: float | None  # share that was
+    delivered: float | None  # share that was cached
     ttft_p50_s: float | None
     ttft_p95_s: float | None
     inter_token_s: float | None  # mean
 
 
 def quantile(bounds: Sequence[float], cumulative: Sequence[float], q: float) -> float | None:
-    """As PromQL's `histogram_quantile`: linear within its bucket; the last finite bound at most.
+    """Like PromQL's `histogram_quantile`: linear within a bucket; at most the last finite bound.
 
-    `cumulative[i]` counts what is at most `bounds[i]`, of which the last is infinite.
+    `cumulative[i]` counts values of at most `bounds[i]`; the last bound is infinite.
     """
     total = cumulative[-1] if cumulative else 0
     if total <= 0:
@@ -89,10 +89,10 @@ def _share(part: float, whole: float) -> float | None:
 
 
 class History:
-    """Points are numbered from 1 on; the last POINTS are kept."""
+    """Points are numbered from 1; the last POINTS are kept."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """`bounds` of the histogram's buckets, the last one infinite."""
+        """`bounds` are those of the histogram's buckets; the last one is infinite."""
         self._bounds = bounds
         self._totals: deque[Totals] = deque(maxlen=WINDOW + 1)
         self._points: deque[Point] = deque(maxlen=POINTS)
@@ -107,8 +107,8 @@ class History:
     def after(self, number: int) -> dict[str, list[Any]]:
         """The points with higher numbers, as columns by field.
 
-        All that are kept where there is no such number yet: it is another router's, or that of one
-        before a restart.
+        Returns all points if `number` does not exist yet: it is another router's, or from before a
+        restart.
         """
         first = self.last - len(self._points)  # the number before the oldest one
         skipped = max(0, number - first) if number <= self.last else 0

@@ -1,4 +1,4 @@
-"""The dashboard's two paths: the page, which tells nothing, and the data, for admins."""
+"""The dashboard's two paths: the page, which contains no data, and the data, for admins."""
 
 import os
 import socket
@@ -21,7 +21,7 @@ from pando_router.pages.document import read_document
 from pando_router.process.lifecycle import Lifecycle
 
 PAGE_PATH = "/dashboard"
-"""Open where there are API keys: a browser cannot send one before the page has asked for it."""
+"""Always open: a browser cannot send an API key before the page has asked for it."""
 
 DATA_PATH = "/dashboard/data"
 
@@ -38,11 +38,11 @@ def dashboard_routes(
     replica_row: Callable[[Member], dict[str, Any]],
     decisions: DecisionsView,
 ) -> APIRouter:
-    """Raises OSError where the package lacks the page's files."""
+    """Raises OSError if the package lacks the page's files."""
     router = APIRouter(include_in_schema=False)
     page = read_document(PAGE, SCRIPTS)
     started = time()
-    identity = uuid4().hex  # numbers of points are this process's own
+    identity = uuid4().hex  # the numbers of points belong to this process
 
     @router.get(PAGE_PATH)
     async def dashboard() -> HTMLResponse:
@@ -50,7 +50,7 @@ def dashboard_routes(
 
     @router.get(DATA_PATH)
     async def data(after: int = 0) -> Response:
-        """`after` is the `last` of the caller's newest answer: older points are left out."""
+        """`after` is `last` of the caller's newest answer; older points are left out."""
         answer = {
             "router": {
                 "id": identity,

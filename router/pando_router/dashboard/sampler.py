@@ -1,4 +1,4 @@
-"""Reads what the router counts, once a second, for the dashboard's history."""
+"""Samples the router's metrics once a second for the dashboard's history."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from pando_router.telemetry.tallies import ByLabels, Count
 
 
 class Sampler:
-    """`run` it; `history` has what was read."""
+    """`run` fills `history`."""
 
     def __init__(
         self,
@@ -27,13 +27,13 @@ class Sampler:
         self._view = view
         self._lifecycle = lifecycle
         self._queue_lengths = queue_lengths
-        self._gaps: dict[str, tuple[float, int]] = {}  # by incarnation, as it last said
+        self._gaps: dict[str, tuple[float, int]] = {}  # by incarnation, as last reported
         self._gap_s = 0.0
         self._gap_count = 0
         self.history = History((*FIRST_BYTE_BOUNDS, float("inf")))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             self.sample()
             await asyncio.sleep(INTERVAL_S)
@@ -59,7 +59,7 @@ class Sampler:
         )
 
     def _requests(self) -> tuple[float, float]:
-        """All, and those that failed."""
+        """All requests, and those that failed."""
         requests = failed = 0.0
         for family in self._metrics.requests.collect():
             for sample in family.samples:
@@ -69,7 +69,7 @@ class Sampler:
         return requests, failed
 
     def _first_tokens(self) -> tuple[float, ...]:
-        """Streams of all pools by their time to first byte, cumulative."""
+        """Streams of all pools by time to first byte, as cumulative buckets."""
         counts = dict.fromkeys((*FIRST_BYTE_BOUNDS, float("inf")), 0.0)
         for family in self._metrics.ttfb.collect():
             for sample in family.samples:
@@ -78,7 +78,7 @@ class Sampler:
         return tuple(counts.values())
 
     def _follow_gaps(self) -> None:
-        """Adds what the replicas measured since they were last read; a new one starts at zero."""
+        """Adds what the replicas measured since the last call; a new one starts at zero."""
         known = self._gaps
         self._gaps = {}
         for members in self._view.fleet.pools.values():
@@ -91,7 +91,7 @@ class Sampler:
 
 
 def _sum(metric: ByLabels[Counter, Count]) -> float:
-    """Of all labels of a counter."""
+    """The sum over all labels of a counter."""
     return sum(
         sample.value
         for family in metric.collect()

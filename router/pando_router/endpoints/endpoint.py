@@ -40,7 +40,7 @@ class Endpoint(Generic[BodyT]):
     read: Callable[[BodyT], Request]  # raises ApiError 400
     example: Mapping[str, Any]  # a body, for the documentation
     errors: ErrorForm = OPENAI
-    # By engine kind, the field that gives a tenant a name space in the engine's cache.
+    # By engine kind, the field that gives a tenant a namespace in the engine's cache.
     salts: Mapping[str, str] = field(default_factory=dict)
     replay: Replay | None = None  # if the prompt leaves a prefix in the cache
     migration: Form | None = None  # if a stream may continue at another replica

@@ -49,7 +49,7 @@ def _read(fields: GenerateBody) -> Request:
 
 
 def _salt(*names: Any) -> str:
-    """Combines values that each separate name spaces; the first alone is used as it is."""
+    """Combines values that each separate namespaces; the first alone is used as it is."""
     given = [text(name) or "" for name in names]
     return given[0] if not any(given[1:]) else msgspec.json.encode(given).decode()
 

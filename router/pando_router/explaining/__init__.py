@@ -1,9 +1,9 @@
-"""Why a request would go where it would go, and why a past one went there.
+"""Explains where a request would be placed, and why a past one was placed where it was.
 
 Read in this order:
     explain.py  both answers of /route/explain
-    recent.py   the last requests, and what became of them
-    reasons.py  a choice in words
+    recent.py   the last requests and their outcomes
+    reasons.py  puts a choice into words
 
 Places nothing. Imports placing and exchange.
 """

@@ -1,4 +1,4 @@
-"""Why a request would go where it would go, without placing it; and why a past one went there."""
+"""Explains where a request would be placed, without placing it, and why a past one was placed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,22 +20,22 @@ from pando_router.policies import POLICIES
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Of a request that is not placed. Times are in seconds; `candidates` stand cheapest first,
-    after them those that are `full`: never chosen, whatever they hold."""
+    """The explanation of a request that is not placed. Times are in seconds. `candidates` are
+    sorted by cost; those that are `full`, and never chosen, are last."""
 
     model: str
     pool: str
     policy: PolicyName
     prompt_tokens: int  # estimated
-    chunks: int  # keys of the prompt
-    chosen: str | None  # a replica, where the policy is not a matter of turns or chance
+    chunks: int  # number of chunk keys of the prompt
+    chosen: str | None  # a replica; None if the policy chooses by turn or at random
     reason: str
     candidates: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class PastExplanation:
-    """Of a try to have a request answered."""
+    """The explanation of one try of a past request."""
 
     request_id: str
     at: float  # Unix time, seconds
@@ -46,34 +46,34 @@ class PastExplanation:
     chunks: int
     chosen: str
     reason: str
-    status: int  # 0 while no answer has come
-    prompt_tokens: int | None  # by the replica's word
-    predicted_tokens: int  # expected to be cached
-    cached_tokens: int | None  # by the replica's word
+    status: int  # 0 before the answer
+    prompt_tokens: int | None  # as the replica reported
+    predicted_tokens: int  # prompt tokens expected to be cached
+    cached_tokens: int | None  # as the replica reported
     hit: reasons.Hit
     hit_reason: str
-    candidates: list[dict[str, Any]]  # the chosen one, or all where the request wanted that
+    candidates: list[dict[str, Any]]  # the chosen one, or all if the request asked for them
 
 
 async def explain(
     dispatcher: Dispatcher, policies: PoolPolicies, prompt: Prompt, is_up: Callable[[str], bool]
 ) -> Explanation:
-    """`is_up` says whether Redis serves a pool. Raises ApiError 503 where it does not, or where no
-    replica is ready, FleetError."""
+    """`is_up` returns whether Redis serves a pool. Raises FleetError, and ApiError 503 if Redis is
+    away for the pool or no replica is ready."""
     found = next(dispatcher.candidates(prompt, ()), None)
     if found is None:
         raise unavailable("no replica is ready", "no_ready_replica")
     target, members = found
     if not is_up(target.pool):
-        raise unavailable("Redis is away, and with it every candidate's terms", "redis_away")
+        raise unavailable("Redis is away, so the candidates' costs are unknown", "redis_away")
     ask = dispatcher.ask(target, prompt, members)
     candidates = await dispatcher.placer(target.pool).explain(ask)
     policy = policies.name(target.pool, prompt.steering.policy)
-    if not POLICIES[policy].is_stateless:  # it would count a turn
-        chosen, reason = None, f"policy {policy} does not look at cost"
+    if not POLICIES[policy].is_stateless:  # explaining would count a turn
+        chosen, reason = None, f"policy {policy} does not consider costs"
     elif picked := policies.of(target.pool, policy).pick(prompt, members):
         chosen = picked.beat.replica
-        reason = f"policy {policy} gives it to {chosen}"
+        reason = f"policy {policy} chooses {chosen}"
     else:  # the policy leaves it to the shared placement
         chosen = candidates[0].replica if candidates and not candidates[0].full else None
         reason = reasons.choice(candidates)
@@ -116,7 +116,7 @@ def explain_past(past: Past) -> PastExplanation:
 
 
 def _shown(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
-    """With the KV space that is not pinned, cached or not."""
+    """Adds the KV space that is not pinned, cached or not."""
     return [
         {**asdict(c), "unpinned_tokens": max(0, c.capacity_tokens - c.pinned_tokens)}
         for c in candidates

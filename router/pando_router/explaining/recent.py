@@ -1,7 +1,7 @@
-"""The last requests that were placed, and what became of them: for `/route/explain?request_id=`.
+"""Remembers the last placed requests and their outcomes, for `/route/explain?request_id=`.
 
-Written on the way of every request, so it keeps what is there anyway. Where the log shows debug
-lines, the reason of each choice is one of them.
+This runs on the path of every request, so it only keeps references to what exists already. At debug
+level, the log has the reason of each choice.
 """
 
 import logging
@@ -50,7 +50,7 @@ class Recent(Listener):
             _log(past)
 
     def of(self, request_id: str) -> list[Past]:
-        """The request's tries, the last one first."""
+        """The request's tries, the latest first."""
         return [past for past in reversed(self._past) if past.request_id == request_id]
 
 

@@ -1,11 +1,11 @@
-"""Who follows requests through their events (`exchange.Listener`).
+"""Observers of requests (`exchange.Listener`).
 
-metrics.py     what is counted of them
-access_log.py  what is logged of them, and of replicas that fail them
-traced.py      their spans
-charging.py    what their tenants pay
+metrics.py     counts them
+access_log.py  logs them, and replicas that fail them
+traced.py      records their spans
+charging.py    charges their tenants
 
-Others lie with their subjects: recording/recorder.py, upstreams/learning.py, recent.py, earlier.py,
-warming/warming.py. A listener is one object for all requests. It reads an exchange and changes
-nothing of it; what it keeps of one until its end it keeps by the exchange.
+Other listeners are with their subjects: recording/recorder.py, upstreams/learning.py, recent.py,
+earlier.py, warming/warming.py. One listener object serves all requests. It reads an exchange and
+never changes it; what it remembers until the end is keyed by the exchange.
 """

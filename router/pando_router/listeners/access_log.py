@@ -1,8 +1,8 @@
-"""The log lines of a request: one where a replica fails it, and the access log's at its end.
+"""The log lines of a request: one when a replica fails it, and one of the access log at its end.
 
 The access log has a line for a sample of the requests, and for each that failed or was slow. A line
 costs more than the request itself (docs/observability.md has the numbers), so a busy router writes
-few: what all requests have in common is in the metrics.
+few; metrics count all requests.
 """
 
 import logging
@@ -18,23 +18,23 @@ from pando_router.telemetry.bounded_log import BoundedLog
 logger = logging.getLogger("pando.router")
 
 CUT = 500
-"""Statuses from here on are the servers' failures. Those below it are the clients' own, which
-anyone can cause at will: they are sampled."""
+"""From this status on, servers are at fault. Lower ones are clients' errors, which anyone can cause
+at will, so they are sampled."""
 
 
 class Line(Protocol):
-    """What decides whether a request gets a line."""
+    """The properties of a request that decide whether it gets a line."""
 
     @property
     def status(self) -> int: ...
 
     @property
     def lost(self) -> str:
-        """How a replica was lost amid its answer; empty where none was."""
+        """How a replica was lost during its answer; empty if none was."""
 
 
 class AccessLog:
-    """Of all requests. `wants` first: gather the fields only for a line that will be written."""
+    """The access log. Ask `wants` first, and gather the fields only for a line to be written."""
 
     def __init__(self, live: Live, rng: random.Random) -> None:
         self.failed = BoundedLog("replica failed")

@@ -1,4 +1,4 @@
-"""What tenants are charged for: counted at a request's end, and settled with their rate limits."""
+"""Charges tenants for their requests: counts the use, and settles the rate limits."""
 
 from pando_router.exchange.exchange import Exchange, Listener
 from pando_router.telemetry.tenant_metrics import TenantMetrics
@@ -6,11 +6,11 @@ from pando_router.tenants.settlements import Settlements
 
 
 class Charging(Listener):
-    """What a request used is counted; what it had reserved beyond that is given back, all of it
-    where no replica did anything for it.
+    """Counts what a request used, and returns the unused part of its reservation: all of it if no
+    replica computed anything.
 
-    Where the client left before the answer, or the replica never began it, the prompt costs what
-    it was estimated at: else whoever always leaves would have a replica for nothing.
+    If the client disconnected before the answer, or the replica never began it, the prompt costs
+    its estimate; otherwise a client that always disconnects would use a replica for free.
     """
 
     def __init__(self, metrics: TenantMetrics, settlements: Settlements) -> None:

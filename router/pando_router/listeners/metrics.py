@@ -1,4 +1,4 @@
-"""What is counted of a request."""
+"""Counts requests' events in metrics."""
 
 from pando_router.core.events import CacheReport, Failure, Head
 from pando_router.core.flight import has_failed

@@ -1,4 +1,4 @@
-"""A request's events as spans of its trace."""
+"""Records a request's events as spans of its trace."""
 
 from pando_router.core.events import Failure, Head
 from pando_router.core.route import Route
@@ -6,7 +6,7 @@ from pando_router.exchange.exchange import Exchange, Listener
 
 
 class Traced(Listener):
-    """Only where traces are wanted."""
+    """Only used if traces are enabled."""
 
     def was_busy(self, exchange: Exchange, route: Route) -> None:
         if exchange.trace is not None:

@@ -1,5 +1,5 @@
-"""A page as one document: its style and scripts are written into it, and their hashes into the
-policy that it is served with, so that nothing else can run in it or be fetched by it."""
+"""Builds a page as one document with its style and scripts inside. Their hashes form its content
+security policy, so that nothing else can run in it and it can fetch nothing else."""
 
 import base64
 import hashlib

@@ -1,9 +1,9 @@
-"""The router as processes of an operating system.
+"""The router as operating system processes.
 
 Read in this order:
     processes.py   several on one port
-    kept.py        a process that is started again
-    lifecycle.py   readiness, and the end: nothing new is taken
+    kept.py        restarts a process that ends
+    lifecycle.py   readiness and draining
     background.py  tasks beside the requests
 
 `serve.py` starts them.

@@ -1,7 +1,7 @@
-"""The router's work beside its requests: tasks that go on until they are cancelled.
+"""Runs the router's background tasks until they are cancelled.
 
-One that ends by itself is a fault that nobody foresaw: it is logged with its error, and `/healthz`
-says that a restart is due, since leases would no longer be renewed, or keys no longer revoked.
+A task that ends by itself is an unforeseen fault: it is logged with its error, and `/healthz`
+reports that a restart is needed; otherwise leases would no longer be renewed, or keys revoked.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ class Background:
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
-        self.ended = ""  # the name of the first that ended by itself
+        self.ended = ""  # name of the first task that ended by itself
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name=name)
@@ -25,11 +25,11 @@ class Background:
         self._tasks.append(task)
 
     def watch(self, name: str, task: "asyncio.Task[None]") -> None:
-        """Somebody else's task, whose end is theirs to decide: only its failing is a fault."""
+        """Watches a task that its owner may end; only a failure is a fault."""
         task.add_done_callback(partial(self._done, name, may_be_cancelled=True))
 
     async def close(self) -> None:
-        """Cancels all and waits for them."""
+        """Cancels all tasks and waits for them."""
         self._closing = True
         for task in self._tasks:
             task.cancel()

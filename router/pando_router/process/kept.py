@@ -1,6 +1,6 @@
-"""Keeps a process running: it is started again, after a pause, whenever it ends by itself.
+"""Keeps a process running: restarts it, after a pause, whenever it ends by itself.
 
-`pando router` keeps its processes with it, and `pando up` the parts of its fleet.
+`pando router` runs its processes with it, and `pando up` the parts of its fleet.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from typing import Any, Generic, Protocol, TypeVar
 
 logger = logging.getLogger("pando.kept")
 
-FIRST_PAUSE_S = 0.5  # doubled with every crash …
+FIRST_PAUSE_S = 0.5  # doubled by every crash …
 LONGEST_PAUSE_S = 30.0
-LASTED_S = 60.0  # … until the process has lasted so long
+LASTED_S = 60.0  # … until a process has lasted this long
 
 
 class Running(Protocol):
-    """A process that was started; `terminate` asks it to end."""
+    """A started process; `terminate` asks it to end."""
 
     ended: asyncio.Future[Any]
 
@@ -34,28 +34,28 @@ class Kept(Generic[P]):
     def __init__(
         self, name: str, begin: Callable[[], Awaitable[P]], crashed: Callable[[P, float], None]
     ) -> None:
-        """`begin` starts the process. `crashed` is given one that ended by itself, and the seconds
-        until another one takes its place; none does where it raises."""
-        self.process: P | None = None  # now; None while there is a pause
+        """`begin` starts the process. `crashed` is called with a process that ended by itself and
+        the seconds until its successor starts; if it raises, there is none."""
+        self.process: P | None = None  # None during a pause
         self._name, self._begin, self._crashed = name, begin, crashed
         self._stopping = asyncio.Event()
         self._killed = False
         self._keeping: asyncio.Task[P] | None = None
 
     def start(self) -> asyncio.Task[P]:
-        """Returns the task that keeps the process running; it raises what `crashed` raises, or
-        returns the last process after `terminate`, `stop` or `kill`."""
+        """Returns the task that keeps the process running. The task raises what `crashed` raises,
+        or returns the last process after `terminate`, `stop` or `kill`."""
         self._keeping = asyncio.create_task(self._keep(), name=self._name)
         return self._keeping
 
     def terminate(self) -> None:
-        """Asks the process to end, which is not started again. May be called again."""
+        """Asks the process to end, and does not restart it. May be called again."""
         self._stopping.set()
         if self.process:
             self.process.terminate()
 
     def kill(self) -> None:
-        """Ends the process at once, and does not start it again."""
+        """Ends the process at once, and does not restart it."""
         self._stopping.set()
         self._killed = True
         if self.process:
@@ -68,7 +68,7 @@ class Kept(Generic[P]):
             return
         _, running = await asyncio.wait([self._keeping], timeout=grace_s)
         if running:
-            logger.warning("%s did not end in %g s and is killed", self._name, grace_s)
+            logger.warning("%s did not end within %g s and is killed", self._name, grace_s)
             self.kill()
             await asyncio.wait([self._keeping])
 
@@ -77,7 +77,7 @@ class Kept(Generic[P]):
         while True:
             started = monotonic()
             process = self.process = await self._begin()
-            if self._killed:  # while the process was being made, and so with `terminate`
+            if self._killed:  # `kill` was called while it started
                 process.kill()
             elif self._stopping.is_set():
                 process.terminate()

@@ -1,16 +1,16 @@
-"""A router's life: the requests it serves, and its end, when nothing new is taken."""
+"""Counts the requests in progress, and drains the router at its end."""
 
 import asyncio
 
 
 class Lifecycle:
-    """Counts the requests being served, each `with lifecycle:`, and knows whether the router is on
-    its way out."""
+    """Counts requests in progress, each in a `with lifecycle:`, and knows whether the router is
+    about to end."""
 
     def __init__(self) -> None:
         self.requests = 0
-        self.leaving = False  # not ready any more; what still comes is taken
-        self.draining = False  # nothing new is taken
+        self.leaving = False  # not ready any more, but still accepts requests
+        self.draining = False  # accepts no new requests
         self._idle = asyncio.Event()
 
     def __enter__(self) -> None:
@@ -22,7 +22,7 @@ class Lifecycle:
             self._idle.set()
 
     async def drain(self, timeout_s: float) -> None:
-        """Takes nothing new and waits until nothing runs; TimeoutError where that takes longer."""
+        """Accepts no new requests and waits for those in progress; raises TimeoutError."""
         self.leaving = self.draining = True
         async with asyncio.timeout(timeout_s):
             while self.requests:

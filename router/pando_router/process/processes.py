@@ -1,7 +1,7 @@
-"""Several router processes on one port: started, watched, started again, and ended together.
+"""Runs several router processes on one port: starts, watches, restarts and ends them.
 
-The kernel spreads connections over them (SO_REUSEPORT). What routers share is in Redis anyway, so
-they know nothing of each other; only their metrics are joined.
+The kernel distributes connections over them (SO_REUSEPORT). Routers share their state in Redis
+anyway, so the processes are independent; only their metrics are joined.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from pando_router.configuration.settings import RouterSettings
 from pando_router.process.kept import Kept
 from pando_router.telemetry import shared_metrics
 
-STARTING_S = 10.0  # in which a process may not have come to listen to signals
+STARTING_S = 10.0  # a process may take this long until it handles signals
 
 Child = Callable[[RouterSettings, Callable[[], None], int], None]
 
@@ -30,7 +30,7 @@ logger = logging.getLogger("pando.router")
 
 def supervise(settings: RouterSettings, configure_logging: Callable[[], None], child: Child) -> int:
     """Runs `child(settings, configure_logging, number)` in settings.processes processes until
-    SIGTERM or SIGINT. Returns the exit code: 0 where all of them then ended in order."""
+    SIGTERM or SIGINT. Returns the exit code: 0 if all of them ended in order."""
     configure_logging()
     try:
         with _reserved(settings.host, settings.port) as port, TemporaryDirectory() as metrics:
@@ -44,7 +44,7 @@ def supervise(settings: RouterSettings, configure_logging: Callable[[], None], c
 
 @contextmanager
 def _reserved(host: str, port: int) -> Iterator[int]:
-    """Keeps the port, picked where it is 0, without listening. Raises OSError."""
+    """Reserves the port, or a free one for 0, without listening. Raises OSError."""
     (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
@@ -55,7 +55,7 @@ def _reserved(host: str, port: int) -> Iterator[int]:
 
 
 class _Sibling:
-    """One of the processes, as `Kept` has it."""
+    """One of the processes, in the form that `Kept` expects."""
 
     def __init__(self, process: BaseProcess, number: int) -> None:
         loop = asyncio.get_running_loop()
@@ -67,8 +67,8 @@ class _Sibling:
         loop.add_reader(process.sentinel, self._has_ended)
 
     def reload(self) -> None:
-        """Settings are for the process to read; one that is just starting will anyway, and does
-        not listen to signals yet."""
+        """Makes the process read its settings. One that is just starting reads them anyway, and
+        does not handle signals yet."""
         if self.pid and monotonic() - self._started >= STARTING_S:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGHUP)
@@ -87,7 +87,7 @@ class _Sibling:
 async def _keep_all(
     settings: RouterSettings, configure_logging: Callable[[], None], child: Child
 ) -> int:
-    # Not forked: a fork would share what Python has open and running.
+    # Spawned, because a fork would share Python's open files and threads.
     context = multiprocessing.get_context("spawn")
 
     async def begin(number: int) -> _Sibling:
@@ -101,7 +101,7 @@ async def _keep_all(
     ]
 
     def end() -> None:
-        """The first signal lets them finish what runs, the second ends them at once."""
+        """The first signal lets the processes finish their requests, the second ends them now."""
         for kept in every:
             kept.terminate()
 
@@ -119,13 +119,13 @@ async def _keep_all(
     finally:
         for kept in every:
             kept.kill()
-    # One that had not begun to serve ends by the signal itself.
+    # A process that had not begun to serve is ended by the signal itself.
     return int(any(one.code not in (0, -signal.SIGTERM) for one in last))
 
 
 def _crashed(number: int, process: _Sibling, pause_s: float) -> None:
     logger.error(
-        "a router process died, another takes its place",
+        "a router process died and is restarted",
         extra={"number": number, "pid": process.pid, "code": process.code, "in_s": pause_s},
     )
 
@@ -133,7 +133,7 @@ def _crashed(number: int, process: _Sibling, pause_s: float) -> None:
 def _main(
     child: Child, settings: RouterSettings, configure_logging: Callable[[], None], number: int
 ) -> None:
-    # Signals from the terminal are the parent's to pass on: they would count twice.
+    # The parent forwards signals from the terminal; otherwise they would count twice.
     os.setpgrp()
     shared_metrics.join(number)
     child(settings, configure_logging, number)

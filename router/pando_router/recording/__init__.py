@@ -1,5 +1,5 @@
-"""The requests of a router written down, to be replayed by the simulator: no text, and no names of
-tenants or users.
+"""Records a router's requests for replay in the simulator: no text, and no names of tenants or
+users.
 
-A file begins with a `Header`; each further line is a `Record` of one request that has ended.
+A file begins with a `Header`; each following line is a `Record` of one request that has ended.
 """

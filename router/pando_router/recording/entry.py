@@ -1,4 +1,4 @@
-"""What is recorded of a request."""
+"""Makes the record of a request."""
 
 from pando_router.exchange.exchange import Exchange
 from pando_router.recording.form import Outcome, Record
@@ -9,19 +9,19 @@ _CLIENT_LEFT = 499
 def record_of(
     exchange: Exchange, at: float, now: float, oldest: float, expected_tokens: int
 ) -> Record:
-    """With keys and session as they are: to be hidden before anybody sees them.
+    """The record with the keys and session not yet hidden: never write it like that.
 
     Args:
-        at: when it was read, Unix time.
-        oldest: the same of the oldest request that still runs.
-        expected_tokens: of an answer whose bound is not less.
+        at: Unix time at which the body was read.
+        oldest: the same for the oldest request that still runs.
+        expected_tokens: the expected answer length, unless the request's bound is lower.
     """
     order, tail = exchange.order, exchange.tail
     assert order is not None and tail is not None
     prompt, request, route, usage = order.prompt, order.prompt.request, exchange.route, tail.usage()
-    told = exchange.report.prompt_tokens if exchange.report is not None else None
-    if told is None and usage is not None:
-        told = usage.prompt
+    reported = exchange.report.prompt_tokens if exchange.report is not None else None
+    if reported is None and usage is not None:
+        reported = usage.prompt
     cached = exchange.cached_tokens
     if cached is None and usage is not None:
         cached = usage.cached
@@ -36,7 +36,7 @@ def record_of(
         pool=route.pool if route is not None else "",
         model=target.adapter or target.model,
         prompt_bytes=len(request.prefix) + request.extra_bytes,
-        prompt_tokens=told or request.prompt_tokens(target.bytes_per_token),
+        prompt_tokens=reported or request.prompt_tokens(target.bytes_per_token),
         keys=prompt.keys,
         expected_tokens=request.output_tokens(expected_tokens),
         output_tokens=tail.events if usage is None else usage.output or 0,

@@ -1,4 +1,4 @@
-"""The files of a recording: one that grows, and older ones behind it (`FILE.1`, `FILE.2`, …)."""
+"""The files of a recording: one that grows, and older ones (`FILE.1`, `FILE.2`, …)."""
 
 import os
 from io import BufferedWriter
@@ -6,13 +6,14 @@ from pathlib import Path
 
 
 class Files:
-    """`write` and `close` raise OSError; what was written before the last `write` returned stays.
+    """`write` and `close` raise OSError; everything before the last successful `write` is kept.
 
-    Only the owner may read them. A file from before is kept as an older one: it has another secret.
+    Only the owner may read the files. An existing file becomes an older one, because its secret
+    differs.
     """
 
     def __init__(self, path: Path, header: bytes, *, max_bytes: int, most: int) -> None:
-        """Each file begins with `header`, and is ended behind `max_bytes`; `most` are kept."""
+        """Each file begins with `header` and ends after `max_bytes`; `most` files are kept."""
         self._path = path
         self._header = header
         self._max_bytes = max_bytes
@@ -20,7 +21,7 @@ class Files:
         self._file: BufferedWriter | None = None
 
     def write(self, lines: bytes) -> None:
-        """Whole lines; they stay in one file."""
+        """Writes whole lines, which stay in one file."""
         file = self._file
         if file is None or file.tell() + len(lines) > self._max_bytes:
             file = self._begin()
@@ -28,7 +29,7 @@ class Files:
             file.write(lines)
             file.flush()
         except OSError:
-            # What is half written ends this file, not the next line.
+            # A partly written line ends this file, so that the next line starts clean.
             self._file = None
             file.raw.close()
             raise
@@ -48,12 +49,12 @@ class Files:
         return file
 
     def _turn(self) -> None:
-        """Makes each file the next older one; the oldest goes."""
+        """Makes each file the next older one; deletes the oldest."""
         for number in range(self._most - 1, 0, -1):
             younger = self._older(number - 1)
             if younger.exists():
                 younger.replace(self._older(number))
-        self._path.unlink(missing_ok=True)  # where only one is kept
+        self._path.unlink(missing_ok=True)  # if only one is kept
 
     def _older(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}") if number else self._path

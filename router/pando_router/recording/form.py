@@ -1,8 +1,9 @@
-"""What a recording holds, for the router that writes it and the simulator that reads it.
+"""The format of a recording, for the router that writes it and the simulator that reads it.
 
-Chunk keys are hashes without a secret: who has them can try out texts, short prompts above all. So
-a recording has each key as a hash of it and of a secret that no file holds. Equal beginnings
-of prompts stay equal, in one recording and in all of one secret, and nothing can be tried out.
+Chunk keys are hashes without a secret, so anyone with the keys could test guesses of a text, above
+all of short prompts. A recording therefore contains each key only as a hash with a secret that no
+file contains. Equal beginnings of prompts stay equal, within a recording and among recordings with
+the same secret, but guesses cannot be tested.
 """
 
 from enum import StrEnum
@@ -15,16 +16,16 @@ from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
 VERSION = 1
 
 HIDDEN_BYTES = 6
-"""Of a key in a recording, which base64 makes 8 characters of. Among a hundred million chunks some
-ten pairs look alike: single chunks, of prompts that differ around them."""
+"""Length of a key in a recording; base64 makes it 8 characters. Among a hundred million chunks,
+about ten pairs collide: single chunks, of prompts that otherwise differ."""
 
 
 class Outcome(StrEnum):
     FINISHED = "finished"
-    LEFT = "left"  # the client did, before its end
-    REFUSED = "refused"  # for want of room, or by a rate limit
+    LEFT = "left"  # the client disconnected before the end
+    REFUSED = "refused"  # for lack of room, or by a rate limit
     FAILED = "failed"
-    INVALID = "invalid"  # the request was wrong: nothing was computed
+    INVALID = "invalid"  # the request was invalid, so nothing was computed
 
 
 class Header(msgspec.Struct, kw_only=True):
@@ -35,23 +36,23 @@ class Header(msgspec.Struct, kw_only=True):
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Times are in seconds. Requests stand in the order in which they ended."""
+    """Times are in seconds. Records are in the order in which requests ended."""
 
-    at: float  # Unix time at which the request was there, with its body
-    oldest: float  # the same of the oldest request that had not ended when this one had
-    pool: str = ""  # empty where it was never placed
+    at: float  # Unix time at which the request had arrived, with its body
+    oldest: float  # `at` of the oldest request still running when this one ended
+    pool: str = ""  # empty if it was never placed
     model: str
     prompt_bytes: int  # of the canonical prompt
-    prompt_tokens: int  # of the prompt, as the replica said; else estimated from the bytes
-    keys: bytes = b""  # of the prompt's whole chunks, hidden; base64
-    expected_tokens: int  # tokens of an answer, before there was one
-    output_tokens: int = 0  # as the answer said; else its events
+    prompt_tokens: int  # as the replica reported; otherwise estimated from the bytes
+    keys: bytes = b""  # of the prompt's full chunks, hidden; base64
+    expected_tokens: int  # expected answer length, before there was an answer
+    output_tokens: int = 0  # as the answer reported; otherwise the number of its events
     outcome: Outcome
     status: int
     first_s: float | None = None  # from `at` to the answer's first byte
-    total_s: float  # to its end
+    total_s: float  # from `at` to the answer's end
     matched_tokens: int = 0  # prompt tokens that placement expected cached
-    cached_tokens: int | None = None  # prompt tokens that were, where the replica said it
+    cached_tokens: int | None = None  # prompt tokens that were cached, if the replica reported it
     tries: int = 0
     replica: str = ""  # the last one
     session: str = ""  # the session's name, hidden
@@ -61,11 +62,11 @@ class Disguise:
     """Hides keys and names behind a secret."""
 
     def __init__(self, secret: bytes) -> None:
-        """`secret` is hard to guess."""
+        """`secret` must be hard to guess."""
         self._base = blake2b(key=sha256(secret).digest(), digest_size=HIDDEN_BYTES)
 
     def keys(self, keys: bytes) -> bytes:
-        """Packed keys of KEY_BYTES as packed keys of HIDDEN_BYTES."""
+        """Turns packed keys of KEY_BYTES into packed keys of HIDDEN_BYTES."""
         starts = range(0, len(keys), KEY_BYTES)
         return b"".join([self._hidden(keys[start : start + KEY_BYTES]) for start in starts])
 
@@ -73,7 +74,7 @@ class Disguise:
         return self._hidden(name.encode()).hex()
 
     def _hidden(self, data: bytes) -> bytes:
-        # A copy of what has read the secret costs less than reading it again.
+        # Copying a hash that has consumed the secret is cheaper than hashing the secret again.
         hidden = self._base.copy()
         hidden.update(data)
         return hidden.digest()

@@ -1,7 +1,7 @@
-"""Writes requests down as they end, off their way: a thread hides the keys and writes the lines.
+"""Records requests as they end, outside their path: a thread hides the keys and writes the lines.
 
-What waits to be written is bounded; what has no room is dropped and counted, as is what the disk
-does not take.
+The waiting records are bounded. A record that does not fit, or that the disk refuses, is dropped
+and counted.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ from pando_router.telemetry.metrics import Metrics
 
 EVERY_S = 0.2
 MAX_WAITING = 64 * 1024 * 1024  # bytes
-RECORD_BYTES = 1024  # of a record in memory, besides its keys
+RECORD_BYTES = 1024  # size of a record in memory, without its keys
 
-# The thread works for SLICE_S, then leaves the interpreter to the event loop for a moment: Python
-# itself would let it go on for 5 ms while requests wait.
+# The thread works for SLICE_S, then sleeps so that the event loop can run: Python itself would let
+# the thread continue for 5 ms while requests wait.
 SLICE_S = 0.0002
 PAUSE_S = 0.0001
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Which of the files that one router writes, and the secret behind which all of them hide."""
+    """One of the files that a router writes, and the secret that all of them share."""
 
     secret: bytes = field(repr=False)
-    number: int | None = None  # of the process; None where there is only one
+    number: int | None = None  # of the process; None if there is only one
 
     @classmethod
     def of(cls, settings: RouterSettings, number: int | None = None) -> "Part":
@@ -54,12 +54,12 @@ class Part:
 
 
 class Recorder(Listener):
-    """Follows all requests; `run` beside them, and `close`."""
+    """Observes all requests; call `run` beside them, and `close` at the end."""
 
     def __init__(self, live: Live, path: Path, part: Part, metrics: Metrics) -> None:
         self._live = live
         settings = live.settings
-        self._began = time() - perf_counter()  # the clock's jumps are none of the trace's
+        self._began = time() - perf_counter()  # so that clock adjustments do not affect the trace
         self._files = Files(
             part.path(path),
             _line(Header(started=time())),
@@ -67,9 +67,9 @@ class Recorder(Listener):
             most=settings.record_files,
         )
         self._disguise = Disguise(part.secret)
-        self._open: dict[Exchange, float] = {}  # since when, in the order of arrival
+        self._open: dict[Exchange, float] = {}  # start times, in the order of arrival
         self._waiting: list[Record] = []
-        self._num_bytes = 0  # of what waits, or is being written
+        self._num_bytes = 0  # of records that wait or are being written
         self._writing: asyncio.Task[None] | None = None
         self._metrics = metrics
         self._log = BoundedLog("requests were not recorded", logging.ERROR)
@@ -100,7 +100,7 @@ class Recorder(Listener):
             await self._flush()
 
     async def close(self) -> None:
-        """Writes what is left."""
+        """Writes the remaining records."""
         await self._flush()
         try:
             await asyncio.to_thread(self._files.close)
@@ -108,7 +108,7 @@ class Recorder(Listener):
             self._log(error=str(error))
 
     async def _flush(self) -> None:
-        """Not interrupted by a cancellation; a second call waits for the first."""
+        """Cannot be interrupted by a cancellation; a second call waits for the first."""
         while self._writing is not None:
             await asyncio.shield(self._writing)
         if self._waiting:
@@ -128,7 +128,7 @@ class Recorder(Listener):
             self._lost(error, len(records) - written)
 
     def _hide_and_write(self, records: Sequence[Record]) -> tuple[int, str]:
-        """In a thread. Returns how many are in the file, and why the others are not."""
+        """Runs in a thread. Returns how many were written, and why the others were not."""
         slice_ends = perf_counter() + SLICE_S
         for written, record in enumerate(records):
             record.keys = self._disguise.keys(record.keys)

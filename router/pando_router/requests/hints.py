@@ -9,7 +9,7 @@ from pando_router.requests.request import Request
 
 
 class Asker(msgspec.Struct, gc=False, kw_only=True):
-    """The request's user, priority and cache name space."""
+    """The request's user, priority and cache namespace."""
 
     priority: Any = None
     user: Any = None

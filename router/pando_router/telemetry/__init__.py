@@ -1,12 +1,12 @@
-"""What is counted, traced and logged; the events come from `listeners/`.
+"""Metrics, traces and bounded log lines; `listeners/` feeds them with requests' events.
 
 Read in this order:
     metrics.py         every metric
-    tallies.py         numbers of every request, counted in plain Python
-    tenant_metrics.py  what is counted of tenants
-    shared_metrics.py  metrics of several processes as one page
+    tallies.py         cheap counters for every request
+    tenant_metrics.py  metrics by tenant
+    shared_metrics.py  joins the metrics of several processes
     tracing.py         a request's span and its children
-    bounded_log.py     log lines that may come once a request
+    bounded_log.py     limits log lines that could occur with every request
 
 Imports core and http for their types.
 """

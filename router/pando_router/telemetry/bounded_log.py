@@ -1,6 +1,6 @@
-"""Log lines that may come once a request: the first at once, the rest as a count now and then.
+"""Limits log lines that could occur with every request: the first is written, the rest counted.
 
-A replica that is dead would otherwise write as many lines as there are requests.
+Otherwise a dead replica would cause a log line for every request.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ logger = logging.getLogger("pando.router")
 
 @dataclass(slots=True)
 class _Held:
-    """What was not said since the last line."""
+    """The lines suppressed since the last one written."""
 
     times: int = 0
-    extra: dict[str, object] = field(default_factory=dict)  # of the last time
+    extra: dict[str, object] = field(default_factory=dict)  # of the latest one
 
 
 class BoundedLog:
-    """Lines with one message, called in the event loop."""
+    """Log lines with one message. Call it in the event loop only."""
 
     def __init__(
         self, message: str, level: int = logging.WARNING, *, every_s: float = EVERY_S
@@ -32,8 +32,8 @@ class BoundedLog:
         self._held: dict[str, _Held] = {}
 
     def __call__(self, about: str = "", **extra: object) -> None:
-        """`about` is one of few, such as a replica: each has a first line of its own. At debug
-        level all are written."""
+        """`about` is one of few values, such as a replica; each is limited separately. At debug
+        level all lines are written."""
         held = self._held.get(about)
         if held is None:
             self._write(about, extra)

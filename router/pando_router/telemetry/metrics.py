@@ -1,4 +1,4 @@
-"""Every metric of a router, one registry an app; `render` is what /metrics answers."""
+"""Every metric of a router, with one registry per app; `render` returns the page of /metrics."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -12,13 +12,13 @@ from pando_router.telemetry import shared_metrics
 from pando_router.telemetry.tallies import ByLabels, Count, Spread, Tally
 from pando_router.telemetry.tenant_metrics import TenantMetrics
 
-# Seconds; a cached prompt answers in milliseconds, a long queue takes minutes.
+# Seconds: a cached prompt is answered in milliseconds, a long queue takes minutes.
 FIRST_BYTE_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _DURATION = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
-REFRESH_S = 1.0  # how old what another process says may be
+REFRESH_S = 1.0  # how old the values of another process may be
 
-# What becomes of a gauge that several processes have: only of living ones.
+# How gauges of several processes are combined; the values of dead processes are left out.
 SharedAs = Literal["livesum", "livemin"]
 
 
@@ -27,7 +27,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._added: list[Collector] = []
         self._followed: list[Callable[[], None]] = []
-        self._tallies: list[Tally] = []  # of what every request counts
+        self._tallies: list[Tally] = []  # folded at each scrape
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"pando_router_{name}", text, labels, registry=self.registry)
@@ -59,97 +59,97 @@ class Metrics:
             return made
 
         self.requests = counts("requests_total", "Answered requests", "path", "status")
-        self.requests_in_flight = gauge("requests_in_flight", "Requests being served")
-        self.body_bytes = gauge("body_bytes", "Of max_bodies_bytes, taken by requests' bodies")
-        self.client_connections = gauge("client_connections", "Of clients, open now")
+        self.requests_in_flight = gauge("requests_in_flight", "Requests in progress")
+        self.body_bytes = gauge("body_bytes", "Memory of request bodies, of max_bodies_bytes")
+        self.client_connections = gauge("client_connections", "Open connections of clients")
         self.connections_refused = counter(
-            "connections_refused_total", "Clients' connections above max_connections, told 503"
+            "connections_refused_total", "Connections above max_connections, answered 503"
         )
         self.ttfb = spreads(
             "time_to_first_byte_seconds",
-            "From request to first answer byte, which for streams is the first token's",
+            "From request to first byte of the answer, for streams the first token",
             FIRST_BYTE_BOUNDS,
             *("pool", "kind"),
         )
         self.duration = spreads(
-            "request_duration_seconds", "From request to last answer byte", _DURATION, "pool"
+            "request_duration_seconds", "From request to last byte of the answer", _DURATION, "pool"
         )
         self.placements = counts(
-            "placements_total", "Tries by how their replica was found", "policy", "outcome"
+            "placements_total", "Tries, by how their replica was chosen", "policy", "outcome"
         )
         self.placement_seconds = Spread(
             histogram(
                 "placement_duration_seconds",
-                "A placement's round trip to Redis",
+                "Round trip to Redis of a placement",
                 (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25),
             )
         )
         self._tallies.append(self.placement_seconds)
         self.placement_errors = counter(
             "placement_errors_total",
-            "Placements that failed though Redis was there: refused by it, or too many under way",
+            "Placements that failed with Redis up: it refused, or too many were in progress",
         )
         self.retries = counter(
-            "retries_total", "Tries after a replica could not take it", "pool", "reason"
+            "retries_total", "Retries after a replica did not take the request", "pool", "reason"
         )
         self.retries_refused = counter(
-            "retries_refused_total", "Tries that the retry budget did not allow", "pool"
+            "retries_refused_total", "Retries that the retry budget did not allow", "pool"
         )
         self.no_connection = counter(
             "no_connection_total",
-            "Tries that found all of the router's connections to their replica in use",
+            "Tries that found all connections from this router to their replica in use",
             "pool",
         )
         self.queue_requests = gauge("queue_requests", "Requests waiting for a replica", "pool")
         self.queue_seconds = histogram(
-            "queue_duration_seconds", "Wait for a place at a replica", _DURATION, "pool"
+            "queue_duration_seconds", "Wait in the queue for a replica", _DURATION, "pool"
         )
         self.queue_ends = counter(
-            "queue_ends_total", "Waits for a place at a replica, by how they ended", "pool", "end"
+            "queue_ends_total", "Waits in the queue for a replica, by how they ended", "pool", "end"
         )
         self.replica_failures = counter(
-            "replica_failures_total", "Failures of replicas by moment", "pool", "when"
+            "replica_failures_total", "Failures of replicas, by when they failed", "pool", "when"
         )
         self.abandoned = counter(
             "abandoned_requests_total",
-            "Requests taken from replicas that are out: stalled, lost",
+            "Requests withdrawn from stalled and lost replicas",
             *("pool", "state"),
         )
         self.migrations = counter(
-            "migrations_total", "Streams whose replica was lost, by what became of them", "outcome"
+            "migrations_total", "Streams whose replica was lost, by their outcome", "outcome"
         )
-        self.disconnects = counter("client_disconnects_total", "Clients that left before the end")
+        self.disconnects = counter(
+            "client_disconnects_total", "Clients that disconnected before the end"
+        )
         self.prompt_tokens = counts(
-            "prompt_tokens_total", "Prompt tokens by the replicas' count", "pool"
+            "prompt_tokens_total", "Prompt tokens, as replicas report them", "pool"
         )
         self.predicted_tokens = counts(
             "predicted_cached_tokens_total",
-            "Prompt tokens that placement expected cached",
+            "Prompt tokens that placement expected to be cached",
             "pool",
         )
         self.delivered_tokens = counts(
             "delivered_cached_tokens_total", "Prompt tokens that replicas had cached", "pool"
         )
-        self.cuts = counter("path_cuts_total", "Paths cut for fewer cached tokens", "pool")
+        self.cuts = counter("path_cuts_total", "Paths cut because fewer tokens were cached", "pool")
         self.tenants = TenantMetrics(self.registry)
         self.shadow_requests = counter(
             "shadow_requests_total",
-            "Requests for which the shadow policy chose, too, by whether it chose the same replica",
+            "Requests compared with the shadow policy, by whether it chose the same replica",
             *("pool", "acting", "shadow", "agrees"),
         )
         self.shadow_hit_tokens = counter(
             "shadow_predicted_cached_tokens_total",
-            "Prompt tokens expected cached where the acting policy and its shadow chose",
+            "Prompt tokens expected to be cached at the choice of the acting and the shadow policy",
             *("pool", "role"),
         )
         self.shadow_seconds = counter(
             "shadow_predicted_seconds_total",
-            "Time to first token expected where the acting policy and its shadow chose",
+            "Expected time to first token at the choice of the acting and the shadow policy",
             *("pool", "role"),
         )
-        self.hot_prefix_bytes = gauge(
-            "hot_prefix_bytes", "Memory of the hottest prefixes' requests"
-        )
+        self.hot_prefix_bytes = gauge("hot_prefix_bytes", "Memory that the hottest prefixes use")
         self.prefill_tokens = counter(
             "mark_prefill_tokens_total", "Prompt tokens computed for marks", "pool", "kind"
         )
@@ -158,30 +158,30 @@ class Metrics:
         )
         self.upstream_probes = counter(
             "upstream_probes_total",
-            "Probes of static upstreams by what was found",
+            "Probes of static upstreams, by outcome",
             *("pool", "upstream", "outcome"),
         )
         self.recorded = counter("recorded_requests_total", "Requests in the recording")
         self.not_recorded = counter(
             "unrecorded_requests_total",
-            "Requests lost to the recording: too many waited, or the disk did not take them",
+            "Requests not recorded: too many waited, or the disk failed",
         )
         self.reload_failures = counter(
-            "settings_reload_failures_total", "Settings files that were not taken over"
+            "settings_reload_failures_total", "Reloads of the settings file that failed"
         )
         self.settings_loaded = gauge(
             "settings_loaded_timestamp_seconds",
-            "When the settings in effect were loaded, Unix time; the oldest of all processes",
+            "When the settings in effect were loaded, in Unix time; the oldest process's",
             shared="livemin",
         )
         self.redis_up = gauge("redis_up", "1 while Redis answers for all pools", shared="livemin")
         self.redis_writable = gauge(
-            "redis_writable", "1 while Redis takes the writes of all pools", shared="livemin"
+            "redis_writable", "1 while Redis accepts writes for all pools", shared="livemin"
         )
         self.redis_memory = gauge(
             "redis_memory_bytes",
-            "Memory of all masters: used, max (0: no bound is known), and what the trees take once"
-            " they hold all that the KV pools can hold",
+            "Memory of all masters: used, max (0: no bound is known), and what the trees need when"
+            " they hold everything that the KV pools can hold",
             "kind",
             shared="livemin",
         )
@@ -191,39 +191,39 @@ class Metrics:
         )
         self.home_write_failures = counter(
             "home_write_failures_total",
-            "Answers of /v1/responses of which Redis was not told where they are remembered",
+            "Answers of /v1/responses whose replica could not be stored in Redis",
         )
         skipped = counter(
             "misfits_total",
-            "What others wrote, in Redis or in headers, that does not fit and was skipped",
+            "Skipped values, in Redis or in headers, that another writer got wrong",
             "kind",
         )
         self._tallies.append(misfits.Exported(lambda kind, n: skipped.labels(kind).inc(n)))
 
     def render(self) -> bytes:
-        """In the text format; of all processes where several share the port."""
+        """The page in the text format, for all processes that share the port."""
         self._refresh()
         return shared_metrics.render(self.registry, self._added)
 
     def fold(self) -> None:
-        """Tells Prometheus what was counted: at least once in REFRESH_S, and at the end."""
+        """Exports the tallies to Prometheus: at least once in REFRESH_S, and at the end."""
         for tally in self._tallies:
             tally.fold()
 
     def add(self, collector: Collector) -> None:
-        """Also shows what `collector` finds: of this process, whoever shares its port."""
+        """Also exports what `collector` finds, from this process only."""
         self.registry.register(collector)
         self._added.append(collector)
 
     def follow(self, gauge: Gauge, value: Callable[[], float]) -> None:
-        """Lets the gauge say what `value` says.
+        """Exports `value()` as the gauge.
 
-        Not by its `set_function`, which other processes on the same port could not ask.
+        This does not use `set_function`, which other processes on the port could not call.
         """
         self._follow(lambda: gauge.set(value()))
 
     def follow_pools(self, gauge: Gauge, values: Callable[[], Mapping[str, float]]) -> None:
-        """The same for a gauge by pool; of a pool that is no more it says 0."""
+        """The same for a gauge by pool; a pool that has disappeared is exported as 0."""
         seen: set[str] = set()
 
         def refresh() -> None:

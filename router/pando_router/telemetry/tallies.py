@@ -1,7 +1,7 @@
-"""Numbers of every request: counted in plain Python, told to Prometheus when somebody wants them.
+"""Tallies: numbers of every request, counted in plain integers and exported on each scrape.
 
-prometheus_client takes a lock and several calls for each count and walks over the bounds of a
-histogram, which for a request's eight numbers is more than reading its body takes.
+For each count prometheus_client takes a lock and makes several calls, and for a histogram it walks
+over the bounds; a request's eight numbers would take longer than reading its body.
 """
 
 from bisect import bisect_left
@@ -13,11 +13,11 @@ from prometheus_client import Counter, Histogram, Metric
 
 class Tally(Protocol):
     def fold(self) -> None:
-        """Adds what was counted since the last time to Prometheus's own."""
+        """Adds the counts since the last call to Prometheus's metric."""
 
 
 class Count:
-    """Of one set of labels."""
+    """A counter with one set of labels."""
 
     __slots__ = ("_counter", "_new")
 
@@ -34,7 +34,7 @@ class Count:
 
 
 class Spread:
-    """A histogram of one set of labels."""
+    """A histogram with one set of labels."""
 
     __slots__ = ("_bounds", "_histogram", "_new", "_sum")
 
@@ -49,7 +49,7 @@ class Spread:
         self._new[bisect_left(self._bounds, value)] += 1
 
     def fold(self) -> None:
-        # There is no public way to add many at once.
+        # prometheus_client has no public way to add many observations at once.
         for bucket, new in zip(self._histogram._buckets, self._new, strict=True):
             if new:
                 bucket.inc(new)
@@ -63,8 +63,8 @@ Made = TypeVar("Made", bound=Tally)
 
 
 class ByLabels(Generic[Labelled, Made], dict[object, Made]):
-    """A metric's tallies, `by_labels[pool]` or `by_labels[path, status]`, each looked up once:
-    Prometheus's `labels` costs more than counting does."""
+    """A metric's tallies, `by_labels[pool]` or `by_labels[path, status]`. Each is looked up once,
+    because Prometheus's `labels` costs more than the counting."""
 
     def __init__(self, metric: Labelled, make: Callable[[Labelled], Made]) -> None:
         super().__init__()
@@ -82,6 +82,6 @@ class ByLabels(Generic[Labelled, Made], dict[object, Made]):
             tally.fold()
 
     def collect(self) -> Iterable[Metric]:
-        """As Prometheus has it, with all that was counted until now."""
+        """The Prometheus metric, with everything counted so far."""
         self.fold()
         return self._metric.collect()

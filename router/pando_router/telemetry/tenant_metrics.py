@@ -1,4 +1,4 @@
-"""What is counted of tenants. Labels are names from the key file alone, so there are few."""
+"""Metrics by tenant. Labels are names from the key file only, so there are few."""
 
 from dataclasses import dataclass
 
@@ -29,15 +29,15 @@ class TenantMetrics:
             "tenant_limited_total", "Requests above a rate limit", "tenant", "limit"
         )
         self.unchecked_limits = counter(
-            "rate_limits_unchecked_total", "Requests served without a look at their tenant's limits"
+            "rate_limits_unchecked_total", "Requests served with their tenant's limits unchecked"
         )
         self.lost_settlements = counter(
-            "rate_limit_settlements_lost_total", "Corrections of used tokens that Redis never saw"
+            "rate_limit_settlements_lost_total", "Corrections of used tokens lost to Redis"
         )
         self.refused_keys = counter("refused_api_keys_total", "Requests that got 401", "reason")
         self.keys_valid = Gauge(
             "pando_router_api_keys_valid",
-            "0 while the API keys are older than their file, which is not right",
+            "0 while the key file is invalid and older keys are in effect",
             registry=registry,
             multiprocess_mode="livemin",
         )
@@ -56,7 +56,7 @@ class TenantMetrics:
         return counts
 
     def forget(self, tenant: str) -> None:
-        """A tenant who is not in the key file any more."""
+        """Removes a tenant that is no longer in the key file."""
         if self._counts.pop(tenant, None):
             self._requests.remove(tenant)
             for kind in ("prompt", "output"):

@@ -1,7 +1,7 @@
-"""A request's span with children for its placement, its wait and its tries.
+"""A request's span, with child spans for its placement, its wait and its tries.
 
-Each replica gets its try's span as its parent, so that its own spans join. Without `otlp_endpoint`
-a request has no `RequestTrace`: the data path then pays for a comparison with None.
+A try's span is the parent of the replica's spans. Without `otlp_endpoint` a request has no
+`RequestTrace`, and the data path only compares with None.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ _REPLACED = frozenset((b"traceparent",))
 
 class RequestTrace:
     def __init__(self, tracing: Tracing, path: str, headers: Headers, request_id: str) -> None:
-        """`path` is one of those that the router knows, so that there are few names of spans."""
+        """`path` must be one that the router knows, so that span names are few."""
         self._path = path
         self._request = tracing.request(f"POST {path}", headers, request_id)
         self._try: Span | None = None
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """A child span around the block; an exception that leaves it is named."""
+        """A child span for the block; records an exception that leaves the block."""
         if not self._request.kept:
             yield
             return
@@ -41,7 +41,7 @@ class RequestTrace:
             span.end()
 
     def placement(self, begun_ns: int, route: Route | None) -> None:
-        """A placement that began then and is over; None where no replica had room."""
+        """Records a placement from `begun_ns` until now; `route` is None if no replica had room."""
         if not self._request.kept:
             return
         span = self._request.child("placement", start_time=begun_ns)
@@ -57,7 +57,7 @@ class RequestTrace:
         span.end()
 
     def asks(self, route: Route, headers: Headers) -> Headers:
-        """A try begins: the headers that the replica gets. A try before it ends."""
+        """Begins a try and ends an earlier one; returns the headers for the replica."""
         from opentelemetry.trace import SpanKind
 
         self._end_try()
@@ -72,19 +72,19 @@ class RequestTrace:
         return passed_on
 
     def answered(self, status: int) -> None:
-        """The first byte of the try's answer has come."""
+        """The first byte of the try's answer arrived."""
         if self._try is not None:
             self._try.set_attribute("http.response.status_code", status)
             self._try.add_event("first byte")
 
     def failed(self, error: str) -> None:
-        """The try has failed, before its answer or amid it."""
+        """The try failed, before or during its answer."""
         if self._try is not None:
             fail(self._try, error)
             self._end_try()
 
     def finish(self, status: int, **attributes: str | int | None) -> None:
-        """The request is over. Attributes that are None are left out."""
+        """Ends the request's span. Attributes that are None are left out."""
         self._end_try()
         self._request.finish(self._path, status, **attributes)
 

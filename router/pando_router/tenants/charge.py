@@ -1,4 +1,4 @@
-"""What a request was admitted with: its tenant pays at its end for what it has used."""
+"""What a request reserved when it was admitted; it is settled by its actual use at the end."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from pando_router.http.headers import Headers
 
 
 class Charge(msgspec.Struct, frozen=True, gc=False):
-    prompt_tokens: int  # estimated, until the answer says it
-    reserved: int | None  # tokens; None where none were taken
-    headers: Headers  # of the answer: the tenant's limits
-    redis_s: float = 0.0  # how long the check in Redis took
+    prompt_tokens: int  # estimated, until the answer reports them
+    reserved: int | None  # tokens; None if none were reserved
+    headers: Headers  # the tenant's limits, as headers of the answer
+    redis_s: float = 0.0  # duration of the check in Redis

@@ -1,5 +1,5 @@
-"""What a worker gets of a request's headers: never a tenant's key, and its name space where it has
-one of its own."""
+"""Builds the headers that a worker receives: never a tenant's key, but its namespace if it is
+isolated."""
 
 from dataclasses import dataclass
 
@@ -18,11 +18,11 @@ _DROPPED_WITH_KEYS = _DROPPED | {b"authorization", b"x-api-key"}
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """What a replica is shown in place of the client's key; no headers: nothing."""
+    """The key that replaces the client's at a replica; no headers: none."""
 
     usual: Headers
-    own: dict[str, Headers]  # by URL, of upstreams with a key file
-    ends_here: bool  # the clients' keys are this router's to check
+    own: dict[str, Headers]  # by URL: upstreams with a key file
+    ends_here: bool  # this router checks the clients' keys
 
     @classmethod
     def of(cls, settings: RouterSettings) -> "_Keys":
@@ -35,17 +35,17 @@ class _Keys:
 
 
 class Forwarding:
-    """Where the router checks keys, they end here. Otherwise they are the worker's to check.
+    """Removes the client's key if this router checks keys; otherwise the worker checks it.
 
-    A worker that wants a key of its own gets it in place of the client's: `upstream_api_key`, or
-    that of the upstream's own file.
+    A worker that requires a key of its own gets that one instead: the upstream's own, otherwise
+    `upstream_api_key`.
     """
 
     def __init__(self, live: Live) -> None:
         self._keys = live.derived(_Keys.of)
 
     def key(self, url: str) -> Headers:
-        """What the router itself shows at `url`: a header, or none."""
+        """The header by which the router authenticates at `url`, or none."""
         keys = self._keys.now
         return keys.own.get(url, keys.usual)
 
@@ -58,7 +58,7 @@ class Forwarding:
         *,
         connection: bytes = b"",
     ) -> Headers:
-        """A client's headers as the replica at `url` gets them; `connection` is that header."""
+        """The headers for the replica at `url`; `connection` is the client's Connection header."""
         keys = self._keys.now
         added = keys.own.get(url, keys.usual)
         dropped = _DROPPED_WITH_KEYS if keys.ends_here or added else _DROPPED

@@ -1,4 +1,4 @@
-"""The door of everything but the data path: what shows others' traffic wants an admin's key."""
+"""Protects every endpoint outside the data path: most require the API key of an admin."""
 
 from collections.abc import Collection, MutableMapping
 from typing import Any
@@ -12,19 +12,19 @@ from pando_router.tenants.tenants import Tenants
 SCOPE_KEY = "pando.tenant"
 
 OPEN_PATHS = frozenset(("/healthz", "/readyz", "/openapi.json"))
-_MODELS = "/v1/models"  # every tenant sees its own
+_MODELS = "/v1/models"  # every tenant sees its own models
 
 
 def tenant_of(scope: MutableMapping[str, Any]) -> Tenant:
-    """Whom a request is from that a `Guard` has let through."""
+    """The tenant of a request that passed a `Guard`."""
     tenant: Tenant = scope[SCOPE_KEY]
     return tenant
 
 
 class Guard:
-    """An ASGI app around another, for which the request's tenant is in the scope.
+    """Wraps an ASGI app, and puts the request's tenant into its scope.
 
-    Paths that are not known to be harmless want an admin, so that a new one is closed at first.
+    Every path requires an admin unless it is known to be harmless, so a new path starts protected.
     """
 
     def __init__(self, app: ASGIApp, tenants: Tenants, also_open: Collection[str] = ()) -> None:
@@ -47,7 +47,7 @@ class Guard:
         if tenant.admin or path == _MODELS or path.startswith(_MODELS + "/"):
             return tenant
         raise ApiError(
-            403, f"{path} wants the API key of an admin", code="insufficient_permissions"
+            403, f"{path} requires the API key of an admin", code="insufficient_permissions"
         )
 
 

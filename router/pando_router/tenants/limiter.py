@@ -1,6 +1,6 @@
-"""A tenant's rate limits, taken before a request runs; `listeners/charging.py` settles them.
+"""Takes a request from its tenant's rate limits; `listeners/charging.py` settles it at the end.
 
-While Redis is away nobody's limits are checked: requests are served and counted in a metric.
+While Redis is away, no limits are checked: requests are served and counted in a metric.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from pando_router.tenants.charge import Charge
 from pando_router.tenants.rate_headers import rate_headers
 
 LEFT_ALONE_S = 1.0
-"""A server that holds a tenant's limits and did not answer is not asked for so long."""
+"""How long a server that holds a tenant's limits is not asked after it did not answer."""
 
 
 class Limiter:
@@ -25,13 +25,13 @@ class Limiter:
         self._rates = rates
         self._metrics = metrics
         self._view = view
-        self._alone_until: dict[str, float] = {}  # by tenant whose server did not answer
+        self._alone_until: dict[str, float] = {}  # by tenant, for those whose server did not answer
 
     async def admit(
         self, tenant: Tenant, prompt_tokens: int, output_tokens: int, limit_s: float
     ) -> Charge:
-        """Asks Redis for `limit_s` at most. Raises ApiError 429 where the tenant has not so many
-        left."""
+        """Asks Redis for at most `limit_s`. Raises ApiError 429 if the tenant has too few requests
+        or tokens left."""
         self._metrics.of(tenant.name).requests.inc()
         headers: Headers = []
         reserved, redis_s = None, 0.0
@@ -55,7 +55,7 @@ class Limiter:
             except (FleetUnavailable, TimeoutError):
                 self._alone_until[tenant.name] = perf_counter() + LEFT_ALONE_S
             except FleetError:
-                pass  # Redis is there; counted below
+                pass  # Redis answered; counted below
         self._metrics.unchecked_limits.inc()
         return None
 
@@ -85,6 +85,6 @@ def _message(limits: Limits, taken: Taken, kind: str, tokens: int) -> str:
         else (limits.requests, taken.requests.left, 1)
     )
     return (
-        f"rate limit reached: {limit} {kind} a minute, of which {left} are left and {asked} are"
-        f" wanted; try again in {taken.wait_ms / 1000:.3f} s"
+        f"rate limit reached: {limit} {kind} a minute, {left} left, {asked} needed; try again in"
+        f" {taken.wait_ms / 1000:.3f} s"
     )

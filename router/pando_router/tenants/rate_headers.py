@@ -1,11 +1,11 @@
-"""Rate limits in the headers of an answer, as OpenAI names and writes them."""
+"""Rate limits as headers of an answer, in OpenAI's names and format."""
 
 from pando_fleet.records.rate_limits import Level, Limits, Taken
 from pando_router.http.headers import Headers
 
 
 def rate_headers(limits: Limits, taken: Taken) -> Headers:
-    """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of the limits that there are."""
+    """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, for the limits that are set."""
     headers: Headers = []
     if limits.requests:
         headers += _headers(b"requests", limits.requests, taken.requests)
@@ -15,7 +15,7 @@ def rate_headers(limits: Limits, taken: Taken) -> Headers:
 
 
 def duration(ms: int) -> str:
-    """As Go writes it: "120ms", "7.66s", "1m30.5s"."""
+    """A duration as Go formats it: "120ms", "7.66s", "1m30.5s"."""
     if ms < 1000:
         return f"{ms}ms"
     minutes, rest = divmod(ms, 60_000)

@@ -1,8 +1,8 @@
-"""A tenant's name space in the caches of other engines.
+"""Gives a tenant its own namespace in the caches of other engines.
 
-Pando's workers are told it by a header. vLLM and SGLang know name spaces only by fields of a
-request's body, which everybody may set to anything: so what stands there for a tenant with
-`isolate` is made of what no other tenant knows.
+Pando's workers get the namespace as a header. vLLM and SGLang know namespaces only as fields of a
+request's body, which any client can set. So for a tenant with `isolate`, those fields are derived
+from a secret that no other tenant knows.
 """
 
 import hmac
@@ -18,11 +18,11 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 class Salting:
     def __init__(self, kind_of: Callable[[str], str]) -> None:
-        """`kind_of` says by its URL which engine a replica is; empty: one of Pando's."""
+        """`kind_of` returns the engine of the replica at a URL; empty for a Pando worker."""
         self._kind_of = kind_of
 
     def __call__(self, body: bytes, path: str, tenant: Tenant, url: str) -> bytes:
-        """The body of a request for the replica at `url`; `body` is a JSON object."""
+        """The body for the replica at `url`; `body` must be a JSON object."""
         if not tenant.isolate:
             return body
         field = ENDPOINTS[path].salts.get(self._kind_of(url))
@@ -30,7 +30,7 @@ class Salting:
             return body
         members = _members(body)
         own = msgspec.json.decode(members.get(field, b"null")) or ""
-        # Encoded anew, as one text may be spelled in several ways.
+        # Encoded anew, because the same text can be escaped in several ways.
         salt = hmac.digest(tenant.secret, msgspec.json.encode(own), "sha256").hex()
         members[field] = msgspec.Raw(msgspec.json.encode(salt))
         return msgspec.json.encode(members)

@@ -1,6 +1,7 @@
-"""Tokens that were used beyond what was reserved, or less: written to Redis off any request's path.
+"""Writes the difference between used and reserved tokens to Redis, outside any request's path.
 
-What ends within a few milliseconds is summed up for each tenant, so there is never more to write
+The differences of a few milliseconds are summed for each tenant, so at most one write per tenant is
+pending.
 than there are tenants.
 """
 
@@ -32,7 +33,7 @@ class Settlements:
             self._writing = asyncio.create_task(self._write())
 
     async def settle(self, timeout_s: float) -> None:
-        """Waits for what is still to be written, before Redis is disconnected."""
+        """Waits for pending writes, before Redis is disconnected."""
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=timeout_s)
 

@@ -1,4 +1,4 @@
-"""Whose request it is, by its API key; the keys are read anew when their file changes."""
+"""Finds the tenant of a request by its API key; reads the keys again when their file changes."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from pando_router.api_keys.tenant import OPEN, Tenant
 from pando_router.errors import ApiError
 from pando_router.telemetry.tenant_metrics import TenantMetrics
 
-LOOK_S = 1.0  # between looks at the key file
+LOOK_S = 1.0  # between checks of the key file
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("pando.router")
 
 
 class Tenants:
-    """Raises KeyFileError where there is a key file and it is not right."""
+    """Raises KeyFileError if there is a key file and it is invalid."""
 
     def __init__(self, path: Path | None, metrics: TenantMetrics) -> None:
         self._path = path
@@ -39,17 +39,17 @@ class Tenants:
             return OPEN
         key = key_in(headers)
         if not key:
-            raise self._refusal("missing", "no API key; send one as Authorization: Bearer KEY")
+            raise self._refusal("missing", "no API key; send it as Authorization: Bearer KEY")
         entry = self._keyring.find(key)
         if entry is None:
-            raise self._refusal("unknown", "this API key is not known here")
+            raise self._refusal("unknown", "this API key is unknown")
         if entry.expires is not None and entry.expires <= time():
             raise self._refusal("expired", "this API key has expired")
         return entry.tenant
 
     async def watch(self) -> None:
-        """Reads the keys anew when their file has changed, until cancelled. Where the new file is
-        not right the old keys stay."""
+        """Reads the keys again when their file has changed, until cancelled. If the new file is
+        invalid, the old keys stay in effect."""
         while self._path is not None:
             await asyncio.sleep(LOOK_S)
             self.look(self._path)
@@ -79,9 +79,9 @@ class Tenants:
 
     def _broken(self, problem: str) -> None:
         self._metrics.keys_valid.set(0)
-        if problem != self._problem:  # once, though it is looked at each second
+        if problem != self._problem:  # checked each second, but logged once
             self._problem = problem
-            logger.error("the API keys stay as they were", extra={"error": problem})
+            logger.error("the old API keys stay in effect", extra={"error": problem})
 
     def _refusal(self, reason: str, message: str) -> ApiError:
         self._metrics.refused_keys.labels(reason).inc()

@@ -1,4 +1,4 @@
-"""What only a replica that goes holds of the hottest prefixes is computed by those that stay."""
+"""Hand-off: the remaining replicas compute the hot prefixes that only a leaving one holds."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import replace
@@ -13,8 +13,8 @@ from pando_router.warming.plan import plan
 from pando_router.warming.prefiller import MAX_FAILURES, TIMEOUT_S, Prefill, PrefillError
 from pando_router.warming.prefixes import HotPrefix
 
-LEAST_REQUESTS = 0.5  # of late: a conversation that goes on has come once as it is
-EVERYTHING = 1 << 40  # tokens: the budget is counted by what is really computed
+LEAST_REQUESTS = 0.5  # recent; a continuing conversation asked once for its latest prefix
+EVERYTHING = 1 << 40  # tokens; the caller stops when the tokens really computed exceed the budget
 
 
 async def hand_off(
@@ -26,10 +26,14 @@ async def hand_off(
     placer: Placer,
     router: str,
 ) -> AsyncGenerator[int, None]:
-    """Yields the tokens that each prefill took; end it when enough are spent.
+    """Yields the tokens that each prefill computed; stop iterating when enough are spent.
 
-    `beat` is the leaving replica's; `target_of` finds who serves a model or adapter; `router` is
-    the name of this one. Raises PrefillError, FleetError.
+    Args:
+        beat: of the leaving replica.
+        target_of: finds the replicas that serve a model or adapter.
+        router: this router's name.
+
+    Raises PrefillError, FleetError.
     """
     failures = 0
     for hot in plan(hottest, EVERYTHING, beat.bytes_per_token):

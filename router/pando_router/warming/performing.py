@@ -1,4 +1,4 @@
-"""A claimed mark, from the first prefill to the word of what became of it."""
+"""Performs a claimed mark: sends its prefills, and reports the outcome."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -13,21 +13,21 @@ async def perform(
     prefills: Callable[[int], AsyncGenerator[int, None]] | None,
     spent: Callable[[int], None],
 ) -> tuple[MarkState, str] | None:
-    """Sends prefixes until the mark's budget is spent, and writes down what was done.
+    """Sends prefixes until the mark's budget is spent, and reports the progress in the mark.
 
     Args:
-        mark: claimed.
-        prefills: of a budget of tokens; yields those that each prefill took. None where no prompt
-            of the pool is known.
-        spent: told the tokens of each prefill.
+        mark: a mark that this router has claimed.
+        prefills: takes a budget in tokens, yields the tokens that each prefill computed. None if
+            this router knows no prompt of the pool.
+        spent: called with the tokens of each prefill.
 
-    Returns how it ended and the reason; None where the mark was taken away. Raises FleetError.
+    Returns the outcome and its reason, or None if the mark was withdrawn. Raises FleetError.
     """
     state, reason = MarkState.DONE, ""
     if prefills is None:
-        state, reason = MarkState.SKIPPED, "no router has bytes of this pool's prompts"
+        state, reason = MarkState.SKIPPED, "no router has the bytes of this pool's prompts"
     else:
-        left = mark.budget_tokens - mark.tokens  # a router before this one may have spent some
+        left = mark.budget_tokens - mark.tokens  # an earlier router may have spent some
         try:
             async with aclosing(prefills(left)) as sent:
                 async for tokens in sent:

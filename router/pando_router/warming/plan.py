@@ -1,4 +1,4 @@
-"""Which prefixes to compute again for a budget of tokens."""
+"""Chooses the prefixes to compute again within a budget of tokens."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -6,16 +6,16 @@ from dataclasses import replace
 from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_router.warming.prefixes import HotPrefix
 
-MAX_PREFIXES = 1024  # looked at for one mark: bounds the time that planning takes
+MAX_PREFIXES = 1024  # prefixes examined for one mark; bounds the planning time
 
 
 def plan(hottest: Iterable[HotPrefix], tokens: int, bytes_per_token: float) -> list[HotPrefix]:
     """The hottest prefixes whose computation takes at most `tokens`, hottest first.
 
-    A prefix costs what it has beyond the next shorter one, which is hotter, so taken already; the
-    saving for each token spent is how often it is asked for, so the hottest come first. One that
-    does not fit ends where the budget does. What another one extends is not listed: it is computed
-    with it.
+    A prefix costs only the tokens beyond the next shorter prefix: that one is hotter, so it is
+    already chosen. Each token saves as much as its prefix is requested, so the hottest come first.
+    A prefix that exceeds the budget is cut to fit. A prefix that another chosen one extends is not
+    listed, because computing the longer one computes both.
     """
     chunks_left = int(tokens * bytes_per_token / CHUNK_BYTES)
     chosen: dict[bytes, HotPrefix] = {}

@@ -1,4 +1,4 @@
-"""Sends a prefix to a replica, so that it computes it and keeps it."""
+"""Sends a prefix to a replica, which computes and caches it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,9 +19,9 @@ from pando_router.tenants.salting import Salting
 from pando_router.warming.prefixes import HotPrefix
 from pando_router.warming.replay import prefill
 
-TIMEOUT_S = 20.0  # less than a claim lasts without a word
-MAX_ANSWER_BYTES = 1 << 20  # of one token: more of it is not read
-MAX_FAILURES = 3  # of prefills for one mark: one prompt may be odd, more are the replica's
+TIMEOUT_S = 20.0  # less than a claim lasts without a report
+MAX_ANSWER_BYTES = 1 << 20  # an answer of one token is shorter; the rest is not read
+MAX_FAILURES = 3  # prefills for one mark; one may fail by its prompt, more by the replica
 
 
 class PrefillError(Exception):
@@ -29,20 +29,20 @@ class PrefillError(Exception):
 
 
 Prefill = Callable[[str, HotPrefix, float], Awaitable[int]]
-"""By a replica's URL, of a prefix, at so many bytes a token: the prompt tokens that it computed.
+"""Takes a replica's URL, a prefix and bytes per token; returns the prompt tokens computed.
 Raises PrefillError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefiller:
-    """`Prefill`, over HTTP."""
+    """Implements `Prefill` over HTTP."""
 
     upstream: Upstream
     forwarding: Forwarding
     salting: Salting
 
     async def __call__(self, url: str, hot: HotPrefix, bytes_per_token: float) -> int:
-        """Prompt tokens that the replica computed; by its own word, or else estimated.
+        """Prompt tokens that the replica computed: as it reported them, otherwise estimated.
 
         Raises PrefillError.
         """
@@ -58,14 +58,14 @@ class Prefiller:
             async with asyncio.timeout(TIMEOUT_S):
                 target = source.path.encode()
                 answer = await self._post(url, target, headers, body(chunks))
-                if 400 <= answer.status < 500:  # may be because of the cut, such as by a template
+                if 400 <= answer.status < 500:  # perhaps due to the cut, as by a template
                     answer.close()
                     answer = await self._post(url, target, headers, body(1 << 30))
                 await answer.whole(MAX_ANSWER_BYTES)
                 if answer.status != 200:
-                    raise PrefillError(f"it answered {answer.status}")
+                    raise PrefillError(f"the replica answered {answer.status}")
         except TimeoutError:
-            raise PrefillError(f"it took longer than {TIMEOUT_S:g} s") from None
+            raise PrefillError(f"no complete answer within {TIMEOUT_S:g} s") from None
         except (NoConnectionError, ReplicaFailedError, ReplicaSilentError) as error:
             raise PrefillError(str(error)) from error
         prompt = answer.count(b"x-pando-prompt-tokens")

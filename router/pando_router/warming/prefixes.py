@@ -1,16 +1,16 @@
 """The hottest prompt prefixes of each pool and requests that can replay them, in bounded memory.
 
-A compressed radix tree over chunk keys, one a pool: every node counts the requests that came
-through it, so a system prompt that a thousand different prompts share is one heavy node, wherever
-it ends. Only leaves hold a request (its body, as it came): what lies above a leaf is a beginning of
-that request's prompt.
+A compressed radix tree over chunk keys, one per pool. Every node counts the requests that passed
+through it, so a system prompt shared by a thousand different prompts is one heavy node, wherever it
+ends. Only leaves keep a request (its unchanged body); an inner node is the beginning of the prompts
+of the leaves below it.
 
-Counts are Space-Saving's (Metwally, Agrawal and El Abbadi, 2005): where room is needed the lightest
-leaf goes, and what comes new is taken to have come as often as the heaviest that ever went. So a
-prefix that is not here was seen at most that often, and none is counted too low; `error` bounds by
-how much one may be counted too high. Old requests count less, by forward decay (Cormode,
-Shkapenyuk, Srivastava and Xu, 2009): a request weighs 2^(time / half-life), which is compared as it
-is and needs no updates as time goes by.
+Counts follow Space-Saving (Metwally, Agrawal and El Abbadi, 2005): when memory is short, the
+lightest leaf is dropped, and a new prefix starts with the weight of the heaviest leaf ever dropped.
+So a prefix that is missing here was requested at most that often, and no count is too low; `error`
+bounds how much a count may be too high. Old requests count less, by forward decay (Cormode,
+Shkapenyuk, Srivastava and Xu, 2009): a request weighs 2^(time / half-life), so weights can be
+compared directly and need no updates as time passes.
 """
 
 import heapq
@@ -21,21 +21,21 @@ from itertools import count
 from pando_fleet.placement.prefix import KEY_BYTES
 from pando_router.api_keys.tenant import OPEN, Tenant
 
-HALF_LIFE_S = 600.0  # as long as a path stays in the shared tree without being touched
-NODE_BYTES = 640  # a node with its place in its parent and in the heap, as measured
+HALF_LIFE_S = 600.0  # how long an untouched path stays in the shared tree
+NODE_BYTES = 640  # measured: a node with its entries in its parent and in the heap
 SOURCE_BYTES = 320  # a source without its body
-LARGEST_PART = 8  # a request larger than this part of the memory is not kept
-_RESCALE_AT = 500.0  # half-lives, well within a double's exponent
+LARGEST_PART = 8  # a request larger than this fraction of the memory (1/8) is not kept
+_RESCALE_AT = 500.0  # half-lives; far below the largest exponent of a double
 
 
 @dataclass(frozen=True, slots=True)
 class SentRequest:
-    """A request that can be sent again, by the body that a replica got."""
+    """A request that can be sent again: the body that a replica received."""
 
     path: str
     body: bytes
     name: str  # the model or adapter that served it
-    tenant: Tenant = OPEN  # in whose name space it is
+    tenant: Tenant = OPEN  # the namespace of its prefixes
 
     @property
     def size(self) -> int:
@@ -44,11 +44,11 @@ class SentRequest:
 
 @dataclass(frozen=True, slots=True)
 class HotPrefix:
-    """A prefix by the keys of its chunks, how many requests had it, and one of those."""
+    """A prefix by its chunk keys, its request count, and one request that has it."""
 
     keys: bytes
-    own_keys: bytes  # the end of `keys`, behind the next shorter prefix
-    requests: float  # decayed; at least so many
+    own_keys: bytes  # the part of `keys` beyond the next shorter prefix
+    requests: float  # decayed; a lower bound
     source: SentRequest
 
 
@@ -57,29 +57,29 @@ class _Node:
 
     def __init__(self, edge: bytes, parent: "_Node | None", weight: float, error: float) -> None:
         self.edge = edge  # keys from the parent to here
-        self.parent = parent  # None for a pool's root, and for what was dropped
+        self.parent = parent  # None for a pool's root and for a dropped node
         self.weight = weight
         self.error = error
         self.children: dict[bytes, _Node] = {}  # by the first key of their edge
-        self.source: SentRequest | None = None  # leaves have one, others none
+        self.source: SentRequest | None = None  # set for leaves only
         self.queued = False  # is in the heap of leaves
 
 
 class HotPrefixes:
-    """`observe` requests, then ask for the `hottest`. `clock` gives seconds."""
+    """Call `observe` for each request, and read the `hottest`. `clock` returns seconds."""
 
     def __init__(self, limit_bytes: int, clock: Callable[[], float]) -> None:
         self._limit = limit_bytes
         self._clock = clock
         self._origin = clock()
-        self._floor = 0.0  # the heaviest leaf that was dropped: what is unknown weighs no more
+        self._floor = 0.0  # weight of the heaviest leaf dropped; an unknown prefix weighs no more
         self._roots: dict[str, _Node] = {}
-        self._leaves: list[tuple[float, int, _Node]] = []  # a heap; weights may have grown since
+        self._leaves: list[tuple[float, int, _Node]] = []  # a heap; may lag behind weights
         self._order = count()
         self.bytes = 0
 
     def observe(self, pool: str, keys: bytes, source: SentRequest) -> None:
-        """One request of `pool` whose prompt has the packed chunk keys `keys`."""
+        """Counts a request of `pool` whose prompt has the packed chunk keys `keys`."""
         if not keys or len(keys) + source.size + 2 * NODE_BYTES > self._limit // LARGEST_PART:
             return
         gain = self._gain()
@@ -103,7 +103,7 @@ class HotPrefixes:
         self._shrink()
 
     def hottest(self, pool: str, least_requests: float = 1.0) -> Iterator[HotPrefix]:
-        """Prefixes that at least so many requests had, hottest first.
+        """Prefixes with at least `least_requests` requests, hottest first.
 
         A prefix comes before those that extend it. The tree must not change meanwhile.
         """
@@ -117,12 +117,12 @@ class HotPrefixes:
                 yield HotPrefix(path, node.edge, (node.weight - node.error) / gain, _source(node))
             for child in node.children.values():
                 requests = child.weight - child.error
-                # A hair less: what decayed and came back as a sum of powers is rarely exact.
+                # Slightly less, because a decayed sum of powers is rarely exact.
                 if requests >= least_requests * gain * (1 - 1e-9):
                     heapq.heappush(found, (-requests, next(number), path + child.edge, child))
 
     def _gain(self) -> float:
-        """What a request weighs now."""
+        """The weight of a request that arrives now."""
         half_lives = (self._clock() - self._origin) / HALF_LIFE_S
         if half_lives > _RESCALE_AT:
             self._rescale(2.0**-half_lives)
@@ -140,7 +140,7 @@ class HotPrefixes:
         self._leaves = [(weight * factor, number, node) for weight, number, node in self._leaves]
 
     def _add(self, parent: _Node, edge: bytes, gain: float) -> _Node:
-        # A prefix is never taken for more frequent than its beginning.
+        # A prefix is never counted as more frequent than its own beginning.
         weight = min(self._floor + gain, parent.weight)
         node = _Node(edge, parent, weight, weight - gain)
         parent.children[edge[:KEY_BYTES]] = node
@@ -150,7 +150,7 @@ class HotPrefixes:
         return node
 
     def _split(self, node: _Node, at: int) -> _Node:
-        """Puts a node into the middle of an edge. Whatever came through its end came through it."""
+        """Splits an edge by a new node, which has the weight of the edge's end."""
         parent = node.parent
         assert parent is not None
         middle = _Node(node.edge[:at], parent, node.weight, node.error)
@@ -177,12 +177,12 @@ class HotPrefixes:
             heapq.heappush(self._leaves, (node.weight, next(self._order), node))
 
     def _shrink(self) -> None:
-        """Drops the lightest leaves until what is left fits."""
+        """Drops the lightest leaves until the rest fits."""
         while self.bytes > self._limit:
             weight, _, node = heapq.heappop(self._leaves)
             node.queued = False
             if node.children:
-                continue  # it is queued again when it is a leaf again
+                continue  # it is queued again when it becomes a leaf
             if node.weight > weight:
                 self._queue(node)
                 continue
@@ -197,16 +197,16 @@ class HotPrefixes:
         leaf.parent = None
         self.bytes -= NODE_BYTES + len(leaf.edge)
         if parent.parent is not None and not parent.children:
-            self._give(parent, source)  # its prompt begins with what the parent stands for
+            self._give(parent, source)  # its prompt begins with the parent's prefix
             self._queue(parent)
 
 
 def _common(edge: bytes, keys: bytes, depth: int) -> int:
-    """Bytes, in whole keys, that `edge` has in common with `keys` from `depth` on."""
+    """The length in bytes, in whole keys, that `edge` shares with `keys` from `depth` on."""
     if keys.startswith(edge, depth):
         return len(edge)
     held, missing = 0, len(edge) // KEY_BYTES
-    while missing - held > 1:  # the first key is common, or the edge would not have been found
+    while missing - held > 1:  # the first key is common, so that the edge was found
         middle = (held + missing) // 2
         if keys.startswith(edge[: middle * KEY_BYTES], depth):
             held = middle

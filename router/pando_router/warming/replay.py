@@ -1,8 +1,8 @@
-"""A request cut down to the beginning of its prompt, and to an answer of one token.
+"""Shortens a request to the beginning of its prompt, and to an answer of one token.
 
-A system message is cut out of a conversation with the first letter of what came after it: many chat
-templates refuse a conversation in which no user spoke. Whatever cannot be cut is sent whole; what
-is sent always begins with the prefix that was wanted, which is checked and not believed.
+A system message is sent with the first letter of the message after it, because many chat templates
+refuse a conversation without a user message. A request that cannot be shortened is sent whole. The
+result is always checked to begin with the wanted prefix.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from pando_router.errors import ApiError
 from pando_router.requests.fields import is_many
 from pando_router.warming.prefixes import SentRequest
 
-TOKEN_ID_BYTES = 4  # of a token id in a prompt's canonical bytes
+TOKEN_ID_BYTES = 4  # bytes of a token id in a prompt's canonical bytes
 
-# Fields of the answer, by which no prompt is longer or shorter.
+# Fields that affect only the answer, not the length of the prompt.
 _OF_THE_ANSWER = frozenset(
     [
         *("stream", "stream_options", "n", "best_of", "stop", "echo", "logprobs", "top_logprobs"),
@@ -31,8 +31,8 @@ _OF_THE_ANSWER = frozenset(
 def prefill(source: SentRequest, chunks: int) -> bytes:
     """The body to send, whose prompt begins with the first `chunks` chunks of the source's.
 
-    Its endpoint has a `replay`. Raises ApiError for a source that is no request (and so was never
-    answered).
+    The source's endpoint must have a `replay`. Raises ApiError if the source is not a valid request
+    (then it was never answered).
     """
     endpoint = ENDPOINTS[source.path]
     replay = endpoint.replay
@@ -47,15 +47,15 @@ def prefill(source: SentRequest, chunks: int) -> bytes:
 
 
 def _cut(endpoint: Endpoint[Any], fields: dict[str, Any], name: str, size: int) -> bytes:
-    """The body with the least of its prompt, the field `name`, that has `size` canonical bytes."""
+    """The body with the shortest prompt (the field `name`) of at least `size` canonical bytes."""
     value = fields[name]
 
     def encoded(shorter: Any) -> bytes:
         return msgspec.json.encode({**fields, name: shorter})
 
     if is_many(value):
-        value = value[0]  # of several prompts the first one decides
-    if not value:  # the prompt is all in other fields, such as tools
+        value = value[0]  # of several prompts, the first one decides
+    if not value:  # the whole prompt is in other fields, such as tools
         return msgspec.json.encode(fields)
     surplus = len(endpoint.parse(encoded(value)).prefix) - size
     if isinstance(value, str):
@@ -68,7 +68,7 @@ def _cut(endpoint: Endpoint[Any], fields: dict[str, Any], name: str, size: int) 
 
 
 def _end(messages: list[Any], enough: int, surplus: int) -> list[Any]:
-    """The first `enough` messages, of the last one `surplus` bytes less."""
+    """The first `enough` messages, the last one shortened by `surplus` bytes."""
     kept, last = messages[: enough - 1], messages[enough - 1]
     if not isinstance(last, dict) or not isinstance(last.get("content"), str):
         return messages[:enough]
@@ -82,7 +82,7 @@ def _end(messages: list[Any], enough: int, surplus: int) -> list[Any]:
 
 
 def _shorter(text: str, surplus: int) -> str:
-    """Without the last `surplus` bytes, or a few less where they end within a letter."""
+    """`text` without its last `surplus` bytes, or fewer, so that no character is split."""
     encoded = text.encode("utf-8", "surrogatepass")
     end = len(encoded) - max(0, surplus)
     while 0 < end < len(encoded) and encoded[end] & 0xC0 == 0x80:
@@ -91,7 +91,7 @@ def _shorter(text: str, surplus: int) -> str:
 
 
 def _fewest(most: int, is_enough: Callable[[int], bool]) -> int:
-    """The smallest number from 1 to `most` that is enough; `most` is."""
+    """The smallest number from 1 to `most` for which `is_enough` is true; it is for `most`."""
     few, enough = 0, most
     while enough - few > 1:
         middle = (few + enough) // 2
@@ -103,7 +103,7 @@ def _fewest(most: int, is_enough: Callable[[int], bool]) -> int:
 
 
 def _size(endpoint: Endpoint[Any], body: bytes) -> int:
-    """Canonical bytes of the prompt, 0 where it is none when cut there."""
+    """Canonical bytes of the prompt; 0 if the body is invalid when cut there."""
     try:
         return len(endpoint.parse(body).prefix)
     except ApiError:

@@ -1,4 +1,4 @@
-"""A replica that joins is given the hottest prefixes of its pool before others place there."""
+"""Warm join: a joining replica computes the hottest prefixes before requests are placed on it."""
 
 from collections.abc import AsyncGenerator, Iterable
 
@@ -9,7 +9,7 @@ from pando_router.warming.plan import plan
 from pando_router.warming.prefiller import MAX_FAILURES, Prefill, PrefillError
 from pando_router.warming.prefixes import HotPrefix
 
-LEAST_REQUESTS = 1.5  # of late: what came once comes again to the replica that has it
+LEAST_REQUESTS = 1.5  # recent; a prefix requested once returns to the replica that holds it
 
 
 async def warm_join(
@@ -19,7 +19,7 @@ async def warm_join(
     prefill: Prefill,
     tree: PrefixTree,
 ) -> AsyncGenerator[int, None]:
-    """Yields the tokens that each prefill took. Raises PrefillError, FleetError."""
+    """Yields the tokens that each prefill computed. Raises PrefillError, FleetError."""
     names = (beat.model, *beat.adapters)
     served = (hot for hot in hottest if hot.source.name in names)
     capacity = UNKNOWN_CAPACITY_CHUNKS

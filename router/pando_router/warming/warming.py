@@ -1,7 +1,7 @@
-"""A router's part in warm join and hand-off: it keeps the bytes of prompts, and answers marks.
+"""Performs a router's part of warm join and hand-off: keeps prompts' bytes, and answers marks.
 
-It listens to requests that a replica has answered; `run` watches the marks of every pool and
-performs those that it can claim. How marks are shared between routers says `fleet/README.md`.
+As a listener it observes answered requests; `run` watches the marks of every pool and performs
+those that it can claim. `fleet/README.md` describes how routers share the marks.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from pando_router.warming.performing import perform
 from pando_router.warming.prefiller import Prefiller
 from pando_router.warming.prefixes import HotPrefixes, SentRequest
 
-OBSERVE_EVERY_S = 0.005  # at most: 200 requests a second are sample enough, and cost nothing
+OBSERVE_EVERY_S = 0.005  # 200 samples a second are enough, and cost almost nothing
 POLL_S = 0.5
-WITHOUT_BYTES_S = 2.0  # so long a router that has nothing leaves a mark to those that may have
+WITHOUT_BYTES_S = 2.0  # a router without bytes leaves a mark this long to others
 
 logger = logging.getLogger("pando.router")
 
@@ -50,15 +50,15 @@ class Warming(Listener):
         self._prefiller = prefiller
         self._metrics = metrics
         self._hot = HotPrefixes(limit_bytes, monotonic)
-        self._next_at = 0.0 if limit_bytes else inf  # monotonic, of the next request looked at
+        self._next_at = 0.0 if limit_bytes else inf  # monotonic, of the next observation
         self._router = uuid4().hex
         self._first_seen: dict[tuple[str, MarkKind, str], float] = {}
         self._at_work: dict[tuple[str, MarkKind, str], asyncio.Task[None]] = {}
         metrics.follow(metrics.hot_prefix_bytes, lambda: self._hot.bytes)
 
     def answered(self, exchange: Exchange, route: Route, head: Head) -> None:
-        """Counts it as a use of its prefix: a request that can be replayed, and that goes on from
-        nothing which only one replica knows."""
+        """Counts the request as a use of its prefix, if it can be replayed and does not build on
+        state that only one replica has."""
         now, order = monotonic(), exchange.order
         if now < self._next_at or head.status >= 400 or order is None:
             return
@@ -112,7 +112,7 @@ class Warming(Listener):
             logger.error("mark failed", exc_info=error)
 
     def _performable(self, pool: str, mark: Mark) -> Member | None:
-        """The mark's replica, where it is time for this router to claim the mark."""
+        """The mark's replica, if this router should claim the mark now."""
         first_seen = self._first_seen.setdefault((pool, mark.kind, mark.replica), monotonic())
         members = self._view.fleet.pools.get(pool, ())
         member = next((m for m in members if m.beat.replica == mark.replica), None)
@@ -132,11 +132,11 @@ class Warming(Listener):
         counter = self._metrics.prefill_tokens.labels(pool, mark.kind)
         try:
             ended = await perform(marks, mark, prefills, counter.inc)
-        except FleetError as error:  # the claim ends, and the mark goes on where Redis is back
+        except FleetError as error:  # the claim expires, and the mark continues when Redis is back
             logger.warning("mark left", extra={**_words(pool, mark), "error": str(error)})
             return
         if ended is None:
-            logger.info("mark was taken away", extra=_words(pool, mark))
+            logger.info("mark was withdrawn", extra=_words(pool, mark))
             return
         state, reason = ended
         self._metrics.marks.labels(pool, mark.kind, state).inc()

@@ -87,7 +87,7 @@ async def test_a_broken_file_changes_nothing_and_is_told_once(
             await world.reloader.look()
             assert await router.metric(FAILURES) == count
             (line,) = [one for one in caplog.records if one.levelno >= logging.ERROR]
-            assert "stay as they were" in line.getMessage()
+            assert "stay in effect" in line.getMessage()
             answer = await router.post("/v1/completions", completion() | {"model": "smart"})
             assert answer.status == 200
         assert await router.metric(LOADED) == loaded

@@ -92,7 +92,7 @@ async def test_an_alias_goes_before_a_model_of_the_same_name(valkey_url: str) ->
 
 
 def test_an_alias_of_an_alias_is_refused() -> None:
-    with pytest.raises(ValidationError, match="a stands for b, which is an alias itself"):
+    with pytest.raises(ValidationError, match="a is an alias of b, which is itself an alias"):
         RouterSettings(aliases={"a": "b", "b": "m"})
 
 

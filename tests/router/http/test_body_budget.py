@@ -127,5 +127,5 @@ async def test_bodies_for_the_control_plane_count_as_well(valkey_url: str) -> No
 
 
 def test_the_longest_body_must_find_room() -> None:
-    with pytest.raises(ValidationError, match="max_bodies_bytes is less than max_body_bytes"):
+    with pytest.raises(ValidationError, match="max_bodies_bytes must be at least max_body_bytes"):
         RouterSettings(max_body_bytes=2000, max_bodies_bytes=1999)

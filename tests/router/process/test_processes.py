@@ -76,7 +76,7 @@ async def test_the_queues_of_all_processes_are_one_number_and_an_unknown_request
         await until(all_wait, "12 of 13 requests in queues, of both processes together")
         unknown = await router.get("/route/explain?request_id=nobody")
         assert unknown.status == 404
-        assert "another of its 2 may know it" in unknown.json["error"]["message"]
+        assert "another of its 2 processes may have it" in unknown.json["error"]["message"]
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)

@@ -255,7 +255,7 @@ async def test_several_processes_write_a_file_each_behind_one_secret(
 
 
 def test_a_recording_where_nothing_can_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="no folder that files can be written to"):
+    with pytest.raises(ValidationError, match="not a writable folder"):
         RouterSettings(record=tmp_path / "nowhere" / "requests.jsonl")
-    with pytest.raises(ValidationError, match="is a folder, a file is wanted"):
+    with pytest.raises(ValidationError, match="is a folder, not a file"):
         RouterSettings(record=tmp_path)

@@ -68,17 +68,17 @@ def test_files_of_a_mounted_secret_are_read_as_one(tmp_path: Path) -> None:
         (f"tenants: {{a: {{keys: {KEYS}, modles: []}}}}", "unknown field `modles`"),
         (f"tenants: {{a: {{keys: {KEYS}, weight: 0}}}}", "weight"),
         (f"tenants: {{a: {{keys: {KEYS}, requests_per_minute: 0}}}}", ">= 1"),
-        (f"tenants: {{a: {{keys: {KEYS}}}, b: {{keys: {KEYS}}}}}", "there twice, first for 'a'"),
-        (f"tenants: {{a: {{keys: {KEYS}}}}}\ntenants: {{}}", "'tenants' is there twice in line 2"),
+        (f"tenants: {{a: {{keys: {KEYS}}}, b: {{keys: {KEYS}}}}}", "occurs twice, first for 'a'"),
+        (f"tenants: {{a: {{keys: {KEYS}}}}}\ntenants: {{}}", "'tenants' occurs twice in line 2"),
         (f"tenants: {{a: {{keys: [{{sha256: {DIGEST}, expires: 2030-01-31}}]}}}}", "datetime"),
         (
             f"tenants: {{a: {{keys: [{{sha256: {DIGEST}, expires: 2030-01-31 10:00:00}}]}}}}",
-            "names no time zone",
+            "needs a time zone",
         ),
         ("tenants: {a: [sk-pando-secret", "not YAML"),
         ("sk-pando-secret", "object"),
         ("", "object"),
-        (f"tenants: {{a: {{keys: {KEYS}, share: 0.5}}}}", "isolate: true makes"),
+        (f"tenants: {{a: {{keys: {KEYS}, share: 0.5}}}}", "requires isolate: true"),
         (f"tenants: {{a: {{keys: {KEYS}, isolate: true, share: 0}}}}", "0.001"),
         ("? {a: 1}\n: 2", "not YAML"),
         ("[" * 5000, "nested too deeply"),
@@ -100,7 +100,7 @@ def test_what_is_wrong_is_said_without_a_key(
 
 def test_a_tenant_is_in_one_file_alone(tmp_path: Path) -> None:
     secret = mounted(tmp_path, a=entry("a", "key-a"), b=entry("a", "key-b"))
-    with pytest.raises(KeyFileError, match="'a' is in another file, too"):
+    with pytest.raises(KeyFileError, match="'a' is also in another file"):
         read_keys(secret)
 
 

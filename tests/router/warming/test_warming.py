@@ -245,7 +245,7 @@ async def test_mark_is_skipped_where_no_router_has_bytes(valkey_url: str) -> Non
         async with Engine(valkey_url, "a") as a:
             mark = await over(marks, MarkKind.WARM)
             assert mark.state is MarkState.SKIPPED
-            assert "no router has bytes" in mark.reason
+            assert "no router has the bytes" in mark.reason
             await router.ready("a")
             assert a.received == []
 

@@ -1,5 +1,5 @@
-// A line chart of the history: at most two lines, a legend with values, and a table for who cannot
-// see it. The second line is dashed, so that colour is not all that tells them apart.
+// A line chart of the history: at most two lines, a legend with values, and a table for readers who
+// cannot see the chart. The second line is dashed, so that the lines differ by more than colour.
 
 const HEIGHT = 150;
 const LEFT = 52;
@@ -7,7 +7,7 @@ const BOTTOM = 18;
 const TOP = 8;
 
 class LineChart {
-  /** `lines`: [[field of the points, its name], ...]. `least`: the least top of the scale. */
+  /** `lines`: [[field of the points, its name], ...]. `least`: the smallest top of the scale. */
   constructor(title, lines, show, { least = 0, most = Infinity } = {}) {
     Object.assign(this, { title, lines, show, least, most, points: null, hover: null });
     this.values = lines.map(() => make("span", {}, "–"));
@@ -63,10 +63,10 @@ class LineChart {
       parts.push(svg("line", { class: "cursor", x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }));
     }
     this.svg.replaceChildren(...parts);
-    this.tell();
+    this.update();
   }
 
-  /** The top of the scale: 1, 2 or 5 times a power of ten, not below the highest value. */
+  /** The top of the scale: 1, 2 or 5 times a power of ten, at least the highest value. */
   top() {
     let highest = this.least;
     for (const [field] of this.lines) {
@@ -77,7 +77,7 @@ class LineChart {
     return Math.min(this.most, [1, 2, 5, 10].find((n) => n * power >= highest * 0.999) * power);
   }
 
-  /** A line through the values, broken where there are none. */
+  /** A line through the values, interrupted where there are none. */
   path(values, y) {
     let path = "";
     let pen = "M";
@@ -106,8 +106,8 @@ class LineChart {
     this.draw();
   }
 
-  /** The legend's values: of the moment under the pointer, or the last ones. */
-  tell() {
+  /** Updates the legend's values: those under the pointer, or the last ones. */
+  update() {
     const index = this.hover ?? this.points.at.length - 1;
     this.lines.forEach(([field], i) => {
       this.values[i].textContent = this.show(this.points[field][index]);
@@ -117,7 +117,7 @@ class LineChart {
     this.svg.setAttribute("aria-label", `${this.title}: now ${now.join(", ")}`);
   }
 
-  /** The table, while it is open: now, and each half minute before. */
+  /** Updates the table, while it is open: now, and each half minute before. */
   fill() {
     if (!this.details.open || !this.points?.at.length) return;
     const rows = [];

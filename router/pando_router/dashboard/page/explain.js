@@ -1,4 +1,4 @@
-// The forms that ask the router why a request went, or would go, where it does.
+// The forms that ask the router why a request was, or would be, placed on a replica.
 
 const SAMPLES = {
   "/v1/chat/completions": (model) => ({ model, messages: [{ role: "user", content: "What is a grove?" }] }),
@@ -23,7 +23,7 @@ class ExplainForms {
     this.path.addEventListener("change", () => this.sample());
   }
 
-  /** Once the paths and a model are known. */
+  /** Enables the form once the paths and a model are known. */
   begin(paths, model) {
     if (this.path.options.length) return;
     this.model = model;
@@ -31,7 +31,7 @@ class ExplainForms {
     this.sample();
   }
 
-  /** An example for the path, unless something was written already. */
+  /** Fills in an example for the path, unless the user has already typed something. */
   sample() {
     if (this.body.value && this.body.value !== this.sampled) return;
     const sample = SAMPLES[this.path.value] ?? ((model) => ({ model }));

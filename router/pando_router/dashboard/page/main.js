@@ -1,4 +1,4 @@
-// Asks for what is new each second while the page is seen, and draws it.
+// Fetches new data each second while the page is visible, and draws it.
 
 const charts = [
   new LineChart("Prompt tokens found in caches", [["delivered", "delivered"], ["predicted", "predicted"]], format.share, { least: 1, most: 1 }),
@@ -67,7 +67,7 @@ function show(data) {
   charts.forEach((chart) => chart.update(points, span));
 }
 
-/** The operator's, newest first; absent where there is none. Redrawn only when they change. */
+/** The operator's decisions, newest first; hidden if there are none. Redrawn only on changes. */
 function showDecisions(pools) {
   const rows = Object.entries(pools)
     .flatMap(([pool, past]) => past.map((one) => ({ pool, ...one })))

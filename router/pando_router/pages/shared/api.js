@@ -1,5 +1,5 @@
 "use strict";
-// Requests to the router. The API key, where one is wanted, lives in sessionStorage alone.
+// Requests to the router. The API key, if required, is kept in sessionStorage only.
 
 const KEY = "pando-key";
 

@@ -15,7 +15,7 @@ const format = {
   ago: (s) => (s < 1 ? "now" : s < 90 ? `${Math.round(s)} s ago` : `${+(s / 60).toFixed(1)} min ago`),
 };
 
-/** An element with attributes and children; SVG's where `space` says so. */
+/** An element with attributes and children, in the XML namespace `space`, such as SVG's. */
 function make(name, attributes = {}, children = [], space = null) {
   const node = space ? document.createElementNS(space, name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
