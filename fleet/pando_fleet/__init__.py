@@ -1,18 +1,18 @@
 """The fleet's shared state in Redis: replica registry, prefix tree, placement and leases.
 
 Read in this order:
-    redis/       connection, keys, scripts; every error that leaves here is a `FleetError`
-    registry/    what a replica says of itself, and who lives
-    records/     what else stands in Redis, one file a kind
+    redis/       connection, keys, scripts; every error raised here is a `FleetError`
+    registry/    heartbeats, and which replicas are alive
+    records/     everything else in Redis, one file per kind
     canonical/   a prompt's bytes
-    placement/   where a prompt goes, and the lease from then on
-    http/        what router and worker answer alike: errors, request ids, time limits
+    placement/   where a prompt is placed, and the lease from then on
+    http/        what clients see of both servers: errors, request ids, time limits
     traces.py    spans of requests
     choices.py   registries that settings choose from
-    patience.py  waits that end in time
+    patience.py  waits with a time limit
     guard.py     ends processes whose parent died
 
 The Lua scripts are in `lua/`. `fleet/README.md` lists the keys and the formula. Imports no other
-part, and by itself nothing: who needs no Redis, as the worker's HTTP process at its start, does not
-load it.
+part. This `__init__` imports nothing, so that a process without Redis, such as the worker's HTTP
+process at its start, does not load redis-py.
 """

@@ -1,10 +1,10 @@
-"""Ends the processes that another one has started when that one dies, even by SIGKILL.
+"""Ends the processes that a parent started when the parent dies, even by SIGKILL.
 
-`pando up` and simulations have one each: a process of its own, started before all others. It reads
-from a pipe whose other end only its owner holds: "+PID" for each process group that starts, "-PID"
-for each that ended. At the pipe's end, which comes however the owner ends, it kills the groups that
-are left and removes the owner's private directory. Runs as a plain script on the standard library
-alone, so that it costs little.
+`pando up` and simulations have one guard each: a separate process, started before all others. It
+reads from a pipe whose other end only its owner holds: "+PID" for each process group that starts,
+"-PID" for each that has ended. When the pipe ends, which happens however the owner ends, it kills
+the remaining groups and removes the owner's private directory. It runs as a plain script that
+imports only the standard library, so that it costs little.
 """
 
 import contextlib
@@ -17,35 +17,35 @@ from pathlib import Path
 
 
 class Guard:
-    """The owner's side of the guard. `close` returns when all is cleaned up."""
+    """The owner's side of the guard. `close` returns when everything is cleaned up."""
 
     def __init__(self, private_directory: Path) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, str(private_directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            start_new_session=True,  # the terminal's Ctrl-C is not for it
+            start_new_session=True,  # the terminal's Ctrl-C must not reach it
         )
 
     def watch(self, group: int) -> None:
-        """The process group is to die with us."""
-        self._tell(f"+{group}\n")
+        """The process group must end when this process does."""
+        self._send(f"+{group}\n")
 
     def forget(self, group: int) -> None:
-        """The process group has ended; its number may be reused by strangers."""
-        self._tell(f"-{group}\n")
+        """The process group has ended; the system may reuse its number."""
+        self._send(f"-{group}\n")
 
     def close(self) -> None:
         self._process.communicate()
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode())
         self._process.stdin.flush()
 
 
 def guard(private_directory: Path) -> None:
-    """The guard's own side: runs until standard input ends."""
+    """The guard's side: runs until standard input ends."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     groups: set[int] = set()
@@ -56,7 +56,7 @@ def guard(private_directory: Path) -> None:
         else:
             groups.discard(group)
     for group in groups:
-        with contextlib.suppress(ProcessLookupError):  # it ended at the same moment
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
             os.killpg(group, signal.SIGKILL)
     shutil.rmtree(private_directory, ignore_errors=True)
 

@@ -1,7 +1,7 @@
-"""Waits that end in time, all with one timer.
+"""Waits with a time limit that share one timer.
 
-`asyncio.timeout` makes, moves and cancels a timer for each wait, which costs more than all else
-that asking Redis costs here.
+`asyncio.timeout` creates, moves and cancels a timer for each wait, which would cost more than
+everything else in a call to Redis.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from typing import Any
 
 
 class Patience:
-    """Futures that have `limit_s` seconds each, from `bound` on; TimeoutError is their result
-    afterwards. Those that are done in time are forgotten with the next ones."""
+    """Futures that have `limit_s` seconds each, from `bound` on; late ones get a TimeoutError.
+    Futures that are done are forgotten at the next look."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s

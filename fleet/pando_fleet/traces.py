@@ -1,9 +1,10 @@
-"""Spans of requests, for routers and workers: one OpenTelemetry provider a process, over OTLP/HTTP.
+"""Spans of requests, for routers and workers: one OpenTelemetry provider per process, over
+OTLP/HTTP.
 
-A request's `traceparent` is the parent of its span (W3C Trace Context). Spans have names, numbers
-and ids of the request, never its text. OpenTelemetry is the extra `otel`, and imported only where
-traces are wanted: without an endpoint there is no `Tracing`. Spans are sent by a thread in batches;
-where the collector is away they are dropped, and nothing waits for it.
+A request's `traceparent` is the parent of its span (W3C Trace Context). Spans contain names,
+numbers and ids of the request, never its text. OpenTelemetry is the extra `otel`, imported only if
+traces are enabled: without an endpoint there is no `Tracing`. A thread sends spans in batches; if
+the collector is away they are dropped, and nothing waits for it.
 """
 
 import asyncio
@@ -20,29 +21,29 @@ if TYPE_CHECKING:
 
 TRACES_PATH = "/v1/traces"
 SEND_S = 5.0
-"""For a batch to reach the collector, and for all that is left at the process's end."""
+"""Time limit to send a batch to the collector, and the rest when the process ends."""
 
 
 def traceable(endpoint: str | None) -> str | None:
-    """The endpoint, for settings. Raises ValueError with what to do where the extra is missing."""
+    """Returns the endpoint, for settings. Raises ValueError with advice if the extra is missing."""
     if endpoint is None:
         return None
     for module in ("opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter"):
         if find_spec(module) is None:
-            raise ValueError("traces need the extra otel: pip install 'pando[otel]'")
+            raise ValueError("traces require the extra otel: pip install 'pando[otel]'")
     return endpoint
 
 
 class Tracing:
-    """Makes the spans of a process's requests; `close` at the end."""
+    """Creates the spans of a process's requests; call `close` at the end."""
 
     @classmethod
     def to(cls, endpoint: str | None, sample: float, service: str, instance: str) -> Self | None:
         """None without an endpoint.
 
         Args:
-            endpoint: the collector's URL; `/v1/traces` is added where it has no path.
-            sample: share of the traces that begin here; others go by what their parent decided.
+            endpoint: the collector's URL; `/v1/traces` is added if it has no path.
+            sample: share of the traces that begin here; for others their parent has decided.
             service: `service.name` of all spans.
             instance: `service.instance.id`.
         """
@@ -58,16 +59,16 @@ class Tracing:
         return RequestSpan(self._tracer, name, headers, request_id)
 
     async def close(self) -> None:
-        """Sends what is left, for SEND_S at most: a collector that hangs must not hold up the
+        """Sends what is left, for at most SEND_S, so that a hanging collector does not delay the
         end."""
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def shut_down() -> None:
             self._provider.shutdown()
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, so nobody waits
                 loop.call_soon_threadsafe(done.set)
 
-        # A daemon, and none of the loop's own threads: the process ends without waiting for it.
+        # A daemon thread outside the loop's executor, so that the process ends without waiting.
         threading.Thread(target=shut_down, daemon=True).start()
         with suppress(TimeoutError):
             async with asyncio.timeout(SEND_S):
@@ -75,7 +76,7 @@ class Tracing:
 
 
 class RequestSpan:
-    """One request's span. Where it is not `kept`, children would be for nothing."""
+    """One request's span. If it is not `kept`, do not create children."""
 
     def __init__(
         self,
@@ -99,8 +100,8 @@ class RequestSpan:
         return self._tracer.start_span(name, self._context, **options)
 
     def finish(self, route: str, status: int | None, **attributes: str | int | None) -> None:
-        """`route` is the path as the server knows it, of which there are few; without a status the
-        client had left. Attributes that are None are left out."""
+        """`route` must be the path as the server knows it, so that there are few; `status` is None
+        if the client disconnected. Attributes that are None are left out."""
         if self.kept:
             self.span.update_name(f"POST {route}")
             self.span.set_attribute("http.route", route)
@@ -148,7 +149,7 @@ def _provider(endpoint: str, sample: float, service: str, instance: str) -> "Tra
 
 
 def _parent_of(headers: Iterable[tuple[bytes, bytes]]) -> "Context":
-    """The span that a request's `traceparent` names, if it has a valid one."""
+    """The span in a request's `traceparent`, if it is valid."""
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

@@ -110,7 +110,7 @@ TARGETS = (
     Target(f"{_LUA}/mark_ops.lua", (*_records("marks"), *_redis("misfits"), _FULL)),
     Target(f"{_LUA}/mark_set.lua", _records("marks")),
     Target(f"{_LUA}/mark_report.lua", _records("marks")),
-    Target(f"{_LUA}/queue_tell.lua", _records("queues")),
+    Target(f"{_LUA}/queue_report.lua", _records("queues")),
     Target(f"{_LUA}/remember_home.lua", _records("homes")),
     Target(f"{_LUA}/limit_ops.lua", (*_records("rate_limits"), _FULL)),
     Target(f"{_LUA}/limit_take.lua", _records("rate_limits")),

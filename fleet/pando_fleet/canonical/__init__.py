@@ -1,10 +1,10 @@
-"""Prompts as canonical bytes: equal where they say the same, extended where a conversation goes on.
+"""Prompts as canonical bytes: equal for equal prompts, and extended when a conversation continues.
 
-One function a kind of body; each takes parsed, unchecked JSON, tools as `tools_bytes` made them,
-because a client sends the same ones with every turn. Bytes that UTF-8 never contains
-stand before what they introduce (`marks`), so no content can imitate a border, and what is appended
-to a conversation extends its bytes. Nothing of an answer's bookkeeping enters: null and empty
-fields, ids and states of items, annotations, and marks for another engine's cache.
+There is one function per kind of body. Each takes parsed but unchecked JSON; tools are passed as
+the bytes from `tools_bytes`, because a client sends the same ones with every turn. Bytes that UTF-8
+never contains precede what they introduce (`marks`), so no content can imitate a border, and
+whatever is appended to a conversation extends its bytes. Bookkeeping of answers is left out: null
+and empty fields, ids and states of items, annotations, and marks for another engine's cache.
 """
 
 from pando_fleet.canonical.chat import chat_bytes

@@ -12,8 +12,8 @@ from pando_fleet.canonical.marks import (
 )
 from pando_fleet.canonical.parts import add_content
 
-# Chat templates write a turn's reasoning before its content, and its tool calls behind it: so a
-# turn whose content goes on extends its bytes.
+# Chat templates write a turn's reasoning before its content, and its tool calls after it, so a turn
+# whose content continues extends its bytes.
 _LEADING = ("reasoning", "reasoning_content")
 _SILENT = frozenset(["role", "content", *_LEADING, "annotations", "cache_control"])
 
@@ -21,12 +21,11 @@ _SILENT = frozenset(["role", "content", *_LEADING, "annotations", "cache_control
 def chat_bytes(messages: object, tools: bytes = b"") -> bytes:
     """Canonical bytes of a chat prompt.
 
-    A conversation with more messages is a byte-extension of the shorter one, and so is one whose
-    last text goes on.
+    The bytes of a longer conversation extend those of its beginning; so do those of a conversation
+    whose last text is continued.
 
-    Raises PrefixError where `messages` is not a list of objects with a string role and a content
-    that is a string, null or a list of parts; UnicodeEncodeError for a text with half a
-    surrogate pair.
+    Raises PrefixError if `messages` is not a list of objects with a string role and a content that
+    is a string, null or a list of parts; UnicodeEncodeError for a text with half a surrogate pair.
     """
     out = [tools]
     add_messages(out, messages)
@@ -43,7 +42,7 @@ def add_messages(out: list[bytes], messages: object) -> None:
 
 
 def add_message(out: list[bytes], message: dict[str, object], name: str, index: int) -> None:
-    """`name` is the list's, for errors. What has more than a role and a content is rare."""
+    """`name` is the list's name in errors. Fields besides role and content are rare."""
     role, content = message.get("role"), message.get("content")
     if not isinstance(role, str):
         raise PrefixError(f"{name}[{index}].role must be a string, not {json_type(role)}")

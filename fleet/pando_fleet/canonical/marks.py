@@ -1,34 +1,34 @@
-"""The borders between a prompt's parts, and JSON as bytes: what all kinds of bodies share."""
+"""The borders between a prompt's parts, and JSON as bytes: shared by all kinds of bodies."""
 
 import msgspec
 
 # UTF-8 contains none of these.
 TOOLS = b"\xff"
-MESSAGE = b"\xfe"  # before a role, or the type of an item that has none
+MESSAGE = b"\xfe"  # before a role, or the type of an item without a role
 TEXT = b"\xfd"
 OPAQUE = b"\xfc"  # before a digest
-FIELDS = b"\xfb"  # before what else a message says
+FIELDS = b"\xfb"  # before a message's other fields
 TOKEN_IDS = b"\xfa"
-LEAD = b"\xf9"  # before what a message says in front of its content
+LEAD = b"\xf9"  # before the fields that precede a message's content
 PART = b"\xf8"  # before a part that is JSON
-END = b"\xf7"  # behind contents inside a part
-EARLIER = b"\xf6"  # before the name of what the server knows of a conversation
+END = b"\xf7"  # after contents inside a part
+EARLIER = b"\xf6"  # before the name of a response or conversation that the server stores
 PAIRED = b"\xf5"  # before the second text of a pair
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class PrefixError(ValueError):
-    """A prompt of a shape that has no canonical bytes; the message names the place."""
+    """The prompt's shape has no canonical bytes; the message names the place."""
 
 
 def json_bytes(value: object) -> bytes:
-    """Compact, objects in the order of their keys."""
+    """Compact JSON with sorted keys."""
     return _encode(value)
 
 
 def without(fields: dict[str, object], names: frozenset[str]) -> dict[str, object]:
-    """What the fields say outside `names`: null, an empty text, list or object says nothing."""
+    """The fields outside `names` that are not null, empty text, empty list or empty object."""
     return {
         name: value
         for name, value in fields.items()

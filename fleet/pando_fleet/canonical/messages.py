@@ -6,10 +6,10 @@ from pando_fleet.canonical.parts import add_content
 
 
 def messages_bytes(messages: object, system: object = None, tools: bytes = b"") -> bytes:
-    """Canonical bytes of the body of /v1/messages; where only texts are said, those of the chat
-    that says the same. Marks for the cache (`cache_control`) are ignored everywhere.
+    """Canonical bytes of a body of /v1/messages. If all its content is text, they equal those of
+    the same conversation as a chat. Cache marks (`cache_control`) are ignored everywhere.
 
-    Raises PrefixError as chat_bytes, and where `system` is not a string, null or a list of blocks.
+    Raises PrefixError like chat_bytes, and if `system` is not a string, null or a list of blocks.
     """
     out = [tools]
     if system:

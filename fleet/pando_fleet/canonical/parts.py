@@ -1,4 +1,4 @@
-"""What messages of every API are made of: contents, their parts, and tools."""
+"""The elements of messages in every API: contents, their parts, and tools."""
 
 from xxhash import xxh3_128_hexdigest
 
@@ -15,19 +15,19 @@ from pando_fleet.canonical.marks import (
 )
 
 _TEXTS = frozenset(["text", "input_text", "output_text", "summary_text", "reasoning_text"])
-# Parts that are words, too, and enter as their JSON; the rest (images, audio, video, files) enter
-# as a digest of theirs, whatever their size.
+# Parts that consist of text, which are encoded as JSON. All others (images, audio, video, files)
+# are encoded as a digest of their JSON, whatever their size.
 _WORDS = frozenset(["refusal", "thinking", "redacted_thinking", "tool_use", "server_tool_use"])
-_RESULT = "tool_result"  # Anthropic's: has contents of its own
+_RESULT = "tool_result"  # Anthropic's, which has contents of its own
 
-_CACHE_MARK = frozenset(["cache_control"])  # moves along as a conversation grows
+_CACHE_MARK = frozenset(["cache_control"])  # moves to the end as a conversation grows
 _AROUND_RESULT = frozenset(["cache_control", "content"])
 
 
 def tools_bytes(tools: object) -> bytes:
-    """Canonical bytes of what a prompt may call: equal for equal JSON, whatever its order.
+    """Canonical bytes of the tools that a prompt may call: equal for equal JSON in any key order.
 
-    Raises PrefixError where `tools` is neither null nor a list.
+    Raises PrefixError if `tools` is neither null nor a list.
     """
     if tools is None:
         return b""
@@ -40,9 +40,9 @@ def tools_bytes(tools: object) -> bytes:
 
 
 def add_content(out: list[bytes], content: object, place: str) -> None:
-    """A text equals a list of one text part, and an empty one none at all.
+    """Encodes a text like a list of one text part, and an empty text like no part.
 
-    Raises PrefixError where `content` is not a string, null or a list of parts.
+    Raises PrefixError if `content` is not a string, null or a list of parts.
     """
     if isinstance(content, str):
         if content:

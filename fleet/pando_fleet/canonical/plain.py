@@ -8,7 +8,7 @@ from pando_fleet.canonical.marks import PAIRED, TOKEN_IDS, PrefixError, json_byt
 def completion_bytes(prompt: object) -> bytes:
     """Canonical bytes of a completion prompt: its text, or its token ids as little-endian uint32.
 
-    Raises PrefixError where the prompt is neither a string nor a list of ids below 2**32,
+    Raises PrefixError if the prompt is neither a string nor a list of ids below 2**32,
     UnicodeEncodeError for a text with half a surrogate pair.
     """
     if isinstance(prompt, str):
@@ -26,7 +26,7 @@ def completion_bytes(prompt: object) -> bytes:
 def pair_bytes(first: object, second: object) -> bytes:
     """Canonical bytes of two texts that are read together, such as a query and a document.
 
-    What is not a text enters as its JSON: rerankers' documents may be objects.
+    Anything but a text is encoded as JSON, because rerankers' documents may be objects.
     """
     return _any_bytes(first) + PAIRED + _any_bytes(second)
 

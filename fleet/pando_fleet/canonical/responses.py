@@ -16,7 +16,7 @@ from pando_fleet.canonical.marks import (
 from pando_fleet.canonical.parts import add_content
 
 _CONTENTS = ("summary", "content", "output")
-# An item that comes back from an answer has an id and a state; one that a client wrote has none.
+# An item copied from an answer has an id and a state; one that a client wrote has none.
 _BOOKKEEPING = frozenset(["id", "status", "type"])
 _AROUND_CONTENTS = _BOOKKEEPING.union(_CONTENTS)
 
@@ -24,12 +24,12 @@ _AROUND_CONTENTS = _BOOKKEEPING.union(_CONTENTS)
 def responses_bytes(
     input: object, instructions: object = None, tools: bytes = b"", earlier: object = None
 ) -> bytes:
-    """Canonical bytes of the body of /v1/responses; where only texts are said, those of the chat
-    that says the same. `earlier` names what the server remembers, such as a previous response:
-    the input means something else behind each.
+    """Canonical bytes of a body of /v1/responses. If all its content is text, they equal those of
+    the same conversation as a chat. `earlier` names what the server stores, such as a previous
+    response, because the same input has another meaning after each.
 
-    Raises PrefixError where `input` is not a string, null or a list of objects with a role or a
-    type, and where contents are of a wrong shape.
+    Raises PrefixError if `input` is not a string, null or a list of objects with a role or a type,
+    or if contents have a wrong shape.
     """
     out: list[bytes] = []
     if earlier:
@@ -59,7 +59,7 @@ def _add_item(out: list[bytes], item: object, index: int) -> None:
     if not isinstance(kind, str):
         raise PrefixError(f"input[{index}] must have a role or a type")
     out += (MESSAGE, kind.encode())
-    # The name of a referred item is all that it says.
+    # A reference to an item consists of its name only.
     around = _CONTENTS if kind == "item_reference" else _AROUND_CONTENTS
     if said := without(item, frozenset(around)):
         out += (FIELDS, json_bytes(said))

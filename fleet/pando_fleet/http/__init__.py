@@ -1,8 +1,8 @@
-"""What clients see alike of routers and workers.
+"""What clients of routers and workers have in common.
 
     errors.py      one exception, in the form of OpenAI's errors
     request_id.py  the client's request id, or a new one
-    time_limit.py  how long a request may take, by its headers
+    time_limit.py  a request's time limit, from its headers
     open_files.py  how many files, and so connections, a process may have open
 
 Imports nothing else of this package.

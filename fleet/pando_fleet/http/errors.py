@@ -11,13 +11,13 @@ class OpenAIDetail(msgspec.Struct):
 
 
 class OpenAIError(msgspec.Struct):
-    """The body of an error's answer."""
+    """The body of an error."""
 
     error: OpenAIDetail
 
 
 class ApiError(Exception):
-    """A request that ends without a result; `status` is HTTP's, the rest is OpenAI's."""
+    """A request that ends without a result: the HTTP status, and OpenAI's fields."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 
 
 def unavailable(message: str, code: str, *, retry_after: int = 1) -> ApiError:
-    """503: nothing is wrong with the request; here, `retry_after` seconds later, or on another
-    replica it may succeed."""
+    """A 503: the request is valid, and may succeed here after `retry_after` seconds, or at another
+    replica."""
     return ApiError(
         503,
         message,

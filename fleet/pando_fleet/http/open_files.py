@@ -1,15 +1,15 @@
-"""How many files a process may have open: each connection is one."""
+"""How many files a process may have open; each connection is one."""
 
 import resource
 
 OTHER_FILES = 64
-"""That a process may open beside its clients' connections: those to Redis, what it reads."""
+"""Files besides clients' connections: those to Redis, and files that are read."""
 
 
 def allow_open_files() -> int:
-    """Raises the limit to what the system lets this process have, and returns it.
+    """Raises the limit to the system's maximum for this process, and returns it.
 
-    The usual limit of 1,024 is for programs that call select().
+    The usual limit of 1,024 exists for programs that call select().
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

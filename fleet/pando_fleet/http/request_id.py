@@ -1,4 +1,4 @@
-"""Request ids: the client's where it sends a sane one, a new one otherwise."""
+"""Request ids: the client's if it is valid, otherwise a new one."""
 
 import random
 import re
@@ -11,4 +11,4 @@ def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     for name, value in headers:
         if name == b"x-request-id" and _SANE.fullmatch(value):
             return value.decode()
-    return f"{random.getrandbits(128):032x}"  # unique is enough: it opens nothing
+    return f"{random.getrandbits(128):032x}"  # unique is enough: the id grants nothing

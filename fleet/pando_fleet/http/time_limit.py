@@ -1,7 +1,7 @@
-"""How long a request may take, as its headers say: alike at the router and at a worker.
+"""A request's time limit, from its headers; the router and workers read it alike.
 
-A client counts from its request's arrival. The router counts its own time off and tells the replica
-what is left.
+A client's limit counts from its request's arrival. The router subtracts its own time and sends the
+rest to the replica.
 """
 
 import re
@@ -15,26 +15,26 @@ MILLISECONDS = b"x-request-timeout-ms"
 HEADERS = frozenset((SECONDS, MILLISECONDS))
 
 _COUNT = re.compile(rb"[1-9][0-9]{0,8}")
-_MAX_MS = 999_999_999  # of nine digits
+_MAX_MS = 999_999_999  # nine digits
 
 
 def time_limit_s(headers: Iterable[tuple[bytes, bytes]]) -> float:
-    """Seconds, the fewest that the headers name; infinity where they name none.
+    """The time limit in seconds, the shortest one in the headers; infinity without one.
 
-    Names are in lower case. Raises ApiError 400 for a header that is no time.
+    Header names must be lower case. Raises ApiError 400 for an invalid value.
     """
     limit_s = inf
     for name, value in headers:
         if name in HEADERS:
             read = _seconds if name == SECONDS else _milliseconds
-            # Blanks behind a header's value are not part of it.
+            # Blanks after a header's value are not part of it.
             limit_s = min(limit_s, read(value.strip()))
     return limit_s
 
 
 def time_left(left_s: float) -> tuple[bytes, bytes]:
-    """The header that tells a replica. A time that has passed is 1 ms: what then becomes of the
-    request is the replica's to say."""
+    """The header for a replica. An expired limit is sent as 1 ms, and the replica decides what
+    happens to the request."""
     return MILLISECONDS, b"%d" % max(1, int(min(1000 * left_s, _MAX_MS)))
 
 
@@ -45,14 +45,14 @@ def _seconds(value: bytes) -> float:
         seconds = -1.0
     if not (isfinite(seconds) and seconds > 0):
         name = SECONDS.decode()
-        raise bad_request(f"{name} is seconds above 0, not {_shown(value)}", name)
+        raise bad_request(f"{name} must be seconds above 0, not {_shown(value)}", name)
     return seconds
 
 
 def _milliseconds(value: bytes) -> float:
     if not _COUNT.fullmatch(value):
         name = MILLISECONDS.decode()
-        message = f"{name} is a whole number of milliseconds above 0, not {_shown(value)}"
+        message = f"{name} must be a whole number of milliseconds above 0, not {_shown(value)}"
         raise bad_request(message, name)
     return int(value) / 1000
 

@@ -1,21 +1,21 @@
--- To the terms is added when the tree's oldest leaf was touched: read here, twice a second, it costs
--- placements nothing. What a tree may fill of the memory is looked at here, too.
+-- Adds to the terms when the tree's oldest leaf was touched: reading it here, twice a second, costs
+-- placements nothing. Also cuts the tree if Redis's memory runs short.
 local $names(Beat) = $arguments(Beat)
 local behind = $length(Beat) + 1
 local $names(Terms) = $arguments(Terms, behind)
 for _, key in ipairs({ replicas, beats, terms }) do
-  redis.call('PERSIST', key) -- a worker of the release before gives it a TTL; see also memory_ops.lua
+  redis.call('PERSIST', key) -- workers of the previous release set a TTL; see also memory_ops.lua
 end
 local other = other_incarnation(beats, replica, incarnation)
 if other then
   local heard = tonumber(redis.call('ZSCORE', replicas, replica) or 0)
-  -- Who drains leaves its name to whoever wants it, and at one URL there is one only.
+  -- A draining replica gives up its name, and two replicas cannot have the same URL.
   if heard >= now - $FRESH_MS and other.url ~= url and other.state ~= 'draining' then
     redis.call('HSET', rival, 'url', url)
     redis.call('PEXPIRE', rival, $FRESH_MS)
     return { 'taken', tostring(other.url), tostring(heard) }
   end
-  -- Its tree, which nobody reads any more, would keep room from living ones.
+  -- Nobody reads the tree of the old incarnation any more, but it would take memory from others.
   local owner = incarnation .. ':' .. replica
   local prefix = string.sub(tree, 1, #tree - #owner)
   redis.call('UNLINK', prefix .. other.incarnation .. ':' .. replica)

@@ -1,5 +1,5 @@
--- Milliseconds now: what a simulation gave, or else Redis's own time, so that no client's clock
--- counts.
+-- Milliseconds now: the time that a simulation passed, otherwise Redis's own, so that clients' clocks
+-- never matter.
 local function now_ms(given)
   if given ~= '' then
     return tonumber(given)

@@ -1,8 +1,11 @@
--- The pool's ready replicas as placement sees them: what each said of itself, and its leases.
+-- The pool's ready replicas as placement sees them: their heartbeats' terms and their leases' loads.
+-- A heartbeat is fresh for $FRESH_MS; the same age makes a replica lost in the routers' view
+-- (`pando_router/fleet_view/view.py`), which knows more signs of life.
 
--- Until anyone in the pool has measured: about what one CPU worker does. The absolute size cancels
--- out of the comparison then, only the ratio counts: a KV token is released tenfold slower than
--- prefilled.
+
+-- The rates until any replica in the pool has measured: about those of one CPU worker. The absolute
+-- size then cancels out in comparisons; only the ratio matters: KV tokens are released ten times
+-- slower than prefilled.
 local PRIOR_PREFILL = 1000 -- tokens/s
 local PRIOR_RELEASE = 100 -- tokens/s
 
@@ -10,12 +13,11 @@ local function owner_of(incarnation, name)
   return incarnation .. ':' .. name
 end
 
--- What the replica `name` said of itself, and its load, and the context that its prompt tokens see in a
--- second, of which `weigh_prefills` makes work; `leaf` is the age of its oldest leaf, ms, of which
--- `weigh_leaves` makes a cost. Nil for a row of another version, or a broken one: while releases are
--- mixed, or whatever was written there, the others are placed on. One constructor, because a table that
--- grows later costs half as much again: with what place.lua adds these are 16 fields, which is where
--- Lua would double it.
+-- The terms and the load of the replica `name`, and the context that its prompt tokens see per second,
+-- which `weigh_prefills` converts to work; `leaf` is the age of its oldest leaf in ms, which
+-- `weigh_leaves` converts to a cost. Nil for a row of another version or a broken one, as while releases
+-- are mixed; placement then uses the other replicas. One constructor, because a table that grows later
+-- costs half as much again: with the fields that place.lua adds there are 16, where Lua would double it.
 local function read_replica(book, name, row, tree_prefix, now)
   local is_whole, $names(TERMS) = pcall(unpack_terms, row)
   if not is_whole then
@@ -28,7 +30,7 @@ local function read_replica(book, name, row, tree_prefix, now)
     bytes_per_token = bytes_per_token, most = max_requests, load = load_of(book, owner),
     leaf = oldest_touch_ms > 0 and math.max(1, now - oldest_touch_ms) or 0,
     prefill = prefill_tokens_per_s, doubling = doubling_context,
-    -- In a steady state what ends is what was decoded, and the prompts come on top.
+    -- In a steady state ended requests release the tokens that were decoded, plus their prompts.
     release = release_tokens_per_s > 0 and release_tokens_per_s or decode_tokens_per_s,
   }, prefill_context_per_s
 end
@@ -43,7 +45,7 @@ local function mean_of(ready, rate, prior)
   return count > 0 and sum / count or prior
 end
 
--- Makes `prefill` the work that a replica does in a second, in tokens at the start of a prompt:
+-- Converts `prefill` to the work that a replica does per second, in tokens at the start of a prompt:
 -- `doubling` tokens of context take as long as one such token.
 local function weigh_prefills(ready, contexts)
   local usual_doubling = mean_of(ready, 'doubling', math.huge)
@@ -53,10 +55,10 @@ local function weigh_prefills(ready, contexts)
   end
 end
 
--- Makes `leaf` what a token costs that a replica evicts, in seconds: computing it anew, if it is asked
--- for in as long as leaves stay unused in the pool, in the mean. What was not asked for in t is not
--- asked for in the next u with the chance t / (t + u), whatever the scale of time (a power law, as
--- reuse has). 0 where nothing is cached.
+-- Converts `leaf` to the cost of evicting a token, in seconds: the time to compute it again, times the
+-- probability that it is needed within the pool's mean age of unused leaves. A token not used for t is
+-- unused for the next u with probability t / (t + u), on any time scale (reuse follows a power law).
+-- 0 if nothing is cached.
 local function weigh_leaves(ready, usual_tokens)
   local sum, count = 0, 0
   for _, r in ipairs(ready) do
@@ -70,7 +72,7 @@ local function weigh_leaves(ready, usual_tokens)
   end
 end
 
--- Replicas whose heartbeat is fresh and says ready, each with the load of its leases.
+-- The replicas whose heartbeat is fresh and ready, each with the load of its leases.
 local function read_fleet(book, replicas_key, terms_key, tree_prefix, now)
   local names = redis.call('ZRANGEBYSCORE', replicas_key, now - $FRESH_MS, '+inf')
   if #names == 0 then
@@ -79,12 +81,12 @@ local function read_fleet(book, replicas_key, terms_key, tree_prefix, now)
   read_all_loads(book)
   local ready, contexts = {}, {}
   for i, row in ipairs(redis.call('HMGET', terms_key, unpack(names))) do
-    if row then -- without terms it starts or drains
+    if row then -- a starting or draining replica has no terms
       ready[#ready + 1], contexts[#contexts + 1] =
         read_replica(book, names[i], row, tree_prefix, now)
     end
   end
-  local usual_tokens = mean_of(ready, 'prefill', PRIOR_PREFILL) -- whatever they saw
+  local usual_tokens = mean_of(ready, 'prefill', PRIOR_PREFILL) -- regardless of context
   weigh_prefills(ready, contexts)
   local usual_prefill = mean_of(ready, 'prefill', PRIOR_PREFILL)
   local usual_release = mean_of(ready, 'release', PRIOR_RELEASE)

@@ -1,14 +1,16 @@
--- Leases of one pool, and what they sum to. `leases` (sorted set) says when each ends, `parts`
--- (hash) what it reserves, `loads` (hash) the sums of the parts per owner, so that placing reads
--- one row a replica, not its leases. An owner is "<incarnation>:<replica>".
+-- Leases of one pool, and their sums. This half changes and expires leases; the other half is
+-- `placement/keeper.py`, which renews a router's leases and ends those of dead routers. `leases` (a
+-- sorted set) has each lease's end, `parts` (a hash) what it reserves, and `loads` (a hash) the sums
+-- of the parts per owner, so that placement reads one row per replica instead of its leases. An owner
+-- is "<incarnation>:<replica>".
 --
--- Both are packed: reading 64 loads is twice as fast as text. A script opens the book, changes loads
--- in memory, and closes the book at its end, which writes each changed load once.
+-- Parts and loads are packed: reading 64 loads is twice as fast as text. A script opens the book,
+-- changes loads in memory, and closes the book at its end, which writes each changed load once.
 --
--- The three keys have no TTL, or Redis might evict them like trees: they go with the last lease. What
--- Redis lost all the same comes back by renewals, which are whole, and by `mend_book`.
+-- The three keys have no TTL, because Redis might evict them like trees; they disappear with the last
+-- lease. If Redis loses them anyway, renewals, which are complete, and `mend_book` restore them.
 
-local EXPIRE_BATCH = 64 -- leases ended at one call, so that no call is slow
+local EXPIRE_BATCH = 64 -- leases ended per call, so that no call is slow
 
 $reader(PART)
 $reader(LOAD)
@@ -16,8 +18,8 @@ $reader(LOAD)
 local function open_book(leases, parts, loads)
   return {
     leases = leases, parts = parts, loads = loads,
-    rows = {}, -- loads by owner, as far as they are known
-    complete = false, -- whether those are all
+    rows = {}, -- loads by owner, those read so far
+    complete = false, -- whether `rows` has all
     changed = {},
   }
 end
@@ -46,7 +48,7 @@ local function read_all_loads(book)
   book.complete = true
 end
 
--- Sums are clamped: memory pressure may make Redis evict one of the keys and not the others.
+-- Sums never go below 0: under memory pressure Redis may evict one of the keys but not the others.
 local function add_load(book, owner, work, room, waiting, requests)
   local load = load_of(book, owner)
   load.work = math.max(0, load.work + work)
@@ -74,13 +76,13 @@ local function close_book(book)
   end
 end
 
--- Adds what a part reserves to its owner's load, or takes it out where `sign` is -1.
+-- Adds a part's reservation to its owner's load, or subtracts it if `sign` is -1.
 local function count_part(book, part, sign)
   local $names(PART) = unpack_part(part)
   add_load(book, owner, sign * work, sign * room, sign * waiting, sign)
 end
 
--- Takes what the lease reserves out of its owner's load; whether it reserved anything.
+-- Subtracts the lease's reservation from its owner's load. Returns its part, or false.
 local function end_part(book, lease)
   local part = redis.call('HGET', book.parts, lease)
   if part then
@@ -96,7 +98,7 @@ local function end_lease(book, lease)
   end
 end
 
--- Writes the whole lease, as its router knows it; mostly all but its end is there.
+-- Writes the whole lease as its router knows it; usually only its end has changed.
 local function renew_lease(book, lease, ends_ms, part)
   redis.call('ZADD', book.leases, ends_ms, lease)
   local known = redis.call('HGET', book.parts, lease)
@@ -109,7 +111,7 @@ local function renew_lease(book, lease, ends_ms, part)
   end
 end
 
--- The replica has seen the request through its prefill: from here on its heartbeat tells its share.
+-- The request's prefill has ended: from now on the replica's heartbeat includes its share.
 local function end_prefill(book, lease)
   local part = redis.call('HGET', book.parts, lease)
   if part then
@@ -130,8 +132,8 @@ local function end_expired_leases(book, now)
   end
 end
 
--- A lease of the same name is replaced: a call that is sent again after a lost answer counts once.
--- Whether there was one, maybe another owner's.
+-- Replaces a lease of the same name, so a call repeated after a lost answer counts once. Returns
+-- whether there was one, perhaps with another owner.
 local function add_lease(book, lease, owner, work, room, now, lasts_ms)
   local is_new = redis.call('ZADD', book.leases, now + lasts_ms, lease) == 1
   local replaced = not is_new and end_part(book, lease)
@@ -141,11 +143,11 @@ local function add_lease(book, lease, owner, work, room, now, lasts_ms)
   return replaced
 end
 
--- Makes leases, parts and loads agree where Redis lost one of them, which their counts tell. A part
--- without an end gets one, as its lease may go on; a lease without a part goes. Then the routers are
--- forgotten: each renews all of its leases when it finds itself unknown.
+-- Makes leases, parts and loads agree if Redis lost one of them, which their counts reveal. A part
+-- without an end gets one, because its lease may continue; a lease without a part is removed. Then
+-- the routers are forgotten, so that each renews all of its leases when it finds itself unknown.
 --
--- One call does all of it, because sums cannot be made anew while others change them.
+-- One call does all of it, because sums cannot be recomputed while others change them.
 local function mend_book(book, routers, now)
   read_all_loads(book)
   local requests, count = 0, redis.call('ZCARD', book.leases)

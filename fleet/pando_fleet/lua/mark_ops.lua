@@ -1,8 +1,8 @@
--- Marks of one pool, each a `MarkRow`. `ends_ms` is when a mark stops to count, done or not.
+-- Marks of one pool, each a `MarkRow`. `ends_ms` is when a mark expires, done or not.
 
 local TYPES = $types(MarkRow)
 
--- The mark in a row, or nil: what does not fit is none, and marks.py tells of it.
+-- The mark in a row, or nil if the row is invalid, which marks.py reports.
 local function decoded_mark(row)
   local is_json, mark = pcall(cjson.decode, row)
   if not is_json or type(mark) ~= 'table' then
@@ -22,7 +22,7 @@ local function read_mark(marks, kind, replica)
 end
 
 local function write_mark(marks, mark)
-  redis.call('HDEL', marks, '') -- first, so that memory may be full: memory_ops.lua
+  redis.call('HDEL', marks, '') -- first, so that it works with full memory: memory_ops.lua
   redis.call('HSET', marks, mark.kind .. ':' .. mark.replica, cjson.encode(mark))
 end
 

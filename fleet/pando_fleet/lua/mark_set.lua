@@ -22,6 +22,6 @@ if redis.call('PTTL', marks) < ttl then
   redis.call('PEXPIRE', marks, ttl)
 end
 if kind ~= $MarkKind.HAND_OFF then
-  redis.call('HDEL', terms, replica) -- placement sees it no more; heartbeats obey the mark too
+  redis.call('HDEL', terms, replica) -- placement stops using it at once; heartbeats obey the mark, too
 end
 return 1

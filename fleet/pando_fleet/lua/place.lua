@@ -1,10 +1,13 @@
--- Decides which replica serves each of some prompts and, unless only asked to explain, reserves it.
--- Prompts that came in one turn of a router's loop are asked together: the fleet is read once, and
+-- Chooses a replica for each of some prompts and, unless only asked to explain, reserves it. The cost
+-- and its terms are defined here and in fleet/README.md; the other half is Python: `Terms` and
+-- `Candidate` in `redis/layout/rows.py` name them, `placement/placer.py` sends the asks.
+--
+-- Prompts that arrive in one turn of a router's loop are sent together: the fleet is read once, and
 -- each decision sees the leases of those before it.
 --
--- Full replicas are among the candidates, marked: they are never chosen, but may hold the most. A
--- tree's key is made here, because which replicas live is read here; it carries the pool's hash tag
--- as every key in KEYS does, so in a cluster it lies in the slot that the script was sent to.
+-- Full replicas are among the candidates, but marked: they are never chosen, but may hold the most. A
+-- tree's key is built here, because the living replicas are read here; it has the pool's hash tag like
+-- every key in KEYS, so in a cluster it is in the slot that the script was sent to.
 
 local floor, min, max = math.floor, math.min, math.max
 local $names(Place) = $arguments(Place)
@@ -13,16 +16,16 @@ if not $words(Mode)[mode] then
 end
 local explain = mode == $Mode.EXPLAIN
 if not explain then
-  redis.call('PERSIST', replicas) -- so that leases are written although memory is full: memory_ops.lua
+  redis.call('PERSIST', replicas) -- so that leases can be written with full memory: memory_ops.lua
 end
 local book = open_book(leases, parts, loads)
 end_expired_leases(book, now)
 local ready = read_fleet(book, replicas, terms, tree_prefix, now)
 
-local there = 0 -- requests at all that are ready, each of these taken for one more
-local pool_token = 0 -- seconds that others lose by a token's work anywhere: all replicas are busy
+local there = 0 -- requests at ready replicas, plus one per replica
+local pool_token = 0 -- seconds that others lose per token of work, while all replicas are busy
 
--- What its load makes of placing on `r`: told once, because many prompts may be asked.
+-- Computes the parts of the cost that depend on `r` only, once for all prompts.
 local function weigh(r)
   local load = r.load
   r.wait = load.work / r.prefill
@@ -51,23 +54,23 @@ local function weigh_all()
   weigh_pool()
 end
 
--- Requests that come to `r` while one comes to each replica, in the mean: as r's share of those that
--- are there, each replica taken for one more, so that a few requests say little.
+-- Expected arrivals at `r` while one request arrives per replica: r's share of the present requests,
+-- with one more per replica, so that a few requests have little influence.
 local function coming_to(r)
   return (1 + r.load.requests) * #ready / there
 end
 
--- The work of computing the last `uncached` tokens of a prompt of so many, in tokens at the start of
--- one: each counts as 1, and as 1 more for each `doubling` tokens that it sees, itself included.
+-- The work of computing the last `uncached` tokens of a prompt, in tokens at the start of a prompt:
+-- each token counts as 1, plus 1 for every `doubling` tokens that it sees, including itself.
 local function work_of(r, prompt, uncached)
   return uncached * (1 + (prompt - (uncached - 1) / 2) / r.doubling)
 end
 
--- What placing the prompt on `r`, which holds `chunks` of it, costs everybody, in seconds; README.md
--- explains each term. Returns the cost and what it comes from.
+-- The delay in seconds that placing the prompt on `r`, which holds `chunks` of it, causes to all
+-- requests; README.md explains each term. Returns the cost and its parts.
 local function cost_of(r, ask, chunks)
   local matched = floor(chunks * $CHUNK_BYTES / r.bytes_per_token)
-  -- The last prompt token is always computed: its logits are the first answer.
+  -- The last prompt token is always computed, because its logits give the first output token.
   local uncached = ask.prompt - min(ask.prompt - 1, matched)
   local work, short = work_of(r, ask.prompt, uncached), r.over + uncached + ask.output
   local who = 1 + r.load.waiting + coming_to(r)
@@ -83,8 +86,8 @@ local function is_better(r, cost, best)
   return cost < best.cost or (cost == best.cost and r.load.requests < best.replica.load.requests)
 end
 
--- The fewest chunks with which `r` is better than `best`, or `enough` where it takes those or more: by
--- halves, because cost_of never rises with what is held.
+-- The fewest chunks with which `r` beats `best`, or `enough` if it needs at least that many. Binary
+-- search, because cost_of never rises with the chunks held.
 local function chunks_to_beat(r, ask, best, enough)
   if not is_better(r, cost_of(r, ask, enough - 1), best) then
     return enough
@@ -101,8 +104,8 @@ local function chunks_to_beat(r, ask, best, enough)
   return better
 end
 
--- Chunks of the path that `r` holds; nil where it holds less than the first `least`, which one look
--- tells. `guess`, what another replica holds, may be nil.
+-- Chunks of the path that `r` holds; nil if it does not hold the first `least`, which one look-up
+-- shows. `guess`, what another replica holds, may be nil.
 local function chunks_held(r, path, least, guess)
   if least == 0 then
     return search(r.tree, path, EVER, guess)
@@ -119,14 +122,14 @@ local function chunks_held(r, path, least, guess)
   return chunks >= least and chunks or nil
 end
 
--- Whether `r` has all the requests that it may have: by the ask, and by its own word.
+-- Whether `r` has reached its limit of requests: the ask's, or its own.
 local function has_most(r, ask)
   local requests = r.load.requests
   return (ask.most > 0 and requests >= ask.most) or (r.most > 0 and requests >= r.most)
 end
 
--- The golden share of `count`, or next to it what has no divisor with it: with such steps all are
--- visited, and those that hold more and more of a prompt in their order do not come in it.
+-- About 0.618 of `count`, adjusted to have no common divisor with it, so that steps of this size visit
+-- all replicas. Replicas that hold more and more of a prompt in their order are then visited mixed.
 local function stride_of(count)
   local function has_divisor(a, b)
     while b > 0 do
@@ -144,10 +147,10 @@ end
 local stride = stride_of(#ready)
 weigh_all()
 
--- The best of those that may be chosen, nil where none may be; who holds the most; of `all` asked
--- for, each candidate; and whether some were full. Whoever holds too little to be better than the
--- best so far, and no more than the one that holds the most, is not looked at closely. Starts at a
--- replica that differs by request, so that equals share.
+-- The best replica that may be chosen, or nil; the one that holds the most; every candidate if `all`;
+-- and whether some were full. A replica that holds too little to beat the best so far, and no more
+-- than the one that holds the most, is not examined closely. The start differs by request, so that
+-- equal replicas share the load.
 local function choose(ask, all)
   local best, most, found, full, is_full = nil, nil, {}, {}, false
 
@@ -186,7 +189,7 @@ local function choose(ask, all)
       end
     end
   end
-  if best or explain then -- a prompt that waits asks again and again: nobody reads its terms
+  if best or explain then -- a waiting prompt asks repeatedly, and nobody reads its terms
     for _, r in ipairs(full) do
       look(r, all and 0 or most.chunks + 1, true)
     end
@@ -224,7 +227,7 @@ local function all_packed(ask, found)
   return all
 end
 
--- The prompt whose fields begin at ARGV[i], and where the next one's begin.
+-- Reads the prompt whose fields begin at ARGV[i]; also returns where the next one begins.
 local function read_ask(i)
   local $names(Prompt) = $arguments(Prompt, i)
   local names, first = {}, i + $length(Prompt)

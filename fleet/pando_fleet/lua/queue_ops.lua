@@ -1,2 +1,2 @@
--- How long one router's queue is.
+-- The length of one router's queue.
 $reader(QUEUE)

@@ -1,6 +1,6 @@
--- Replicas that are silent for longer than the retention are forgotten. Their keys have no TTL, or Redis
--- might evict them like trees.
-local FORGET_BATCH = 1000 -- at one call: about a millisecond
+-- Forgets replicas that have been silent for longer than the retention. Their keys have no TTL, because
+-- Redis might evict them like trees.
+local FORGET_BATCH = 1000 -- per call: about a millisecond
 
 local function forget_silent(replicas, beats, terms, now)
   local oldest = now - $RETENTION_MS

@@ -1,5 +1,5 @@
 local $names(Replicas) = $arguments(Replicas)
-pcall(forget_silent, replicas, beats, terms, now) -- a Redis that refuses writes is read all the same
+pcall(forget_silent, replicas, beats, terms, now) -- a Redis that refuses writes can still be read
 local heard = redis.call('ZRANGEBYSCORE', replicas, '(' .. now - $RETENTION_MS, '+inf', 'WITHSCORES')
 local found = {}
 for i = 1, #heard, 2 do

@@ -1,10 +1,10 @@
--- A router that is not heard for $ROUTER_SILENCE_MS ms counts as dead, unless all were silent: then Redis
--- stood still or took no writes, or its clock was set, and that time counts for none of them.
-local MOST_DEAD = 8 -- named in one answer
+-- A router that is silent for $ROUTER_SILENCE_MS counts as dead, unless all were silent: then Redis
+-- hung or refused writes, or its clock changed, so that time counts for none of them.
+local MOST_DEAD = 8 -- dead routers in one answer
 
 local $names(BeatRouter) = $arguments(BeatRouter)
 for _, key in ipairs(KEYS) do
-  redis.call('PERSIST', key) -- a router of the release before gives it a TTL; see also memory_ops.lua
+  redis.call('PERSIST', key) -- routers of the previous release set a TTL; see also memory_ops.lua
 end
 local book = open_book(leases, parts, loads)
 mend_book(book, routers, now)

@@ -1,5 +1,5 @@
 -- A lease's id begins with its router's name and a dash.
-local LOOKED_AT = 256 -- leases, so that no call is slow
+local LOOKED_AT = 256 -- leases per call, so that no call is slow
 
 local $names(Reap) = $arguments(Reap)
 local last_ms = redis.call('ZSCORE', routers, router)

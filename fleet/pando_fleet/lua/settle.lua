@@ -15,7 +15,7 @@ while i <= #ARGV and not unknown do
     local $names(Touch) = $arguments(Touch, i)
     local tree = tree_prefix .. owner
     if is_full then
-      capacity = math.min(capacity, redis.call('ZCARD', tree)) -- it takes its own coldest leaves' room
+      capacity = math.min(capacity, redis.call('ZCARD', tree)) -- replaces its coldest leaves
     end
     touch(tree, path, now, guess, capacity, ledger_of(tenant, owner), share)
     i = i + $length(Touch)
@@ -44,5 +44,5 @@ while i <= #ARGV and not unknown do
   end
 end
 close_book(book)
--- What came before it is written, nothing behind it: nobody can tell where it ends.
+-- Operations before the unknown one are written, later ones are not: its length is unknown.
 return unknown and redis.error_reply('unknown operation: ' .. unknown)

@@ -1,2 +1,2 @@
--- What a ready replica says of itself to placement.
+-- What a ready replica reports to placement.
 $reader(TERMS)

@@ -1,24 +1,24 @@
--- The prefix tree of one replica: a sorted set of chunk keys. Time counts in buckets of a
--- second: a touch in bucket b gives the chunk at depth d the score b * DEPTHS - d. Scores only grow
--- and each touch covers the whole path, so an ancestor's score is always above its descendants': the
--- lowest score is a leaf, and along a path scores fall. Both questions, "how much of this path is
--- held?" and "how much of it was touched in this bucket already?", are then one search for a border.
+-- The prefix tree of one replica: a sorted set of chunk keys. Time is counted in buckets of a second:
+-- a touch in bucket b gives the chunk at depth d the score b * DEPTHS - d. Scores only grow, and each
+-- touch covers the whole path, so an ancestor's score is always above its descendants': the lowest
+-- score is a leaf, and scores fall along a path. So both questions, "how much of this path is held?"
+-- and "how much of it was already touched in this bucket?", are one search for a border.
 
-local BUCKET_MS = 1000 -- far less than it takes a KV pool to be computed anew
-local DEPTHS = $MAX_CHUNKS -- scores of one bucket
-local EVER = 0 -- the floor below which no score lies
-local PARTS = 4 -- into which a round of a search cuts what is left
-local BATCH = 1000 -- members of one call: Lua's unpack has room for about 8,000 values
+local BUCKET_MS = 1000 -- far less than the time to compute a KV pool again
+local DEPTHS = $MAX_CHUNKS -- scores per bucket
+local EVER = 0 -- no score is below this
+local PARTS = 4 -- parts into which one round of a search divides the rest
+local BATCH = 1000 -- members per call: Lua's unpack has room for about 8,000 values
 
 local function chunk_key(path, depth)
   return string.sub(path, $KEY_BYTES * depth - ($KEY_BYTES - 1), $KEY_BYTES * depth)
 end
 
--- The next depths to look at, between `low` that reaches the floor and `high` that does not. One
--- call looks at several, which costs hardly more than one.
+-- The next depths to look up, between `low`, which reaches the floor, and `high`, which does not. One
+-- call looks up several, which costs hardly more than one.
 local function depths_between(low, high, round)
   local depths, count = {}, 0
-  if round == 1 then -- a gallop, because paths often part early
+  if round == 1 then -- gallop, because paths often diverge early
     local step = 1
     while low + step < high do
       count = count + 1
@@ -39,8 +39,8 @@ local function reaches(score, floor)
   return score and (floor == EVER or tonumber(score) >= floor)
 end
 
--- Looks at `guess` and the chunk behind it, which is mostly all: so without tables. Returns the new
--- `low` and `high`. Behind the path's end is the empty key, which no tree has.
+-- Looks up `guess` and the next chunk, which usually suffices, so it avoids tables. Returns the new
+-- `low` and `high`. After the path's end comes the empty key, which no tree has.
 local function look_at_guess(tree, path, floor, guess, low, high)
   local behind = chunk_key(path, guess + 1)
   if guess == low then
@@ -58,7 +58,7 @@ local function look_at_guess(tree, path, floor, guess, low, high)
   return guess, guess + 1
 end
 
--- Chunks of the path, from its root on, whose scores reach `floor`; the first `low` are known to.
+-- Chunks of the path, from its root, whose scores reach `floor`; the first `low` are known to.
 -- `guess`, where another search of this path ended, may be nil.
 local function search(tree, path, floor, guess, low)
   local high, round = #path / $KEY_BYTES + 1, 0
@@ -84,15 +84,15 @@ local function search(tree, path, floor, guess, low)
   return low
 end
 
--- When, in ms, the bucket began in which the least recently used leaf was touched; 0 of an empty tree,
--- and of a key that is none: a heartbeat is not to fail of it, who asks for a match tells.
+-- When, in ms, the bucket of the least recently used leaf began; 0 for an empty tree, and for a key of
+-- the wrong type: that must not fail a heartbeat, and a match reports it.
 local function oldest_touch(tree)
   local score = redis.pcall('ZRANGE', tree, 0, 0, 'WITHSCORES')[2]
   return score and (math.floor(tonumber(score) / DEPTHS) + 1) * BUCKET_MS or 0
 end
 
--- What ZADD takes to score the path's chunks at `first` to `last`. Cut by one call, and scores put
--- between from the end: three times as fast as cutting them one by one.
+-- ZADD's arguments to score the path's chunks `first` to `last`. Splits the path by one call, and
+-- inserts scores from the end: three times as fast as splitting chunk by chunk.
 local function scored_chunks(path, first, last, bucket)
   local count, above = last - first + 1, bucket * DEPTHS - first + 1
   local at = $KEY_BYTES * (first - 1) + 1
@@ -104,7 +104,7 @@ local function scored_chunks(path, first, last, bucket)
   return scored
 end
 
--- Takes chunks that are no tenant's any more out of the tree. `popped` alternates member and score.
+-- Removes chunks that no tenant has any more. `popped` alternates member and score.
 local function remove_popped(tree, popped)
   for first = 1, #popped, 2 * BATCH do
     local members = {}
@@ -115,10 +115,10 @@ local function remove_popped(tree, popped)
   end
 end
 
--- Marks the path as used now, and drops the oldest leaves above `capacity` chunks. Where `ledger` is
--- given, a set of what one tenant has in this tree with the same scores, the tenant's own oldest
--- leaves go above `share` chunks; what the tree has lost goes from the ledger, too. `guess` is how much
--- of the path was held lately.
+-- Marks the path as used now, and drops the oldest leaves above `capacity` chunks. A `ledger` is the
+-- set of what one tenant has in this tree, with the same scores: if it is given, the tenant's own
+-- oldest leaves are dropped above `share` chunks, and the ledger drops what the tree has lost. `guess`
+-- is how much of the path was held lately.
 local function touch(tree, path, now, guess, capacity, ledger, share)
   local bucket = math.floor(now / BUCKET_MS)
   local chunks = math.min(#path / $KEY_BYTES, capacity, DEPTHS)
@@ -153,7 +153,7 @@ local function touch(tree, path, now, guess, capacity, ledger, share)
   end
 end
 
--- Removes what lies behind the first `depth` chunks of the path.
+-- Removes everything after the first `depth` chunks of the path.
 local function cut(tree, path, depth)
   for first = depth + 1, #path / $KEY_BYTES, BATCH do
     local members = {}

@@ -1,9 +1,9 @@
-local STRATA = 128 -- of older entries: neighbours are of one prefix, so many places are looked at
+local STRATA = 128 -- of older entries; neighbours are often of one prefix, so many places are sampled
 
 local $names(WeighTree) = $arguments(WeighTree)
 local held = redis.call('ZCARD', tree)
 
--- Those of the members that the other tree has not got.
+-- The members that the other tree lacks.
 local function not_in(other, members)
   local left = {}
   for first = 1, #members, BATCH do
@@ -18,7 +18,7 @@ local function not_in(other, members)
   return left
 end
 
--- The worth of ranks `first` to `last`, 0 being the newest.
+-- The worth of ranks `first` to `last`; rank 0 is the newest.
 local function worth(first, last)
   local rows = redis.call('ZREVRANGE', tree, first, last, 'WITHSCORES')
   local members, scores = {}, {}
@@ -42,7 +42,7 @@ end
 if held <= most then
   return string.format('%.6f', worth(0, -1))
 end
--- The newest half of the sample is looked at in full; a stretch of each stratum stands for the rest.
+-- The newest half of the sample is counted in full; a stretch of each stratum represents the rest.
 local newest = math.floor(most / 2)
 local total = worth(0, newest - 1)
 local stretch = math.max(1, math.floor((most - newest) / STRATA))

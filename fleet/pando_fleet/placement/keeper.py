@@ -1,12 +1,13 @@
-"""`Keeper`: makes Redis agree with what one router knows of its leases, and ends dead ones' leases.
+"""`Keeper`: keeps one router's leases in Redis correct, and ends the leases of dead routers.
 
-Routers send heartbeats, the first one ahead of their first placement. When a router falls silent,
-the others end its leases; unless all were silent, because then Redis stood still. A router that
-Redis does not know, because it was thought dead or because Redis lost keys, renews all of its
-leases, and they are there again. Where answers or writes were lost, Redis may also have leases that
+This half renews and reconciles leases; the other half is `lua/lease_ops.lua`, which changes and
+expires them in Redis. Routers send heartbeats, the first one before their first placement. When a
+router falls silent, the others end its leases, unless all were silent, because then Redis hung. A
+router that Redis does not know, because it was thought dead or because Redis lost keys, renews all
+of its leases, which restores them. If answers or writes were lost, Redis may also have leases that
 nobody holds: a placement ran after its router had given up, or a release was lost. Then the router
-reads the leases that Redis has in its name and releases those that it does not know; several times,
-because a call on a broken connection may run late.
+reads the leases that Redis has under its name and releases those that it does not know; several
+times, because a call on a broken connection may run late.
 """
 
 import asyncio
@@ -25,42 +26,42 @@ from pando_fleet.redis.wire.call import Reply, pack
 from pando_fleet.redis.wire.wire import answer_to
 
 BEAT_S = 0.5
-"""Between two calls of `look`."""
+"""The interval of calls of `look`."""
 
 IDLE_S = 10.0
-"""A router that has placed nothing in the pool for so long, and has no lease there, leaves it."""
+"""After this time without placements and leases in the pool, a router leaves it."""
 
 SWEEPS = 3
-"""Times that a router's leases are read after a doubt: over more than a second, in which the calls
-of a connection that it gave up have run."""
+"""How often a router's leases are read after a doubt: over more than a second, in which calls on an
+abandoned connection have run."""
 
 SWEPT = 1000
-"""Leases looked at in one call."""
+"""Leases read per call."""
 
 REPAIR_S = 1.0
-"""For reading and ending leases in one look, so that heartbeats go on; the next look goes on."""
+"""For reading and ending leases in one look, so that heartbeats continue; the next look resumes."""
 
 _BEGIN = b"0"
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look found to do."""
+    """What a look found and did."""
 
-    renewed: bool = False  # all leases, as Redis may have lost some
+    renewed: bool = False  # all leases, because Redis may have lost some
     unknown: int = 0  # leases that nobody held
     reaped: int = 0  # leases of dead routers
     dead: tuple[str, ...] = ()  # routers
 
 
 class Keeper:
-    """Of one router in one pool. The id of each lease that it places must begin with its name, a
-    short one of letters and digits, and a dash."""
+    """Keeps one router's leases in one pool. The id of each of its leases must begin with its name,
+    a short one of letters and digits, and a dash."""
 
     def __init__(
         self, wire: Line, placer: Placer, pool: str, router: str, clock: Clock | None = None
     ) -> None:
-        """`wire` is the placer's, where answers come in the order of the calls."""
+        """`wire` must be the placer's, so that answers arrive in the order of the calls."""
         self._wire = wire
         self._placer = placer
         self._keys = PoolKeys(pool)
@@ -68,17 +69,17 @@ class Keeper:
         self._clock = clock
         self._beat = WireScript(wire, BeatRouter)
         self._reap = WireScript(wire, Reap)
-        self._is_known = False  # to Redis, as far as this router knows
+        self._is_known = False  # whether Redis knows this router, as far as it can tell
         self._busy_s = -inf
         self._sweeps_left = 0
-        self._cursors: dict[str, bytes] = {}  # by router, where reading its leases goes on
+        self._cursors: dict[str, bytes] = {}  # by dead router, where reading its leases continues
         placer.woken = self._announce
 
     async def look(self, now_s: float, lease_ms: int) -> Seen:
-        """A heartbeat, and what follows from it; leases last `lease_ms` from now on.
+        """Sends a heartbeat, and acts on the answer; leases last `lease_ms` from now on.
 
-        Call it every BEAT_S. Raises FleetUnavailable, FleetError; then leases are renewed all the
-        same, once they can be written.
+        Call it every BEAT_S. Raises FleetUnavailable, FleetError; even then, leases are renewed as
+        soon as Redis accepts writes.
         """
         placer = self._placer
         if not self._is_busy(now_s):
@@ -102,9 +103,9 @@ class Keeper:
         return Seen(is_unsure, unknown, reaped, tuple(names))
 
     async def leave(self) -> None:
-        """Says goodbye, so that nobody takes this router for dead. Raises as `look`."""
+        """Leaves the pool, so that nobody takes this router for dead. Raises like `look`."""
         if self._is_known:
-            self._is_known = False  # at once: who asks meanwhile announces this router anew
+            self._is_known = False  # at once, so that a new placement announces it again
             try:
                 await self._call("ZREM", self._keys.routers, self._router)
             except FleetError:
@@ -112,14 +113,14 @@ class Keeper:
                 raise
 
     def _announce(self) -> None:
-        """Others end this router's leases should it die before it looks.
+        """Announces this router, so that others end its leases if it dies before its first look.
 
-        Redis may have older leases in its name, from before it left.
+        Redis may have older leases under its name, from before it left.
         """
         if not self._is_known:
             self._is_known = True
             self._sweeps_left = SWEEPS
-            with suppress(FleetError):  # then it is unknown when it looks
+            with suppress(FleetError):  # then it is unknown at its next look
                 self._beat.send(self._beat_call(), (), lambda reply: None)
 
     def _is_busy(self, now_s: float) -> bool:
@@ -141,7 +142,8 @@ class Keeper:
         )
 
     async def _sweep(self, until_s: float) -> int:
-        """Releases the leases that Redis has in this router's name and nobody holds; how many."""
+        """Releases leases that Redis has under this router's name but nobody holds; their
+        number."""
         leases, found = self._keys.leases[0], 0
         loop, mine = asyncio.get_running_loop(), f"{self._router}-*"
         while True:
@@ -156,10 +158,10 @@ class Keeper:
                 return found
 
     async def _release_unknown(self, leases: list[str]) -> int:
-        """Of those that Redis has listed.
+        """Releases those of the listed leases that nobody holds; returns their number.
 
-        The placer knows what it placed before that, because answers come in order. What it does not
-        know may have been released since then; Redis is asked again behind that release.
+        The placer knows everything placed before the list, because answers arrive in order. Leases
+        that it does not know may have been released since, so Redis is asked again after that.
         """
         unknown = self._placer.unknown(leases)
         found = 0

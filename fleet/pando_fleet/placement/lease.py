@@ -1,9 +1,9 @@
-"""`Lease`: a placement from its making to its end, and the undo of what placing did.
+"""`Lease`: a placement from its reservation to its end, which undoes what placing did.
 
-Placing reserves work at a replica and touches the whole path of the prompt there, because the
-replica will hold it soon. Only an answer makes that true, so a lease that closes without one cuts
-the path to what the replica was believed to hold before. Whoever has a lease closes it, or leaves
-its `with` block, and need not remember anything else.
+Placing reserves work at a replica and touches the prompt's whole path there, because the replica
+will soon hold it. Only an answer makes that true, so a lease that closes without one cuts the path
+to what the replica was expected to hold before. The owner of a lease closes it, or leaves its
+`with` block, and need not remember anything else.
 """
 
 from pando_fleet.placement.placer import Ask, Placement, Placer
@@ -11,9 +11,9 @@ from pando_fleet.placement.prefix import KEY_BYTES
 
 
 class Lease:
-    """`take` one, then `answered` at the first byte, `close` at the end. Its placer renews it.
+    """`take` one, call `answered` at the first byte and `close` at the end. Its placer renews it.
 
-    Calls return at once and are in Redis a few milliseconds later, see `Placer`.
+    Calls return at once and reach Redis a few milliseconds later, see `Placer`.
     """
 
     __slots__ = ("_has_answered", "_is_open", "_keys", "_placer", "placement")
@@ -38,21 +38,21 @@ class Lease:
         self.close()
 
     def answered(self, *, complete: bool = False) -> None:
-        """The prompt is computed: the replica holds the path, and no prefill is reserved any more.
+        """The prompt is computed: the replica holds the path, and the prefill reservation ends.
 
-        `complete` says that the lease closes at once, which releases the prefill too.
+        `complete`: the lease will be closed at once, which also ends the prefill reservation.
         """
         self._has_answered = True
         if not complete:
             self._placer.prefilled(self.placement)
 
     def correct(self, chunks: int) -> None:
-        """The replica held only so many chunks of the path: what lies behind them is cut."""
+        """The replica held only `chunks` of the path: cuts the rest."""
         if chunks * KEY_BYTES < len(self._keys):
             self._placer.cut(self.placement, self._keys, chunks)
 
     def close(self) -> None:
-        """Ends the lease; the second call does nothing."""
+        """Ends the lease; further calls do nothing."""
         if not self._is_open:
             return
         self._is_open = False

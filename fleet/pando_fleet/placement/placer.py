@@ -1,9 +1,9 @@
-"""Placement: which replica serves a prompt, decided and reserved in one round trip to Redis.
+"""Placement: chooses and reserves a replica for a prompt in one round trip to Redis.
 
-`Placer.place` takes an `Ask` and gives a `Placement`, whose lease counts on the chosen replica
-until `prefilled` (first byte) and `release` (end) give it back or its time is over. The formula and
-its units stand in `fleet/README.md`; the decision itself is `lua/place.lua`, so all routers decide
-as one. What no answer waits for is queued and written in batches (`settling.py`).
+`Placer.place` takes an `Ask` and returns a `Placement`. Its lease counts on the chosen replica
+until `prefilled` (first byte) and `release` (end) free it, or it expires. `lua/place.lua` decides,
+so that all routers decide alike; `fleet/README.md` has the formula and its units. Writes that
+nobody waits for are queued and sent in batches (`settling.py`).
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from pando_fleet.redis.scripts import Clock, time_arg
 from pando_fleet.redis.wire import Line, WireScript
 
 MAX_ASKS = 16
-"""Prompts of one call to Redis: so long at most it answers nobody else."""
+"""Prompts per call to Redis, which cannot answer others meanwhile."""
 
 TOUCH_CHUNKS = 1024
-"""Of a path touched in one operation: a longer one leaves Redis free in between."""
+"""Bytes of path per touch; a longer path is touched in several, so that Redis can answer others."""
 
 
 class NoReplica(FleetError):  # noqa: N818  (a state of the fleet, not a mistake)
@@ -43,20 +43,20 @@ class PoolFull(NoReplica):
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request needs. `lease` is its id: asking again under it replaces the first lease."""
+    """What a request needs. `lease` is its id: asking again with the same id replaces the lease."""
 
     keys: bytes  # packed chunk keys of the prompt, root first
     prompt_tokens: int
     output_tokens: int  # expected
     lease: str
-    lease_ms: int  # the lease ends by itself after this, should the router die
-    exclude: tuple[str, ...] = ()  # replicas that failed this request before
-    only: str | None = None  # the one replica allowed
-    every: bool = False  # the placement's `candidates` are wanted, which takes Redis longer
-    max_outstanding: int = 0  # requests leased at one replica, at most; 0: any number
-    tenant: str = ""  # whose keys these are; they must be salted, so that nobody else has them
-    tenant_share: float = 1.0  # of each replica's tree, at most; 1: no bound
-    within_s: float | None = None  # in place of the placer's `timeout_s`
+    lease_ms: int  # after which the lease expires if the router dies
+    exclude: tuple[str, ...] = ()  # replicas that have failed this request
+    only: str | None = None  # the only replica allowed
+    every: bool = False  # return all `candidates`, which takes Redis longer
+    max_outstanding: int = 0  # most requests leased at one replica; 0: no limit
+    tenant: str = ""  # owner of the keys, which must be salted so that no other tenant has them
+    tenant_share: float = 1.0  # largest share of each replica's tree; 1: no limit
+    within_s: float | None = None  # overrides the placer's `timeout_s`
 
     def __post_init__(self) -> None:
         if len(self.keys) % KEY_BYTES:
@@ -70,23 +70,23 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.max_outstanding < 0 or not 0 < self.tenant_share <= 1:
             raise FleetError(
-                "an ask's max_outstanding is not negative and its tenant_share within 0 and 1: "
+                "an ask's max_outstanding must not be negative, its tenant_share within 0 and 1: "
                 f"{self.max_outstanding=}, {self.tenant_share=}"
             )
         if self.tenant_share < 1 and not self.tenant:
-            raise FleetError(f"a tenant_share needs a tenant: {self.tenant_share=}")
+            raise FleetError(f"a tenant_share requires a tenant: {self.tenant_share=}")
 
 
 class Placement(msgspec.Struct):
-    """A request's place, and the lease that holds it."""
+    """A request's replica, and the lease that reserves it."""
 
     lease: str
     chosen: Placed
-    only: str | None = None  # as asked
-    candidates: tuple[Candidate, ...] = ()  # all, as `explain` gives them, where `Ask.every`
-    ledger: str = ""  # the tenant's, where its share of the tree is bounded
-    is_waiting: bool = True  # for its first byte
-    renewed_s: float = -inf  # or placed, by the clock of who renews
+    only: str | None = None  # from the ask
+    candidates: tuple[Candidate, ...] = ()  # all, as `explain` returns them, if `Ask.every`
+    ledger: str = ""  # the tenant's, if its share of the tree is limited
+    is_waiting: bool = True  # for the first byte
+    renewed_s: float = -inf  # renewed or placed, by the clock passed to `renew`
 
     @property
     def owner(self) -> str:
@@ -102,10 +102,10 @@ class Placement(msgspec.Struct):
 class Placer:
     """Places requests of one pool, and holds its placements until they are released.
 
-    `prefilled`, `renew`, `release` and `cut` return at once; what they say is in Redis a few
-    milliseconds later, in the order of the calls. Where it cannot be written `failed` is told, and
-    the placer is `in_doubt`; `keeper.Keeper` then makes Redis agree with it. With `every_s=None`
-    nothing is written before `write` or `flush`, so that a simulation knows when.
+    `prefilled`, `renew`, `release` and `cut` return at once and reach Redis a few milliseconds
+    later, in the order of the calls. If a write fails, `failed` is called, and the placer is
+    `in_doubt`; then `keeper.Keeper` reconciles Redis with it. With `every_s=None` nothing is
+    written before `write` or `flush`, so that a simulation controls the time.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Placer:
         every_s: float | None = EVERY_S,
         timeout_s: Callable[[], float] | None = None,
     ) -> None:
-        """`timeout_s` gives what a placement may take now; None: as long as the wire allows."""
+        """`timeout_s` returns the time limit of a placement; None: the wire's limit only."""
         self._pool = pool
         self._wire = wire
         self._every_s = every_s
@@ -136,19 +136,19 @@ class Placer:
         self._decide = WireScript(wire, Place)
         self._failed = failed
         self._settling = Settling(wire, keys, clock, self._write_failed, every_s)
-        self._open: dict[str, Placement] = {}  # by lease; those first that were renewed longest ago
-        self._now_s = -inf  # when leases were renewed last
-        self.in_doubt = False  # whether Redis may have other leases of this router than it knows
-        self.is_quiet = True  # nothing was asked since its keeper looked
-        self.woken: Callable[[], None] = _nobody  # called ahead of the first ask after that
+        self._open: dict[str, Placement] = {}  # by lease; in the order of renewal
+        self._now_s = -inf  # time of the last renewal
+        self.in_doubt = False  # whether Redis may have leases of this router that it does not know
+        self.is_quiet = True  # no placement since the keeper's last look
+        self.woken: Callable[[], None] = _nobody  # called before the next placement after that
         self._asked: list[tuple[Ask, asyncio.Future[Placement]]] = []
         self._timeout_s = timeout_s
         self._patience: Patience | None = None
 
     def place(self, ask: Ask) -> Awaitable[Placement]:
-        """Chooses the cheapest replica and leases it; the touch of the path there follows.
+        """Chooses and leases the cheapest replica; the path there is touched afterwards.
 
-        Asks of one turn of the event loop go in one call. Raises NoReplica, PoolFull,
+        Asks of one turn of the event loop are sent together. Raises NoReplica, PoolFull,
         FleetUnavailable, and TimeoutError after `timeout_s` or `Ask.within_s`.
         """
         loop = asyncio.get_running_loop()
@@ -163,21 +163,22 @@ class Placer:
         return answer
 
     async def explain(self, ask: Ask) -> list[Candidate]:
-        """Every candidate's terms, without placing: cheapest first, then the full ones."""
+        """The terms of every candidate, without placing: the cheapest first, full ones last."""
         call = self._place(now=time_arg(self._clock), mode=Mode.EXPLAIN)
         candidates: list[bytes] = await self._decide(call, *astuple(_prompt(ask)), *ask.exclude)
         return _sorted(candidates)
 
     def prefilled(self, placement: Placement) -> None:
-        """The first byte is here: the prefill part of the lease is released. Idempotent."""
+        """The first byte has arrived: ends the lease's prefill reservation. Idempotent."""
         placement.is_waiting = False
         self._settling.put(Prefilled(placement.lease))
 
     def renew(self, now_s: float, lease_ms: int, *, every: bool = False) -> None:
-        """Leases last so long from now: those that have used up a third of it, or all.
+        """Extends leases to `lease_ms` from now: those that have used a third of it, or `every`
+        one.
 
-        Call this often; `now_s` is of any clock that never goes back. What Redis lost of a lease is
-        there again.
+        Call it often; `now_s` is of any monotonic clock. A renewal also restores a lease that Redis
+        has lost.
         """
         self._now_s = now_s
         due_s = now_s if every else now_s - lease_ms / 3000
@@ -187,43 +188,43 @@ class Placer:
             self._settling.put(Renew(placement.lease, lease_ms, PART.pack_row(placement.part)))
 
     def release(self, placement: Placement) -> None:
-        """The request ended, failed or was cancelled: the rest of the lease goes. Idempotent."""
+        """The request ended, failed or was cancelled: ends the lease. Idempotent."""
         self._open.pop(placement.lease, None)
         self._settling.put(Release(placement.lease))
 
     @property
     def open(self) -> int:
-        """Placements that are not released."""
+        """The number of placements that are not released."""
         return len(self._open)
 
     def unknown(self, leases: Iterable[str]) -> list[str]:
-        """Those of this router's `leases` in Redis that are no placement of it now."""
+        """Those of this router's `leases` in Redis that are not current placements."""
         return [lease for lease in leases if lease not in self._open]
 
     def release_unknown(self, leases: Iterable[str]) -> int:
-        """Releases those that nobody holds; how many."""
+        """Releases the leases that nobody holds; returns their number."""
         unknown = self.unknown(leases)
         for lease in unknown:
             self._settling.put(Release(lease))
         return len(unknown)
 
     def cut(self, placement: Placement, keys: bytes, depth: int) -> None:
-        """The chosen replica holds only `depth` chunks of the path: the rest leaves its set."""
+        """The chosen replica holds only `depth` chunks of the path: removes the rest."""
         cut = Cut(placement.owner, path=keys, depth=depth, tenant=placement.ledger)
         self._settling.put(cut, weight=len(keys))
 
     def write(self) -> None:
-        """Sends what is queued, without waiting for answers."""
+        """Sends the queue, without waiting for answers."""
         self._settling.hurry()
 
     async def flush(self) -> None:
-        """Returns when all that is queued has been written, or told to `failed`."""
+        """Returns when everything queued now is written, or reported to `failed`."""
         await self._settling.flush()
 
     async def settle(self, timeout_s: float) -> None:
-        """As `flush`, before Redis is disconnected; what is not written in time has failed.
+        """Like `flush`, before Redis is disconnected; what is not written in time counts as failed.
 
-        Placements that nobody released are.
+        Releases all open placements first.
         """
         for placement in list(self._open.values()):
             self.release(placement)
@@ -232,12 +233,12 @@ class Placer:
     def _bound(self, answer: "asyncio.Future[Placement]", limit_s: float) -> None:
         patience = self._patience
         if patience is None or patience.limit_s != limit_s:
-            # Another limit for those who ask from now on; the one before ends its own waits.
+            # Later asks have the new limit; the earlier Patience still ends its own waits.
             self._patience = patience = Patience(limit_s)
         patience.bound(answer)
 
     def _send_asks(self) -> None:
-        asked = [item for item in self._asked if not item[1].done()]  # some were cancelled
+        asked = [item for item in self._asked if not item[1].done()]  # some are cancelled
         self._asked = []
         if self.is_quiet:
             self.is_quiet = False
@@ -263,10 +264,10 @@ class Placer:
 
     def _answered(self, batch: list[tuple[Ask, asyncio.Future[Placement]]], reply: Any) -> None:
         if isinstance(reply, FleetError):
-            self.in_doubt = True  # it may have placed, or may do so later
+            self.in_doubt = True  # it may have placed, or may still do so
             for _, answer in batch:
                 if not answer.done():
-                    answer.set_exception(type(reply)(*reply.args))  # each its own traceback
+                    answer.set_exception(type(reply)(*reply.args))  # a separate traceback for each
             return
         for (ask, answer), found in zip(batch, reply, strict=True):
             self._settle_ask(ask, answer, found)
@@ -284,7 +285,7 @@ class Placer:
             candidates = tuple(_sorted(others))
         placed, _ = PLACED.unpack(found)
         placement = Placement(ask.lease, placed, ask.only, candidates)
-        if answer.done():  # cancelled or late: nobody else will release it
+        if answer.done():  # cancelled or late, so nobody else will release it
             self.release(placement)
             return
         placement.renewed_s = self._now_s
@@ -324,11 +325,11 @@ class Placer:
 
 
 def _nobody() -> None:
-    """What a placer without a keeper calls."""
+    """The default of `woken`."""
 
 
 def _prompt(ask: Ask) -> Prompt:
-    """Behind it stand the excluded replicas."""
+    """The names of the excluded replicas follow it."""
     return Prompt(
         path=ask.keys,
         prompt_tokens=ask.prompt_tokens,

@@ -1,9 +1,9 @@
 """Prompts as chains of chunk keys: what the prefix tree stores instead of text.
 
-A prompt becomes canonical bytes (`pando_fleet.canonical`), and `chunk_keys` names each full chunk
-of them by a 64-bit hash of everything up to its end. Two prompts of one seed share keys exactly as
-far as they share bytes, so a chain of keys is a path in a radix tree, and no text leaves the
-router.
+A prompt becomes canonical bytes (`pando_fleet.canonical`), and `chunk_keys` names each of their
+full chunks by a 64-bit hash of everything up to its end. Two prompts with the same seed share keys
+exactly as far as they share bytes, so a chain of keys is a path in a radix tree, and no text leaves
+the router.
 """
 
 import struct
@@ -40,8 +40,8 @@ __all__ = [
 
 @lru_cache(maxsize=1024)
 def seed(model: str, adapter: str = "", salt: str = "", request_salt: str = "") -> int:
-    """The start of every chain of one name space: 64 bits of model, adapter, and the salts of the
-    tenant and of the request. No salt can imitate another place's, nor the border between two."""
+    """The start of every chain of one namespace: 64 bits of the model, the adapter, and the salts
+    of the tenant and the request. No combination of values can imitate another one."""
     parts = [model.encode(), adapter.encode(), salt.encode()]
     if request_salt:
         parts.append(request_salt.encode())
@@ -51,7 +51,7 @@ def seed(model: str, adapter: str = "", salt: str = "", request_salt: str = "") 
 def chunk_keys(data: bytes, seed: int, chunk_bytes: int = CHUNK_BYTES) -> bytes:
     """Packed big-endian 8-byte keys of every full chunk: h_i = xxh3(h_{i-1} || chunk_i).
 
-    The root is first. A last chunk that is not full has no key, nor has what lies behind
+    The root is first. A last chunk that is not full has no key, and neither has anything beyond
     MAX_CHUNKS.
     """
     chunks = min(len(data) // chunk_bytes, MAX_CHUNKS)

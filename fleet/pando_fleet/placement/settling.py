@@ -1,9 +1,9 @@
-"""Writes that no answer waits for: queued here, and sent many in one call to Redis.
+"""Writes that nobody waits for: queued here, and sent in batches to Redis.
 
-The first write after a pause leaves in the same turn of the event loop; what follows within
-`EVERY_S`, or while a call is under way, goes together in the next one, or with the next placement,
-which so sees what this router wrote before it. All calls share one wire, so operations reach Redis
-in the order in which they were queued.
+The first write after a pause is sent in the same turn of the event loop. Those of the next
+`EVERY_S`, or until the current call is answered, are sent together in the next call, or before the
+next placement, which therefore sees this router's earlier writes. All calls share one wire, so
+operations reach Redis in the order in which they were queued.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from pando_fleet.redis.scripts import Clock, time_arg
 from pando_fleet.redis.wire import Line, WireScript
 
 EVERY_S = 0.002
-"""Between two calls at least: at 5,000 requests a second ten are settled at once."""
+"""The interval of calls: at 5,000 requests a second, ten are settled at once."""
 
 MAX_OPERATIONS = 128
-"""Of one call, which is one stop of Redis for everybody."""
+"""Operations per call, during which Redis can answer nobody else."""
 
 MAX_WEIGHT = 16_384
-"""Bytes of paths in one call, unless it has only one operation: about a millisecond."""
+"""Bytes of paths per call, unless it has only one operation: about a millisecond."""
 
 MAX_QUEUED = 16_384
 MAX_QUEUED_BYTES = 64 << 20
-"""Operations, and bytes of their paths, that wait; further ones fail."""
+"""Limits of the queue: operations, and bytes of their paths; further ones fail."""
 
 Failed = Callable[[str, int], None]
-"""Told why writes were lost, and how many."""
+"""Called with the reason and the number of lost writes."""
 
 
 class Settling:
@@ -62,15 +62,15 @@ class Settling:
         )
         self._queue: deque[tuple[Operation, int]] = deque()
         self._queued_bytes = 0
-        self._under_way = 0  # operations sent and not answered
+        self._under_way = 0  # operations sent but not answered
         self._timer: asyncio.Handle | None = None
         self._sent_at = 0.0
-        self._put = 0  # operations, ever
-        self._settled = 0  # of them, written or lost
-        self._answered: asyncio.Future[None] | None = None  # of a call, while somebody flushes
+        self._put = 0  # operations ever queued
+        self._settled = 0  # of those, written or lost
+        self._answered: asyncio.Future[None] | None = None  # of a call, while `flush` waits
 
     def put(self, operation: Operation, weight: int = 0) -> None:
-        """Queues an operation that holds `weight` bytes of paths."""
+        """Queues an operation with `weight` bytes of paths."""
         if len(self._queue) >= MAX_QUEUED or self._queued_bytes + weight > MAX_QUEUED_BYTES:
             self._lost("too many writes are waiting", 1)
             return
@@ -81,13 +81,13 @@ class Settling:
             self._schedule(self._every_s)
 
     def hurry(self) -> None:
-        """Sends what is queued, so that the caller's next call on this wire sees it."""
+        """Sends the queue, so that the caller's next call on this wire sees it."""
         while self._queue:
             self._send()
 
     async def flush(self) -> None:
-        """Returns when all that is queued now is written or lost; what comes later is not waited
-        for, as under steady traffic there is always something."""
+        """Returns when everything queued now is written or lost; later operations are not waited
+        for, because steady traffic never ends."""
         goal = self._put
         while self._settled < goal:
             if self._answered is None:
@@ -101,7 +101,7 @@ class Settling:
             async with asyncio.timeout(timeout_s):
                 await self.flush()
         except TimeoutError:
-            self._lost("the time to settle is over", len(self._queue) + self._under_way)
+            self._lost("the time limit of settling is over", len(self._queue) + self._under_way)
             self._settled += len(self._queue)
             self._queue.clear()
             self._queued_bytes = 0
@@ -149,7 +149,7 @@ class Settling:
             if self._queue:
                 self._send()
         elif self._queue and self._timer is None and self._every_s is not None:
-            # A full call's worth waits for nothing.
+            # A full call is sent at once.
             full = len(self._queue) >= MAX_OPERATIONS or self._queued_bytes >= MAX_WEIGHT
             self._schedule(0.0 if full else self._every_s)
         if isinstance(reply, FleetError):

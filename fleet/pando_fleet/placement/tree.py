@@ -1,9 +1,9 @@
-"""The prefix tree: what each replica is believed to hold in its KV cache.
+"""The prefix tree: what each replica is expected to hold in its KV cache.
 
-One sorted set a replica and incarnation holds the chunk keys of its paths (`prefix.chunk_keys`),
-scored so that the oldest entry is always a leaf; see `lua/tree_ops.lua`. Placement touches and
-matches inside its own script with the same functions; this class is for who changes one replica's
-tree alone.
+There is one sorted set per replica and incarnation. It has the chunk keys of its paths
+(`prefix.chunk_keys`), scored so that the oldest entry is always a leaf; see `lua/tree_ops.lua`.
+Placement touches and matches inside its own script with the same functions; this class is for
+callers that change a single replica's tree.
 """
 
 from pando_fleet.redis.client import RedisClient, fleet_errors
@@ -13,7 +13,7 @@ from pando_fleet.redis.scripts import Clock, Script, time_arg
 
 
 class PrefixTree:
-    """Trees of one pool's replicas. Every method raises FleetUnavailable where Redis is away."""
+    """Trees of one pool's replicas. Every method raises FleetUnavailable if Redis is away."""
 
     def __init__(self, redis: RedisClient, pool: str, clock: Clock | None = None) -> None:
         self._redis = redis
@@ -26,7 +26,7 @@ class PrefixTree:
     async def touch(
         self, replica: str, incarnation: str, keys: bytes, capacity_chunks: int
     ) -> None:
-        """Adds the path, or marks it as used now; then drops the oldest leaves above capacity."""
+        """Adds the path, or marks it as used now; drops the oldest leaves above capacity."""
         tree, now = self._keys.tree(replica, incarnation), time_arg(self._clock)
         await self._touch(calls.TouchTree(tree=tree, now=now, path=keys, capacity=capacity_chunks))
 
@@ -36,15 +36,15 @@ class PrefixTree:
         return int(await self._match(calls.MatchTree(tree=tree, path=keys)))
 
     async def cut(self, replica: str, incarnation: str, keys: bytes, depth: int) -> None:
-        """Removes what lies behind the first `depth` chunks of the path.
+        """Removes everything after the first `depth` chunks of the path.
 
-        Paths that branch off behind the cut stay until they age out, at worst an overestimate of a
-        later match; that match is corrected by its own cut.
+        Paths that branch off after the cut stay until they age out: a later match may overestimate,
+        and is then corrected by its own cut.
         """
         tree = self._keys.tree(replica, incarnation)
         await self._cut(calls.CutTree(tree=tree, path=keys, depth=depth))
 
     async def size(self, replica: str, incarnation: str) -> int:
-        """Chunks that the replica is believed to hold."""
+        """Chunks that the replica is expected to hold."""
         with fleet_errors():
             return int(await self._redis.zcard(self._keys.tree(replica, incarnation)))

@@ -1,11 +1,13 @@
-"""What the cache of a replica is worth to its pool: prefixes that would be gone with it.
+"""What a replica's cache is worth to its pool: the prefixes that would be lost with it.
 
-A chunk that another ready replica holds too costs nothing to lose. One that nobody else holds costs
-its tokens if it is asked for again, which is the less likely the longer ago that was: it counts
-half after each half-life. The operator takes replicas away by it, those of least worth first.
+The operator removes the replicas of least worth first; it chooses the pod that leaves in
+`pando_operator/lifecycle/choice.py`. A chunk that another ready replica also holds costs nothing to
+lose. One that no other holds costs its tokens if it is needed again, which is the less likely the
+longer ago it was used: its worth halves with each half-life.
 
-One script a replica, with bounded work: of large trees a sample is looked at, its newest half in
-full and the rest scaled up from stretches that are spread evenly over the older entries.
+There is one script call per replica, with bounded work (`lua/tree_worth.lua`): a large tree is
+sampled, its newest half in full and the rest scaled up from stretches spread evenly over the older
+entries.
 """
 
 from collections.abc import Sequence
@@ -20,14 +22,14 @@ from pando_fleet.registry.replica import Replica, ReplicaState
 HALF_LIFE_S = 600.0
 
 MOST_MEMBERS, FEWEST_MEMBERS = 1_024, 128
-"""Of one large tree, that one call looks at."""
+"""Chunks of one large tree that one call reads."""
 
 MOST_LOOKUPS = 4_096
-"""Of one call, in the trees of the others: where there are many, fewer members are looked at."""
+"""Look-ups per call in the other trees; with many of those, fewer chunks are read."""
 
 
 class Worths:
-    """Of one pool's caches. Raises FleetUnavailable where Redis is away."""
+    """The worth of one pool's caches. Raises FleetUnavailable if Redis is away."""
 
     def __init__(
         self,
@@ -45,8 +47,9 @@ class Worths:
         self._worth = Script(redis, WeighTree)
 
     async def read(self, replicas: Sequence[Replica]) -> dict[str, float]:
-        """By name of each replica that takes requests, the tokens that only it holds, each weighted
-        by its recency. The others, draining ones too, have no worth and save none."""
+        """For each replica that takes requests, by name, the tokens that only it holds, each
+        weighted by its recency. The others, such as draining ones, have no worth and protect no
+        tokens."""
         ready = [each for each in replicas if _takes_requests(each)]
         trees = [self._keys.tree(each.beat.replica, each.beat.incarnation) for each in ready]
         others = max(1, len(ready) - 1)

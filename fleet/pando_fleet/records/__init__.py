@@ -1,14 +1,14 @@
-"""What else stands in Redis, one file a kind.
+"""Everything else in Redis, one file per kind.
 
 Read in this order:
     rows.py         rows that the operator writes
     decisions.py    the last scaling decisions
     expected.py     pools that exist, with or without replicas
-    marks.py        what the operator asks of routers about a replica
-    loads.py        how many requests are at each replica
-    queues.py       how many wait
-    rate_limits.py  what tenants may take
+    marks.py        the operator's orders to routers about a replica
+    loads.py        how many requests each replica has
+    queues.py       how many requests wait in the routers
+    rate_limits.py  the tenants' rate limits
     homes.py        which replica keeps a response
 
-Imports redis alone.
+Imports redis only.
 """

@@ -1,6 +1,6 @@
-"""The last scaling decisions of each pool, as the operator made them, for routers to show.
+"""The last scaling decisions of each pool, written by the operator and shown by routers.
 
-One row a pool, written by the operator when a decision is made and removed with the pool.
+There is one row per pool; it is written at each decision and removed with the pool.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from pando_fleet.redis.client import RedisClient
 from pando_fleet.redis.keys import DECISIONS
 
 KEPT = 10
-"""Decisions of a pool."""
+"""Decisions kept per pool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastDecision:
-    """One change of the number of replicas that is wanted."""
+    """One change of a pool's wanted number of replicas."""
 
-    at_s: float  # since 1970, by the operator's clock
+    at_s: float  # Unix time, by the operator's clock
     before: int
     after: int
     reason: str
@@ -30,13 +30,13 @@ _ROW = msgspec.json.Decoder(tuple[PastDecision, ...])
 
 
 class PastDecisions:
-    """Every method raises FleetUnavailable where Redis is away."""
+    """Every method raises FleetUnavailable if Redis is away."""
 
     def __init__(self, redis: RedisClient) -> None:
         self._rows = PoolRows(redis, DECISIONS, "scaling_decisions", _ROW)
 
     async def put(self, pool: str, decisions: Sequence[PastDecision]) -> None:
-        """Those of the pool from now on, newest first; only the first KEPT are."""
+        """Replaces the pool's decisions, newest first; only the first KEPT are kept."""
         await self._rows.put(pool, tuple(decisions[:KEPT]))
 
     async def remove(self, pool: str) -> None:

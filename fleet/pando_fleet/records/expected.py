@@ -1,7 +1,7 @@
 """Pools that exist whether or not they have replicas now, with the models that they serve.
 
-The operator says so for as long as a pool exists; routers read it, so that a request for a pool
-that was scaled to zero waits for it to wake and is not refused as one for an unknown model.
+The operator writes them as long as a pool exists. Routers read them, so that a request for a pool
+scaled to zero waits for it to wake instead of being refused for an unknown model.
 """
 
 from collections.abc import Sequence
@@ -22,26 +22,26 @@ class _Expected(msgspec.Struct, frozen=True):
 
 
 class ExpectedPools:
-    """Every method raises FleetUnavailable where Redis is away."""
+    """Every method raises FleetUnavailable if Redis is away."""
 
     def __init__(self, redis: RedisClient) -> None:
         self._rows = PoolRows(redis, EXPECTED, "expected_pool", msgspec.json.Decoder(_Expected))
 
     async def put(self, pool: str, models: Sequence[str], owner: str = "") -> None:
-        """The pool exists, and serves these models or adapters, by the word of `owner`. Raises
-        FleetError for no models."""
+        """Records that the pool of `owner` exists and serves these models or adapters. Raises
+        FleetError without models."""
         if not models or not all(models):
             raise FleetError(f"pool {pool!r} is expected to serve models with names, not {models}")
         await self._rows.put(pool, _Expected(tuple(models), owner))
 
     async def remove(self, pool: str) -> None:
-        """The pool exists no more."""
+        """The pool no longer exists."""
         await self._rows.remove(pool)
 
     async def read(self) -> dict[str, tuple[str, ...]]:
-        """By pool the models that it serves."""
+        """The models that each pool serves, by pool."""
         return {pool: row.models for pool, row in (await self._rows.read()).items()}
 
     async def owners(self) -> dict[str, str]:
-        """By pool who put it there; empty where that was not said."""
+        """The owner of each pool, by pool; empty if none was recorded."""
         return {pool: row.owner for pool, row in (await self._rows.read()).items()}

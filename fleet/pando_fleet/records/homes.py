@@ -1,7 +1,7 @@
-"""Which replica remembers what: responses and conversations live in one engine's memory.
+"""Which replica keeps a response: responses and conversations live in one engine's memory.
 
-A router that relays an answer remembers its name and who gave it, and sends what goes on from there
-to the same replica, whichever router it comes to.
+A router that relays an answer records its name and its replica. A request that continues from there
+goes to the same replica, whichever router receives it.
 """
 
 from typing import cast
@@ -13,14 +13,14 @@ from pando_fleet.redis.layout.calls import RememberHome
 from pando_fleet.redis.scripts import Clock, Script, time_arg
 
 MAX_NAMES = 100_000
-"""Names of one pool at most, about 25 MB; those used longest ago are forgotten."""
+"""Names kept per pool, about 25 MB; the least recently used are forgotten."""
 
 MAX_NAME_BYTES = 128
-"""What is longer is no name that an engine made."""
+"""A longer name cannot be an engine's."""
 
 
 class Homes:
-    """Every method raises FleetUnavailable where Redis is away."""
+    """Every method raises FleetUnavailable if Redis is away."""
 
     def __init__(
         self, redis: RedisClient, clock: Clock | None = None, max_names: int = MAX_NAMES
@@ -31,7 +31,7 @@ class Homes:
         self._remember = Script(redis, RememberHome)
 
     async def remember(self, pool: str, names: list[str], incarnation: str) -> None:
-        """That this incarnation of a replica has answered under these names."""
+        """Records that this incarnation of a replica has answered under these names."""
         usable = [name for name in names if _usable(name)]
         if usable:
             ages, homes = PoolKeys(pool).homes
@@ -45,7 +45,7 @@ class Homes:
             await self._remember(call, *usable)
 
     async def find(self, pool: str, name: str) -> str | None:
-        """The incarnation that has answered under this name, as far as is known."""
+        """The incarnation that answered under this name, if known."""
         if not _usable(name):
             return None
         with fleet_errors():

@@ -1,7 +1,7 @@
 """How many requests all routers together have at each replica, by their leases.
 
-A lease lasts from a request's placement to its end, so that this also counts what is on its way to
-a replica and not in its heartbeat yet.
+A lease lasts from a request's placement to its end, so the count includes requests that are on
+their way to a replica and not yet in its heartbeat.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from pando_fleet.redis.scripts import Clock, Script, time_arg
 
 
 class Loads:
-    """Of one pool. `read` raises FleetUnavailable where Redis is away."""
+    """The loads of one pool. `read` raises FleetUnavailable if Redis is away."""
 
     def __init__(self, redis: RedisClient, pool: str, clock: Clock | None = None) -> None:
         self._keys = PoolKeys(pool)
@@ -22,7 +22,7 @@ class Loads:
         self._read = Script(redis, ReadLoads)
 
     async def read(self) -> Counter[str]:
-        """Requests by replica, of all its incarnations; leases whose time is over are ended."""
+        """Requests by replica, of all its incarnations; ends expired leases."""
         leases, parts, loads = self._keys.leases
         row: list[bytes | int] = await self._read(
             ReadLoads(self._keys.routers, leases, parts, loads, now=time_arg(self._clock))

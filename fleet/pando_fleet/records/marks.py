@@ -1,10 +1,10 @@
-"""Marks: what the operator asks of routers about one replica, and what became of it.
+"""Marks: the operator's orders to routers about one replica, and their outcome.
 
 `drain`: place nothing new there. `warm`: place nothing there yet, and first send it the hottest
-prefixes as prefills. `hand_off`: what only this replica holds of the hottest prefixes goes to
-others. Warming and handing off are done by one router, which claims the mark, spends at most the
-budget of prompt tokens, and writes down what it did; a claim that is not renewed ends, so that
-another router goes on where a dead one stopped. `fleet/README.md` has the contract.
+prefixes as prefills. `hand_off`: let other replicas compute the hot prefixes that only this one
+holds. One router performs a warming or hand-off: it claims the mark, spends at most the budget of
+prompt tokens, and reports what it did. A claim that is not renewed expires, so that another router
+continues where a dead one stopped. `fleet/README.md` has the contract.
 """
 
 from dataclasses import dataclass, replace
@@ -25,13 +25,13 @@ __all__ = ["CLAIM_MS", "Mark", "MarkKind", "MarkState", "Marks"]
 class Mark:
     kind: MarkKind
     replica: str
-    budget_tokens: int  # prompt tokens that may be computed for it; 0 for a drain
+    budget_tokens: int  # prompt tokens that may be computed; 0 for a drain
     state: MarkState
-    router: str  # who claimed it; empty before
+    router: str  # the router that claimed it; empty before
     tokens: int  # computed so far
     prefixes: int  # sent so far
     reason: str
-    left_ms: int = 0  # until the mark ends by itself, done or not; below 0 after that
+    left_ms: int = 0  # until the mark expires, done or not; negative after that
 
     @property
     def is_over(self) -> bool:
@@ -42,7 +42,7 @@ _MARK = msgspec.json.Decoder(Mark)
 
 
 class Marks:
-    """The marks of one pool. Every method raises FleetUnavailable where Redis is away."""
+    """The marks of one pool. Every method raises FleetUnavailable if Redis is away."""
 
     def __init__(self, redis: RedisClient, pool: str, clock: Clock | None = None) -> None:
         self._redis = redis
@@ -56,13 +56,14 @@ class Marks:
     async def set(
         self, kind: MarkKind, replica: str, *, lasts_ms: int, budget_tokens: int = 0
     ) -> bool:
-        """Marks the replica from now on. False where a mark of this kind is still at work there.
+        """Marks the replica from now on. Returns False if a mark of this kind is still active
+        there.
 
-        A drain mark is renewed. Raises FleetError for a time or budget that is none.
+        A drain mark is renewed instead. Raises FleetError for an invalid time or budget.
         """
         if lasts_ms < 1 or not replica or (budget_tokens < 1) is not (kind is MarkKind.DRAIN):
             raise FleetError(
-                "a mark needs a replica, at least 1 ms, and, unless it drains, at least 1 token: "
+                "a mark needs a replica, at least 1 ms and, unless it drains, at least 1 token: "
                 f"{kind=!s}, {replica=}, {lasts_ms=}, {budget_tokens=}"
             )
         answer = await self._set(
@@ -79,18 +80,18 @@ class Marks:
         return bool(answer)
 
     async def clear(self, kind: MarkKind, replica: str) -> None:
-        """Takes a mark away; its replica takes requests again from its next heartbeat on."""
+        """Removes a mark; its replica takes requests again from its next heartbeat on."""
         with fleet_errors():
             await self._redis.hdel(self._keys.marks, f"{kind}:{replica}")
 
     async def all(self) -> list[Mark]:
-        """Every mark, those that ended in the last 10 minutes too; sorted by replica and kind."""
+        """Every mark, including those that ended in the last 10 minutes; by replica and kind."""
         rows = await self._list(calls.ListMarks(marks=self._keys.marks, now=time_arg(self._clock)))
         found = [mark for row in rows if (mark := self._mark(*row)) is not None]
         return sorted(found, key=lambda mark: (mark.replica, mark.kind))
 
     async def claim(self, mark: Mark, router: str) -> Mark | None:
-        """The mark, now this router's for CLAIM_MS; None where it is over or another's."""
+        """Claims the mark for this router for CLAIM_MS; None if it is over or another router's."""
         row = await self._claim(
             calls.ClaimMark(
                 marks=self._keys.marks,
@@ -111,9 +112,9 @@ class Marks:
         state: MarkState = MarkState.CLAIMED,
         reason: str = "",
     ) -> bool:
-        """Adds to what the claiming router (`mark.router`) did, and renews its claim.
+        """Adds to the progress of the claiming router (`mark.router`), and renews its claim.
 
-        False where the mark is no longer its: it stops then.
+        Returns False if the router no longer has the claim; then it must stop.
         """
         answer = await self._report(
             calls.ReportMark(
@@ -136,6 +137,6 @@ class Marks:
         if mark is None:
             return None
         if left_ms is None:
-            misfits.skip("mark", sender, "a time or a count is no number")
+            misfits.skip("mark", sender, "a time or count is not a number")
             return None
         return replace(mark, left_ms=left_ms)

@@ -1,8 +1,9 @@
-"""How many requests wait in the routers for a place in each pool, how large, and for how long.
+"""How many requests wait in the routers for a place in each pool, how large they are, and since
+when.
 
-Each router tells the length of its own queue while it is not empty, at least every `TELL_MS`; the
-operator reads the sum, by which a pool grows, and one that was scaled to zero wakes. A router that
-fell silent no longer counts: its clients have gone with it.
+Each router reports the length of its own queue while it is not empty, at least every `REPORT_MS`.
+The operator reads the sum, by which a pool grows, and one that was scaled to zero wakes. A router
+that has fallen silent no longer counts, because its clients are gone, too.
 """
 
 from dataclasses import dataclass
@@ -16,38 +17,38 @@ from pando_fleet.redis.layout.constants import SILENCE_MS
 from pando_fleet.redis.layout.rows import QUEUE, QueueRow
 from pando_fleet.redis.scripts import Clock, Script, time_arg
 
-TELL_MS = 1_000
+REPORT_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """Of all routers together."""
+    """The sum over all routers."""
 
     requests: int
-    waited_ms: int  # by the one that waits longest, since it came; 0 where none waits
-    tokens: int  # estimated, of their prompts and expected outputs
+    waited_ms: int  # by the oldest request; 0 if none waits
+    tokens: int  # of the requests' prompts and expected outputs, estimated
 
 
 class Queues:
-    """Every method raises FleetUnavailable where Redis is away."""
+    """Every method raises FleetUnavailable if Redis is away."""
 
     def __init__(self, redis: RedisClient, clock: Clock | None = None) -> None:
         self._clock = clock
-        self._tell = Script(redis, calls.TellQueue)
+        self._report = Script(redis, calls.ReportQueue)
         self._read = Script(redis, calls.ReadQueues)
 
-    async def tell(
+    async def report(
         self, pool: str, router: str, requests: int, waited_ms: int, tokens: int
     ) -> None:
-        """`router` has `requests` of `tokens` waiting, the first for `waited_ms`; 0 requests end
-        its row."""
+        """Records that `router` has `requests` of `tokens` waiting, the first for `waited_ms`; 0
+        requests remove its row."""
         if not router or min(requests, waited_ms, tokens) < 0:
             raise FleetError(
-                "a queue has a router's name and no negative numbers: "
+                "a queue needs a router's name and no negative numbers: "
                 f"{router=}, {requests=}, {waited_ms=}, {tokens=}"
             )
-        await self._tell(
-            calls.TellQueue(
+        await self._report(
+            calls.ReportQueue(
                 queues=PoolKeys(pool).queues,
                 now=time_arg(self._clock),
                 router=router,
@@ -64,7 +65,7 @@ class Queues:
         queues = []
         for router, packed in zip(row[::2], row[1::2], strict=True):
             queue = _queue(f"{pool}/{router.decode(errors='replace')}", packed)
-            if queue is not None and queue.told_ms >= now - SILENCE_MS:
+            if queue is not None and queue.reported_ms >= now - SILENCE_MS:
                 queues.append(queue)
         return Queued(
             requests=int(sum(queue.requests for queue in queues)),
@@ -80,6 +81,6 @@ def _queue(sender: str, packed: bytes) -> QueueRow | None:
         misfits.skip("queue", sender, str(error))
         return None
     if not all(0 <= number < inf for number in queue):
-        misfits.skip("queue", sender, f"numbers of a queue that cannot be: {queue}")
+        misfits.skip("queue", sender, f"impossible numbers of a queue: {queue}")
         return None
     return queue

@@ -1,11 +1,12 @@
-"""How many requests and tokens a minute a tenant may take, counted for all routers together.
+"""Rate limits: how many requests and tokens a minute a tenant may take, counted over all routers.
 
-`RateLimits.take` asks for one request and the tokens that it is expected to need, in one call;
-`settle` corrects the tokens by what it has needed. Both limits are token buckets that hold a
-minute's worth, kept as GCRA does (ITU-T I.371): `lua/limit_ops.lua` says how. Time is Redis's own.
+`RateLimits.take` takes one request and the tokens that it is expected to need, in one call;
+`settle` corrects the tokens by the actual use. Both limits are token buckets that hold a minute's
+worth, stored as in GCRA (ITU-T I.371); `lua/limit_ops.lua` is the other half, which computes them
+in Redis, by Redis's own time.
 
-Neither call is free of effect when it runs twice, which happens where a connection breaks between
-the call and its answer: the bucket then lacks what was taken twice until it has filled again.
+Neither call is idempotent. If a connection breaks between a call and its answer, it runs twice, and
+the bucket lacks the extra amount until it has filled again.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pando_fleet.redis.wire import Wire, WireScript
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a tenant may take in a minute; 0 is no limit."""
+    """What a tenant may take per minute; 0 means no limit."""
 
     requests: int = 0
     tokens: int = 0
@@ -31,8 +32,8 @@ class Level:
     """A bucket after a call."""
 
     left: int  # requests or tokens
-    full_ms: int  # until all of it is there again
-    wait_ms: int  # until what was asked for is there; 0 where it was
+    full_ms: int  # until it is full again
+    wait_ms: int  # until the requested amount is available; 0 if it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,8 @@ class Taken:
 
     @property
     def wait_ms(self) -> int:
-        """0 where the request may run; otherwise nothing was taken, and this is how long to wait
-        if nobody else asks."""
+        """0 if the request may run; otherwise nothing was taken, and this is the time to wait if
+        nobody else takes anything."""
         return max(self.requests.wait_ms, self.tokens.wait_ms)
 
 
@@ -54,8 +55,8 @@ class RateLimits:
         self._settle = WireScript(wire, SettleLimit)
 
     async def take(self, tenant: str, limits: Limits, tokens: int) -> Taken:
-        """One request and `tokens`, both or neither; more tokens than `limits` has in a minute ask
-        for a full bucket, and the rest is a matter of `settle`.
+        """Takes one request and `tokens`, both or neither. More tokens than `limits` has per minute
+        take a full bucket, and `settle` takes the rest.
 
         Raises FleetUnavailable, FleetError.
         """
@@ -71,7 +72,7 @@ class RateLimits:
         return Taken(Level(*levels[:3]), Level(*levels[3:]))
 
     async def settle(self, tenant: str, limits: Limits, tokens: int) -> None:
-        """Takes `tokens` more, whether they are there or not; gives back negative ones.
+        """Takes `tokens` more, available or not; negative ones are given back.
 
         Raises FleetUnavailable, FleetError.
         """

@@ -1,7 +1,7 @@
-"""Rows that the operator writes, one a pool in a hash for all pools.
+"""Rows that the operator writes: a hash for all pools, with one row per pool.
 
-It writes them again and again while it lives, so the hash ends by itself when nobody does any more:
-an operator that was uninstalled leaves nothing behind for ever in a Redis that others use, too.
+The operator rewrites the rows while it runs, and the hash expires when nobody does any more. So an
+operator that was uninstalled leaves nothing behind in a Redis that others use, too.
 """
 
 from typing import Generic, TypeVar, cast
@@ -13,15 +13,15 @@ from pando_fleet.redis.client import RedisClient, fleet_errors
 from pando_fleet.redis.keys import PoolKeys, pool_name
 
 LAST_S = 24 * 3600
-"""After the last word of any operator; by far longer than one is away."""
+"""After the last write of any operator; far longer than an operator is ever away."""
 
 Row = TypeVar("Row")
 
 
 class PoolRows(Generic[Row]):
-    """The hash `key` of rows as JSON; `kind` is what a row that does not fit is counted as.
+    """The hash `key` of rows as JSON; an invalid row is counted as a misfit of `kind`.
 
-    Every method raises FleetUnavailable where Redis is away.
+    Every method raises FleetUnavailable if Redis is away.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class PoolRows(Generic[Row]):
         self._redis, self._key, self._kind, self._decoder = redis, key, kind, decoder
 
     async def put(self, pool: str, row: Row) -> None:
-        """Raises FleetError where the name cannot be a pool's."""
+        """Raises FleetError if the name is not valid for a pool."""
         PoolKeys(pool)
         with fleet_errors():
             async with self._redis.pipeline(transaction=False) as pipe:
@@ -43,7 +43,7 @@ class PoolRows(Generic[Row]):
             await self._redis.hdel(self._key, pool)
 
     async def read(self) -> dict[str, Row]:
-        """By pool, in the order of their names, without rows that do not fit."""
+        """Rows by pool, sorted by name, without invalid rows."""
         with fleet_errors():
             rows = cast(dict[bytes, bytes], await self._redis.hgetall(self._key))
         found = {}

@@ -1,4 +1,4 @@
-"""The border to Redis: opening a client from a URL, and the errors that leave this package."""
+"""The border to Redis: makes a client from a URL, and defines the errors of this package."""
 
 import asyncio
 from collections.abc import Iterator
@@ -34,16 +34,16 @@ from pando_fleet.redis.refusals import NEEDS_CLUSTER_URL, PASSING, REFUSED_WRITE
 RedisClient = Redis | RedisCluster
 
 TIMEOUT_S = 1.0
-"""For connecting and for each answer: a placement that takes longer is worse than none."""
+"""For connecting and for each answer; a slower placement would be worse than none."""
 
 MAX_CONNECTIONS = 64
-"""Of one client to one server; further calls wait for a connection up to TIMEOUT_S."""
+"""Connections of one client to one server; further calls wait for one up to TIMEOUT_S."""
 
 MAX_CONNECTIONS_UNQUEUED = 512
 """The same for Sentinel and Cluster, whose pools refuse further calls instead of queueing them."""
 
 _UNAVAILABLE = (
-    exceptions.ConnectionError,  # with wrong credentials, loading, and no master among Sentinels
+    exceptions.ConnectionError,  # also wrong credentials, loading, no master among Sentinels
     exceptions.TimeoutError,
     exceptions.ClusterError,
     exceptions.RedisClusterException,
@@ -53,19 +53,19 @@ _UNAVAILABLE = (
 
 
 class FleetError(Exception):
-    """Something this package cannot do; the message says what and never holds a password."""
+    """An operation of this package failed; the message says why and never contains a password."""
 
 
 class FleetUnavailable(FleetError):  # noqa: N818  (a state of the world, not a mistake)
-    """Redis cannot be reached or cannot answer now; the call may be tried again later."""
+    """Redis cannot be reached or cannot answer now; the call may be repeated later."""
 
 
 class FleetReadOnly(FleetUnavailable):
-    """Redis answers reads and refuses writes; the message says why, and what to do."""
+    """Redis answers reads but refuses writes; the message says why, and what to do."""
 
 
 class FleetFull(FleetReadOnly):
-    """Its memory is full: it refuses what needs more, which no heartbeat and no lease does."""
+    """Redis's memory is full: it refuses writes that need more, but no heartbeats and leases."""
 
 
 def refusal(message: str) -> FleetError:
@@ -83,24 +83,24 @@ _TAKEN: dict[type[exceptions.RedisError], str] = {
     exceptions.ReadOnlyError: "READONLY ",
     exceptions.OutOfMemoryError: "OOM ",
 }
-"""What redis-py takes away of the messages of these."""
+"""redis-py removes these from messages."""
 
 
 @contextmanager
 def fleet_errors() -> Iterator[None]:
-    """Around each call to redis-py: its errors become this package's, and no cancellation is lost.
+    """Wraps each call to redis-py: translates its errors, and preserves cancellations.
 
-    redis-py (all of 6, 7 and 8) writes within asyncio.wait_for, which before Python 3.12 loses a
-    cancellation that comes together with its result; asyncio.timeout cancels in the same way. The
-    task still knows, so it is raised here. Delete this with the support of Python 3.11.
+    redis-py (6, 7 and 8) writes within asyncio.wait_for, which before Python 3.12 loses a
+    cancellation that arrives together with its result; asyncio.timeout cancels in the same way. The
+    task still knows of it, so it is raised here. Remove this with the support of Python 3.11.
     """
     task = asyncio.current_task()
     requests = task.cancelling() if task is not None else 0
     try:
         yield
-    except exceptions.AskError as error:  # MOVED, too; a cluster's client follows both
+    except exceptions.AskError as error:  # also MOVED; a cluster's client follows both
         raise FleetUnavailable(f"Redis is not available: {NEEDS_CLUSTER_URL}") from error
-    except MasterNotFoundError as error:  # its message shows clients, and some versions passwords
+    except MasterNotFoundError as error:  # its message has clients, in some versions passwords
         what = str(error).partition(" : ")[0]
         why = f"{what}: no Sentinel answers, or none knows one that is up"
         raise FleetUnavailable(f"Redis is not available: {why}") from error
@@ -114,7 +114,7 @@ def fleet_errors() -> Iterator[None]:
 
 
 def readable(url: str) -> str:
-    """The URL, for settings. Raises ValueError for one that `connect` cannot read."""
+    """Returns the URL, for settings. Raises ValueError if `connect` cannot parse it."""
     try:
         connect(url)
     except FleetError as error:
@@ -123,14 +123,14 @@ def readable(url: str) -> str:
 
 
 def connect(url: str) -> RedisClient:
-    """A client for `url`; it opens connections at the first command, not here.
+    """A client for `url`; it connects at the first command, not here.
 
     redis://[user:password@]host:port/db, rediss:// (TLS), unix:///path/to/socket,
     redis+sentinel://[user:password@]host:port,host:port/master[/db][?sentinel_password=...],
     redis+cluster://[user:password@]host:port,host:port; the last two with rediss+ for TLS. With TLS
     all take ?ssl_ca_certs=/file&ssl_certfile=/file&ssl_keyfile=/file.
 
-    Raises FleetError where the URL has another form.
+    Raises FleetError if the URL has another form.
     """
     try:
         parts = urlsplit(url)
@@ -142,19 +142,20 @@ def connect(url: str) -> RedisClient:
             case "redis+cluster" | "rediss+cluster":
                 return _cluster(parts)
     except ValueError:
-        # Not chained and not quoted: the parsers' messages may hold parts of the password.
+        # Neither chained nor quoted, because the parsers' messages may contain parts of the
+        # password.
         raise FleetError(
-            "the Redis URL cannot be read; a password's special characters must be percent-encoded"
+            "the Redis URL cannot be parsed; percent-encode a password's special characters"
         ) from None
     raise FleetError(
-        f"a Redis URL starts with redis, rediss, unix, redis+sentinel or redis+cluster, "
+        f"a Redis URL must start with redis, rediss, unix, redis+sentinel or redis+cluster, "
         f"not {parts.scheme!r}"
     )
 
 
 def _settings() -> dict[str, Any]:
-    # One more try, and only where the connection broke or led to no master: that is what a
-    # restarted Redis or a failover leaves behind in the pool. A slow Redis is not asked twice.
+    # One retry, and only if the connection broke or led to no master, which a restarted Redis or a
+    # failover leaves behind in the pool. A slow Redis is not asked twice.
     again = (exceptions.ConnectionError, exceptions.ReadOnlyError, exceptions.MasterDownError)
     retry = Retry(ConstantBackoff(0), 1, supported_errors=again)
     return {"socket_connect_timeout": TIMEOUT_S, "socket_timeout": TIMEOUT_S, "retry": retry}
@@ -178,7 +179,7 @@ def _single(url: str) -> RedisClient:
 def _sentinel(parts: SplitResult) -> RedisClient:
     master, _, db = parts.path.strip("/").partition("/")
     if not master:
-        raise FleetError("a redis+sentinel URL names the master in its path: .../mymaster")
+        raise FleetError("a redis+sentinel URL must name the master in its path: .../mymaster")
     tls = parts.scheme == "rediss+sentinel"
     options = _options(parts, tls, "sentinel_password")
     watching = {"password": options.pop("sentinel_password", None)} | options | _settings()
@@ -209,7 +210,7 @@ def _sentinel(parts: SplitResult) -> RedisClient:
 
 def _cluster(parts: SplitResult) -> RedisClient:
     if parts.path.strip("/"):
-        raise FleetError("a redis+cluster URL has no path: a cluster has one database")
+        raise FleetError("a redis+cluster URL must have no path: a cluster has one database")
     tls = parts.scheme == "rediss+cluster"
     client = RedisCluster(
         startup_nodes=[ClusterNode(host, port) for host, port in _hosts(parts, 6379)],
@@ -219,7 +220,7 @@ def _cluster(parts: SplitResult) -> RedisClient:
         **_credentials(parts),
         **_settings(),
     )
-    if tls:  # it takes no class of connections, but makes nodes of these
+    if tls:  # it accepts no connection class, but creates its nodes with this one
         nodes = client.nodes_manager
         nodes.connection_kwargs["connection_class"] = CertifiedConnection
         for node in nodes.startup_nodes.values():
@@ -237,7 +238,7 @@ _TLS_OPTIONS = (
 
 
 def _options(parts: SplitResult, tls: bool, *more: str) -> dict[str, Any]:
-    """What stands behind the URL's "?"; values are redis-py's."""
+    """The options after the URL's "?"; values are those of redis-py."""
     allowed = (*more, *(_TLS_OPTIONS if tls else ()))
     names = parse_qs(parts.query, strict_parsing=bool(parts.query))
     if wrong := sorted(names.keys() - set(allowed)):

@@ -1,5 +1,5 @@
-"""redis-py's connections with two habits of ours: they leave a server that is no master any more,
-and they read certificates anew where the files have changed.
+"""redis-py's connections with two additions: they abandon a server that is no longer a master, and
+they reload certificates whose files have changed.
 """
 
 import ssl
@@ -21,7 +21,7 @@ from pando_fleet.redis.refusals import WRONG_SERVER, refusal_word
 class Route:
     """Which of a pool's connections may be used: those opened since the last `leave`.
 
-    After a managed failover the URL's name leads to the new master, and connections to the old one
+    After a managed failover the URL's name leads to the new master, but connections to the old one
     stay open: it answers reads for ever, and refuses writes.
     """
 
@@ -29,14 +29,14 @@ class Route:
         self.turn = 0
 
     def leave(self) -> None:
-        """Each connection looks the server up again before its next command."""
+        """Makes each connection look up the server again before its next command."""
         self.turn += 1
 
 
 class MasterConnection(AbstractConnection):
-    """Leads to a master: a refusal that says otherwise makes all connections of the route leave.
+    """Leads to a master: a refusal that shows otherwise makes all connections of the route leave.
 
-    The refusal itself is raised as redis-py would, so that its `Retry` decides on another try.
+    The refusal itself is raised as redis-py would, so that its `Retry` decides about another try.
     """
 
     def __init__(self, *, route: Route, **settings: Any) -> None:
@@ -45,8 +45,8 @@ class MasterConnection(AbstractConnection):
         self._turn = route.turn
 
     async def connect(self) -> None:
-        # Only its user closes a connection: redis-py's pool closes those that lie idle while
-        # somebody may take one of them, which then loses the socket that it has just opened.
+        # Only its user closes a connection: redis-py's pool closes idle connections while somebody
+        # may be taking one of them, which would lose the socket that it has just opened.
         if self._turn != self._route.turn:
             await self.disconnect()
         await super().connect()  # type: ignore[no-untyped-call]
@@ -56,13 +56,13 @@ class MasterConnection(AbstractConnection):
         await super()._connect()  # type: ignore[no-untyped-call, safe-super]
 
     async def send_packed_command(self, *args: Any, **options: Any) -> None:
-        # redis-py's own way to connect anew here does not ask Sentinels who is the master now.
+        # redis-py's own reconnection here does not ask Sentinels for the current master.
         if not self.is_connected:
             await self.connect()
         await super().send_packed_command(*args, **options)
 
     async def read_response(self, *args: Any, **options: Any) -> Any:
-        # Not `super()`: Sentinel's connection has a habit for READONLY, too, for itself alone.
+        # Not `super()`: Sentinel's connection also handles READONLY, but only for itself.
         try:
             return await AbstractConnection.read_response(self, *args, **options)
         except (ResponseError, BusyLoadingError) as error:
@@ -78,14 +78,14 @@ _WRONG_SERVER_ERRORS = (ReadOnlyError, MasterDownError, BusyLoadingError)
 
 
 class CertifiedConnection(SSLConnection):
-    """Reads its certificates before it connects where one of their files has changed."""
+    """Reloads its certificates before it connects if one of their files has changed."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._read: list[object] = []
 
     def context(self) -> ssl.SSLContext:
-        """Raises OSError, with the names of the files, where they cannot be read."""
+        """Raises OSError, with the names of the files, if they cannot be read."""
         made_from, default = self.ssl_context, ssl.get_default_verify_paths()
         files = (made_from.ca_certs, made_from.certfile, made_from.keyfile, default.cafile)
         found = [_version(file) for file in files if file]
@@ -93,7 +93,7 @@ class CertifiedConnection(SSLConnection):
             made_from.context = None
         try:
             context = made_from.get()
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # includes ssl.SSLError
             named = ", ".join(file for file in files[:3] if file)
             raise OSError(
                 f"the Redis URL's certificates cannot be read: {error}: {named}"
@@ -107,7 +107,7 @@ class CertifiedConnection(SSLConnection):
 
 
 def _version(file: str) -> object:
-    """Another one after each replacement; Kubernetes replaces the folder behind a link."""
+    """Changes with each replacement; Kubernetes replaces the folder that a link points to."""
     try:
         found = Path(file).stat()
     except OSError:

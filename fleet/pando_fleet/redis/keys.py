@@ -1,6 +1,6 @@
-"""Names of every key in Redis; `fleet/README.md` tells what each holds.
+"""The names of all keys in Redis; `fleet/README.md` describes their contents.
 
-The braces are Redis Cluster's hash tag: all keys of a pool lie in one slot, so one script may touch
+The braces are Redis Cluster's hash tag: all keys of a pool are in one slot, so one script may use
 them together.
 """
 
@@ -11,21 +11,21 @@ from pando_fleet.redis.client import FleetError
 
 POOLS = "pando:pools"
 POOLS_COPIES = (POOLS, "pando:pools:1", "pando:pools:2")
-"""In a cluster names of pools are kept in each of these, whose slots lie far apart: 8553, 1140 and
-13335. So pools are found while a master is down."""
+"""In a cluster the pools' names are kept in each of these, whose slots (8553, 1140 and 13335) are
+far apart, so pools can be found while a master is down."""
 EXPECTED = "pando:expected"
 DECISIONS = "pando:decisions"
 
 
 @dataclass(frozen=True, slots=True)
 class PoolKeys:
-    """Keys of one pool. Raises FleetError where the name cannot be part of a hash tag."""
+    """Keys of one pool. Raises FleetError if the name cannot be part of a hash tag."""
 
     pool: str
 
     def __post_init__(self) -> None:
         if not self.pool or set("{}") & set(self.pool):
-            raise FleetError(f"a pool's name is not empty and has no braces, unlike {self.pool!r}")
+            raise FleetError(f"a pool's name must not be empty or contain braces: {self.pool!r}")
 
     def _name(self, what: str) -> str:
         return f"pando:{{{self.pool}}}:{what}"
@@ -48,7 +48,7 @@ class PoolKeys:
 
     @property
     def leases(self) -> tuple[str, str, str]:
-        """What the lease scripts work on together: ends, parts and sums."""
+        """The keys that the lease scripts use together: ends, parts and sums."""
         return self._name("leases"), self._name("parts"), self._name("loads")
 
     @property
@@ -57,7 +57,7 @@ class PoolKeys:
 
     @property
     def homes(self) -> tuple[str, str]:
-        """When each remembered name was last used, and whose it is."""
+        """When each name was last used, and its incarnation."""
         return self._name("home-ages"), self._name("homes")
 
     @property
@@ -85,7 +85,7 @@ class PoolKeys:
 
 
 def pool_name(name: bytes) -> str | None:
-    """A pool's name as Redis holds it; None for one that no pool can have."""
+    """A pool's name as Redis stores it; None if it is invalid."""
     pool = misfits.decode_name("pool", name)
     if pool is None:
         return None

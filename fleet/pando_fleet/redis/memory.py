@@ -1,7 +1,7 @@
-"""What Redis says of its memory, for who has to warn of it.
+"""Reads the sizes of Redis's memory, for warnings.
 
-Trees are bounded where heartbeats are written, by `lua/memory_ops.lua`; nothing here is needed for
-that.
+This half only reads; the other half, `lua/memory_ops.lua`, bounds the trees when heartbeats are
+written, and needs nothing from here.
 """
 
 from dataclasses import dataclass
@@ -12,20 +12,21 @@ from redis.asyncio.cluster import RedisCluster
 from pando_fleet.redis.client import RedisClient, fleet_errors
 
 CHUNK_BYTES_MOST = 125
-"""What a chunk of a tree takes in Redis at most, measured by bench/tree_memory.py."""
+"""Largest size of a tree's chunk in Redis, measured by bench/tree_memory.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of one server that holds keys; a cluster has several."""
+    """The memory of one server that holds keys; a cluster has several."""
 
     used_bytes: int
-    max_bytes: int  # 0: no bound, or none that it tells
+    max_bytes: int  # 0: no limit, or a hidden one
     policy: str  # maxmemory-policy
 
 
 async def read_memory(redis: RedisClient) -> list[Memory]:
-    """Of each master. Raises FleetUnavailable, and FleetError where the user may not ask INFO."""
+    """The memory of each master. Raises FleetUnavailable; FleetError if the user may not run
+    INFO."""
     with fleet_errors():
         if isinstance(redis, RedisCluster):
             await redis.initialize()

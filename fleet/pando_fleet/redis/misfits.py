@@ -1,8 +1,8 @@
-"""What others wrote and this process cannot use: skipped, counted, and logged once a sender.
+"""Misfits: values that others wrote and this process cannot use; skipped, counted, and logged once.
 
-Redis and the headers of replicas hold what processes of another release wrote, or somebody by hand.
-Whatever does not fit its type must not hide what stands beside it. There is one tally a process, as
-there is one log; router and operator export it as a metric.
+Redis and the headers of replicas have values from processes of other releases, or from manual
+changes. One that does not fit its type must not hide its neighbours. There is one tally per
+process, as there is one log; router and operator export it as a metric.
 """
 
 import logging
@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 MAX_SENDERS = 1_024
-"""That are remembered as logged; at one more all are forgotten, and may be logged again."""
+"""Senders remembered as logged; above that all are forgotten, and may be logged again."""
 
 Decoded = TypeVar("Decoded")
 
@@ -25,7 +25,7 @@ _logged: set[tuple[str, str]] = set()
 def decode(
     kind: str, sender: str, row: bytes, decoder: msgspec.json.Decoder[Decoded]
 ) -> Decoded | None:
-    """The row as its type; None where it does not fit, which is counted as a `kind` of misfit."""
+    """The row as its type; None if it does not fit, which is counted as a misfit of `kind`."""
     try:
         return decoder.decode(row)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -34,7 +34,7 @@ def decode(
 
 
 def decode_name(kind: str, name: bytes) -> str | None:
-    """The name as text; None where it is not UTF-8."""
+    """The name as text; None if it is not UTF-8."""
     try:
         return name.decode()
     except UnicodeDecodeError as error:
@@ -43,7 +43,7 @@ def decode_name(kind: str, name: bytes) -> str | None:
 
 
 def skip(kind: str, sender: str, why: str) -> None:
-    """Counts what did not fit, and logs the first of each sender."""
+    """Counts a misfit, and logs the first of each sender."""
     _counts[kind] += 1
     if (kind, sender) in _logged:
         return
@@ -51,11 +51,11 @@ def skip(kind: str, sender: str, why: str) -> None:
         _logged.clear()
     _logged.add((kind, sender))
     extra = {"kind": kind, "sender": sender, "error": why}
-    _log.warning("what was written does not fit and is skipped", extra=extra)
+    _log.warning("skipped a value that does not fit", extra=extra)
 
 
 class Exported:
-    """Tells `add` how much of each kind was skipped since the last `fold`."""
+    """Calls `add` with the number of misfits of each kind since the last `fold`."""
 
     def __init__(self, add: Callable[[str, int], None]) -> None:
         self._add = add
@@ -68,5 +68,5 @@ class Exported:
 
 
 def counts() -> dict[str, int]:
-    """How much this process has skipped, by kind."""
+    """The number of misfits in this process, by kind."""
     return dict(_counts)

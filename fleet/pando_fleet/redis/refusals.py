@@ -1,7 +1,7 @@
-"""The first words of Redis's error replies, and what they say of the server."""
+"""The first words of Redis's error replies, and what they mean."""
 
 WRONG_SERVER = frozenset(("READONLY", "MASTERDOWN", "LOADING"))
-"""This server is no master any more, or not yet: its name may lead to another one by now."""
+"""This server is not, or not yet, a master: by now its name may lead to another one."""
 
 OTHER_NODE = frozenset(("MOVED", "ASK"))
 """Another node of a Redis Cluster holds the key."""
@@ -12,26 +12,26 @@ REFUSED_WRITE = {
     "MISCONF": "it cannot write to its disk; free space there, or see its log",
     "OOM": "its memory is full; raise maxmemory, or give Pando a Redis of its own",
 }
-"""It answers reads, and refuses writes: why that is and what to do. More is in docs/redis.md."""
+"""It answers reads but refuses writes: the reason and what to do. More is in docs/redis.md."""
 
 # fmt: off
 PASSING = WRONG_SERVER | OTHER_NODE | frozenset((
     "BUSY", "CLUSTERDOWN", "NOAUTH", "NOPERM", "TRYAGAIN", "WRONGPASS",
 ))
 # fmt: on
-"""These tell of the server's state and not of a mistake in the command."""
+"""These describe the server's state, not a mistake in the command."""
 
 NEEDS_CLUSTER_URL = (
-    "the server belongs to a Redis Cluster, so its URL has to be redis+cluster://host:port"
-    " (rediss+cluster:// with TLS), without the number of a database"
+    "the server belongs to a Redis Cluster, so its URL must be redis+cluster://host:port"
+    " (rediss+cluster:// with TLS), without a database number"
 )
 
 
 def refusal_word(message: str) -> str:
     """The kind of an error reply, such as "READONLY".
 
-    Where a script's command was refused, Redis 6.2 hides the kind in the middle of its message;
-    redis-py cuts off the "ERR" before that.
+    If a script's command was refused, Redis 6.2 puts the kind into the middle of its message, and
+    redis-py removes the "ERR" before it.
     """
     message = message.removeprefix("ERR ")
     word, _, rest = message.partition(" ")

@@ -1,4 +1,4 @@
-"""Lua scripts of this package through redis-py; `wire.WireScript` is for hot paths."""
+"""Runs this package's Lua scripts through redis-py; `wire.WireScript` is for hot paths."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
@@ -11,7 +11,7 @@ from pando_fleet.redis.layout.calls import Call
 from pando_fleet.redis.layout.lua import key_count, source_of
 
 Clock = Callable[[], int]
-"""Milliseconds now, in place of Redis's own TIME; simulations and tests give one."""
+"""Milliseconds now, instead of Redis's own TIME; simulations and tests pass one."""
 
 
 class Script(Generic[Call]):
@@ -24,7 +24,7 @@ class Script(Generic[Call]):
     async def __call__(
         self, call: Call, *more: str | bytes | float, more_keys: Sequence[str] = ()
     ) -> Any:
-        """Runs by EVALSHA, and loads the script first where the server does not know it.
+        """Runs by EVALSHA; loads the script first if the server does not know it.
 
         Raises FleetUnavailable, FleetError.
         """
@@ -38,5 +38,5 @@ class Script(Generic[Call]):
 
 
 def time_arg(clock: Clock | None) -> int | str:
-    """`now` of a call: '' lets the script ask Redis."""
+    """A call's `now`: '' makes the script ask Redis."""
     return "" if clock is None else clock()

@@ -1,9 +1,9 @@
-"""Who lives.
+"""Which replicas are alive.
 
 Read in this order:
-    replica.py    what a worker says of itself in each heartbeat
+    replica.py    what a worker reports in each heartbeat
     registry.py   heartbeats by pool, aged by Redis's clock
-    upstreams.py  engines that send none
+    upstreams.py  engines without heartbeats
 
 Imports records and redis.
 """

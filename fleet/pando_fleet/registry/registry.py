@@ -1,8 +1,8 @@
-"""Who lives: heartbeats of the replicas of each pool, aged by Redis's own clock.
+"""The registry: heartbeats of the replicas of each pool, aged by Redis's own clock.
 
-Workers `beat` on change and at least every 500 ms and `leave` when they end; routers and the
-operator read `pools` and `replicas`. Placement reads the packed terms that a beat leaves beside its
-JSON.
+Workers call `beat` on each change and at least every 500 ms, and `leave` when they end; routers and
+the operator read `pools` and `replicas`. Placement reads the packed terms that a heartbeat writes
+beside its JSON.
 """
 
 import asyncio
@@ -27,22 +27,21 @@ from pando_fleet.redis.wire import Wire, WireScript
 from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
 
 ANNOUNCE_MS = 2_000
-"""Between two writings of a pool's name."""
+"""The interval at which a pool's name is written."""
 
 FORGET_S = 0.2
-"""For what a silent pool left behind, and for the names: who asks for pools is not to wait for a
-server that hangs."""
+"""The time limit for cleaning up after silent pools, and for each read of the names, so that
+readers do not wait for a server that hangs."""
 
 Result = TypeVar("Result")
 
 _encode_json = msgspec.json.Encoder().encode
-_HEARTBEAT = msgspec.json.Decoder(Heartbeat)  # overlooks fields that a newer worker added
+_HEARTBEAT = msgspec.json.Decoder(Heartbeat)  # ignores fields that a newer worker added
 _terms_of = attrgetter(*Terms._fields[:-1])
 
 
 class NameTakenError(FleetError):
-    """Another one lives under this name, at `url`; `heard` tells one of its heartbeats from the
-    next."""
+    """Another living replica has this name, at `url`; `heard` distinguishes its heartbeats."""
 
     def __init__(self, replica: str, url: str, heard: str) -> None:
         super().__init__(f"{replica!r} is the name of another living replica, at {url}")
@@ -51,13 +50,13 @@ class NameTakenError(FleetError):
 
 
 class Registry:
-    """Heartbeats in and out. Every method raises FleetUnavailable where Redis is away."""
+    """Writes and reads heartbeats. Every method raises FleetUnavailable if Redis is away."""
 
     def __init__(
         self, redis: RedisClient, clock: Clock | None = None, wire: Wire | None = None
     ) -> None:
-        """All calls go over the `wire` where there is one: in a cluster redis-py lets calls to a
-        server wait for another one that is down."""
+        """All calls use the `wire` if there is one: in a cluster redis-py lets calls to one server
+        wait for another that is down."""
 
         def script(call: type[Call]) -> Callable[..., Awaitable[Any]]:
             return Script(redis, call) if wire is None else WireScript(wire, call)
@@ -76,10 +75,10 @@ class Registry:
 
     async def beat(self, pool: str, heartbeat: Heartbeat) -> str | None:
         """Records the heartbeat under `pool` with Redis's time, and now and then the pool's name.
-        Returns the URL of another one that lately wanted this replica's name and did not get it.
+        Returns the URL of another replica that was recently refused this replica's name.
 
-        Raises NameTakenError where another one lives under this name, at another URL, FleetError
-        where the heartbeat has no usable name, incarnation or numbers.
+        Raises NameTakenError if another replica, at another URL, lives under this name; FleetError
+        if the heartbeat has no usable name, incarnation or numbers.
         """
         call, terms = beat_call(pool, heartbeat, self._clock)
         answer: list[bytes] | None = await self._beat(call, *terms)
@@ -101,8 +100,8 @@ class Registry:
         await self._leave(leave_call(pool, replica, incarnation))
 
     async def check_writes(self, pool: str) -> None:
-        """Asks for a write that changes nothing. Raises FleetFull and FleetReadOnly where Redis
-        refuses those that need memory, or all."""
+        """Tries a write that changes nothing. Raises FleetFull if Redis refuses writes that need
+        memory, FleetReadOnly if it refuses all."""
         await self._check_writes(calls.CheckWrites(PoolKeys(pool).replicas))
 
     async def pools(self) -> list[str]:
@@ -115,10 +114,10 @@ class Registry:
         return sorted(name for name in map(pool_name, heard) if name is not None)
 
     async def _forget(self, silent: Collection[bytes], oldest_ms: int) -> None:
-        """Takes out of Redis what these pools left behind, and then their names.
+        """Removes from Redis what these pools left behind, and then their names.
 
-        Those whose last leases have not ended yet, or that Redis cannot forget now, because it is
-        away or refuses writes, are left for the next time.
+        Pools that still have leases, or that Redis cannot forget now, because it is away or refuses
+        writes, are left for the next time.
         """
         are_empty = await asyncio.gather(*map(self._is_empty, silent))
         gone = [name for name, is_empty in zip(silent, are_empty, strict=True) if is_empty]
@@ -128,7 +127,7 @@ class Registry:
                 await asyncio.gather(*(self._forget_names(each, *gone) for each in lists))
 
     async def _is_empty(self, name: bytes) -> bool:
-        """Whether nothing is left of a silent pool; its replicas and routers are forgotten."""
+        """Whether nothing is left of a silent pool; forgets its replicas and routers."""
         if (pool := pool_name(name)) is None:
             return True
         keys = PoolKeys(pool)
@@ -143,7 +142,7 @@ class Registry:
         )
         with suppress(FleetUnavailable, TimeoutError):
             async with asyncio.timeout(FORGET_S):
-                await self.replicas(pool)  # which forgets those that are silent
+                await self.replicas(pool)  # also forgets silent replicas
                 return bool(await self._forget_pool(call))
         return False
 
@@ -162,7 +161,7 @@ class Registry:
         found = []
         for name, age_ms, encoded, withheld, trouble in rows:
             sender = f"{pool}/{name.decode(errors='replace')}"
-            if trouble:  # placement does without this replica
+            if trouble:  # placement continues without this replica
                 misfits.skip("terms", sender, trouble.decode(errors="replace"))
             beat = misfits.decode("heartbeat", sender, encoded, _HEARTBEAT)
             if beat is not None:
@@ -171,9 +170,9 @@ class Registry:
 
 
 async def _any_of(calls: Sequence[Awaitable[Result]]) -> list[Result]:
-    """Results of those that succeed, one at least; the error of the first one where none does.
+    """The results of the calls that succeed, at least one; the first error if none does.
 
-    Of several each has TIMEOUT_S: in a cluster a server that hangs would take redis-py longer.
+    Each of several has TIMEOUT_S: in a cluster with a hanging server redis-py would take longer.
     """
 
     async def in_time(call: Awaitable[Result]) -> Result:
@@ -192,13 +191,13 @@ async def _any_of(calls: Sequence[Awaitable[Result]]) -> list[Result]:
 
 
 def beat_call(pool: str, heartbeat: Heartbeat, clock: Clock | None) -> tuple[calls.Beat, Terms]:
-    """The call, and what follows it. Raises FleetError as `Registry.beat`."""
+    """The call, and the terms that follow it. Raises FleetError like `Registry.beat`."""
     keys = PoolKeys(pool)
     try:
         encoded = _encode_json(heartbeat)
-        _HEARTBEAT.decode(encoded)  # NaN and infinity are null there
+        _HEARTBEAT.decode(encoded)  # NaN and infinity become null there
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        raise FleetError(f"a heartbeat that nobody would accept: {error}: {heartbeat}") from error
+        raise FleetError(f"an invalid heartbeat: {error}: {heartbeat}") from error
     call = calls.Beat(
         replicas=keys.replicas,
         beats=keys.beats,

@@ -1,4 +1,4 @@
-"""A replica as the fleet sees it: what a worker says of itself in each heartbeat."""
+"""A replica as the fleet sees it: what a worker reports in each heartbeat."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,57 +6,57 @@ from typing import Annotated
 
 from msgspec import Meta
 
-Count = Annotated[int, Meta(ge=0, le=2**53)]  # exact as Redis's numbers
+Count = Annotated[int, Meta(ge=0, le=2**53)]  # exact in Redis's numbers
 Rate = Annotated[float, Meta(ge=0)]
 
 
 class ReplicaState(StrEnum):
     STARTING = "starting"
     READY = "ready"
-    STALLED = "stalled"  # its engine has said nothing for some seconds
+    STALLED = "stalled"  # its engine has been silent for some seconds
     DRAINING = "draining"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """One worker's word about itself; sent on change and at least every 500 ms.
+    """One worker's report about itself; sent on each change and at least every 500 ms.
 
-    Rates are what the worker measured lately, 0.0 until it measured anything. Tokens are KV tokens;
+    Rates are the worker's recent measurements, 0.0 before the first one. Tokens are KV tokens;
     `pinned` are held by running requests, `cached` are evictable, the rest of the capacity is free.
-    What the types refuse is neither sent nor read.
+    Values that the types refuse are neither sent nor read.
     """
 
     # Stable, such as the pod's name.
     replica: Annotated[str, Meta(min_length=1, pattern=r"\A[^\0]*\Z")]
-    # New with every start of the process: an old tree never matches.
+    # New at every start of the process, so that an old tree never matches.
     incarnation: Annotated[str, Meta(min_length=1, pattern=r"\A[^\0:]*\Z")]
-    url: Annotated[str, Meta(pattern=r"\A[^\0]*\Z")]  # where routers reach it
-    model: str  # the name it serves under
+    url: Annotated[str, Meta(pattern=r"\A[^\0]*\Z")]  # at which routers reach it
+    model: str  # the name under which it is served
     state: ReplicaState
-    # Paths of its API that it serves, such as "/v1/completions". Empty: it does not say, and is
-    # asked for anything; its 404 is the answer.
+    # Paths of its API that it serves, such as "/v1/completions". Empty: unknown, so all are tried;
+    # its 404 is the answer.
     endpoints: tuple[str, ...] = ()
-    adapters: tuple[str, ...] = ()  # names of LoRA adapters of `model` that it serves, too
+    adapters: tuple[str, ...] = ()  # names of LoRA adapters of `model` that it also serves
     capacity_tokens: Count = 0
-    max_requests: Count = 0  # that it takes at once, beyond which routers keep them; 0: any number
+    max_requests: Count = 0  # at once; routers queue more; 0: no limit
     max_request_tokens: Count = 0  # prompt and output of one request together
     pinned_tokens: Count = 0
     cached_tokens: Count = 0
     running: Count = 0  # requests
     waiting: Count = 0  # requests
     waiting_tokens: Count = 0  # uncached prompt tokens of the waiting requests
-    waiting_output_tokens: Count = 0  # that they are expected to produce
+    waiting_output_tokens: Count = 0  # expected output of the waiting requests
     prefill_tokens_per_s: Rate = 0.0
-    prefill_context_per_s: Rate = 0.0  # what those tokens see, summed
-    doubling_context: Rate = 0.0  # behind which a prompt token takes twice as long; 0: not known
+    prefill_context_per_s: Rate = 0.0  # context that those tokens see, summed
+    doubling_context: Rate = 0.0  # behind which a prompt token takes twice as long; 0: unknown
     decode_tokens_per_s: Rate = 0.0
     release_tokens_per_s: Rate = 0.0  # KV tokens unpinned by ending requests
     bytes_per_token: Annotated[float, Meta(gt=0)] = 4.0  # prompt bytes per prompt token, smoothed
     prompt_tokens_total: Count = 0
     cached_prompt_tokens_total: Count = 0
-    hot_evicted_tokens_total: Count = 0  # cached tokens evicted, and soon asked for again
+    hot_evicted_tokens_total: Count = 0  # cached tokens that were evicted and soon needed again
     inter_token_seconds_total: Rate = 0.0  # between two tokens of a request, of all requests
-    inter_tokens_total: Count = 0  # how many such gaps that were
+    inter_tokens_total: Count = 0  # the number of those gaps
 
     def serves(self, path: str) -> bool:
         return not self.endpoints or path in self.endpoints
@@ -68,8 +68,8 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A heartbeat as Redis holds it, with its age by Redis's clock."""
+    """A heartbeat from Redis, with its age by Redis's clock."""
 
     beat: Heartbeat
     age_ms: int
-    withheld: str = ""  # the kind of the mark that keeps it from placement, "drain" or "warm"
+    withheld: str = ""  # kind of the mark that excludes it from placement, "drain" or "warm"

@@ -1,7 +1,8 @@
-"""Foreign engines that send no heartbeats: what the routers that probe them have to agree on.
+"""Foreign engines without heartbeats: what the routers that probe them must agree on.
 
-Each router probes and sends heartbeats in the engine's place. Its incarnation must be the same in
-all of them, or each router's heartbeat would throw away the tree of the others; and each sees only
+Each router probes and sends heartbeats for the engine. All must use the same incarnation, or each
+router's heartbeat would discard the tree of the others; and each sees only its own share of the
+answers from which rates are learned. Both are kept here, in one small record.
 its own share of the answers from which rates are learned. Both are kept here, in one small record.
 """
 
@@ -16,7 +17,7 @@ from pando_fleet.redis.scripts import Script
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What was found in so many new samples."""
+    """A value and the number of new samples behind it."""
 
     value: float = 0.0
     samples: int = 0
@@ -27,7 +28,7 @@ NOTHING = Sampled()
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """Rates in tokens/s, bytes of prompt a prompt token; 0.0 until anyone has measured."""
+    """Rates in tokens/s, prompt bytes per prompt token; 0.0 before any measurement."""
 
     incarnation: str
     prefill_tokens_per_s: float
@@ -36,7 +37,7 @@ class Agreed:
 
 
 class UpstreamRecords:
-    """Every method raises FleetUnavailable where Redis is away."""
+    """Every method raises FleetUnavailable if Redis is away."""
 
     def __init__(self, redis: RedisClient) -> None:
         self._agree = Script(redis, Agree)
@@ -53,10 +54,10 @@ class UpstreamRecords:
         decode: Sampled = NOTHING,
         bytes_per_token: Sampled = NOTHING,
     ) -> Agreed:
-        """Adds what this router found, and says what holds for all of them.
+        """Adds this router's measurements, and returns the values that hold for all routers.
 
-        `identity` names what is served there, with other models it is another; `proposed` becomes
-        the incarnation where there is none.
+        `identity` names what is served there, so it changes with the models; `proposed` becomes the
+        incarnation if there is none.
         """
         answer = await self._agree(
             Agree(
@@ -75,6 +76,6 @@ class UpstreamRecords:
         return Agreed(incarnation.decode(), *map(float, rates))
 
     async def ended(self, pool: str, replica: str, incarnation: str) -> None:
-        """Its process is gone, and its cache with it; the rates stay. No incarnation is whichever
-        it is, for who never met it."""
+        """Its process and its cache are gone; the rates stay. An empty incarnation matches any, for
+        a caller that never knew it."""
         await self._ended(Ended(record=PoolKeys(pool).upstream(replica), incarnation=incarnation))

@@ -47,7 +47,7 @@ class QueueReports:
                 continue
             waited_ms = int(1000 * self._admission.longest_wait_s(pool))
             tokens = self._admission.waiting_tokens(pool)
-            await self._queues.tell(pool, self._router, length, waited_ms, tokens)
+            await self._queues.report(pool, self._router, length, waited_ms, tokens)
             if not length:
                 self._reported.discard(pool)
                 continue

@@ -8,9 +8,9 @@ from functools import partial
 
 from pando_fleet.records.loads import Loads
 from pando_fleet.records.marks import MarkKind, Marks
-from pando_fleet.records.queues import TELL_MS
+from pando_fleet.records.queues import REPORT_MS
 from pando_fleet.redis.keys import PoolKeys
-from pando_fleet.redis.layout.calls import TellQueue
+from pando_fleet.redis.layout.calls import ReportQueue
 from pando_fleet.redis.wire import WireScript
 from pando_fleet.registry.registry import Registry
 from pando_router.warming.warming import POLL_S
@@ -132,7 +132,7 @@ class Simulation:
         self._warming = self._warmings(around)
         self._registry = Registry(self._control.redis, self._timeline.redis_ms)
         self._arrivals = Arrivals(requests, self._timeline, self._arrive)
-        self._tell_queue = WireScript(self._line, TellQueue)
+        self._report_queue = WireScript(self._line, ReportQueue)
         self._came = 0
         self._ends = 0
         self._finished = 0
@@ -160,7 +160,7 @@ class Simulation:
             self._fleet.start(f"replica-{number}", 0.0)
         self._every(spec.worker.beat_s, self._beat, first_s=0.0, looks=True)
         self._every(spec.sample_s, partial(self._sample, progress), first_s=0.0, looks=True)
-        self._every(TELL_MS / 1000, self._tell_queues)
+        self._every(REPORT_MS / 1000, self._report_queues)
         if self._scaler is not None:
             self._every(self._scaler.every_s, self._scale)
         if self._warming:
@@ -240,12 +240,12 @@ class Simulation:
         if progress is not None:
             progress(self._ends, now_s)
 
-    def _tell_queues(self) -> None:
+    def _report_queues(self) -> None:
         """As the routers do, so that the operator sees what waits in them."""
         for router in self._routers:
             waiting = len(router.queue)
             if waiting or router.told_waiting:
-                told = TellQueue(
+                told = ReportQueue(
                     queues=PoolKeys(POOL).queues,
                     now=self._timeline.redis_ms(),
                     router=router.name,
@@ -253,7 +253,7 @@ class Simulation:
                     waited_ms=int(1000 * router.queue.longest_wait_s),
                     tokens=round(router.queue.tokens),
                 )
-                self._tell_queue.send(told, (), _unheard)
+                self._report_queue.send(told, (), _unheard)
             router.told_waiting = waiting > 0
 
     async def _scale(self) -> None:

@@ -213,7 +213,7 @@ async def test_a_dead_routers_places_are_free_within_five_seconds(world: World) 
     for _ in range(300):  # more than one call looks at
         await dead.place()
     await alive.place()
-    await Queues(world.redis, world.clock).tell(POOL, "r1", 1, 0, 10)
+    await Queues(world.redis, world.clock).report(POOL, "r1", 1, 0, 10)
     await pass_time(world, 1_000, dead, alive)
     await pass_time(world, ROUTER_SILENCE_MS, alive)
     assert (await truth(world))[0] == 301
@@ -370,7 +370,7 @@ async def test_the_last_leases_of_a_pool_that_nobody_serves_leave_redis(world: W
     await world.beat("a")
     router = Router(world, "r1")
     await router.place()
-    await Queues(world.redis, world.clock).tell(POOL, "r1", 1, 0, 10)
+    await Queues(world.redis, world.clock).report(POOL, "r1", 1, 0, 10)
     await router.look()
     world.now_ms += RETENTION_MS - LEASE_MS // 2
     await router.look()  # a stream that outlasts its pool

@@ -30,7 +30,7 @@ async def test_the_sum_is_that_of_the_last_words_of_routers_that_still_speak(
         queues = Queues(world.redis, world.clock)
         last: dict[str, tuple[int, int, int, int]] = {}  # told at, requests, since, tokens
         for router, requests, waited_ms, tokens, pause_ms in words:
-            await queues.tell(POOL, router, requests, waited_ms, tokens)
+            await queues.report(POOL, router, requests, waited_ms, tokens)
             last[router] = (world.now_ms, requests, world.now_ms - waited_ms, tokens)
             world.now_ms += pause_ms
             speak = [
@@ -48,13 +48,13 @@ async def test_the_sum_is_that_of_the_last_words_of_routers_that_still_speak(
 
 async def test_what_dead_routers_said_leaves_redis(world: World) -> None:
     queues = Queues(world.redis, world.clock)
-    await queues.tell(POOL, "dead", 3, 0, 300)
+    await queues.report(POOL, "dead", 3, 0, 300)
     world.now_ms += SILENCE_MS
-    await queues.tell(POOL, "alive", 1, 0, 100)
+    await queues.report(POOL, "alive", 1, 0, 100)
     key = f"pando:{{{POOL}}}:queues"
     assert sorted(await world.redis.hkeys(key)) == [b"alive", b"dead"]
     world.now_ms += 1
-    await queues.tell(POOL, "alive", 1, 0, 100)
+    await queues.report(POOL, "alive", 1, 0, 100)
     assert await world.redis.hkeys(key) == [b"alive"]
     assert await world.redis.pttl(key) == -1  # what has a TTL may be evicted
 
@@ -67,13 +67,13 @@ async def test_a_queue_without_a_router_or_with_negative_numbers_is_refused(worl
         ("r", 1, 0, -1),
     ):
         with pytest.raises(FleetError):
-            await Queues(world.redis).tell(POOL, router, requests, waited_ms, tokens)
+            await Queues(world.redis).report(POOL, router, requests, waited_ms, tokens)
 
 
 async def test_what_a_router_of_the_release_before_said_gets_no_end(world: World) -> None:
     queues = Queues(world.redis, world.clock)
     key = PoolKeys(POOL).queues
-    await queues.tell(POOL, "old", 1, 0, 10)
+    await queues.report(POOL, "old", 1, 0, 10)
     await world.redis.pexpire(key, 60_000)
-    await queues.tell(POOL, "new", 1, 0, 10)
+    await queues.report(POOL, "new", 1, 0, 10)
     assert await world.redis.pttl(key) == -1

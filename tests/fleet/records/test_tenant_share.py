@@ -103,7 +103,7 @@ async def test_a_cut_gives_the_tenants_share_back(world: World) -> None:
 
 
 async def test_a_share_without_a_tenant_is_refused(world: World) -> None:
-    with pytest.raises(FleetError, match="needs a tenant"):
+    with pytest.raises(FleetError, match="requires a tenant"):
         world.ask(tenant_share=0.5)
     with pytest.raises(FleetError, match="within 0 and 1"):
         world.ask(tenant="t", tenant_share=0.0)

@@ -84,7 +84,7 @@ async def whole_fleet(url: str) -> None:
     assert (claimed := await marks.claim(mark, "r")) is not None
     assert await marks.report(claimed, tokens=1)
     await marks.clear(MarkKind.WARM, "a")
-    await Queues(redis).tell(POOL, "r", 1, 1, 1)
+    await Queues(redis).report(POOL, "r", 1, 1, 1)
     await Queues(redis).read(POOL)
     await Loads(redis, POOL).read()
     await operator_rows(redis)

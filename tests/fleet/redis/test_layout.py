@@ -188,7 +188,7 @@ def test_a_row_of_a_version_that_is_not_known_is_an_error(
      "$pack(Touch)", "$operation(Place)", "$OPERATIONS"],
 )  # fmt: skip
 def test_what_the_layout_does_not_have_is_an_error_where_a_script_is_loaded(text: str) -> None:
-    with pytest.raises(LayoutError, match="layout does not have"):
+    with pytest.raises(LayoutError, match="layout does not define"):
         expand(f"return {text}")
 
 
@@ -282,7 +282,7 @@ async def test_rows_that_the_release_before_wrote_are_read(world: World) -> None
     queue = struct.pack(">4d", world.now_ms, 2, world.now_ms - 500, 70)
     await world.redis.hset(PoolKeys(POOL).queues, "old", queue)
     queues = Queues(world.redis, world.clock)
-    await queues.tell(POOL, "new", 1, 100, 5)
+    await queues.report(POOL, "new", 1, 100, 5)
     assert await queues.read(POOL) == Queued(requests=3, waited_ms=500, tokens=75)
 
 

@@ -106,7 +106,7 @@ def are_prefix_closed(admin: redis.Redis, paths: list[bytes]) -> bool:
 
 async def tell(world: World) -> None:
     """What else has to get through: a pool wakes by its queue, and is drained by marks."""
-    await Queues(world.redis).tell(POOL, "router", 1, 0, 100)
+    await Queues(world.redis).report(POOL, "router", 1, 0, 100)
     assert (await Queues(world.redis).read(POOL)).requests == 1
     marks = Marks(world.redis, POOL)
     await marks.set(MarkKind.WARM, "new", lasts_ms=60_000, budget_tokens=10)

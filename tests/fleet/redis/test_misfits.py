@@ -145,13 +145,13 @@ async def test_a_mark_that_does_not_fit_hides_neither_marks_nor_replicas(
 
 async def test_a_queue_that_does_not_fit_hides_no_other(world: World) -> None:
     queues = Queues(world.redis, world.clock)
-    await queues.tell(POOL, "fine", 3, 500, 900)
+    await queues.report(POOL, "fine", 3, 500, 900)
     queued = Queued(requests=3, waited_ms=500, tokens=900)
     for row in (b"", b"12345678901234567", struct.pack(">4d", *4 * [float("nan")])):
         await world.redis.hset(f"pando:{{{POOL}}}:queues", "b", row)
         with skipped("queue", 1):
             assert await queues.read(POOL) == queued
-        await queues.tell(POOL, "fine", 3, 500, 900)  # which throws nobody's out that it may not
+        await queues.report(POOL, "fine", 3, 500, 900)  # which throws nobody's out that it may not
 
 
 async def test_an_operators_row_that_does_not_fit_hides_no_other(world: World) -> None:

@@ -166,7 +166,7 @@ async def test_a_sleeping_pool_wakes_by_a_waiting_request(scene: Scene) -> None:
         await scene.until(asleep, "no replica is there")
         assert await ExpectedPools(scene.redis).read() == {"pool": ("m",)}
         started = time.monotonic()
-        await Queues(scene.redis).tell("pool", "router", 1, 100, 0)
+        await Queues(scene.redis).report("pool", "router", 1, 100, 0)
         await scene.until(lambda: scene.cluster.workers, "a replica for the request", 5)
         assert time.monotonic() - started < 5
         scene.cluster.busy(100, running=1)

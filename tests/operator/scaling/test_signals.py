@@ -40,7 +40,7 @@ async def _signals(world: World) -> Signals:
 
 async def test_what_heartbeats_and_routers_tell_is_what_a_decision_sees(world: World) -> None:
     await world.beat("a", **LOADED)
-    await Queues(world.redis, world.clock).tell(POOL, "r1", 4, 2_500, 3_000)
+    await Queues(world.redis, world.clock).report(POOL, "r1", 4, 2_500, 3_000)
     world.now_ms += 700
     signals = await _signals(world)
     (replica,) = signals.replicas

@@ -1,11 +1,11 @@
-"""What Python and Lua agree on in Redis, once: constants, rows, and each script's arguments.
+"""What Python and Lua share about Redis, defined once: constants, rows, and scripts' arguments.
 
 Read in this order:
-    constants.py   numbers and words that both know
+    constants.py   numbers and words that both use
     packed.py      how a row's fields become bytes
     rows.py        the rows and the packed answers
     calls.py       each script's keys and arguments, and the operations of settle.lua
-    lua.py         what the `$` of the Lua files stand for: all of the above, by name
+    lua.py         what each `$` in the Lua files is replaced with: all of the above, by name
 
-Imports nothing else of this package; imported by whatever calls a script.
+Imports nothing else of this package; every caller of a script imports it.
 """

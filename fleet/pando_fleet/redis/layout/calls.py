@@ -1,8 +1,9 @@
-"""Each script's keys and arguments: a call is one of these structs, and Lua reads it by its names.
+"""Each script's keys and arguments: a call is one of these structs, and Lua reads it by field
+names.
 
-Fields that are a `Key` come first; they are the script's KEYS, and the others its ARGV. What a
-script takes more of, such as the prompts to place, follows as further arguments. Structs, because
-they are made three times as fast as named tuples.
+Fields that are a `Key` come first; they are the script's KEYS, the others its ARGV. Arguments of
+variable number, such as the prompts to place, follow. Structs, because they are created three times
+as fast as named tuples.
 """
 
 from typing import Annotated, TypeVar
@@ -12,17 +13,17 @@ import msgspec
 from pando_fleet.redis.layout.constants import MarkKind, MarkState, Mode
 
 Key = Annotated[str, "a key"]
-Now = Annotated[int | str, "milliseconds of a clock of the caller's, or '' for Redis's own"]
+Now = Annotated[int | str, "milliseconds by the caller's clock, or '' for Redis's own"]
 Flag = Annotated[int, "1 or 0"]
 
 Call = TypeVar("Call", bound=msgspec.Struct)
 
 
 class Beat(msgspec.Struct, frozen=True, gc=False):
-    """Records a heartbeat. `Terms` follow, of which beat.lua fills in `oldest_touch_ms`.
+    """Records a heartbeat. `Terms` follow; beat.lua fills in `oldest_touch_ms`.
 
-    Answers nil; or "taken", the URL of the one that lives under this name and when it was heard,
-    and then nothing is recorded; or "wanted" and the URL of another one that was told so.
+    Answers nil; or "taken", the URL of the living owner of this name and its last heartbeat's time,
+    and then records nothing; or "wanted" and the URL of another one that was refused this name.
     """
 
     replicas: Key
@@ -38,7 +39,7 @@ class Beat(msgspec.Struct, frozen=True, gc=False):
 
 
 class Announce(msgspec.Struct, frozen=True, gc=False):
-    """Lists a pool. Apart from `Beat`: this key is in another slot."""
+    """Lists a pool. Separate from `Beat`, because this key is in another slot."""
 
     pools: Key
     now: Now
@@ -46,15 +47,15 @@ class Announce(msgspec.Struct, frozen=True, gc=False):
 
 
 class ListPools(msgspec.Struct, frozen=True, gc=False):
-    """Answers when the retention began, the pools heard of since, and those that were not."""
+    """Answers when the retention began, the pools heard of since, and those not heard of."""
 
     pools: Key
     now: Now
 
 
 class ForgetPool(msgspec.Struct, frozen=True, gc=False):
-    """Removes what routers left behind of a pool without replicas. Answers 1, or 0 while there are
-    leases whose time is not over."""
+    """Removes what routers left behind of a pool without replicas. Answers 1, or 0 if there are
+    unexpired leases."""
 
     routers: Key
     leases: Key
@@ -65,14 +66,14 @@ class ForgetPool(msgspec.Struct, frozen=True, gc=False):
 
 
 class ForgetNames(msgspec.Struct, frozen=True, gc=False):
-    """Removes those names that follow of pools that were not heard of later."""
+    """Removes the names that follow, of pools that were not heard of later."""
 
     pools: Key
     heard_ms: int
 
 
 class CheckWrites(msgspec.Struct, frozen=True, gc=False):
-    """Writes nothing, as a command that is refused where writes are."""
+    """Writes nothing, but is refused if Redis refuses writes."""
 
     replicas: Key
 
@@ -90,8 +91,8 @@ class Leave(msgspec.Struct, frozen=True, gc=False):
 
 
 class Replicas(msgspec.Struct, frozen=True, gc=False):
-    """Answers name, age in ms, heartbeat, the mark that withholds it ('' for none), and why its
-    terms cannot be read ('' where they can), of each replica."""
+    """Answers for each replica its name, age in ms, heartbeat, the mark that withholds it ('' for
+    none), and why its terms cannot be read ('' if they can)."""
 
     replicas: Key
     beats: Key
@@ -101,11 +102,11 @@ class Replicas(msgspec.Struct, frozen=True, gc=False):
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """Decides for each of the `Prompt`s that follow, and reserves it unless only asked to explain.
+    """Decides for each `Prompt` that follows, and reserves a replica unless only asked to explain.
 
     Answers for each prompt PLACED, of the chosen replica, or a list of that and every CANDIDATE;
-    nil where there is none, FULL where all that are allowed have the most requests. To explain, one
-    prompt is asked, and each of its candidates is answered.
+    nil if there is none, FULL if all allowed replicas are at their limit of requests. To explain,
+    one prompt is sent, and the answer is its candidates.
     """
 
     replicas: Key
@@ -125,14 +126,14 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     lease: str
     lease_ms: int
     tie: int  # where among equals the search begins
-    max_outstanding: int  # at one replica; 0: any number
-    every: Flag  # each candidate is answered
+    max_outstanding: int  # at one replica; 0: no limit
+    every: Flag  # answer each candidate
     only: str  # the only replica allowed, or ''
-    excluded: int  # names of replicas, which follow
+    excluded: int  # the number of replicas' names, which follow
 
 
 class Settle(msgspec.Struct, frozen=True, gc=False):
-    """Writes what no answer waited for: the operations that follow, each behind its name."""
+    """Runs operations that nobody waits for; each follows its name."""
 
     leases: Key
     parts: Key
@@ -147,14 +148,14 @@ class Touch(msgspec.Struct, frozen=True, gc=False):
     path: bytes
     guess: int  # chunks held when placed
     capacity: int  # of the tree, in chunks
-    tenant: str  # whose ledger is bounded, or ''
-    share: int  # of the capacity that is the tenant's, in chunks
+    tenant: str  # owner of the bounded ledger, or ''
+    share: int  # the tenant's part of the capacity, in chunks
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False):
     owner: str
     path: bytes
-    depth: int  # chunks that stay
+    depth: int  # chunks to keep
     tenant: str
 
 
@@ -163,7 +164,7 @@ class Prefilled(msgspec.Struct, frozen=True, gc=False):
 
 
 class Renew(msgspec.Struct, frozen=True, gc=False):
-    """The whole lease as its router knows it, so that what Redis lost of it is there again."""
+    """The whole lease as its router knows it, which restores what Redis lost of it."""
 
     lease: str
     lasts_ms: int  # from now
@@ -181,10 +182,10 @@ OPERATIONS: dict[type[Operation], str] = {
 
 
 class BeatRouter(msgspec.Struct, frozen=True, gc=False):
-    """Records that a router lives, and mends sums of leases that do not agree with their parts.
+    """Records that a router is alive, and repairs sums of leases that do not match their parts.
 
-    Answers 1 where Redis did not know this router any more, so that its leases may be gone, else 0;
-    then routers that are dead.
+    Answers 1 if Redis no longer knew this router, so that its leases may be lost, otherwise 0; then
+    the names of dead routers.
     """
 
     routers: Key
@@ -197,7 +198,7 @@ class BeatRouter(msgspec.Struct, frozen=True, gc=False):
 
 class Reap(msgspec.Struct, frozen=True, gc=False):
     """Ends some leases of a dead router. Answers the next cursor, "0" at the end, and how many it
-    ended; nil where the router lives after all, or has been reaped."""
+    ended; nil if the router is alive after all, or was already reaped."""
 
     routers: Key
     leases: Key
@@ -206,11 +207,11 @@ class Reap(msgspec.Struct, frozen=True, gc=False):
     queues: Key
     now: Now
     router: str
-    cursor: str  # of ZSCAN; "0" to begin
+    cursor: str  # of ZSCAN; "0" at first
 
 
 class ReadLoads(msgspec.Struct, frozen=True, gc=False):
-    """Answers owner, requests leased to it, and so on."""
+    """Answers pairs of owner and requests leased to it."""
 
     routers: Key
     leases: Key
@@ -227,7 +228,7 @@ class TouchTree(msgspec.Struct, frozen=True, gc=False):
 
 
 class MatchTree(msgspec.Struct, frozen=True, gc=False):
-    """Answers chunks."""
+    """Answers the number of chunks."""
 
     tree: Key
     path: bytes
@@ -236,21 +237,21 @@ class MatchTree(msgspec.Struct, frozen=True, gc=False):
 class CutTree(msgspec.Struct, frozen=True, gc=False):
     tree: Key
     path: bytes
-    depth: int  # chunks that stay
+    depth: int  # chunks to keep
 
 
 class WeighTree(msgspec.Struct, frozen=True, gc=False):
-    """Answers, as text, how many chunks only the first tree holds, each counted as 0.5 to the power
-    of its age over the half-life. The trees of the others are further keys."""
+    """Answers, as text, how many chunks only the first tree holds, each weighted by 0.5 to the
+    power of its age over the half-life. The trees of the others are further keys."""
 
     tree: Key
     now: Now
     half_life_ms: int
-    most: int  # members to look at
+    most: int  # most members to read
 
 
 class SetMark(msgspec.Struct, frozen=True, gc=False):
-    """Answers 1, or 0 where a mark of this kind is at work there: only a drain mark is renewed."""
+    """Answers 1, or 0 if a mark of this kind is active there: only a drain mark is renewed."""
 
     marks: Key
     terms: Key
@@ -262,8 +263,8 @@ class SetMark(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimMark(msgspec.Struct, frozen=True, gc=False):
-    """Answers the milliseconds left to the mark, and its JSON, where it is open, or its claim is
-    this router's or has ended; or nil."""
+    """Answers the milliseconds left to the mark, and its JSON, if it is open or its claim is this
+    router's or has expired; otherwise nil."""
 
     marks: Key
     now: Now
@@ -273,7 +274,7 @@ class ClaimMark(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReportMark(msgspec.Struct, frozen=True, gc=False):
-    """Adds tokens and prefixes. Answers 1, or 0 where the mark is over or not this router's."""
+    """Adds tokens and prefixes. Answers 1, or 0 if the mark is over or not this router's."""
 
     marks: Key
     now: Now
@@ -287,34 +288,34 @@ class ReportMark(msgspec.Struct, frozen=True, gc=False):
 
 
 class ListMarks(msgspec.Struct, frozen=True, gc=False):
-    """Answers for each mark its name, the milliseconds left to it (nil for what is no mark), and
+    """Answers for each mark its name, the milliseconds left to it (nil for an invalid mark), and
     its JSON."""
 
     marks: Key
     now: Now
 
 
-class TellQueue(msgspec.Struct, frozen=True, gc=False):
-    """Records how long one router's queue is, and forgets routers that have fallen silent."""
+class ReportQueue(msgspec.Struct, frozen=True, gc=False):
+    """Records the length of one router's queue, and forgets routers that have fallen silent."""
 
     queues: Key
     now: Now
     router: str
     requests: int
-    waited_ms: int  # by the first one
+    waited_ms: int  # by the first request
     tokens: int
 
 
 class ReadQueues(msgspec.Struct, frozen=True, gc=False):
-    """Answers the time, and router and QUEUE of each queue."""
+    """Answers the time, and for each queue its router and QUEUE."""
 
     queues: Key
     now: Now
 
 
 class Agree(msgspec.Struct, frozen=True, gc=False):
-    """What routers that probe the same foreign engine agree on: which incarnation it is, and how
-    fast. Each rate is what the router found, and in how many new samples.
+    """What the routers that probe a foreign engine agree on: its incarnation and its speed. Each
+    rate is the router's own value and the number of its new samples.
 
     Answers incarnation, prefill rate, decode rate, bytes per token.
     """
@@ -331,15 +332,15 @@ class Agree(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """The process behind an incarnation has ended: its successor is another one, and as fast."""
+    """The process of an incarnation has ended: its successor has a new one, but the same rates."""
 
     record: Key
-    incarnation: str  # '' for whichever it is
+    incarnation: str  # '' for any
 
 
 class RememberHome(msgspec.Struct, frozen=True, gc=False):
-    """Remembers who answered under the names that follow, and forgets those used longest ago where
-    there are too many."""
+    """Records which replica answered under the names that follow, and forgets the least recently
+    used if there are too many."""
 
     ages: Key
     homes: Key
@@ -349,25 +350,25 @@ class RememberHome(msgspec.Struct, frozen=True, gc=False):
 
 
 class TakeLimit(msgspec.Struct, frozen=True, gc=False):
-    """Takes from both of a tenant's buckets, or from none of them.
+    """Takes from both of a tenant's buckets, or from neither.
 
-    Answers for requests and for tokens: left, ms until full, ms to wait for (0: there was enough).
-    More tokens than a full bucket has take all of it.
+    Answers for requests and for tokens: amount left, ms until full, ms to wait (0: it was enough).
+    More tokens than a full bucket take the full bucket.
     """
 
     buckets: Key
     now: Now
-    request_limit: int  # a minute; 0: none
+    request_limit: int  # per minute; 0: none
     token_limit: int
     tokens: int
 
 
 class SettleLimit(msgspec.Struct, frozen=True, gc=False):
-    """Takes what a tenant used beyond what it had reserved, or gives back what it did not use."""
+    """Takes what a tenant used beyond its reservation, or returns what it did not use."""
 
     buckets: Key
     now: Now
-    token_limit: int  # a minute
+    token_limit: int  # per minute
     tokens: int  # negative: given back
 
 
@@ -393,7 +394,7 @@ SCRIPTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     ClaimMark: ("clock", "mark_ops", "mark_claim"),
     ReportMark: ("clock", "mark_ops", "mark_report"),
     ListMarks: ("clock", "mark_ops", "mark_list"),
-    TellQueue: ("clock", "queue_ops", "queue_tell"),
+    ReportQueue: ("clock", "queue_ops", "queue_report"),
     ReadQueues: ("clock", "queue_read"),
     Agree: ("upstream_agree",),
     Ended: ("upstream_ended",),
@@ -401,4 +402,4 @@ SCRIPTS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     TakeLimit: ("clock", "limit_ops", "limit_take"),
     SettleLimit: ("clock", "limit_ops", "limit_settle"),
 }
-"""The Lua files that, joined, take each call: libraries of local functions first."""
+"""The Lua files that are joined into each call's script: libraries of local functions first."""

@@ -1,62 +1,65 @@
-"""Numbers and words that Python and Lua both know; a Lua file writes `$FRESH_MS`, `$Mode.PLACE`."""
+"""Numbers and words that Python and Lua share; a Lua file writes `$FRESH_MS`, `$Mode.PLACE`."""
 
 from enum import StrEnum
 
 CHUNK_BYTES = 256
-"""Bytes of prompt under one key, about 64 tokens of English."""
+"""Bytes of prompt per key, about 64 tokens of English."""
 
 KEY_BYTES = 8
 """Bytes of one packed key."""
 
 MAX_CHUNKS = 8192
-"""Keys of one prompt at most (2 MiB of prompt): bounds what one placement costs Redis. Also the
-scores that one bucket of time has in a tree."""
+"""Most keys of one prompt (2 MiB of prompt), which bounds the cost of a placement in Redis. Also
+the scores per bucket of time in a tree."""
 
 TREE_TTL_MS = 600_000
-"""Of a tree that nobody touches and whose replica sends no heartbeats."""
+"""How long a tree lasts that nobody touches and whose replica sends no heartbeats."""
 
 UNKNOWN_CAPACITY_CHUNKS = 65_536
-"""Kept for a replica that does not say what it can hold."""
+"""The tree's capacity for a replica that does not report its own."""
 
 TREES_PERCENT = 80
-"""Of maxmemory: where more is used heartbeats cut trees, which leaves room for half a second."""
+"""Of maxmemory: above it, heartbeats cut trees, which leaves room for half a second."""
 
 FRESH_MS = 3_000
-"""A replica whose last heartbeat is older gets no requests: six beats missed."""
+"""The age at which a heartbeat is stale: six beats missed. Its replica then gets no requests from
+`lua/fleet_ops.lua`, and is lost in the routers' view (`pando_router/fleet_view/view.py`) unless it
+shows other signs of life."""
 
 RETENTION_MS = 60_000
-"""A replica that fell silent stays listed this long, so that people can see it as lost."""
+"""How long a silent replica stays listed, so that people can see it as lost."""
 
 SILENCE_MS = 5_000
-"""After which a router's word about its queue counts no more."""
+"""The age at which a router's report of its queue no longer counts."""
 
 ROUTER_SILENCE_MS = 3_000
-"""A router that missed six beats counts as dead, and its leases end."""
+"""A router that missed six beats counts as dead, and its leases are ended."""
 
 SHARED_SILENCE_MS = 1_500
-"""Where no router at all was heard for so long, Redis was the reason: this time counts for none."""
+"""If no router at all was heard for this time, Redis was the reason, and the time does not
+count."""
 
 MENDED_MS = 15_000
-"""A lease whose end Redis lost lasts so long, unless its router renews it."""
+"""How long a lease lasts whose end Redis lost, unless its router renews it."""
 
 CLAIM_MS = 30_000
-"""A claim of a mark ends so long after its router's last word."""
+"""How long a claim of a mark lasts after its router's last report."""
 
 MARK_KEPT_MS = 600_000
-"""A mark that is over can be read this long."""
+"""How long a mark that is over can still be read."""
 
 UPSTREAM_KEPT_MS = TREE_TTL_MS
-"""A foreign engine that comes back later finds nothing that an incarnation would be good for."""
+"""An engine that is away for longer finds nothing that its old incarnation would be useful for."""
 
 HOMES_KEPT_MS = 24 * 3600 * 1000
-"""Who answered under which name is forgotten this long after the last answer of the pool."""
+"""How long homes are kept after the last answer of the pool."""
 
 FULL = b"full"
-"""Instead of a place: all replicas that are allowed have the most requests."""
+"""The answer instead of a place: all allowed replicas are at their limit of requests."""
 
 
 class Mode(StrEnum):
-    """What place.lua is asked for."""
+    """What place.lua is to do."""
 
     PLACE = "place"
     EXPLAIN = "explain"
@@ -72,4 +75,4 @@ class MarkState(StrEnum):
     OPEN = "open"
     CLAIMED = "claimed"
     DONE = "done"
-    SKIPPED = "skipped"  # `reason` says why
+    SKIPPED = "skipped"  # `reason` explains it

@@ -1,16 +1,16 @@
-"""What `$` stands for in the Lua files, replaced when a script is loaded.
+"""Replaces each `$` in the Lua files when a script is loaded.
 
     $FRESH_MS  $Mode.PLACE  $operation(Touch)   a constant, a word, an operation's name
     $words(MarkKind)                            a table of all its words, each true
     $types(MarkRow)                             a table from its fields to Lua's types
-    $names(Touch)                               its fields, to be the names of locals
+    $names(Touch)                               its fields, as the names of locals
     $arguments(Place)  $arguments(Touch, i)     a call's KEYS and ARGV; other ARGV from i on
     $length(Touch)                              how many ARGV those are
-    $pack(LOAD)  $pack(LOAD, load)              a packed row of locals, or of a table's fields
+    $pack(LOAD)  $pack(LOAD, load)              packs a row from locals, or from a table's fields
     $reader(LOAD)                               defines unpack_load(row), which returns the fields
 
-What is not known here is an error when the script is loaded, so a field that was renamed on one
-side only is found by whatever loads the script.
+An unknown name is an error when the script is loaded, so loading finds a field that was renamed on
+one side only.
 """
 
 import re
@@ -25,16 +25,16 @@ from pando_fleet.redis.layout.packed import Packed
 
 _KNOWN: dict[str, Any] = {**vars(rows), **vars(calls), **vars(constants)}
 _MACRO = re.compile(r"\$(\w+)(?:\.(\w+)|\(([^()]*)\))?")
-_CODES = {float: "d", int: "i8", bool: "B", str: "s"}  # of Redis's struct library
+_CODES = {float: "d", int: "i8", bool: "B", str: "s"}  # codes of Redis's struct library
 
 
 class LayoutError(Exception):
-    """A Lua file asks for what the layout does not have."""
+    """A Lua file uses a name that the layout does not define."""
 
 
 @cache
 def source_of(call: type) -> str:
-    """The script that takes this call. Raises LayoutError."""
+    """The script of this call. Raises LayoutError."""
     folder = files("pando_fleet") / "lua"
     parts = calls.SCRIPTS[call]
     return "\n".join(expand((folder / f"{part}.lua").read_text("utf-8")) for part in parts)
@@ -58,7 +58,7 @@ def _replacement(found: re.Match[str]) -> str:
         subject, _, extra = arguments.partition(",")
         return _MACROS[name](_KNOWN[subject.strip()], extra.strip())
     except (AttributeError, KeyError, TypeError) as error:
-        raise LayoutError(f"the layout does not have {found.group()}: {error!r}") from error
+        raise LayoutError(f"the layout does not define {found.group()}: {error!r}") from error
 
 
 def _hints(kind: type) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _literal(value: object) -> str:
         return f"'{value}'"
     if isinstance(value, int):
         return str(value)
-    raise TypeError(f"{value!r} is no constant")
+    raise TypeError(f"{value!r} is not a constant")
 
 
 def _operation(kind: type[calls.Operation], _: str) -> str:
@@ -97,7 +97,7 @@ def _names(kind: Any, _: str) -> str:
 
 
 def _arguments(kind: type, first: str) -> str:
-    """`first` is the Lua expression of the first one's index, '' for 1."""
+    """`first` is the Lua expression for the index of the first one, '' for 1."""
     keys = key_count(kind)
     values = [f"KEYS[{number}]" for number in range(1, keys + 1)]
     for number, hint in enumerate(list(_hints(kind).values())[keys:]):
@@ -132,7 +132,7 @@ def _pack(row: Packed[Any], table: str) -> str:
 
 
 def _reader(row: Packed[Any], _: str) -> str:
-    """A row of a version that is not known is an error: nobody can tell what is in it."""
+    """A row of an unknown version is an error, because its contents are unknown."""
     codes = "".join(_CODES[hint] for hint in row.fields.values())
     at, first = ("1", ", 2") if row.is_versioned_in_front else ("-1", "")
     known = f"version ~= {row.version}" + ("" if first else " and version ~= 0")

@@ -1,11 +1,11 @@
-"""How a type's fields become bytes: in their order, big-endian, each text with a NUL behind.
+"""How a type's fields become bytes: in order, big-endian, each text followed by a NUL.
 
-A `float` is a double, an `int` 8 bytes, a `bool` one, a `str` its UTF-8. Packed answers are read by
-who asked, and have their numbers in front of their texts. Rows stay in Redis and carry a version,
-since another release may have written them. The version is a row's last byte: scripts of the
-release before, which wrote none, overlook what lies behind the fields that they know, and their
-rows end in a zero byte (the low one of a whole number, or a text's end). Where rows always had one,
-it is the first byte.
+A `float` is a double, an `int` 8 bytes, a `bool` one, a `str` UTF-8. Packed answers are read by
+their caller, and have their numbers before their texts. Rows stay in Redis and have a version,
+because another release may have written them. The version is a row's last byte: scripts of the
+previous release, which wrote none, ignore what follows the fields that they know, and their rows
+end in a zero byte (the low byte of a whole number, or a text's end). In rows that always had a
+version, it is the first byte.
 """
 
 import struct
@@ -14,16 +14,16 @@ from typing import Generic, TypeVar, get_type_hints
 
 Kind = TypeVar("Kind")
 
-_CODES = {float: "d", int: "q", bool: "?"}  # of Python's struct
+_CODES = {float: "d", int: "q", bool: "?"}  # codes of Python's struct
 
 
 class Packed(Generic[Kind]):
-    """`kind` is a NamedTuple or a msgspec.Struct."""
+    """`kind` must be a NamedTuple or a msgspec.Struct."""
 
     def __init__(
         self, name: str, kind: type[Kind], version: int = 0, *, is_versioned_in_front: bool = False
     ) -> None:
-        """`version` is above 0 for rows, and 0 for answers, which have none."""
+        """`version` is above 0 for rows; 0 for answers, which have none."""
         self.name = name
         self.kind = kind
         self.version = version
@@ -40,12 +40,12 @@ class Packed(Generic[Kind]):
         self._numbers = struct.Struct(">" + "".join(_CODES.get(each, "s") for each in numbers))
 
     def unpack(self, packed: bytes) -> tuple[Kind, bytes]:
-        """The value that `packed` begins with, and what lies behind it.
+        """Returns the value at the beginning of `packed`, and the remaining bytes.
 
-        Raises ValueError, and TypeError for a kind that has a number behind a text.
+        Raises ValueError, and TypeError for a kind that has a number after a text.
         """
         if not self._has_numbers_first:
-            raise TypeError(f"{self.name}: a number behind a text is for Lua only")
+            raise TypeError(f"{self.name}: only Lua can read a number after a text")
         try:
             numbers = self._numbers.unpack_from(packed)
         except struct.error as error:
@@ -55,16 +55,16 @@ class Packed(Generic[Kind]):
         return self.kind(*self._in_order_of_kind(values)), rest
 
     def pack_row(self, value: Kind) -> bytes:
-        """The row as a script writes it, to the bit. For kinds with their version at the end."""
+        """The row exactly as a script writes it. For kinds with their version at the end only."""
         values = [getattr(value, name) for name in self.fields]
         numbers = len(values) - self._texts
         texts = b"".join(text.encode() + b"\0" for text in values[numbers:])
         return self._numbers.pack(*values[:numbers]) + texts + bytes((self.version,))
 
     def unpack_row(self, row: bytes) -> Kind:
-        """Raises ValueError where the row is cut or of a version that is not known here."""
+        """Raises ValueError if the row is truncated or has an unknown version."""
         value, rest = self.unpack(row)
-        if rest not in (b"", bytes((self.version,))):  # without a version: of the release before
+        if rest not in (b"", bytes((self.version,))):  # no version: the previous release
             raise ValueError(
                 f"{self.name}: version {rest!r}, and this release reads {self.version}"
             )

@@ -1,6 +1,6 @@
 """The rows that scripts keep in Redis, and the packed parts of their answers.
 
-Numbers of rows are doubles, as Lua's own are.
+Numbers in rows are doubles, like Lua's own.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,8 @@ from pando_fleet.redis.layout.packed import Packed
 
 
 class Terms(NamedTuple):
-    """What a ready replica says of itself to placement, by its name in the hash `terms`."""
+    """What a ready replica reports to placement, by its name in the hash `terms`; read by
+    `lua/fleet_ops.lua`, which with `lua/place.lua` computes the cost."""
 
     capacity_tokens: float
     pinned_tokens: float
@@ -25,7 +26,7 @@ class Terms(NamedTuple):
     max_requests: float
     incarnation: str
     url: str
-    oldest_touch_ms: float  # of its tree's leaves, as beat.lua finds it; 0 where it is empty
+    oldest_touch_ms: float  # of its tree's leaves, set by beat.lua; 0 if the tree is empty
 
 
 class Part(NamedTuple):
@@ -49,9 +50,9 @@ class Load(NamedTuple):
 class QueueRow(NamedTuple):
     """A router's queue, by the router in the hash `queues`."""
 
-    told_ms: float
+    reported_ms: float
     requests: float
-    since_ms: float  # that the first one waits
+    since_ms: float  # when the first one began to wait
     tokens: float
 
 
@@ -71,25 +72,25 @@ class MarkRow(NamedTuple):
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """One replica's terms:
+    """One replica's terms, as `lua/place.lua` computes them:
     `cost_s` is `wait_s + kv_wait_s + work_s * (1 + queue + coming) + pool_s + evict_s`."""
 
     matched_chunks: int
     matched_tokens: int
-    backlog_tokens: int  # work leased there and not yet prefilled: uncached tokens by their context
+    backlog_tokens: int  # leased and not yet prefilled: uncached tokens weighted by their context
     outstanding: int  # requests leased there and not yet ended
-    capacity_chunks: int  # what its tree may hold
-    capacity_tokens: int  # of its KV pool; 0 where it does not say
+    capacity_chunks: int  # of its tree
+    capacity_tokens: int  # of its KV pool; 0 if unknown
     pinned_tokens: int  # of those, held by running requests
     wait_s: float
     kv_wait_s: float
     work_s: float
     queue: float  # requests that wait there for their first token
-    coming: float  # requests that come there while one comes to each replica, in the mean
-    pool_s: float  # that the pool loses by the prompt's work where requests wait at each replica
-    evict_s: float  # that it will take to compute again what the prompt evicts there
+    coming: float  # expected arrivals there while one request arrives per replica
+    pool_s: float  # delay of the pool by the prompt's work, if requests wait at each replica
+    evict_s: float  # time to compute again what the prompt evicts there
     cost_s: float
-    full: bool  # it has all the requests that it may have, and is not chosen
+    full: bool  # it is at its limit of requests, and cannot be chosen
     replica: str
     url: str
     incarnation: str

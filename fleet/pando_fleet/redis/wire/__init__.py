@@ -1,8 +1,8 @@
-"""The hot path's way to Redis: many callers' commands over one connection a server.
+"""The hot path's connection to Redis: the commands of many callers over one connection per server.
 
-`Wire` is what callers hold, `Line` what they need of it, and `WireScript` a Lua script run through
-it. `connection.py` is one connection, `directory.py` knows which server holds a key. What is not
-asked for every request goes through redis-py.
+Callers hold a `Wire`; `Line` is the part of it that they need, and `WireScript` runs a Lua script
+through it. `connection.py` is one connection, `directory.py` knows which server holds a key.
+Everything that is not needed for each request uses redis-py.
 """
 
 from pando_fleet.redis.wire.call import Line

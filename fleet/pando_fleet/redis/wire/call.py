@@ -1,4 +1,4 @@
-"""One command on its way: its bytes, and who gets the reply."""
+"""One command in progress: its bytes, and the receiver of its reply."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -6,18 +6,18 @@ from typing import Protocol
 import hiredis
 
 Reply = object
-"""What Redis said: bytes, int, None or a list of these; or the FleetError why there is none."""
+"""Redis's reply: bytes, int, None or a list of these; or a FleetError."""
 
 Answer = Callable[[Reply], None]
 
 
 class Call:
-    """A packed command that may run twice with the effect of once; `answer` is called once."""
+    """A packed command that must be idempotent, since it may run twice; `answer` is called once."""
 
     __slots__ = ("answer", "key", "packed", "repeated", "script", "sent_at")
 
     def __init__(self, key: str, packed: bytes, answer: Answer, script: bytes = b"") -> None:
-        self.key = key  # what it works on: tells the server; '' for the connection's own needs
+        self.key = key  # determines the server; '' for the connection's own commands
         self.packed = packed
         self.answer = answer
         self.script = script  # the packed SCRIPT LOAD that it may need first
@@ -26,14 +26,14 @@ class Call:
 
 
 class Line(Protocol):
-    """What commands are sent over; `Wire` is one."""
+    """Sends commands; `Wire` is one."""
 
     def send(self, key: str, packed: bytes, answer: Answer, script: bytes = b"") -> None:
-        """As `Wire.send`."""
+        """Like `Wire.send`."""
         ...
 
     def flush(self) -> None:
-        """As `Wire.flush`."""
+        """Like `Wire.flush`."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""One connection: commands of one turn of the event loop leave in one write, replies come in order.
+"""One connection: each turn of the event loop is sent in one write; replies arrive in order.
 
-A caller that has given up leaves its `Call` in the queue, so that its reply is still counted off
-and everybody else gets theirs. When no answer comes for `TIMEOUT_S` the connection is closed: on a
-connection where replies have an order, nothing behind the late one could come earlier.
+A caller that has given up leaves its `Call` in the queue, so that its reply is still counted and
+all others get theirs. If no answer arrives for `TIMEOUT_S`, the connection is closed: replies have
+an order, so no later one could arrive before the late one.
 """
 
 import asyncio
@@ -18,24 +18,24 @@ from pando_fleet.redis.wire.call import Call, Reply
 from pando_fleet.redis.wire.directory import Address
 
 SECOND_LOOK_S = 0.02
-"""A loop that stood still may see its timer before the bytes that have come meanwhile."""
+"""An event loop that hung may see its timer before the bytes that have arrived meanwhile."""
 
 MAX_UNSENT_BYTES = 4 << 20
-"""Then the server takes too little, and further calls are refused."""
+"""Above it the server reads too slowly, and further calls are refused."""
 
 _MORE = object()
 
 
 class Refused(Exception):  # noqa: N818  (hiredis wants an exception; it is never raised)
-    """An error reply, as the server words it."""
+    """An error reply, in the server's words."""
 
     def __init__(self, message: str) -> None:
         self.message = message
 
 
 class Connection(asyncio.Protocol):
-    """`replied(call, reply)` is called for each call in the order of `send`, with a `Refused` where
-    the server answers with an error; `lost(calls, late)` once, with what is still unanswered."""
+    """Calls `replied(call, reply)` for each call in the order of `send`, with a `Refused` if the
+    server answers with an error; and `lost(calls, late)` once, with all unanswered calls."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
             self._watch = self._loop.call_later(TIMEOUT_S, self._look)
 
     def close(self) -> None:
-        """Unanswered calls are told through `lost`, in a later turn of the loop."""
+        """Reports unanswered calls through `lost`, in a later turn of the loop."""
         self.is_open = False
         if self._transport is not None:
             self._transport.abort()
@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(packed[0] if len(packed) == 1 else b"".join(packed))
 
     def _look(self) -> None:
-        """Watches over the oldest unanswered call with one timer for all."""
+        """Checks the oldest unanswered call, with one timer for all."""
         self._watch = None
         if not self._calls:
             return
@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has another class
         self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
         self.is_open = True
 
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
         self._reader.feed(data)
         while (reply := self._reader.gets()) is not _MORE:
             if not self._calls:
-                self.close()  # a server that answers what nobody asked
+                self.close()  # the server sent an answer without a call
                 return
             self._replied(self, self._calls.popleft(), reply)
 
@@ -129,7 +129,7 @@ async def open_connection(
     replied: Callable[[Connection, Call, Reply], None],
     lost: Callable[[Connection, list[Call], bool], None],
 ) -> Connection:
-    """Connects and introduces itself. Raises FleetUnavailable; no message holds a password."""
+    """Connects and authenticates. Raises FleetUnavailable; no message contains a password."""
     loop = asyncio.get_running_loop()
 
     def make() -> Connection:
@@ -151,13 +151,13 @@ async def open_connection(
                 raise
     except TimeoutError:
         raise FleetUnavailable(f"Redis is not available: {address} did not answer") from None
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # includes ssl.SSLError
         raise FleetUnavailable(f"Redis is not available: {address}: {error}") from error
     return connection
 
 
 async def _introduce(connection: Connection, address: Address) -> None:
-    """AUTH and SELECT, as the address wants."""
+    """Sends AUTH and SELECT, as the address requires."""
     replies: list[asyncio.Future[Reply]] = []
     for packed in address.greeting:
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -165,7 +165,7 @@ async def _introduce(connection: Connection, address: Address) -> None:
         replies.append(reply)
     for reply in replies:
         said = await reply
-        if isinstance(said, FleetError):  # wrong credentials too: they may be put right there
+        if isinstance(said, FleetError):  # also wrong credentials, which may be corrected there
             raise FleetUnavailable(f"{address}: {said}")
 
 

@@ -1,6 +1,6 @@
 """Which server holds a key: the URL's, the one that Sentinels call master, or a cluster's node.
 
-redis-py finds it, with the same settings as for its own connections; here it is only read out.
+redis-py finds it, with the same settings as its own connections; this module only reads it out.
 """
 
 import ssl
@@ -20,12 +20,12 @@ from pando_fleet.redis.wire.call import pack
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Address:
-    """Where a server listens and how to enter; its text names no secret."""
+    """Where a server listens and how to log in; its text contains no secret."""
 
     host: str
     port: int
     path: str  # of a Unix socket, or ''
-    tls: Callable[[], ssl.SSLContext] | None = field(repr=False)  # as the files are now
+    tls: Callable[[], ssl.SSLContext] | None = field(repr=False)  # reads the files anew
     greeting: tuple[bytes, ...] = field(repr=False)  # packed AUTH and SELECT
 
     def __str__(self) -> str:
@@ -38,10 +38,10 @@ class Directory(Protocol):
     is_cluster: bool
 
     def lookup(self, key: str) -> Address | None:
-        """The server of `key`, or None where `refresh` must find it first."""
+        """The server of `key`; None if `refresh` must find it first."""
 
     async def refresh(self) -> None:
-        """Asks again who is where, and has redis-py's connections do so. Raises FleetUnavailable,
+        """Finds the servers again, and makes redis-py's connections do so. Raises FleetUnavailable,
         FleetError."""
 
 
@@ -65,7 +65,7 @@ class _Fixed:
         return self._address
 
     async def refresh(self) -> None:
-        self._route.leave()  # the name is resolved with each new connection
+        self._route.leave()  # each new connection resolves the name
 
 
 class _Sentinel:
@@ -128,7 +128,7 @@ class _Cluster:
 
 
 def _address(connection_class: type, settings: dict[str, Any]) -> Address:
-    """Read out of what redis-py would open a connection with."""
+    """Reads the address from the settings with which redis-py would open a connection."""
     tls = None
     if issubclass(connection_class, CertifiedConnection):
         tls = connection_class(**settings).context

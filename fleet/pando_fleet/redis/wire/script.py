@@ -1,4 +1,4 @@
-"""A Lua script on the hot path: run by its digest, loaded where the server does not know it."""
+"""A Lua script on the hot path: run by its digest, and loaded if the server does not know it."""
 
 import asyncio
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ from pando_fleet.redis.wire.wire import answer_to
 
 
 class WireScript(Generic[Call]):
-    """A script that must have the effect of once when it runs twice."""
+    """The script must be idempotent, since it may run twice."""
 
     def __init__(self, wire: Line, call: type[Call]) -> None:
         text = source_of(call)
         self._wire = wire
         self._keys = key_count(call)
-        self._digest = sha1(text.encode(), usedforsecurity=False).hexdigest()  # Redis's name
+        self._digest = sha1(text.encode(), usedforsecurity=False).hexdigest()  # Redis's name for it
         self._load = pack("SCRIPT", "LOAD", text)
 
     async def __call__(self, call: Call, *more: str | bytes | int | float) -> Any:
@@ -30,7 +30,7 @@ class WireScript(Generic[Call]):
         return await reply
 
     def send(self, call: Call, more: Iterable[str | bytes | int | float], answer: Answer) -> None:
-        """As `Wire.send`, on the server that holds the call's keys, all of one slot."""
+        """Like `Wire.send`, on the server that holds the call's keys, all of one slot."""
         fields = astuple(call)
         packed = pack("EVALSHA", self._digest, self._keys, *fields, *more)
         self._wire.send(fields[0], packed, answer, self._load)

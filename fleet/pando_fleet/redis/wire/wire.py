@@ -1,8 +1,8 @@
-"""Calls to Redis from a hot path: sent in the turn of the loop that made them, repeated once.
+"""Calls to Redis from a hot path: sent in the same turn of the event loop, repeated at most once.
 
-A call is repeated once where its connection broke, where the server is no master any more and where
-a cluster has moved its slot, so what is sent must have the effect of once. A slow server is not
-asked twice. ASK, a slot that moves just now, counts as away.
+A call is repeated once if its connection broke, if the server is no longer a master, or if a
+cluster has moved its slot, so commands must be idempotent. A slow server is not asked twice. ASK,
+for a slot that is being moved, counts as Redis being away.
 """
 
 import asyncio
@@ -17,25 +17,25 @@ from pando_fleet.redis.wire.connection import Connection, Refused, open_connecti
 from pando_fleet.redis.wire.directory import Address, directory_of
 
 MAX_CALLS = 4096
-"""Under way at once; more are refused, because a Redis so far behind is of no use to a request."""
+"""Limit of calls in progress; a Redis that is so far behind is useless to a request."""
 
 
 class Wire:
-    """One connection a server, shared by all callers in one event loop.
+    """One connection per server, shared by all callers in one event loop.
 
-    The address, credentials and TLS settings are those of `redis`, which finds masters and cluster
+    Address, credentials and TLS settings are those of `redis`, which finds masters and cluster
     nodes and is not used otherwise.
     """
 
     def __init__(self, redis: RedisClient) -> None:
         self._directory = directory_of(redis)
         self._connections: dict[Address, Connection] = {}
-        # Calls that wait for a connection to their server; at None those whose server is not known.
-        # Each server has its own, so that one that is down delays no call to another.
+        # Calls that wait for a connection, by server; None if the server is unknown. Each server
+        # has its own queue, so that one that is down delays no call to another.
         self._waiting: dict[Address | None, deque[Call]] = {}
         self._connecting: dict[Address | None, asyncio.Task[None]] = {}
-        self._stale: set[Address] = set()  # whose these are now must be asked again
-        self._under_way = 0  # calls without an answer, waiting ones included
+        self._stale: set[Address] = set()  # servers whose keys must be looked up again
+        self._under_way = 0  # calls without an answer, including waiting ones
         self._closed = False
 
     async def call(self, key: str, *args: str | bytes | int | float) -> Any:
@@ -48,22 +48,23 @@ class Wire:
         """Sends without waiting; `answer` gets the reply or a FleetError, never during this call.
 
         `script` is a packed SCRIPT LOAD for a server that does not know the script yet.
-        Raises FleetError where too much is under way.
+        Raises FleetError if too many calls are in progress.
         """
         if self._closed:
             raise FleetUnavailable("the connection to Redis is closed")
-        if self._under_way >= MAX_CALLS:  # which says nothing of Redis
-            raise FleetError(f"{MAX_CALLS} calls to Redis are under way")
+        if self._under_way >= MAX_CALLS:  # not Redis's fault
+            raise FleetError(f"{MAX_CALLS} calls to Redis are in progress")
         self._under_way += 1
         self._send(Call(key, packed, answer, script))
 
     def flush(self) -> None:
-        """Writes at once what this turn of the loop has gathered, for who knows that it was all."""
+        """Writes what this turn of the loop has gathered, for a caller that knows it is
+        complete."""
         for connection in self._connections.values():
             connection.flush()
 
     async def aclose(self) -> None:
-        """Closes all connections; calls under way fail."""
+        """Closes all connections; calls in progress fail."""
         self._closed = True
         connecting = tuple(self._connecting.values())
         for task in connecting:
@@ -82,7 +83,7 @@ class Wire:
         if connection is None or not connection.is_open or address in self._waiting:
             self._wait(address, call)
         elif connection.is_full:
-            error = FleetUnavailable("Redis does not take what was sent to it")
+            error = FleetUnavailable("Redis does not read what was sent to it")
             asyncio.get_running_loop().call_soon(self._finish, call, error)
         else:
             _send_on(connection, call)
@@ -94,7 +95,7 @@ class Wire:
             self._connecting[address] = asyncio.create_task(self._until_served(address, work))
 
     async def _until_served(self, address: Address | None, work: Coroutine[Any, Any, None]) -> None:
-        """Does what calls wait for; those that wait all the same fail."""
+        """Runs what calls wait for; those that still wait afterwards fail."""
         error: FleetError = FleetUnavailable("Redis is not available: connecting was given up")
         try:
             await work
@@ -106,7 +107,7 @@ class Wire:
                 self._finish(call, error)
 
     async def _find(self) -> None:
-        """Asks who is where."""
+        """Finds the servers."""
         while None in self._waiting:
             asked_for = set(self._stale)
             await self._directory.refresh()
@@ -158,7 +159,7 @@ class Wire:
             if known is connection:
                 del self._connections[address]
         for call in calls:
-            if not call.key:  # sent here, by nobody's wish
+            if not call.key:  # the connection's own command
                 call.answer(FleetUnavailable("Redis is not available: it closed the connection"))
             elif late:
                 self._finish(call, FleetUnavailable("Redis is not available: no answer in time"))
@@ -169,7 +170,7 @@ class Wire:
                 self._send(call)
 
     def _doubt(self, connection: Connection) -> None:
-        """Who its server is now must be asked again."""
+        """Makes the next call look up the connection's server again."""
         self._stale |= {a for a, known in self._connections.items() if known is connection}
 
     def _finish(self, call: Call, reply: Reply) -> None:
@@ -179,8 +180,8 @@ class Wire:
 
 
 def _send_on(connection: Connection, call: Call) -> None:
-    """With its script in front, the first time: a call that had to be repeated for want of it would
-    run behind what was sent after it."""
+    """Sends the script first, once per connection: a call repeated because the script was missing
+    would run after what was sent later."""
     if call.script and call.script not in connection.scripts:
         connection.scripts.add(call.script)
         connection.send(Call("", call.script, _ignore))
@@ -188,7 +189,7 @@ def _send_on(connection: Connection, call: Call) -> None:
 
 
 def answer_to(future: asyncio.Future[Any]) -> Answer:
-    """Settles a future that its owner may have cancelled meanwhile."""
+    """Settles a future, unless its owner has cancelled it."""
 
     def answer(reply: Reply) -> None:
         if future.done():
@@ -202,4 +203,4 @@ def answer_to(future: asyncio.Future[Any]) -> Answer:
 
 
 def _ignore(reply: Reply) -> None:
-    """A script that cannot be loaded fails again when it is called."""
+    """Ignores the answer: a script that cannot be loaded fails again when it is called."""
