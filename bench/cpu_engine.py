@@ -1,8 +1,8 @@
 """Pando's engine against the transformers library on CPU: the same prompts, in turns, in one run.
 
 Run: python -m bench.cpu_engine
-Every engine has a process of its own and runs each job once a repetition, so noise hits all alike.
-Pando runs through its scheduler. Results and definitions: docs/benchmarks/engine.md.
+Every engine has its own process and runs each job once per repetition, so that noise affects all
+alike. Pando runs through its scheduler. Results and definitions: docs/benchmarks/engine.md.
 """
 
 import logging
@@ -87,17 +87,19 @@ WORKLOADS = {
     "chosen",
     multiple=True,
     type=click.Choice(list(ENGINES)),
-    help="only these; may be given more than once; generate always runs",
+    help="only these engines; may be repeated; generate always runs",
 )
 @click.option("--repetitions", type=click.IntRange(1), default=7, show_default=True)
 @click.option(
     "--all-passive",
     is_flag=True,
-    help="idle threads of every engine sleep, as Pando's do; torch's default spins, which is faster"
-    " on idle cores and ruinous on busy ones",
+    help="let idle threads of every engine sleep, as Pando's do; torch's default spins, which is"
+    " faster on idle cores and ruinous on busy ones",
 )
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="JSON goes here")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="file for the result as JSON"
+)
 def main(
     models: str,
     workloads: str,
@@ -135,9 +137,9 @@ def race(
     repetitions: int,
     threads: int,
 ) -> Iterator[Race]:
-    """All engines on all workloads, each after a job that warms up. They are made anew for each:
-    transformers' continuous batching fits its memory to the first job, and with that of one request
-    it takes four times as long for eight."""
+    """Runs all engines on all workloads, each after a job that warms up. The engines are made anew
+    for each workload: transformers' continuous batching fits its memory to the first job, and after
+    a first job of one request it takes four times as long for eight."""
     vocab_size = AutoConfig.from_pretrained(path).vocab_size
     for workload in workloads:
         with ExitStack() as stack:
@@ -185,12 +187,12 @@ def _race(model: str, workload: Workload, outcomes: dict[str, list[Outcome]]) ->
 
 def _workload(name: str) -> Workload:
     if name not in WORKLOADS:
-        raise click.UsageError(f"unknown workload {name!r}; there are {', '.join(WORKLOADS)}")
+        raise click.UsageError(f"unknown workload {name!r}; choose from {', '.join(WORKLOADS)}")
     return WORKLOADS[name]
 
 
 def _model(name: str, scratch: Path) -> Path:
-    """The directory of `reference` (written with random weights), `shipped`, or any other."""
+    """The directory of `reference` (written with random weights), `shipped`, or any other model."""
     if name == "shipped":
         return SHIPPED
     if name != "reference":

@@ -1,12 +1,11 @@
-"""The engine on a GPU: how close its decodes and prefills come to what the GPU can do.
+"""The engine on a GPU: how close its decodes and prefills are to the GPU's limits.
 
 Run: python -m bench.gpu_engine --model llama-3-8b --json result.json
 No weights are downloaded: models have the shapes of well-known ones and random numbers. Memory
-bandwidth and the rate of a matrix product are measured first, in the same run; every share is one
-of these, and MFU one of the peak in the device's data sheet. Every number is the median of some
-rounds, after one that warms up. `--parts` leaves some out, so that a run fits into minutes. `--dry`
-runs all of it with tiny shapes on a CPU: it shows that this script works, and its numbers mean
-nothing.
+bandwidth and the rate of a matrix product are measured first, in the same run. Shares refer to
+these; MFU refers to the peak in the device's data sheet. Every number is the median of some rounds,
+after one that warms up. `--parts` selects some parts, so that a run takes minutes. `--dry` runs
+everything with tiny shapes on a CPU: it shows that this script works; its numbers mean nothing.
 """
 
 import gc
@@ -30,10 +29,12 @@ PARTS = ("decode", "prefill", "ttft", "busy", "transformers")
 
 @click.command(help=__doc__)
 @click.option("--model", type=click.Choice(list(SHAPES)), default="llama-3-8b")
-@click.option("--parts", "wanted", default=",".join(PARTS), help="some of them, by commas")
+@click.option(
+    "--parts", "wanted", default=",".join(PARTS), help="some of them, separated by commas"
+)
 @click.option("--dry", is_flag=True, help="tiny shapes on the CPU")
 @click.option("--set", "options", multiple=True, help="a setting of the worker, name=value")
-@click.option("--peak-tflops", type=float, help="dense peak of a device that is not known here")
+@click.option("--peak-tflops", type=float, help="dense peak of a device that is not listed")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="file for the result")
 def main(
     model: str,
@@ -46,7 +47,7 @@ def main(
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     chosen = [part.strip() for part in wanted.split(",")]
     if unknown := set(chosen) - set(PARTS):
-        raise click.BadParameter(f"{', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
     if not dry and not torch.cuda.is_available():
         raise click.ClickException("torch finds no GPU; --dry runs tiny shapes on the CPU")
     shape = (DRY_SHAPES if dry else SHAPES)[model]
@@ -94,7 +95,7 @@ def _measure(
         report.busy = parts.busy(engine, shape, sizes)
     if "transformers" in chosen:
         report.end_to_end = parts.end_to_end(engine, shape, sizes)
-    del engine  # its memory is for the other one
+    del engine  # frees its memory for the other one
     gc.collect()
     torch.cuda.empty_cache()
     if "transformers" in chosen:
@@ -106,7 +107,7 @@ def _measure(
 def _settings(sizes: parts.Sizes, dry: bool) -> dict[str, Any]:
     if dry:
         few = {"max_total_tokens": 4096, "chunked_prefill_size": 32, "threads": 1}
-        return few | {"cpu_kernels": "off"}  # of which torch's profiler knows nothing
+        return few | {"cpu_kernels": "off"}  # torch's profiler does not see them
     most = max(sizes.batches)
     return {"chunked_prefill_size": 8192, "max_running_requests": most, "log_every_steps": 0}
 

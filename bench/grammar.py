@@ -1,10 +1,10 @@
-"""What constrained decoding costs: compiling a grammar, a mask, and what jump-forward saves.
+"""The cost of constrained decoding: compiling a grammar, a mask, and what jump-forward saves.
 
-Run: python -m bench.grammar. Takes the shipped model's tokenizer and a byte-level BPE of 131,072
-tokens trained here on the Python sources of this environment. Each grammar is followed along one
-output that fits it, as the tokenizer cuts it; every token costs one mask and one accept. Then the
-masks of 64 requests at once, that are at different places, one after the other and by two threads.
-All times are CPU times, so that a busy machine does not count.
+Run: python -m bench.grammar. Uses the included model's tokenizer and a byte-level BPE of 131,072
+tokens, trained here on the Python sources of this environment. Each grammar is followed along one
+output that fits it, as the tokenizer splits it; every token costs one mask and one accept. Then the
+masks of 64 requests at different positions are computed, in sequence and by two threads. All times
+are CPU times, so that a busy machine does not matter.
 """
 
 import argparse
@@ -136,8 +136,8 @@ def row(case: Case, compiler: GrammarCompiler, tokenizer: Tokenizer) -> str:
     assert text is not None
     compiles, copies, masks, accepts = [], [], [], []
     for i in range(COMPILES):
-        started = time.process_time()  # it runs on a thread of the compiler's
-        compiler.compile(text + " " * i).result()  # none of which is kept already
+        started = time.process_time()  # it runs on a thread of the compiler
+        compiler.compile(text + " " * i).result()  # none of these is cached
         compiles.append(time.process_time() - started)
     words = np.zeros(-(-compiler.vocab_size // 32), np.int32)
     tokens = tokenizer.encode(case.output, add_special_tokens=False).ids
@@ -172,7 +172,7 @@ def batch_row(case: Case, compiler: GrammarCompiler, tokenizer: Tokenizer) -> st
     turns, totals, busier = [], [], []
     for threads in (1, 2):
         filling = MaskThreads(threads)
-        # None that is kept already: what masks work out is shared by the copies of one.
+        # None of these is cached: the copies of one grammar share computed masks.
         fresh = text + " " * (COMPILES + threads)
         grammars = [compiler.compile(fresh).result() for _ in range(BATCH)]
         for index, grammar in enumerate(grammars):
@@ -194,15 +194,15 @@ def batch_row(case: Case, compiler: GrammarCompiler, tokenizer: Tokenizer) -> st
 
 
 def cpu_of_threads() -> dict[str, int]:
-    """Nanoseconds that each thread of this process has run, by its id; on Linux."""
+    """Nanoseconds that each thread of this process has run, by its id; Linux only."""
     tasks = Path("/proc/self/task").iterdir()
     spent = {task.name: int((task / "schedstat").read_text().split()[0]) for task in tasks}
-    # Of a thread that runs, that file is not up to date.
+    # For a running thread, that file is not up to date.
     return spent | {str(threading.get_native_id()): time.thread_time_ns()}
 
 
 def count_forced(grammar: Grammar, tokens: list[int]) -> int:
-    """Of the output's tokens, those that jump-forward gives."""
+    """How many of the output's tokens jump-forward provides."""
     forced, at = 0, 0
     while at < len(tokens):
         ahead = grammar.fast_forward()

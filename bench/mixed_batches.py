@@ -1,9 +1,9 @@
-"""What a long prompt does to streams that run: the time between their tokens, with and without
+"""The effect of a long prompt on running streams: the time between their tokens, with and without
 mixed batches.
 
 Run: python -m bench.mixed_batches --prompt 32768
-One process, one engine after the other, the same streams and the same prompt; results and machine
-in docs/benchmarks/mixed-batches.md.
+One process runs one engine after the other, with the same streams and the same prompt; results and
+machine are in docs/benchmarks/mixed-batches.md.
 """
 
 import os
@@ -27,7 +27,7 @@ from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.settings import WorkerSettings
 
 STREAMS = 8
-WARM_TOKENS = 20  # of each stream, before the prompt comes
+WARM_TOKENS = 20  # of each stream, before the prompt arrives
 
 WAYS: dict[str, dict[str, object]] = {
     "whole prompt in one step": {"batching": "prefill-first", "chunked_prefill_size": 10**6},
@@ -38,7 +38,7 @@ WAYS: dict[str, dict[str, object]] = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    gaps_ms: list[float]  # between two tokens of a stream, while the prompt was worked on
+    gaps_ms: list[float]  # between two tokens of a stream, during the prompt
     first_token_s: float  # of the long prompt
 
 

@@ -1,8 +1,9 @@
-"""What seeing costs, a request: python -m bench.observability. CPU time, best of five rounds.
+"""The cost of observability per request: python -m bench.observability. CPU time, best of five
+rounds.
 
-The access log as the `pando` command writes it (JSON lines, to /dev/null), traces with every span
-kept and given to a processor that drops it, metrics with and without looking labels up, and one
-reading of the dashboard.
+Measures the access log as the `pando` command writes it (JSON lines, to /dev/null), traces whose
+spans are all kept and passed to a processor that drops them, metrics with and without looking up
+labels, and one reading of the dashboard.
 """
 
 import argparse
@@ -85,7 +86,7 @@ def show(report: TextIO, name: str, call: Callable[[], object], times: int = 50_
 
 
 def cost(call: Callable[[], object], times: int) -> float:
-    """Microseconds of CPU a call."""
+    """Microseconds of CPU per call."""
     best = float("inf")
     for _ in range(ROUNDS):
         started = process_time()
@@ -114,7 +115,7 @@ def access(log: AccessLog) -> None:
 
 
 def trace(tracing: Tracing, headers: list[tuple[bytes, bytes]]) -> None:
-    """As the proxy does for a request with one try."""
+    """Does what the proxy does for a request with one try."""
     request = RequestTrace(tracing, "/v1/completions", headers, "r")
     request.placement(0, ROUTE)
     request.asks(ROUTE, headers)

@@ -1,11 +1,11 @@
-"""What placements cost: CPU time of Redis, and time from call to answer at a router beside it.
+"""The cost of placements: Redis's CPU time, and the time from call to answer at a router beside it.
 
-Run: python -m bench.placement. Starts Valkeys of its own. Everything that a request sends counts:
-its placement, the touch of its path, prefilled and release. Prompts share their first half, a
-system prompt. In steady trees every replica holds the shared half and one replica each whole
+Run: python -m bench.placement. Starts its own Valkey servers. Everything that a request sends
+counts: its placement, the touch of its path, prefilled and release. Prompts share their first half,
+a system prompt. In steady trees every replica holds the shared half, and one replica each whole
 prompt; scattered trees, the worst case of a match, hold any part of any prompt; with fresh prompts
-the second half of each was never seen, and all of it is written. Beside the time of a placement
-stands that of a PING at the same rate: what the machine and asyncio take for any answer of Redis.
+the second half of each is new, and all of it is written. For comparison, a PING is measured at the
+same rate: what the machine and asyncio need for any answer of Redis.
 """
 
 import argparse
@@ -34,16 +34,16 @@ RAW = argparse.RawDescriptionHelpFormatter
 
 POOL = "bench"
 PROMPTS = 32
-OTHER_CHUNKS = 8_000  # of other prompts in each tree, so that its size is a real one's
+OTHER_CHUNKS = 8_000  # of other prompts in each tree, for a realistic size
 TREES = ("steady", "scattered", "fresh")
-AT_ONCE = 16  # requests under way where the throughput is measured
+AT_ONCE = 16  # requests in progress when throughput is measured
 REQUESTS = 2_000
-RATE = 1_000  # requests a second where the time of one is measured, or what half a core can do
+RATE = 1_000  # requests a second when latency is measured, or what half a core can do
 SECONDS = 2.0
 
 
 class Prompts:
-    """Paths that share their first half; `next` gives one, with a new second half where fresh."""
+    """Paths that share their first half; `next` returns one, with a new second half if `fresh`."""
 
     def __init__(self, chunks: int, fresh: bool) -> None:
         self.chunks, self._fresh = chunks, fresh
@@ -76,7 +76,7 @@ def beats(replicas: int) -> Iterator[Heartbeat]:
 
 
 async def fill(redis: Redis, trees: str, replicas: int, prompts: Prompts) -> None:
-    """Ready replicas and what each holds of each path."""
+    """Adds ready replicas and what each holds of each path."""
     tree, chunks = PrefixTree(redis, POOL), prompts.chunks
     for number, beat in enumerate(beats(replicas)):
         others = chunk_keys(random.randbytes(OTHER_CHUNKS * CHUNK_BYTES), seed=number)
@@ -91,7 +91,7 @@ async def fill(redis: Redis, trees: str, replicas: int, prompts: Prompts) -> Non
 
 
 def keep_beating(url: str, replicas: int) -> None:
-    """In a process of its own, as the workers' heartbeats are: they take no time of the router."""
+    """Runs in its own process, like the workers' heartbeats, so that it takes no router time."""
 
     async def beat_on() -> None:
         registry = Registry(connect(url))
@@ -125,7 +125,7 @@ _leases = itertools.count()
 
 
 async def request(placer: Placer, prompts: Prompts) -> float:
-    """All that one request sends to Redis; returns the seconds that its placement took."""
+    """Everything that one request sends to Redis; returns the seconds of its placement."""
     ask = Ask(
         keys=prompts.next(),
         prompt_tokens=64 * prompts.chunks,
@@ -142,7 +142,7 @@ async def request(placer: Placer, prompts: Prompts) -> float:
 
 
 async def throughput(redis: Redis, prompts: Prompts, routers: int) -> tuple[float, float]:
-    """Requests a second at AT_ONCE under way, and microseconds of Redis's CPU for each."""
+    """Requests a second with AT_ONCE in progress, and microseconds of Redis's CPU for each."""
     wires = [Wire(redis) for _ in range(routers)]
     placers = [Placer(wire, POOL, failed=_failed) for wire in wires]
 
@@ -189,7 +189,7 @@ async def latency(redis: Redis, prompts: Prompts, rate: float) -> tuple[float, .
 
 
 async def poisson(one: Callable[[], Awaitable[float]], rate: float) -> list[float]:
-    """What each took, in seconds, of those that began in SECONDS at `rate` a second."""
+    """The seconds of each call that began within SECONDS, at `rate` per second."""
     loop, due = asyncio.get_running_loop(), asyncio.get_running_loop().time()
     tasks = []
     for _ in range(int(rate * SECONDS)):
@@ -205,7 +205,7 @@ def _failed(reason: str, count: int) -> None:
 
 
 async def redis_cpu_s(redis: Redis) -> float:
-    """CPU seconds the server has used: a neighbour's share of the core does not count."""
+    """CPU seconds that the server has used; unaffected by other load on the core."""
     used = await redis.info("cpu")
     return float(used["used_cpu_user"] + used["used_cpu_sys"])
 

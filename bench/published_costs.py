@@ -3,11 +3,11 @@
 Run: python -m bench.published_costs
 The source is NVIDIA's table of TensorRT-LLM's throughput (below), in which a client sends requests
 of one length at an unbounded rate. The engine then runs as many at once as its KV pool holds, and
-for each decode it prefills the same share of a prompt, so a step's tokens and contexts follow from
-the table's lengths, and its time from the throughput. What the table hardly tells, because nearly
-all its batches are large, is the time to read the weights: that is the data sheet's bandwidth, of
-which 90 % is assumed to be reached. The two rows whose arithmetic that reading hides (70B, 128 /
-4096) are met within 6 % with it, and missed by 9 % with 80 %.
+prefills the same share of a prompt for each decode. So a step's tokens and contexts follow from the
+table's lengths, and its time from the throughput. Nearly all batches in the table are large, so it
+hardly determines the time to read the weights: that comes from the data sheet's bandwidth, of which
+90 % is assumed to be reached. With 90 %, the two rows whose arithmetic that reading hides (70B,
+128 / 4096) are met within 6 %; with 80 %, they are missed by 9 %.
 """
 
 import math
@@ -102,7 +102,8 @@ class Published:
 
     @property
     def prefill_context_s(self) -> float:
-        """A token and one that it sees: two products of as many numbers as the layers are wide."""
+        """For a token and one that it sees: two products of as many numbers as the layers'
+        width."""
         flops = 4 * self.model.hidden * self.model.layers
         return flops / (ATTENTION_FLOPS * self.gpus)
 
@@ -133,8 +134,8 @@ SMALL = Model("Llama-3.1-8B", 8.03e9, 0.525e9, 32, 4096, 8, 128)
 LARGE = Model("Llama-3.3-70B", 70.55e9, 1.05e9, 80, 8192, 8, 128)
 # fmt: off
 FAMILIES = (
-    # Of one family, what the host and the arithmetic take is fitted together: same model, GPUs of
-    # the same speed, another memory.
+    # Within a family, the host's and the arithmetic's times are fitted together: the same model,
+    # and GPUs of the same speed with different memory.
     {
         "h100-llama-3.1-8b-fp8": Published(H100, 1, SMALL, (
             28312, 22714, 14325, 17660, 15220, 13899, 3450, 9305, 3459, 1351)),
@@ -150,10 +151,10 @@ FAMILIES = (
 
 
 def steps_of(family: dict[str, Published]) -> dict[str, StepCost]:
-    """Coefficients of each. Unknowns: host, token, row, and a context for each memory.
+    """The coefficients of each. Unknowns: host, token, row, and a context for each memory.
 
-    A step whose arithmetic is hidden by reading the weights has the time for that instead of its
-    tokens; which ones these are follows from the fit, so it is repeated until that settles.
+    A step whose arithmetic is hidden by reading the weights takes that time instead of its tokens'
+    time. Which steps these are follows from the fit, so it is repeated until that settles.
     """
     token_s = math.inf
     for _ in range(ROUNDS):
@@ -197,7 +198,7 @@ def _rounded(seconds: float) -> float:
 
 
 def tokens_per_s(model: CostModel, published: Published, prompt: int, output: int) -> float:
-    """Output of a saturated engine, as the model has it."""
+    """Output of a saturated engine, as the model predicts it."""
     steady = published.steady(prompt, output)
     cost = model.file.step
     seconds = (
@@ -211,7 +212,7 @@ def tokens_per_s(model: CostModel, published: Published, prompt: int, output: in
 
 
 def errors(model: CostModel, published: Published) -> list[float]:
-    """Of the rates, for each of LENGTHS."""
+    """The errors of the rates, for each of LENGTHS."""
     return [
         tokens_per_s(model, published, *lengths) / rate - 1
         for lengths, rate in zip(LENGTHS, published.tokens_per_s, strict=True)
@@ -269,7 +270,7 @@ def cost_files() -> dict[str, CostFile]:
 
 @click.command()
 def main() -> None:
-    """Write the files that ship."""
+    """Writes the included files."""
     folder = Path(pando_sim.cost.__file__).parent / "models"
     published = {name: one for family in FAMILIES for name, one in family.items()}
     for name, file in cost_files().items():

@@ -1,8 +1,9 @@
-"""What a radix cache costs: match, insert and evict of 100k-token sequences among a million tokens.
+"""The cost of a radix cache: match, insert and evict of 100k-token sequences among a million
+tokens.
 
 Run: python -m bench.radix_cache [--out docs/benchmarks/radix-cache.md]. Compares Pando's cache with
 SGLang's original design (`bench/radix/list_cache.py`). All run in turn in one process, on the same
-sequences. Times are CPU time of the one thread, so other work on the machine counts less.
+sequences. Times are CPU times of the only thread, so other work on the machine matters less.
 """
 
 import argparse
@@ -130,7 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="write the page there instead of printing it")
     out: Path | None = parser.parse_args().out
-    torch.set_num_threads(1)  # CPU time of this thread is then all there is
+    torch.set_num_threads(1)  # so that this thread's CPU time is the total
     parts = {
         "operations": [
             table(

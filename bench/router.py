@@ -1,10 +1,10 @@
-"""The router's data path beside its peers': CPU time a request, latency, streams, in one run.
+"""The router's data path beside its peers': CPU time per request, latency, streams, in one run.
 
-Run: python -m bench.router --peers DIR, where DIR holds the programs `smg`, `sglang-router` and
+Run: python -m bench.router --peers DIR, where DIR contains the programs `smg`, `sglang-router` and
 `vllm-router` (`python -m venv v; v/bin/pip install smg sglang-router vllm-router`, DIR is v/bin);
-those that are missing are left out and named. Needs wrk, nginx and a C compiler. Replicas answer at
-once, so what is seen is the routers' own cost. Rounds go from router to router, so that a slow
-minute of the machine meets all of them; the table shows medians.
+missing ones are skipped and listed. Needs wrk, nginx and a C compiler. Replicas answer at once, so
+the routers' own cost is measured. Rounds alternate between the routers, so that a slow minute of
+the machine affects all of them; the table shows medians.
 """
 
 import platform
@@ -34,7 +34,7 @@ EVENTS = 200  # of one stream
 def contestants(
     peers: Path | None, python: str, options: Sequence[str]
 ) -> tuple[dict[str, Start], list[str]]:
-    """The routers to start by name, and the names of those whose program is not there."""
+    """The routers to start, by name, and the names of those whose program is missing."""
     options_of = {
         "smg": ("launch", "--log-level", "warn"),
         "sglang-router": ("launch", "--log-level", "warn"),
@@ -59,13 +59,13 @@ def contestants(
 def whole_round(
     starts: dict[str, Start], seconds: float, folder: Path, found: dict[str, list[list[Whole]]]
 ) -> None:
-    """Each router once, at 32 connections and at one; and the replicas alone as `direct`."""
+    """Each router once, at 32 connections and at one; and the replicas themselves as `direct`."""
     with load.replicas(REPLICAS, folder) as upstreams:
         direct = Running("direct", int(upstreams[0].rpartition(":")[2]), [])
         found["direct"].append(_whole(direct, seconds, folder))
         for name, start in starts.items():
             with start(upstreams, folder) as router:
-                load.whole_answers(router, 32, 1, folder)  # connections and trees
+                load.whole_answers(router, 32, 1, folder)  # opens connections, fills trees
                 found[name].append(_whole(router, seconds, folder))
 
 
@@ -85,7 +85,7 @@ def stream_round(
 
 
 def show_whole(console: Console, found: dict[str, list[list[Whole]]]) -> None:
-    """A line a router. `added` is its median latency at one connection without the replica's."""
+    """A row per router. `added` is its median latency at one connection minus the replica's."""
     direct_us = median([round_[1].p50_us for round_ in found["direct"]])
     console.print(
         "| router | requests/s | CPU µs a request | p50 ms | p99 ms | alone: p50 µs |"
@@ -124,7 +124,7 @@ def show_streams(console: Console, found: dict[str, list[Streams]]) -> None:
 
 
 def show_memory(console: Console, start: Start, requests: int, folder: Path) -> None:
-    """The router's memory after each tenth of so many requests."""
+    """The router's memory after each tenth of the requests."""
     with load.replicas(REPLICAS, folder) as upstreams, start(upstreams, folder) as router:
         done = 0.0
         load.whole_answers(router, 32, 5, folder)
@@ -144,10 +144,12 @@ def version_of(python: str) -> str:
 @click.command(help=__doc__)
 @click.option("--peers", type=click.Path(exists=True, path_type=Path), help="folder of programs")
 @click.option("--only", multiple=True, help="measure only this router; may be repeated")
-@click.option("--seconds", default=8.0, show_default=True, help="of each single measurement")
+@click.option("--seconds", default=8.0, show_default=True, help="duration of each measurement")
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--python", default=sys.executable, show_default=True, help="runs Pando")
-@click.option("--memory-requests", default=0, help="instead: Pando's memory over so many requests")
+@click.option(
+    "--memory-requests", default=0, help="instead measure Pando's memory over this many requests"
+)
 @click.option("--option", "options", multiple=True, help="for `pando router`; may be repeated")
 def main(
     peers: Path | None,

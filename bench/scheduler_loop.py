@@ -1,10 +1,10 @@
-"""What the scheduler itself costs a step: the scheduler, cache and batches of a worker, on a runner
-that answers at once.
+"""The scheduler's own cost per step: a worker's scheduler, cache and batches, with a runner that
+answers at once.
 
-Run: python -m bench.scheduler_loop
-Times are CPU times of the scheduler's thread, so that a busy machine's other processes do not count
-(but for the caches that they share). The runner's own time is taken out; encoding what goes to the
-HTTP process is in. Results and machine in docs/benchmarks/scheduler-loop.md.
+Run: python -m bench.scheduler_loop Times are CPU times of the scheduler's thread, so that other
+processes on a busy machine do not count (except through shared caches). The runner's own time is
+subtracted; encoding the messages for the HTTP process is included. Results and machine are in
+docs/benchmarks/scheduler-loop.md.
 """
 
 import gc
@@ -30,7 +30,7 @@ from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.server.jobs.constraints import grammar_of
 from pando_worker.settings import WorkerSettings
 
-MODEL = Path(__file__).parents[1] / "examples/models/pando-tiny"  # its tokenizer alone is read
+MODEL = Path(__file__).parents[1] / "examples/models/pando-tiny"  # only its tokenizer is read
 VOCAB = 3072
 PROMPT = 512
 WARM = 50  # steps before the measured ones
@@ -43,8 +43,8 @@ class Case:
     batch: int
     sampling: dict[str, Any] = field(default_factory=dict)
     regex: str | None = None
-    waiting: int = 0  # requests that find no room
-    new_tokens: int | None = None  # of each request, then another comes; else all run to the end
+    waiting: int = 0  # requests that do not fit
+    new_tokens: int | None = None  # of each, then another follows; None: run to the end
 
 
 CASES = [
@@ -60,7 +60,7 @@ class NullRunner:
     """Answers with tokens of its own choice, within the mask if there is one.
 
     Attributes:
-        seconds: CPU time that it took so far
+        seconds: CPU time that it has taken
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class _NullStep:
 
 
 def _allowed(words: Int32, rng: np.random.Generator) -> int:
-    """One of the tokens that a mask allows, of the higher half: the end has a low number."""
+    """One of the tokens that a mask allows, from the upper half: the end token has a low number."""
     allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
     return int(allowed[rng.integers(len(allowed) // 2, len(allowed))])
 
@@ -102,7 +102,7 @@ class Loop:
 
     def __init__(self, case: Case, steps: int) -> None:
         self._case = case
-        # With the steps until all have started, nobody ends.
+        # Enough for all steps, including those until all have started, so that none ends.
         self._new_tokens = case.new_tokens or steps + WARM + 2 * case.batch
         room = case.batch * (PROMPT + self._new_tokens + 16)
         settings = WorkerSettings(
@@ -116,14 +116,14 @@ class Loop:
         self._encoder = msgspec.msgpack.Encoder()
         self._rng = random.Random(0)
         self._sent = 0
-        gc.collect()  # as the scheduler's process does once it has loaded all
+        gc.collect()  # as the scheduler's process does after loading
         gc.freeze()
 
     def run(self, steps: int) -> list[float]:
         """CPU ms of each measured step."""
         case, scheduler = self._case, self._scheduler
         for index in range(case.batch):
-            # Where requests follow each other, they do not all end in the same step.
+            # If requests follow each other, they must not all end in the same step.
             self._receive(self._request(self._new_tokens - index % (case.new_tokens or 1)))
         while scheduler.stats().running < case.batch:
             self._round()
@@ -133,12 +133,12 @@ class Loop:
             self._round()
         found = [self._round() for _ in range(steps)]
         stats = scheduler.stats()
-        assert stats.running >= case.batch - 2, stats  # the others have just come
+        assert stats.running >= case.batch - 2, stats  # the others have just arrived
         assert stats.running + stats.waiting == case.batch + case.waiting, stats
         return found
 
     def _round(self) -> float:
-        """A step, and a new request for each that ended in it; CPU ms."""
+        """A step, and a new request for each that ended in it; returns CPU ms."""
         ended, ms = self._timed(self._step)
         for _ in range(ended):
             request = self._request(self._new_tokens)
@@ -151,7 +151,7 @@ class Loop:
         return found, 1000 * (time.thread_time() - started - (self._runner.seconds - runner))
 
     def _step(self) -> int:
-        """How many requests ended."""
+        """Returns how many requests ended."""
         ended = 0
         for event in self._scheduler.step():
             self._encoder.encode(event)
@@ -162,7 +162,7 @@ class Loop:
         return sum(map(_num_ended, self._scheduler.receive(request)))
 
     def _request(self, new_tokens: int, length: int = PROMPT) -> Generate:
-        """Half of each prompt is the same for all, where they follow each other."""
+        """If requests follow each other, half of each prompt is shared by all."""
         shared = PROMPT // 2 if self._case.new_tokens else 0
         own = self._rng.choices(range(VOCAB), k=min(length - shared, PROMPT))
         self._sent += 1
@@ -183,7 +183,7 @@ def _num_ended(event: Event) -> int:
 @click.command()
 @click.option("--steps", type=click.IntRange(10), default=1000, show_default=True)
 def main(steps: int) -> None:
-    """Measure the scheduler's CPU time a step with the model taken out."""
+    """Measures the scheduler's CPU time per step, without the model."""
     load = os.getloadavg()[0]
     click.echo(f"Python {platform.python_version()}, {steps} steps, {os.cpu_count()} cores,")
     click.echo(f"load average {load:.1f} at the start\n")

@@ -1,7 +1,8 @@
-"""Load on any OpenAI endpoint, and what its clients saw: latencies, throughput, goodput, errors.
+"""Load on any OpenAI endpoint, and what its clients observed: latencies, throughput, goodput,
+errors.
 
 Run: python -m bench.serve --url http://127.0.0.1:30000 --workload shared-prefix --rate 4
-Words, definitions and examples: docs/benchmarking.md.
+Terms, definitions and examples: docs/benchmarking.md.
 """
 
 import asyncio
@@ -28,12 +29,12 @@ from bench.serving.statistics import Report, Slo, summarize
 from bench.serving.table import show
 from bench.serving.workloads import Lengths, Session, TextMaker
 
-WARM_UP_SEED_OFFSET = 1_000_003  # warm-up prompts are never those that are measured
+WARM_UP_SEED_OFFSET = 1_000_003  # keeps warm-up prompts different from measured ones
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line; in the JSON output as it was given."""
+    """The command line; also in the JSON output."""
 
     url: str
     model: str | None
@@ -76,7 +77,7 @@ class Options:
 
 @click.command()
 @click.option("--url", default="http://127.0.0.1:30000", show_default=True, help="without /v1")
-@click.option("--model", help="the first that the endpoint lists, by default")
+@click.option("--model", help="default: the first that the endpoint lists")
 @click.option(
     "--api", type=click.Choice(["chat", "completions"]), default="chat", show_default=True
 )
@@ -91,7 +92,7 @@ class Options:
     type=click.IntRange(1),
     default=100,
     show_default=True,
-    help="how many; one request each, but for multi-turn",
+    help="number of sessions; one request each, except with multi-turn",
 )
 @click.option(
     "--arrivals",
@@ -108,7 +109,7 @@ class Options:
     type=click.IntRange(1),
     default=512,
     show_default=True,
-    help="of a prompt, shared prefix included; of a user's turn with multi-turn",
+    help="of a prompt, including the shared prefix; of a user's turn with multi-turn",
 )
 @click.option("--output-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option(
@@ -116,7 +117,7 @@ class Options:
     type=click.FloatRange(0, 1),
     default=1.0,
     show_default=True,
-    help="lengths are uniform between this share of them and all of them",
+    help="lengths are uniform between this share of their maximum and the maximum",
 )
 @click.option(
     "--prefix-tokens",
@@ -130,7 +131,7 @@ class Options:
     type=click.IntRange(1),
     default=8,
     show_default=True,
-    help="shared-prefix: different prefixes",
+    help="shared-prefix: number of different prefixes",
 )
 @click.option("--turns", type=click.IntRange(1), default=5, show_default=True)
 @click.option(
@@ -155,16 +156,16 @@ class Options:
 @click.option(
     "--max-input-tokens",
     type=click.IntRange(1),
-    help="leave longer requests of the trace out (before scaling); their count is told",
+    help="skip longer requests of the trace (before scaling); their number is reported",
 )
 @click.option(
     "--ignore-eos/--keep-eos",
     default=True,
     show_default=True,
-    help="send ignore_eos, an extension that vLLM, SGLang and Pando know",
+    help="send ignore_eos, an extension of vLLM, SGLang and Pando",
 )
 @click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True)
-@click.option("--extra-body", default="{}", help="JSON object, more fields of each request")
+@click.option("--extra-body", default="{}", help="JSON object with more fields for each request")
 @click.option("--slo-ttft-ms", type=click.FloatRange(0, min_open=True))
 @click.option("--slo-tpot-ms", type=click.FloatRange(0, min_open=True))
 @click.option("--slo-e2e-ms", type=click.FloatRange(0, min_open=True))
@@ -173,7 +174,7 @@ class Options:
     type=click.IntRange(0),
     default=4,
     show_default=True,
-    help="sessions before the measured ones, at once",
+    help="concurrent sessions before the measured ones",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
@@ -181,13 +182,15 @@ class Options:
     type=click.FloatRange(0, min_open=True),
     default=600.0,
     show_default=True,
-    help="of one request",
+    help="time limit of one request",
 )
 @click.option("--api-key", envvar="OPENAI_API_KEY", help="or OPENAI_API_KEY")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="JSON goes here")
-@click.option("--each", is_flag=True, help="every request in the JSON, too")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="file for the result as JSON"
+)
+@click.option("--each", is_flag=True, help="include every request in the JSON")
 def main(**given: Any) -> None:
-    """Load on an OpenAI endpoint; exits 1 where a request failed."""
+    """Puts load on an OpenAI endpoint; exits with 1 if a request failed."""
     options = Options(**given)
     _check(options)
     console = Console(soft_wrap=True)
@@ -209,13 +212,13 @@ class Result(msgspec.Struct):
     tokens_per_word: float
     left_out: int  # requests of the trace beyond max_input_tokens
     python: str
-    generator_cpu_share: float  # of one core; near 1 it was itself the bottleneck
+    generator_cpu_share: float  # of one core; near 1 the generator was the bottleneck
     report: Report
     requests: list[Record] | None = None  # with --each; times are seconds of one arbitrary clock
 
 
 async def run(options: Options, console: Console) -> Result:
-    """Find the model, calibrate, warm up, measure.
+    """Finds the model, calibrates, warms up, and measures.
 
     Raises:
         CalibrationError: the endpoint does not answer.
@@ -260,7 +263,7 @@ async def _measure(
     sessions = _sessions(options, maker, lines, options.seed)
     if options.users is not None:
         return await closed_loop(client, sessions, options.users, options.sessions)
-    # Made beforehand: making text takes longer than sending it.
+    # Made beforehand, because making text takes longer than sending it.
     ready = list(itertools.islice(sessions, options.sessions))
     return await open_loop(client, iter(ready), _arrivals(options, lines), options.sessions)
 
@@ -314,10 +317,10 @@ async def _first_model(options: Options) -> str:
 
 
 def _check(options: Options) -> None:
-    """Raises click.UsageError where options contradict each other."""
+    """Raises click.UsageError if options contradict each other."""
     traced = options.workload == "trace" or options.arrivals == "trace"
     if traced and options.trace is None:
-        raise click.UsageError("workload or arrivals 'trace' need --trace FILE")
+        raise click.UsageError("workload or arrivals 'trace' require --trace FILE")
     if not traced and options.trace is not None:
         raise click.UsageError("--trace is for --workload trace or --arrivals trace")
     if options.users is not None and (options.rate is not None or options.arrivals == "trace"):
@@ -325,7 +328,7 @@ def _check(options: Options) -> None:
             "--users is the closed loop; it has neither --rate nor a trace's pace"
         )
     if options.users is None and (options.rate is None) != (options.arrivals == "trace"):
-        raise click.UsageError("give one: --rate, --arrivals trace, or --users for a closed loop")
+        raise click.UsageError("set one of --rate, --arrivals trace, or --users for a closed loop")
     if options.workload == "shared-prefix" and options.prefix_tokens >= options.prompt_tokens:
         raise click.UsageError("--prefix-tokens must be less than --prompt-tokens")
     try:

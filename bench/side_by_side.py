@@ -1,4 +1,4 @@
-"""Runs of a benchmark that do not depend on each other, in as many processes as there are cores."""
+"""Runs independent runs of a benchmark in as many processes as there are cores."""
 
 import multiprocessing
 import os
@@ -15,8 +15,8 @@ Result = TypeVar("Result")
 def side_by_side(
     run: Callable[..., Result], every: Iterable[tuple[object, ...]]
 ) -> Iterator[Result]:
-    """What `run`, a module's function, makes of each arguments, as they end. The first error ends
-    what has not begun."""
+    """The results of `run`, a module's function, for each arguments, as they end. The first error
+    cancels the runs that have not begun."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
         os.cpu_count(), mp_context=spawn, initializer=_end_with_parent
@@ -29,7 +29,7 @@ def side_by_side(
 
 
 def _end_with_parent() -> None:
-    """However the parent ends: a day that nobody waits for would be simulated to its end."""
+    """Ends with the parent, however that ends; otherwise an unwanted day would be simulated."""
     Thread(target=_wait_for_parent, daemon=True).start()
 
 
@@ -39,4 +39,4 @@ def _wait_for_parent() -> None:
     parent.join()
     for valkey in psutil.Process().children():
         valkey.kill()
-    os._exit(1)  # an exception would end the day, and the pool's process take the next one
+    os._exit(1)  # an exception would end the day, and the process would start the next one

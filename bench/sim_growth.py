@@ -1,8 +1,8 @@
-"""What a long run of the simulator takes, as it goes on: python -m bench.sim_growth TRACE
+"""The growth of a long simulation's costs: python -m bench.sim_growth TRACE
 
 The trace is repeated until there are enough requests, as fast for its replicas as it is for eight.
-Each row of the table is told when it is known: CPU seconds and memory, of the simulation and of
-its Valkey, since the run began. Reports are not written.
+Each row of the table is printed as soon as it is known: CPU seconds and memory, of the simulation
+and of its Valkey, since the run began. No reports are written.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ HEAD = (
 
 @dataclass(slots=True)
 class Growth:
-    """Prints a row each time that another `every` requests have ended."""
+    """Prints a row whenever another `every` requests have ended."""
 
     every: int
     began_s: float = field(default_factory=time.perf_counter)
@@ -41,7 +41,7 @@ class Growth:
     python: psutil.Process = field(default_factory=psutil.Process)
 
     def look(self, ended: int, _: float) -> None:
-        """Told by `simulate`, with the virtual time."""
+        """Called by `simulate`, with the virtual time."""
         if ended >= self.told + self.every:
             self.told = ended
             click.echo(self._row(ended))
@@ -69,7 +69,7 @@ class Growth:
 def main(
     trace: Path, replicas: int, requests: int, capacity_tokens: int, policy: str, rows: int
 ) -> None:
-    """A run of so many requests of TRACE, and what it takes."""
+    """Runs this many requests of TRACE, and prints the costs."""
     spec = FleetSpec(
         worker=WorkerSpec(cost_model=COST_MODEL, capacity_tokens=capacity_tokens),
         replicas=replicas,

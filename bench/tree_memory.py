@@ -1,7 +1,7 @@
-"""What a chunk of a tree takes in Redis: bytes of used_memory, by the size of the tree.
+"""The memory of a tree's chunk in Redis: bytes of used_memory, by the size of the tree.
 
 Run: python -m bench.tree_memory [PATH-OF-A-SERVER ...]. Without a path it measures the Valkey and
-the Redis that the tests run on. Prompts of 8 chunks are touched as placements do.
+the Redis that the tests use. Prompts of 8 chunks are touched like placements do.
 """
 
 import argparse
@@ -35,7 +35,7 @@ async def measure(binary: Path) -> None:
             name = "valkey" if "valkey_version" in info else "redis"
             print(name, info.get("valkey_version", info["redis_version"]), info["mem_allocator"])
             tree = PrefixTree(redis, "p")
-            for _ in range(3):  # connections and their buffers are there from here on
+            for _ in range(3):  # creates connections and their buffers
                 await asyncio.gather(*(tree.touch("warm", "1", path(0), 8) for _ in range(AT_ONCE)))
             for size in SIZES:
                 before = int((await redis.info("memory"))["used_memory"])

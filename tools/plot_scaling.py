@@ -1,7 +1,7 @@
 """Draws a run of tests/cluster/test_scaling.py: python -m tools.plot_scaling RUN.json PICTURE.svg.
 
 Three panels over the same time: clients and replicas, the pool's pressure with its target, and each
-stream's time to its first event. The run's JSON is what tests/cluster/timeline.py writes.
+stream's time to its first event. tests/cluster/timeline.py writes the run's JSON.
 """
 
 import json
@@ -22,7 +22,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One of the panels, from the top; values from 0 to `most`."""
+    """One of the panels, from the top; its values range from 0 to `most`."""
 
     index: int
     title: str
@@ -54,7 +54,7 @@ class Panel:
         return lines
 
     def steps(self, points: Sequence[Point], colour: str, dash: str = "") -> str:
-        """A value that holds until the next one."""
+        """Draws values that each hold until the next one."""
         path, last = "", None
         for at, value in points:
             x, y = self.x(at), self.y(value)
@@ -71,7 +71,7 @@ class Panel:
 
 
 def nice_step(most: float, parts: int) -> float:
-    """Of 1, 2 or 5 and zeros, so that there are about so many."""
+    """1, 2 or 5 times a power of ten, so that there are about `parts` steps."""
     magnitude = float(10 ** math.floor(math.log10(most / parts)))
     return next(step for n in (1, 2, 5, 10) if (step := n * magnitude) * parts >= most)
 
@@ -92,7 +92,7 @@ def text(
 
 
 def legend(panel: Panel, entries: Sequence[tuple[str, str]]) -> list[str]:
-    """At the right above the panel, the last entry outermost."""
+    """Above the panel at the right, the last entry outermost."""
     lines, x = [], float(WIDTH - RIGHT)
     for words, colour in reversed(entries):
         lines.append(text(x, panel.bottom - HEIGHT - 10, words, colour, anchor="end", weight=600))

@@ -1,7 +1,7 @@
 """Takes docs/images/dashboard.png: python -m tools.take_dashboard_picture [seconds].
 
-Starts `pando up` with two workers on a free port, holds conversations with it for so long (150 s by
-default), and photographs the dashboard in the Chromium of this machine while they go on.
+Starts `pando up` with two workers on a free port, holds conversations with it for some time (150 s
+by default), and takes a screenshot of the dashboard in this machine's Chromium meanwhile.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ SUBJECTS = ("cooking", "sailing", "chess", "gardening", "astronomy", "woodwork")
 
 
 async def converse(session: aiohttp.ClientSession, url: str, rng: random.Random) -> None:
-    """Conversations of a few turns, one after the other, about one of few subjects."""
+    """Holds conversations of a few turns, one after the other, about one of few subjects."""
     while True:
         subject = rng.choice(SUBJECTS)
         messages = [{"role": "system", "content": f"You are a patient teacher of {subject}. " * 30}]

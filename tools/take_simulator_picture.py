@@ -1,6 +1,6 @@
 """Takes docs/images/simulator.png: python -m tools.take_simulator_picture pando-sim/report.html.
 
-With the Chromium of this machine, of the report's beginning.
+Takes a screenshot of the report's beginning with this machine's Chromium.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""Engines that run the same prompts in turns, each in a process of its own."""
+"""Engines that run the same prompts in turn, each in its own process."""

@@ -1,4 +1,4 @@
-"""A contestant: an engine in its own process, which runs jobs one at a time when told to.
+"""A contestant: an engine in its own process, which runs jobs one at a time on request.
 
 Processes keep the contestants' environments, thread pools and memory apart. While one runs, the
 others wait on a pipe.
@@ -26,13 +26,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    seconds: float  # from handing the prompts over to the last token
-    cpu_s: float  # of all its threads meanwhile, those included that spin while they wait
+    seconds: float  # from receiving the prompts to the last token
+    cpu_s: float  # of all its threads meanwhile, including those that spin while they wait
     tokens: list[list[int]]  # of each prompt
 
 
 class Stopwatch:
-    """Begins when it is made."""
+    """Starts when it is created."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
@@ -42,19 +42,19 @@ class Stopwatch:
 
 
 Engine = Callable[[Job], Outcome]
-MakeEngine = Callable[[Path, int], Engine]  # from the model and the threads to use
+MakeEngine = Callable[[Path, int], Engine]  # takes the model and the number of threads
 
 
 class ContestantFailedError(Exception):
-    """With the traceback of its process."""
+    """The contestant failed; has the traceback of its process."""
 
 
 class Contestant:
     """
     Args:
-        make: builds the engine in the process, from the model's directory and the threads to use;
-            importable, as the process is a fresh one
-        environment: variables of the process, as torch reads some when it is imported
+        make: builds the engine in the process, from the model's directory and the number of
+            threads; must be importable, because the process is a fresh one
+        environment: variables of the process, because torch reads some when it is imported
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Contestant:
         self.name = name
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        # Spawned children take this process's environment as it is at that moment.
+        # Spawned children inherit this process's environment of that moment.
         before = dict(os.environ)
         os.environ.update(environment or {})
         self._process: SpawnProcess = context.Process(

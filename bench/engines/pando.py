@@ -1,4 +1,4 @@
-"""Pando's engine as the worker's scheduler process has it: scheduler, pools, cache, model."""
+"""Pando's engine as in the worker's scheduler process: scheduler, pools, cache, model."""
 
 import logging
 from pathlib import Path
@@ -11,7 +11,7 @@ from pando_worker.runner.threaded import ThreadedRunner
 from pando_worker.scheduler.assembly import make_scheduler
 from pando_worker.settings import WorkerSettings
 
-# What the scheduler process sets before it imports torch.
+# The scheduler process sets these before it imports torch.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
@@ -24,7 +24,7 @@ def sequential(model: Path, threads: int) -> Engine:
 
 
 def without_kernels(model: Path, threads: int) -> Engine:
-    """The fallback where no compiler is."""
+    """The fallback without a compiler."""
     settings = WorkerSettings(
         model=str(model), threads=threads, overlap_schedule=False, cpu_kernels="off"
     )
@@ -32,7 +32,7 @@ def without_kernels(model: Path, threads: int) -> Engine:
 
 
 def _engine(settings: WorkerSettings) -> Engine:
-    logging.basicConfig(level=logging.INFO, format="%(message)s")  # says which path was chosen
+    logging.basicConfig(level=logging.INFO, format="%(message)s")  # logs the chosen path
     model = TorchModelRunner(settings)
     runner: ModelRunner = ThreadedRunner(model) if settings.overlap_schedule else model
     scheduler = make_scheduler(settings, model.pools, runner)

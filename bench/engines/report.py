@@ -1,4 +1,4 @@
-"""Medians, ratios and the table of a race between engines."""
+"""Medians, ratios and the table of a comparison between engines."""
 
 import statistics
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ class Timed(msgspec.Struct, frozen=True):
     """One engine on one workload, over all repetitions."""
 
     seconds: list[float]
-    tokens_per_s: float  # output tokens, prefill's time included; at the median of the seconds
-    ratio: float  # to the baseline: median of the ratios within each repetition
-    cpu_ratio: float  # the same of the CPU time that both used
+    tokens_per_s: float  # output tokens, with the prefill's time; from the median seconds
+    ratio: float  # to the baseline: median of the ratios of each repetition
+    cpu_ratio: float  # the same for CPU time
     equal: float  # share of sequences with the baseline's tokens
 
 
@@ -30,7 +30,7 @@ class Race(msgspec.Struct, frozen=True):
 def timed(
     mine: Sequence[Outcome], baseline: Sequence[Outcome], output_tokens: int, equal: float
 ) -> Timed:
-    # Noise hits neighbours alike, so each repetition is compared with itself.
+    # Noise affects neighbours alike, so ratios are taken within a repetition.
     pairs = list(zip(baseline, mine, strict=True))
     seconds = [outcome.seconds for outcome in mine]
     return Timed(
@@ -43,7 +43,7 @@ def timed(
 
 
 def markdown(races: Sequence[Race], baseline: str) -> str:
-    """A table with an engine a row."""
+    """A table with one engine per row."""
     lines = [
         f"| model | workload | engine | tokens/s | x {baseline} | by CPU time"
         " | fastest to slowest, s | same tokens |",

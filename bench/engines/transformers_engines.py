@@ -10,7 +10,7 @@ from bench.engines.contestant import Engine, Job, Outcome, Stopwatch
 
 
 def generate(model: Path, threads: int) -> Engine:
-    """All prompts must have one length."""
+    """All prompts must have the same length."""
     loaded = _load(model, threads, "sdpa")
 
     @torch.inference_mode()
@@ -26,9 +26,9 @@ def generate(model: Path, threads: int) -> Engine:
 
 
 def generate_batch(model: Path, threads: int) -> Engine:
-    """Its manager is kept from job to job: making one is no part of serving."""
+    """Keeps its manager from job to job: creating one is not part of serving."""
     loaded = _load(model, threads, "sdpa")
-    # Sizes are asked for, since on a CPU they are taken from all memory there is; this is enough.
+    # The sizes are set, because on a CPU they would be computed from all of the memory.
     config = ContinuousBatchingConfig(page_size=32, num_blocks=4096, max_batch_tokens=4096)
 
     def run(job: Job) -> Outcome:

@@ -1,1 +1,1 @@
-"""What `gpu_engine.py` is made of."""
+"""The parts of `gpu_engine.py`."""

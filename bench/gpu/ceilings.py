@@ -1,5 +1,5 @@
-"""What the device can do at best: bytes read and numbers multiplied a second, measured; and the
-peak that its maker names."""
+"""The device's ceilings: measured rates of reading bytes and multiplying numbers, and the peak in
+its data sheet."""
 
 import time
 from collections.abc import Callable
@@ -14,8 +14,8 @@ class Ceilings(msgspec.Struct, frozen=True):
     peak_flops_per_s: float | None = None  # of dense bfloat16, by the data sheet
 
 
-# NVIDIA's data sheets, dense bfloat16, in 10^12 a second; the longest name that a device's begins
-# with.
+# From NVIDIA's data sheets: dense bfloat16, in 10^12 per second. The longest name that a device's
+# name begins with applies.
 _PEAKS = {
     "NVIDIA A100": 312.0,
     "NVIDIA H100 80GB HBM3": 989.4,
@@ -26,7 +26,7 @@ _PEAKS = {
 
 
 def peak_of(device_name: str) -> float | None:
-    """Operations a second; None for a device that is not listed."""
+    """Operations per second; None for a device that is not listed."""
     names = [name for name in _PEAKS if device_name.startswith(name)]
     return 1e12 * _PEAKS[max(names, key=len)] if names else None
 
@@ -36,8 +36,8 @@ def measure(
 ) -> Ceilings:
     """
     Args:
-        peak: operations a second, of the data sheet
-        large: sizes for a GPU; otherwise such that a CPU is soon done
+        peak: operations per second, from the data sheet
+        large: sizes for a GPU; otherwise small enough for a CPU
     """
     numbers, side = (2**30, 8192) if large else (2**22, 512)
     source = torch.ones(numbers, dtype=torch.float32, device=device)
@@ -54,7 +54,7 @@ def measure(
 
 
 def fastest(device: torch.device, work: Callable[[], object], rounds: int = 10) -> float:
-    """Seconds of the fastest run: a ceiling is the best that there is."""
+    """Seconds of the fastest run, because a ceiling is the best possible value."""
     work()
     best = float("inf")
     for _ in range(rounds):

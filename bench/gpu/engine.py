@@ -1,4 +1,4 @@
-"""Pando's engine in this process, as the scheduler process runs it, with a stopwatch."""
+"""Pando's engine in this process, as in the scheduler process, with a stopwatch."""
 
 import random
 import time
@@ -35,7 +35,7 @@ class Job:
 
     @property
     def decoded_per_s(self) -> float:
-        """Tokens a second from the moment on at which all had one."""
+        """Tokens per second after all had their first one."""
         return (sum(self.tokens.values()) - self.tokens_then) / (self.ended - self.all_started)
 
 
@@ -50,7 +50,7 @@ class Engine:
         self._sent = 0
 
     def send(self, prompts: Sequence[list[int]], new_tokens: int) -> Job:
-        """Start a job."""
+        """Starts a job."""
         job = Job(time.perf_counter())
         for prompt in prompts:
             rid = str(self._sent)
@@ -65,7 +65,7 @@ class Engine:
         self._take(job, self.scheduler.step())
 
     def run(self, prompts: Sequence[list[int]], new_tokens: int) -> Job:
-        """A job from its start to its end."""
+        """Runs a job to its end."""
         job = self.send(prompts, new_tokens)
         self.finish(job)
         return job

@@ -1,4 +1,4 @@
-"""The measurements: each is a function of an engine and gives what is reported."""
+"""The measurements: each is a function of an engine and returns a result to report."""
 
 import statistics
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from bench.gpu.shapes import Shape
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """Of the measurements."""
+    """Sizes of the measurements."""
 
     batches: list[int]
     context: int  # prompt tokens of decodes
@@ -24,7 +24,7 @@ class Sizes(msgspec.Struct, frozen=True):
     busy_batch: int
     busy_steps: int
     rival_batches: list[int]
-    rounds: int  # of each measurement, whose median counts; one more comes before, to warm up
+    rounds: int  # of each measurement, for a median; an additional first one warms up
 
 
 LARGE = Sizes(
@@ -56,7 +56,7 @@ DRY = Sizes(
 class Decode(msgspec.Struct, frozen=True):
     batch: int
     tokens_per_s: float
-    ceiling: float  # tokens a second, if a step took no longer than reading what it must
+    ceiling: float  # tokens per second if a step only took as long as its reads
     share: float  # of the ceiling
 
 
@@ -65,7 +65,7 @@ class Prefill(msgspec.Struct, frozen=True):
     prompt_tokens: int
     tokens_per_s: float
     of_product: float  # share of the measured matrix product's rate
-    mfu: float | None  # share of the peak that the maker names; None where that is not known
+    mfu: float | None  # share of the data sheet's peak; None if it is unknown
 
 
 class FirstToken(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class Busy(msgspec.Struct, frozen=True):
 
 
 class EndToEnd(msgspec.Struct, frozen=True):
-    """Prompts in, all tokens out."""
+    """From sending prompts to receiving all tokens."""
 
     batch: int
     seconds: float
@@ -90,14 +90,14 @@ class EndToEnd(msgspec.Struct, frozen=True):
 
 
 def median(rounds: int, measure: Callable[[int], float]) -> float:
-    """Of so many rounds, told their numbers, after one that warms up: the rule for all parts."""
+    """The median of `rounds` rounds, called with their numbers, after one that warms up."""
     return statistics.median([measure(number) for number in range(rounds + 1)][1:])
 
 
 def decode(
     engine: Engine, shape: Shape, sizes: Sizes, ceilings: Ceilings, weight_size: int
 ) -> list[Decode]:
-    """Greedy decodes after distinct prompts, from the moment on at which all have started.
+    """Greedy decodes after distinct prompts, measured once all have started.
 
     Args:
         weight_size: bytes of a weight
@@ -142,7 +142,7 @@ def prefill(engine: Engine, shape: Shape, sizes: Sizes, ceilings: Ceilings) -> P
 
 
 def first_tokens(engine: Engine, shape: Shape, sizes: Sizes) -> list[FirstToken]:
-    """Of a prompt that comes alone, parts of which are in the cache."""
+    """The time to first token of a prompt that runs alone, with parts of it in the cache."""
     length, found = sizes.ttft_length, []
     for share in (0.0, 0.5, 0.9):
         cached: list[int] = []
@@ -162,7 +162,7 @@ def first_tokens(engine: Engine, shape: Shape, sizes: Sizes) -> list[FirstToken]
 
 
 def busy(engine: Engine, shape: Shape, sizes: Sizes) -> Busy:
-    """Over decode steps under torch's profiler, which slows the host down: a lower bound."""
+    """Decode steps under torch's profiler, which slows down the host, so this is a lower bound."""
 
     def share(number: int) -> float:
         prompts = random_prompts(sizes.busy_batch, sizes.context, shape.vocab_size, number)
@@ -193,7 +193,7 @@ def _busy_share_of(engine: Engine, prompts: list[list[int]], steps: int) -> floa
 
 
 def busy_share(spans: list[tuple[float, float]]) -> float:
-    """Of the time from the first span's start to the last one's end, what some span covers."""
+    """The covered share of the time from the first span's start to the last one's end."""
     covered, until = 0.0, min(start for start, _ in spans)
     begin = until
     for start, end in sorted(spans):
@@ -203,7 +203,7 @@ def busy_share(spans: list[tuple[float, float]]) -> float:
 
 
 def end_to_end(engine: Engine, shape: Shape, sizes: Sizes) -> list[EndToEnd]:
-    """The jobs that transformers gets, too."""
+    """The jobs that transformers also runs."""
     found = []
     for batch in sizes.rival_batches:
 

@@ -1,4 +1,4 @@
-"""What a run has found, as JSON and as tables."""
+"""The results of a run, as JSON and as tables."""
 
 import msgspec
 

@@ -1,7 +1,7 @@
 """transformers' continuous batching on the same shapes, random weights and prompts.
 
-Its attention is FlashAttention 3 or 2 where that is installed, otherwise torch's: `attention` says
-which, and the report does.
+Its attention is FlashAttention 3 or 2 if installed, otherwise torch's: `attention` returns which,
+and the report shows it.
 """
 
 import time
@@ -25,7 +25,7 @@ from bench.gpu.shapes import Shape
 def end_to_end(
     model_dir: Path, shape: Shape, sizes: Sizes, device: torch.device, dtype: torch.dtype
 ) -> list[EndToEnd]:
-    """Prompts in, all tokens out, for as many rounds as Pando's."""
+    """From sending prompts to receiving all tokens, for as many rounds as Pando's."""
     model = _random_model(model_dir, device, dtype)
     most = max(sizes.rival_batches) * (sizes.context + sizes.new_tokens)
     page_size = 32
@@ -58,14 +58,14 @@ def end_to_end(
 
 
 def attention() -> str:
-    """The best that is installed here, by transformers' name for it."""
+    """The best one installed, by transformers' name."""
     if is_flash_attn_3_available():
         return "flash_attention_3"
     return "flash_attention_2" if is_flash_attn_2_available() else "sdpa"
 
 
 def _random_model(model_dir: Path, device: torch.device, dtype: torch.dtype) -> Any:
-    """Built where it runs: nothing is read, and the host holds none of it."""
+    """Built on the device, so that nothing is read and the host holds none of it."""
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(
             AutoConfig.from_pretrained(model_dir), dtype=dtype, attn_implementation=attention()

@@ -1,4 +1,4 @@
-"""Models by their shapes alone, and what a step of them must read and compute at least."""
+"""Models by their shapes, and the least that a step of them must read and compute."""
 
 import json
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A decoder with gated feed-forward layers or experts, as its `config.json` says."""
+    """A decoder with gated feed-forward layers or experts, as in its `config.json`."""
 
     name: str
     config: dict[str, Any]
@@ -26,14 +26,14 @@ class Shape:
 
     @property
     def cell_values(self) -> int:
-        """Numbers that the KV cache has of a token."""
+        """Numbers in the KV cache per token."""
         config = self.config
         heads = config["num_key_value_heads"]
         return int(2 * config["num_hidden_layers"] * heads * config["head_dim"])
 
     def weights_read(self, rows: int) -> float:
-        """Weights that a decode of so many rows reads, each once: all but the embedding's other
-        rows, and of experts those that some row is likely to go to, if all are equally likely."""
+        """Weights that a decode of `rows` rows reads, each once: all but the other rows of the
+        embedding, and of experts those that some row probably uses, if all are equally likely."""
         touched = 1.0
         if experts := self.config.get("num_experts"):
             touched = 1 - (1 - self.config["num_experts_per_tok"] / experts) ** rows
@@ -41,8 +41,8 @@ class Shape:
         return self._layers * read + self._head
 
     def prefill_flops(self, tokens: int, context: int) -> float:
-        """Of so many tokens in sequences of `context`, but the head: two for each weight that a
-        token meets, and four for each pair of a query's and a key's number."""
+        """Operations for `tokens` tokens in sequences of `context`, without the head: two for each
+        weight that a token uses, and four for each pair of a query's and a key's number."""
         config = self.config
         pairs = tokens * context / 2 * config["num_attention_heads"] * config["head_dim"]
         met = self._always_met + self._met_feed_forward
@@ -58,7 +58,7 @@ class Shape:
 
     @property
     def _always_met(self) -> int:
-        """Of a layer: attention's projections, and the router where there are experts."""
+        """Per layer: attention's projections, and the router if there are experts."""
         config = self.config
         heads = 2 * config["num_attention_heads"] + 2 * config["num_key_value_heads"]
         outputs = heads * config["head_dim"] + config.get("num_experts", 0)

@@ -1,4 +1,4 @@
-"""Simulates the cells that are not simulated yet, and writes the tables and the plot."""
+"""Simulates the cells that are missing, and writes the tables and the plot."""
 
 from itertools import product
 from pathlib import Path
@@ -18,12 +18,12 @@ from bench.side_by_side import side_by_side
 @click.option(
     "--traces",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help=f"folder of {', '.join(FILES.values())}; without it the small trace is played alone",
+    help=f"folder of {', '.join(FILES.values())}; without it only the small trace is played",
 )
-@click.option("--only", default="", help="cells with this in their names")
+@click.option("--only", default="", help="only cells with this in their names")
 @click.option("--policy", multiple=True, help="only these policies")
 def main(output: Path, traces: Path | None, only: str, policy: tuple[str, ...]) -> None:
-    """Simulate what OUTPUT/results.jsonl does not have yet."""
+    """Simulates what OUTPUT/results.jsonl does not contain yet."""
     results = Results(output / "results.jsonl")
     cells = CELLS if traces is not None else SMALL_CELLS
     missing = [

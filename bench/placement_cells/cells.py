@@ -1,12 +1,12 @@
-"""The cells: around a middle cell of each trace one axis at a time is varied, and some corners."""
+"""The cells: one axis at a time is varied around a middle cell of each trace, plus some corners."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 SHARES = (1.0, 0.97, 1.03)
-"""Of a cell's load, at each of which it is played: as a loaded fleet is chaotic,
-one play says little."""
+"""Shares of a cell's load at which it is played: a loaded fleet is chaotic, so a single play proves
+little."""
 
 _LARGE = "h100x2-llama-3.3-70b-fp8"
 
@@ -27,9 +27,10 @@ FILES = {
 
 _EVERYWHERE = ("cache_aware", "round_robin", "least_loaded", "smg", "llm_d", "dynamo")
 _IN_THE_MIDDLE = ("vllm", "production_stack")
-"""One does what `least_loaded` does, hardly better; the other knows no load, so that where prefixes
-are unevenly wanted its queues grow as long as the trace, and it would take most of the time."""
-_MORE_REPEATS = 4  # at most, of a trace that is repeated for more replicas
+"""Played in middle cells only: one does what `least_loaded` does, hardly better; the other ignores
+load, so that with unevenly used prefixes its queues would grow as long as the trace and take most
+of the time."""
+_MORE_REPEATS = 4  # largest factor for a trace that is repeated for more replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +38,10 @@ class Cell:
     trace: Trace
     replicas: int
     capacity_tokens: int  # of each replica's KV pool
-    load: float  # of what the fleet could do without a cache, see `loads.py`
+    load: float  # relative to a fleet without caches, see `loads.py`
     routers: int = 1
     cost_model: str = "h100-llama-3.1-8b-fp8"
-    slow: float = 1.0  # steps of one replica take so many times as long
+    slow: float = 1.0  # factor of the step times of one replica
     take: int | None = None  # requests; None: all of them
     repeat: int = 1
     middle: bool = False  # of its trace
@@ -56,12 +57,12 @@ class Cell:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """`session` where the trace names sessions."""
+        """Includes `session` if the trace names sessions."""
         named = ("session",) if self.trace in (Trace.AGENTS, Trace.SMALL) else ()
         return (*_EVERYWHERE, *named, *(_IN_THE_MIDDLE if self.middle else ()))
 
     def sized(self, replicas: int) -> "Cell":
-        """So many replicas, and more requests where there are more, if not as many more."""
+        """With `replicas` replicas; with more, also more requests, but not proportionally."""
         more = max(1, replicas // self.replicas)
         if self.take is None:
             return replace(self, replicas=replicas, repeat=self.repeat * min(more, _MORE_REPEATS))
@@ -78,7 +79,7 @@ def _varied(middle: Cell, scarce: int, ample: int) -> Iterator[Cell]:
     yield middle.sized(16)
     yield replace(middle, routers=4)
     yield replace(middle, slow=1.15)
-    # Corners: all against the caches, and all for them.
+    # Corners: everything against the caches, and everything for them.
     yield replace(middle, load=1.2, capacity_tokens=scarce, routers=4)
     yield replace(middle, load=0.5, capacity_tokens=ample).sized(4)
     yield replace(middle, routers=4).sized(64)
@@ -107,4 +108,4 @@ SMALL_CELLS = tuple(
     Cell(trace=Trace.SMALL, replicas=4, capacity_tokens=120_000, load=load, routers=routers)
     for load, routers in ((0.5, 1), (0.8, 1), (0.8, 4), (1.2, 1))
 )
-"""Of the trace that everybody has."""
+"""Cells of the trace that is in the repository."""

@@ -1,9 +1,9 @@
-"""What a fleet could do without a cache, and so how fast a trace must be played for a load.
+"""What a fleet could do without caches, and so how fast a trace must be played for a load.
 
-A request takes of one replica's time what the steps of its prompt take, in chunks, and what each
-token of its answer adds to a step that others pay for. A fleet at 100 % load gets as many requests
-a second as its replicas have time for, if no prompt were ever in a cache: with caches it has
-time left, so that a load above 100 % may be served.
+A request uses one replica's time for the steps of its prompt, in chunks, and for what each token of
+its answer adds to steps that others share. At 100 % load a fleet gets as many requests a second as
+its replicas have time for if no prompt were ever cached. With caches it has time left, so a load
+above 100 % may be served.
 """
 
 from collections.abc import Iterable
@@ -19,18 +19,18 @@ CHUNK_TOKENS = WorkerSettings.model_construct().chunked_prefill_size
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Of a trace, as it is recorded."""
+    """The demand of a trace, as recorded."""
 
     requests_per_s: float
     seconds_per_request: float  # of one replica
 
     def speed(self, load: float, replicas: int) -> float:
-        """At which the trace loads so many replicas so much."""
+        """The speed at which the trace loads `replicas` replicas by `load`."""
         return load * replicas / (self.requests_per_s * self.seconds_per_request)
 
 
 def demand(requests: Iterable[Request], cost: CostModel) -> Demand:
-    """Raises ValueError where fewer than two requests say no rate."""
+    """Raises ValueError if there are fewer than two requests, which have no rate."""
     count, last_s, seconds = 0, 0.0, 0.0
     for request in requests:
         count, last_s = count + 1, request.at_s
@@ -42,7 +42,7 @@ def demand(requests: Iterable[Request], cost: CostModel) -> Demand:
 
 
 def prompt_s(tokens: int, cost: CostModel) -> float:
-    """Of steps that have nothing else in them."""
+    """The time of steps with nothing else in them."""
     chunks = (min(CHUNK_TOKENS, tokens - start) for start in range(0, tokens, CHUNK_TOKENS))
     return sum(
         cost.step_s(prefill_tokens=chunk, prefill_context=attended(number * CHUNK_TOKENS, chunk))
@@ -51,7 +51,7 @@ def prompt_s(tokens: int, cost: CostModel) -> float:
 
 
 def answer_s(prompt_tokens: int, output_tokens: int, cost: CostModel) -> float:
-    """That tokens of the answer add to steps with whole chunks in them; the first adds nothing."""
+    """The time that an answer's tokens add to steps with full chunks; the first adds nothing."""
     steps = output_tokens - 1
     context = steps * prompt_tokens + steps * (steps + 1) // 2
     chunk = cost.step_s(prefill_tokens=CHUNK_TOKENS)

@@ -1,4 +1,4 @@
-"""A dot a cell and policy: goodput against hit rate, a panel a trace, as SVG."""
+"""Plots goodput against hit rate as SVG: a dot per cell and policy, a panel per trace."""
 
 import io
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _OWN = "cache_aware"
 
 
 def draw(cells: Sequence[Cell], results: Results, path: Path) -> None:
-    """What was simulated in few cells only is left out."""
+    """Leaves out policies that were simulated in few cells only."""
     traces = list(dict.fromkeys(cell.trace for cell in cells))
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(3.1 * len(traces), 3.3), layout="constrained")

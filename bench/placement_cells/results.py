@@ -1,4 +1,4 @@
-"""What was simulated, one JSON line each, so that a run that was cut off goes on where it was."""
+"""Simulated results, one per JSON line, so that an interrupted run continues where it was."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a play, or the means of several."""
+    """The measures of a play, or the means of several plays."""
 
     goodput: float
     hit_rate: float
@@ -24,14 +24,14 @@ class Play(msgspec.Struct, frozen=True, kw_only=True):
     cell: str
     policy: str
     share: float
-    command: str  # that simulates it again
+    command: str  # simulates it again
     requests: int
     lost: int
     measures: Measures
 
 
 class Results:
-    """A file of plays; the last line of a cell, policy and share counts."""
+    """A file of plays; the last line of each cell, policy and share counts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class Results:
         return (cell, policy, share) in self._found
 
     def of(self, cell: str) -> Mapping[str, Measures]:
-        """By policy, the means of its plays."""
+        """The means of the plays, by policy."""
         plays: dict[str, list[Measures]] = {}
         for (name, policy, _), play in self._found.items():
             if name == cell:

@@ -1,4 +1,4 @@
-"""One policy in one cell, by the same plan as `pando sim`."""
+"""Simulates one policy in one cell, with the same plan as `pando sim`."""
 
 import asyncio
 from functools import cache

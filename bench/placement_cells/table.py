@@ -1,4 +1,4 @@
-"""The results as Markdown: each cell's best values, and how far Pando's policy is from them."""
+"""The results as Markdown: each cell's best values, and Pando's distance from them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ HIT_SHARE = 0.97  # of the best hit rate
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is compared, and what is close enough to the best."""
+    """A measure to compare, and which distance from the best is close enough."""
 
     title: str
     value: Callable[[Measures], float]
     words: Callable[[float], str]
-    sign: int  # 1 where more is better
-    least: float  # of the best one, as a share
+    sign: int  # 1 if more is better
+    least: float  # as a share of the best
 
     def best(self, results: Mapping[str, Measures]) -> tuple[str, float]:
-        """Whose, and it."""
+        """The best policy, and its value."""
         policy = max(results, key=lambda name: self.sign * self.value(results[name]))
         return policy, self.value(results[policy])
 
@@ -46,14 +46,14 @@ GOALS = (
 
 
 def tables(cells: Sequence[Cell], results: Results) -> str:
-    """Pando's value against the best of all others; `lost` where it is no goal."""
+    """Pando's value against the best other one; `lost` is not a goal."""
     found = {cell: _ordered(cell, results.of(cell.name)) for cell in cells}
     lines = [*_summary(found), "", *_cells(found), "", *_policies(found)]
     return "\n".join(lines) + "\n"
 
 
 def _ordered(cell: Cell, plays: Mapping[str, Measures]) -> Mapping[str, Measures]:
-    """As the cell names its policies: plays end in any order."""
+    """In the order of the cell's policies, because plays end in any order."""
     return {name: plays[name] for name in cell.policies if name in plays}
 
 
@@ -89,7 +89,7 @@ def _cells(found: Mapping[Cell, Mapping[str, Measures]]) -> Iterator[str]:
 
 
 def _policies(found: Mapping[Cell, Mapping[str, Measures]]) -> Iterator[str]:
-    """Each policy where it was simulated, in the mean."""
+    """The means of each policy over the cells in which it was simulated."""
     yield "| placement | cells | goodput | hit rate | TTFT p50 | TTFT p99 | gap p99 | load spread |"
     yield "|---" * 8 + "|"
     names = dict.fromkeys(name for results in found.values() for name in results)

@@ -1,5 +1,5 @@
-"""The two caches behind one face. What is timed is `match`, `insert` and `evict` alone: a key comes
-in the form in which its design keeps it, and pages are taken and given back outside of the clock.
+"""The two caches behind one interface. Only `match`, `insert` and `evict` are timed: keys are
+passed in the form that the design stores, and pages are taken and returned outside of the timing.
 """
 
 import time
@@ -22,11 +22,11 @@ class Contestant(Protocol):
     @property
     def free_tokens(self) -> int: ...
     def match(self, sequence: Sequence) -> tuple[float, int]:
-        """Seconds, and the tokens that were found."""
+        """Seconds, and the number of tokens found."""
         ...
 
     def insert(self, sequence: Sequence) -> float:
-        """Seconds. What is cached of it has its pages; there are free ones for the rest."""
+        """Seconds. The cached part already has its pages; there are free ones for the rest."""
         ...
 
     def evict(self, tokens: int) -> float:
@@ -34,20 +34,20 @@ class Contestant(Protocol):
         ...
 
     def make_room(self, tokens: int) -> float:
-        """Evict as its engine does before it takes so many tokens. Seconds."""
+        """Evicts as its engine does before it takes `tokens` tokens. Seconds."""
         ...
 
     def take(self, tokens: int) -> None:
-        """Take free pages, as running requests do."""
+        """Takes free pages, like running requests."""
         ...
 
     def give_back(self) -> None:
-        """All that were taken."""
+        """Returns all pages that were taken."""
         ...
 
 
 def timed(action: Callable[[], T]) -> tuple[T, float]:
-    """What it returns, and its seconds of CPU."""
+    """The action's result, and its seconds of CPU."""
     started = time.thread_time()
     result = action()
     return result, time.thread_time() - started
@@ -115,7 +115,7 @@ class Lists:
         return timed(lambda: self._cache.evict(-(-tokens // self.page_size)))[1]
 
     def make_room(self, tokens: int) -> float:
-        """SGLang evicted what was wanted, not only what was missing."""
+        """SGLang evicted what was needed, not only what was missing."""
         return self.evict(tokens) if tokens > self.free_tokens else 0.0
 
     def take(self, tokens: int) -> None:

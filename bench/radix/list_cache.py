@@ -1,15 +1,15 @@
-"""The radix cache as SGLang had it at first (0.2.6), written anew to be measured against.
+"""The radix cache as SGLang first had it (0.2.6), rewritten here for comparison.
 
-What made its cost is kept: keys are lists of ints, compared token by token; a match and an insert
-recurse with the rest of the key as a new list; an eviction first collects all leaves of the tree by
-a recursion, makes them a heap by their last use, and takes whole leaves; each leaf is freed on its
-own, by setting its slots in a mask over the pool, and is searched for among its parent's children.
-Slots are int32 tensors, as there; they lie on the CPU here, where a small indexed write takes about
-as long as starting it on a GPU does. The next version's pool appended to a list of free slots by
-`torch.cat`, which copies that list for each leaf: it is dearer, and not what is modelled.
+It keeps what determined the cost: keys are lists of ints, compared token by token; a match and an
+insert recurse with the rest of the key as a new list; an eviction first collects all leaves of the
+tree recursively, makes a heap of them by last use, and takes whole leaves; each leaf is freed
+separately, by setting its slots in a mask over the pool, and is searched for among its parent's
+children. Slots are int32 tensors, as there; here they are on the CPU, where a small indexed write
+takes about as long as launching it on a GPU. The next version's pool appended to a list of free
+slots by `torch.cat`, which copies that list for each leaf: it costs more, and is not modelled.
 
-It had pages of one token. For larger ones a child is found by its first page, and pages are
-compared instead of tokens.
+The original had pages of one token. For larger ones, a child is found by its first page, and pages
+are compared instead of tokens.
 """
 
 import heapq
@@ -24,15 +24,15 @@ PREFETCHED = 65_536
 
 
 class MaskPool:
-    """Which pages are free, as a mask."""
+    """The free pages, as a mask."""
 
     def __init__(self, num_pages: int) -> None:
         self.num_free = num_pages
         self._is_free = torch.ones(num_pages, dtype=torch.bool)
-        self._next = torch.empty(0, dtype=torch.int32)  # taken out of the mask already
+        self._next = torch.empty(0, dtype=torch.int32)  # already taken out of the mask
 
     def alloc(self, count: int) -> Tensor:
-        """`count` pages. This is not timed, so more are looked for at once than there were."""
+        """`count` pages. This is not timed, so it looks for more at once than the original did."""
         while len(self._next) < count:
             found = self._is_free.nonzero().squeeze(1)[:PREFETCHED]
             assert len(found), "the pool is full"

@@ -1,5 +1,5 @@
-"""What the caches are measured with: trees of a million tokens, single operations on them, and a
-run as an engine at its limit makes it.
+"""Workloads for the caches: trees of a million tokens, single operations on them, and a run like
+that of an engine at its limit.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Tokens:
 
 
 def operations(cache: Contestant, seed: int, page_size: int) -> Timings:
-    """One after the other over a fresh cache. Times are of one call, or of one step."""
+    """Runs one operation after the other on a fresh cache. Times are per call, or per step."""
     tokens = Tokens(seed, page_size)
     systems = tokens.systems()
     lengths = tokens.rng.integers(64, 449, size=3_840).tolist()
@@ -62,7 +62,7 @@ def operations(cache: Contestant, seed: int, page_size: int) -> Timings:
             cache.take(needed)
         timings[f"room for {needed:,} tokens, a step"] = seconds / steps
     timings["evict 100,000 tokens of 390 prompts"] = cache.evict(LONG)
-    # What is left of the short prompts is used; then the long ones go first, whole.
+    # The rest of the short prompts is used, so that the long ones are evicted first, whole.
     for sequence in fill:
         cache.match(sequence)
     timings["evict a sequence of 100,000 tokens"] = cache.evict(LONG)
@@ -72,8 +72,8 @@ def operations(cache: Contestant, seed: int, page_size: int) -> Timings:
 @dataclass
 class Requests:
     """Prompts with their answers: half continue one of the last 200, the others begin with one of
-    16 system prompts. New in each are 64 to 1,024 tokens, each magnitude as often; and in a share
-    of them 4,096 to 32,768."""
+    16 system prompts. Each adds 64 to 1,024 new tokens, all magnitudes equally often; a share of
+    them adds 4,096 to 32,768."""
 
     tokens: Tokens
     long_share: float
@@ -92,9 +92,9 @@ class Requests:
 
 
 def serving(cache: Contestant, seed: int, page_size: int, long_share: float) -> Timings:
-    """A full pool of a million tokens, and steps of 64 streams, of which every fourth runs a chunk
-    of a prompt as well. Each makes room for its tokens; when they are as many as a request lacks,
-    it is done and inserted. Times are of the whole run."""
+    """A full pool of a million tokens, and steps of 64 streams, of which every fourth also runs a
+    chunk of a prompt. Each makes room for its tokens; when they complete a request, it is inserted.
+    Times are for the whole run."""
     tokens = Tokens(seed, page_size)
     requests = iter(Requests(tokens, long_share))
     request = next(requests)

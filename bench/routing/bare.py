@@ -1,7 +1,7 @@
-"""The least that a proxy in Python takes: HTTP is parsed on both sides, and nothing else is done.
+"""The least work of a proxy in Python: it only parses HTTP on both sides.
 
-Run by `bench.router` as the router's limit: alone, and with one PING to Redis in front of each
-request, which is the least that any decision in a shared Redis takes.
+`bench.router` runs it as the router's limit: alone, and with one PING to Redis before each request,
+the least that any decision in a shared Redis takes.
 
     python -m bench.routing.bare PORT REDIS_PORT UPSTREAM_PORT...      (REDIS_PORT 0: none)
 """
@@ -43,7 +43,7 @@ class Redis(_Socket):
 
 
 class Replica(_Socket):
-    """One request at a time."""
+    """Takes one request at a time."""
 
     def __init__(self, idle: "deque[Replica]") -> None:
         self._idle = idle
@@ -57,7 +57,7 @@ class Replica(_Socket):
         self.transport.write(data)
 
     def leave(self) -> None:
-        """The client has gone."""
+        """The client has disconnected."""
         if self._client is not None:
             self.transport.abort()
 
@@ -81,7 +81,7 @@ class Replica(_Socket):
 
 
 class Client(_Socket):
-    """Answers come in order, as each client waits for one before it asks again."""
+    """Answers are in order, because each client waits for one before it sends the next request."""
 
     def __init__(self, proxy: "Proxy") -> None:
         self.proxy = proxy

@@ -1,4 +1,4 @@
-"""Load, and what it found: wrk for whole answers, sse.c for streams, nginx as the replicas."""
+"""Generates load and measures it: wrk for whole answers, sse.c for streams, nginx as replicas."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from bench.routing.routers import MODEL, Running
 from pando.up.free_port import free_port
 
 SYSTEM_PROMPTS = 50
-SYSTEM_BYTES = 1600  # with 300 bytes of the user's own and the JSON around them: 2 KB
+SYSTEM_BYTES = 1600  # with 300 bytes of the user's message and the JSON around them: 2 KB
 
 _WRK_SCRIPT = """
 local count = 0
@@ -60,12 +60,12 @@ _MODELS = json.dumps(
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Whole answers over one load: requests a second, microseconds."""
+    """Whole answers under one load: requests a second, microseconds."""
 
     requests_per_s: float
     p50_us: float
     p99_us: float
-    cpu_us: float  # of the router and all it needs, a request
+    cpu_us: float  # of the router and its helpers, per request
     failures: int
 
 
@@ -74,7 +74,7 @@ class Streams:
     events_per_s: float
     p50_us: float  # from the replica's write to the client's read
     p99_us: float
-    cpu_us: float  # an event
+    cpu_us: float  # per event
     failures: int
 
 
@@ -153,7 +153,7 @@ def streaming_replicas(
 
 
 def streams(program: Path, router: Running, count: int, seconds: float, folder: Path) -> Streams:
-    """`count` streams at once for so long, each followed by the next."""
+    """`count` concurrent streams for `seconds`, each followed by the next."""
     body = folder / "stream.json"
     system = "You are a helpful assistant. " * (SYSTEM_BYTES // 29)
     messages = [{"role": "system", "content": system}, {"role": "user", "content": "Go on."}]
@@ -179,12 +179,12 @@ def streams(program: Path, router: Running, count: int, seconds: float, folder: 
 def _number(pattern: str, text: str) -> str:
     found = re.search(pattern, text)
     if found is None:
-        raise RuntimeError(f"wrk said nothing of {pattern}:\n{text}")
+        raise RuntimeError(f"wrk's output lacks {pattern}:\n{text}")
     return found[1]
 
 
 def _us(text: str, pattern: str) -> float:
     found = re.search(pattern, text)
     if found is None:
-        raise RuntimeError(f"wrk said nothing of {pattern}:\n{text}")
+        raise RuntimeError(f"wrk's output lacks {pattern}:\n{text}")
     return float(found[1]) * {"us": 1, "ms": 1e3, "s": 1e6, "m": 60e6}[found[2]]

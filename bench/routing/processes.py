@@ -1,4 +1,4 @@
-"""Processes that a measurement starts: how they start and end, their CPU time and memory."""
+"""Starts and ends the processes of a measurement, and measures their CPU time and memory."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ START_S = 60.0
 def running(
     command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
 ) -> Iterator[psutil.Process]:
-    """The process, with all it starts, until the block ends; its output goes to `log`."""
+    """The process, with everything it starts, until the block ends; its output goes to `log`."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -40,7 +40,8 @@ def running(
 
 
 def wait_for(url: str, process: psutil.Process, log: Path) -> None:
-    """Until `url` answers 200. RuntimeError with the end of the log where that never comes."""
+    """Waits until `url` answers 200. Raises RuntimeError with the end of the log if it never
+    does."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.is_running():
         try:

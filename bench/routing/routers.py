@@ -1,7 +1,7 @@
-"""The routers that are measured, each in front of the same replicas, with its own cache-aware rule.
+"""The measured routers, each in front of the same replicas, with its own cache-aware policy.
 
-Pando's replicas have no engine here, so something must beat for them: `beating` does, from the
-measuring process, whose CPU is nobody's.
+Pando's replicas have no engine here, so `beating` sends their heartbeats from the measuring
+process, whose CPU time is not counted.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ BEAT_S = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A router that serves, and everything whose CPU time is its cost."""
+    """A running router, and all processes whose CPU time is its cost."""
 
     name: str
     port: int
@@ -81,7 +81,7 @@ def _server_of(redis_url: str) -> psutil.Process:
 
 @contextmanager
 def pando(upstreams: Sequence[str], folder: Path, python: str, *options: str) -> Iterator[Running]:
-    """`pando router` with placement in a Valkey of its own; `python` runs it."""
+    """`pando router`, run by `python`, with placement in its own Valkey."""
     with ExitStack() as stack:
         valkey = stack.enter_context(ValkeyServer())
         stack.enter_context(beating(valkey.connection_url, upstreams))
@@ -96,7 +96,7 @@ def pando(upstreams: Sequence[str], folder: Path, python: str, *options: str) ->
 
 
 def bare(python: str, *, asks_redis: bool) -> Start:
-    """A proxy in Python that does nothing but pass on; see `bare.py`."""
+    """A proxy in Python that only forwards; see `bare.py`."""
 
     @contextmanager
     def start(upstreams: Sequence[str], folder: Path) -> Iterator[Running]:
@@ -118,7 +118,7 @@ def bare(python: str, *, asks_redis: bool) -> Start:
 
 @contextmanager
 def nginx(upstreams: Sequence[str], folder: Path) -> Iterator[Running]:
-    """A proxy without any placement, as the limit: one worker, connections kept open."""
+    """A proxy without placement, as the limit: one worker, connections kept open."""
     port, log = free_port(), folder / "nginx-proxy.log"
     conf = folder / "nginx-proxy.conf"
     servers = "".join(f"server {url.removeprefix('http://')};" for url in upstreams)

@@ -1,4 +1,4 @@
-"""Scaling judged on a day: what each scaler pays in replica-hours for requests in time.
+"""Compares scalers over a day: what each pays in replica-hours for requests in time.
 
 Run: python -m bench.scaling_days --output DIR [--conversation mooncake_conversation.jsonl.gz]
 """

@@ -1,4 +1,4 @@
-"""Runs the days that are missing, and writes results, tables and plots."""
+"""Runs the missing days, and writes results, tables and plots."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from bench.side_by_side import side_by_side
 @click.option(
     "--conversation",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Mooncake's conversation_trace.jsonl, gzipped; without it only the made-up load is run",
+    help="Mooncake's conversation_trace.jsonl, gzipped; without it only the synthetic load is run",
 )
 @click.option(
     "--start-seconds",
@@ -30,7 +30,7 @@ from bench.side_by_side import side_by_side
     multiple=True,
     default=STARTS_S,
     show_default=True,
-    help="that a replica takes to start; again for each further set of runs",
+    help="start time of a replica; repeat it for further sets of runs",
 )
 @click.option(
     "--hours", type=click.FloatRange(1.0), default=24.0, show_default=True, help="of the day"
@@ -40,13 +40,13 @@ from bench.side_by_side import side_by_side
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="with other arrivals and moments of bursts; tables and plots tell their means",
+    help="number of days with different arrivals and bursts; tables and plots show means",
 )
 @click.option(
     "--again",
     type=click.Choice(list(KNOBS)),
     multiple=True,
-    help="run this scaler's days though results.json has them; again for more",
+    help="run this scaler's days even if results.json has them; repeat it for more",
 )
 def main(
     output: Path,
@@ -56,9 +56,9 @@ def main(
     days: int,
     again: tuple[str, ...],
 ) -> None:
-    """Day-long runs of each scaler with its knob from careful to thrifty.
+    """Runs days of each scaler, with its knob from careful to thrifty.
 
-    What OUTPUT/results.json has is not run again, so a run that was stopped goes on where it was.
+    Results in OUTPUT/results.json are not run again, so an interrupted run continues where it was.
     """
     output.mkdir(parents=True, exist_ok=True)
     kept = output / "results.json"
@@ -86,7 +86,7 @@ def main(
 def _days(
     every: Sequence[Load], starts_s: Sequence[float]
 ) -> Iterator[tuple[Load, float, Contender]]:
-    """The first contender of all, then the second of all, and so on."""
+    """The first contender of every scaler, then the second of every scaler, and so on."""
     turns = zip_longest(*(contenders(load) for load in every))
     for turn in turns:
         for start_s in starts_s:
@@ -100,14 +100,14 @@ def _read(path: Path) -> list[Result]:
 
 
 def _write(results: Sequence[Result], path: Path) -> None:
-    """Whole or not at all."""
+    """Writes the file atomically."""
     new = path.with_suffix(".new")
     new.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
     new.replace(path)
 
 
 def _show(results: Sequence[Result], output: Path) -> None:
-    """Of one load."""
+    """Prints the results of one load."""
     order = {scaler: number for number, scaler in enumerate(KNOBS)}
     load, rows = results[0].load, means(results)
     for start_s in sorted({one.start_s for one in rows}):

@@ -9,7 +9,7 @@ from pando_operator.resource.parse import parse
 from pando_operator.resource.pool import WorkerPool
 
 FIRST_REPLICAS, MOST_REPLICAS = 1, 16
-QUEUE_WAIT_S = 1.0  # half of what a first token may take
+QUEUE_WAIT_S = 1.0  # half of the limit for a first token
 STARTS_S = (60.0, 180.0)
 
 PANDO = ("pando", "pando, queueWait")
@@ -29,7 +29,7 @@ class Contender:
 
     @property
     def scaling(self) -> str:
-        """As the simulator calls it."""
+        """The simulator's name of it."""
         return self.scaler.partition(",")[0]
 
     def pool(self) -> WorkerPool:
@@ -44,7 +44,7 @@ class Contender:
 
 
 def contenders(load: Load) -> list[Contender]:
-    """In the order in which they run: a stopped benchmark has something of each scaler."""
+    """In the order of running, so that an interrupted benchmark has results of each scaler."""
     most = max(map(len, load.knobs.values()))
     return [
         Contender(scaler, knobs[turn])

@@ -8,7 +8,7 @@ from bench.scaling_days.runs import Result
 
 
 def front(results: Sequence[Result]) -> list[Result]:
-    """Those that no other one dominates, from the cheapest to the dearest."""
+    """The runs that no other one dominates, from the cheapest to the most expensive."""
     kept: list[Result] = []
     for one in sorted(results, key=lambda one: (one.replica_hours, one.violations)):
         if not kept or one.violations < kept[-1].violations:
@@ -17,13 +17,13 @@ def front(results: Sequence[Result]) -> list[Result]:
 
 
 def rivals(results: Sequence[Result]) -> list[Result]:
-    """Of the scalers that are not Pando's."""
+    """The runs of scalers other than Pando's."""
     return [one for one in results if one.scaler not in PANDO]
 
 
 def hours_on(front: Sequence[Result], violations: float) -> float | None:
-    """Replica-hours that a front pays for so many violations, on straight lines between its runs;
-    None where it has no run with so few."""
+    """Replica-hours that a front pays for `violations`, interpolated linearly between its runs;
+    None if it has no run with so few."""
     if not front or violations < front[-1].violations:
         return None
     if violations >= front[0].violations:
@@ -36,6 +36,6 @@ def hours_on(front: Sequence[Result], violations: float) -> float | None:
 
 
 def against(one: Result, others: Sequence[Result]) -> float | None:
-    """Replica-hours over those of the others' front at the same violations, as a share of them."""
+    """Replica-hours compared with the others' front at the same violations, as a share of those."""
     hours = hours_on(front(others), one.violations)
     return None if hours is None else one.replica_hours / hours - 1

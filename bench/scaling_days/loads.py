@@ -1,4 +1,4 @@
-"""The loads: traces that a day is made of, and the replicas that serve them.
+"""The loads: the traces that a day consists of, and the replicas that serve them.
 
 Each trace is some hours of requests at the day's full rate; `Day` repeats and stretches it.
 """
@@ -21,48 +21,48 @@ from pando_sim.traces import Day
 TROUGH, BURST_FACTOR, BURST_S = 0.15, 4.0, 300.0
 HOURS_A_BURST = 2.0
 
-# Of the conversations: Mooncake's, in a sixth of an H100, so that a day of some ten thousand
-# requests takes several replicas.
+# Conversations: Mooncake's, on a sixth of an H100, so that a day of some ten thousand requests
+# needs several replicas.
 WHOLE = "h100-llama-3.1-8b-fp8"
 SLICES = 6
-MEMORY_BYTES, WORKSPACE_BYTES = 0.95 * 80e9, 4e9  # of a whole GPU; the cost model's source says it
+MEMORY_BYTES, WORKSPACE_BYTES = 0.95 * 80e9, 4e9  # of a whole GPU; from the cost model's source
 WEIGHTS_BYTES = 9.08e9
 CONVERSATION_CHUNK = 512  # tokens; a step with such a chunk takes 40 ms in a slice
-LONGEST_PROMPT = 16_384  # tokens; a longer one has no first token within 2 s in a slice
-MOMENT_S = 3.0  # the trace tells times in steps of so much
+LONGEST_PROMPT = 16_384  # tokens; a longer one cannot have a first token within 2 s on a slice
+MOMENT_S = 3.0  # resolution of the trace's times
 KEPT_SHARE = 0.14  # of the conversations
 
-# Of the answers: made up, as those of a model that reasons at length.
+# Answers: synthetic, like those of a model that reasons at length.
 ANSWERS_MODEL = "h200-llama-3.3-70b-fp8"
 ANSWERS_ROOM = 32_768  # KV tokens of a replica
-ANSWERS_REQUESTS = 12  # that routers have at a replica: with their answers they fill its room
+ANSWERS_REQUESTS = 12  # at a replica, from all routers: with their answers they fill its KV pool
 ANSWERS_CHUNK = 512
 ANSWERS_S = 7_200.0
 ANSWERS_PER_S = 0.25
-PROMPT_TOKENS, ANSWER_TOKENS, SIGMA = 200.0, 1_500.0, 0.7  # medians, and of their logarithms
+PROMPT_TOKENS, ANSWER_TOKENS, SIGMA = 200.0, 1_500.0, 0.7  # medians; sigma of the logarithms
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """As one day has it."""
+    """The load of one day."""
 
     name: str
-    day: int  # the seed of what is drawn: moments of bursts, arrivals
+    day: int  # seed of everything random: bursts, arrivals
     trace: Path
     cost_model: str  # a name, or a file's path
     capacity_tokens: int  # KV room of a replica
     chunk_tokens: int  # of a prefill step
-    most_requests: int  # that routers have at a replica; more wait in the routers
+    most_requests: int  # at a replica; more wait in the routers
     engine: dict[str, object]  # further settings of a worker
     knobs: dict[str, tuple[float, ...]]
-    """By scaler, what its knob is set to, in the order in which that is tried."""
+    """The settings of each scaler's knob, in the order in which they are tried."""
 
 
 Line = dict[str, object]
 
 
 def curve(load: Load, hours: float) -> Day:
-    """A load that rises and falls once, and every two hours or so is fourfold for five minutes."""
+    """A load that rises and falls once, and about every two hours is fourfold for five minutes."""
     bursts = round(hours / HOURS_A_BURST)
     return Day(
         hours=hours,
@@ -75,7 +75,7 @@ def curve(load: Load, hours: float) -> Day:
 
 
 def slice_model(folder: Path) -> Path:
-    """The file of a replica: all times are those of the whole GPU times `SLICES`."""
+    """The file of a replica: all times are those of the whole GPU, times `SLICES`."""
     file = load(WHOLE).file
     times = {name: value * SLICES for name, value in msgspec.structs.asdict(file.step).items()}
     times["free_tokens"] = file.step.free_tokens  # a ratio of two times
@@ -93,23 +93,23 @@ def slice_model(folder: Path) -> Path:
 
 
 def slice_capacity() -> int:
-    """KV tokens that a slice's memory holds beside the weights."""
+    """KV tokens that a slice's memory holds besides the weights."""
     per_token = load(WHOLE).kv_bytes_per_token
     return int(((MEMORY_BYTES - WORKSPACE_BYTES) / SLICES - WEIGHTS_BYTES) / per_token)
 
 
 def conversation(day: int, source: Path, folder: Path) -> Load:
-    """Prompts of thousands of tokens, answers of hundreds: short of computing before of KV room.
+    """Prompts of thousands of tokens, answers of hundreds: computing is scarcer than KV memory.
 
-    A part of Mooncake's conversations, each whole, those with a prompt above `LONGEST_PROMPT` left
-    out. It is the same one every day.
+    Uses a part of Mooncake's conversations, each whole, without those that have a prompt above
+    `LONGEST_PROMPT`. It is the same part every day.
     """
     with gzip.open(source) as file:
         rows = [json.loads(line) for line in file]
     conversations = defaultdict(list)
     for row in rows:
         ids = row["hash_ids"]
-        conversations[ids[min(1, len(ids) - 1)]].append(row)  # the first block is the same in all
+        conversations[ids[min(1, len(ids) - 1)]].append(row)  # all share the first block
     kept = []
     for name, turns in conversations.items():
         is_drawn = xxh3_64_intdigest(str(name).encode()) < KEPT_SHARE * 2**64
@@ -139,7 +139,7 @@ def conversation(day: int, source: Path, folder: Path) -> Load:
 
 
 def answers(day: int, folder: Path) -> Load:
-    """Long answers to short prompts in little KV room: short of room before of computing."""
+    """Long answers to short prompts with little KV memory, which is scarcer than computing."""
     draw = random.Random(day)
     rows: list[Line] = []
     at_s = 0.0
@@ -160,7 +160,7 @@ def answers(day: int, folder: Path) -> Load:
         capacity_tokens=ANSWERS_ROOM,
         chunk_tokens=ANSWERS_CHUNK,
         most_requests=ANSWERS_REQUESTS,
-        # No prompt begins as another one, and a full cache makes a day take ten times as long.
+        # No two prompts begin alike; a full cache makes a day take ten times as long.
         engine={"radix_cache": False},
         knobs={
             "pando": (0.7, 0.4, 0.55, 0.25),
@@ -173,7 +173,7 @@ def answers(day: int, folder: Path) -> Load:
 
 
 def _write(rows: Iterable[Line], path: Path) -> Path:
-    """In the order of times; the same rows give the same file."""
+    """Writes rows sorted by time; the same rows give the same file."""
     ordered = sorted(rows, key=lambda row: float(str(row["timestamp"])))
     text = "".join(json.dumps(row) + "\n" for row in ordered)
     path.write_bytes(gzip.compress(text.encode(), mtime=0))

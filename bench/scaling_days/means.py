@@ -1,4 +1,4 @@
-"""What each contender's days come to in the mean."""
+"""The mean of each contender's days."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from bench.scaling_days.runs import Key, Result
 
 
 def means(results: Sequence[Result]) -> list[Result]:
-    """One a contender, load and start time, which stands for its first day; shares and times are
-    means of the days', counts are rounded."""
+    """One result per contender, load and start time, labelled as its first day; shares and times
+    are means of the days', counts are rounded."""
     days: dict[Key, list[Result]] = defaultdict(list)
     for one in results:
         days[(0, *one.key[1:])].append(one)

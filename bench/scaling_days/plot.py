@@ -1,6 +1,6 @@
-"""A load's picture: replica-hours against violations, one curve a scaler, one panel a start time.
+"""A load's plot: replica-hours against violations, one curve per scaler, one panel per start time.
 
-It is plain SVG text, so that it reads on light and dark pages and changes only where numbers do.
+It is plain SVG text, so that it works on light and dark pages and changes only when numbers do.
 """
 
 import math
@@ -41,7 +41,7 @@ class Scale:
 
 
 def draw(results: Sequence[Result]) -> str:
-    """Of one load."""
+    """Draws the results of one load."""
     starts = sorted({one.start_s for one in results})
     across = Scale.of((one.replica_hours for one in results), 6)
     up = Scale.of((100 * one.violations for one in results), 6)

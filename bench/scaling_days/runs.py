@@ -1,4 +1,4 @@
-"""One contender's day on one load: what it cost and what was late."""
+"""Runs one contender's day on one load: its costs and its late requests."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from pando_sim.traces import Shape, open_trace, shaped
 POLICY = "cache_aware"
 SLOW_TTFT_S, SLOW_GAP_S = 2.0, 0.05
 BEAT_S = 2.5
-"""Between two heartbeats: a day of them takes five times as long at the worker's own 0.5 s."""
+"""The interval of heartbeats; at the worker's own 0.5 s a day would take five times as long."""
 SAMPLE_S = 60.0
 
 
@@ -29,7 +29,7 @@ Key = tuple[int, float, str, float, str, float]
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """A day. Shares are of all requests, refused ones included."""
+    """A day. Shares are of all requests, including refused ones."""
 
     day: int  # the seed of its load
     hours: float  # of the day
@@ -40,7 +40,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     replica_hours: float
     violations: float  # first token after SLOW_TTFT_S, or more than SLOW_GAP_S between tokens
-    late: float  # share whose first token was late, or who had none
+    late: float  # share whose first token was late or missing
     refused: int
     ttft_p50_s: float
     ttft_p99_s: float
@@ -93,7 +93,7 @@ def _result(record: Run, load: Load, contender: Contender, start_s: float, hours
     found = digest(record, slow_ttft_s=SLOW_TTFT_S, slow_gap_s=SLOW_GAP_S, gpus_per_replica=1)
     numbers = found.statistics
     assert numbers.ttft is not None and numbers.goodput is not None  # a day has requests
-    late = sum(not one.ttft_s <= SLOW_TTFT_S for one in record.served)  # nan: there was none
+    late = sum(not one.ttft_s <= SLOW_TTFT_S for one in record.served)  # also nan: there was none
     return Result(
         day=load.day,
         hours=hours,
@@ -116,7 +116,7 @@ def _result(record: Run, load: Load, contender: Contender, start_s: float, hours
 
 
 def _write_details(folder: Path, result: Result, record: Run) -> None:
-    """What explains a result: decisions with their reasons, the pool each minute, each request."""
+    """Writes what explains a result: decisions with reasons, the pool each minute, each request."""
     folder.mkdir(parents=True, exist_ok=True)
     told = (result.load, result.day, f"{result.start_s:g}", result.scaler, f"{result.knob:g}")
     name = "-".join(map(str, told)).replace(", ", "-")

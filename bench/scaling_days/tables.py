@@ -1,4 +1,4 @@
-"""A load's table, in Markdown as the page has it."""
+"""A load's table, in Markdown."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ HEAD = (
 
 
 def table(results: Sequence[Result]) -> str:
-    """Of one load and start time. In bold what is on the front of all."""
+    """The table of one load and start time. Results on the front of all are bold."""
     best = {(one.replica_hours, one.violations) for one in front(results)}
     return "\n".join(
         [

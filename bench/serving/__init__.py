@@ -1,1 +1,1 @@
-"""A load generator for OpenAI endpoints: what is sent, when, how it is timed, what it comes to."""
+"""A load generator for OpenAI endpoints: workloads, arrivals, timing and statistics."""

@@ -1,7 +1,7 @@
 """When requests are sent in an open loop: seconds since the start, as infinite or finite streams.
 
 Pure functions of rate and seed. A closed loop has no arrivals: each user sends the next request
-when the last one has ended.
+when the previous one has ended.
 """
 
 import itertools
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 
 def poisson(rate: float, seed: int) -> Iterator[float]:
-    """Independent arrivals, `rate` a second on average; the first one comes at 0."""
+    """Independent arrivals, `rate` a second on average; the first one is at 0."""
     gaps = random.Random(f"poisson {seed}")
     now = 0.0
     while True:
@@ -24,6 +24,6 @@ def constant(rate: float) -> Iterator[float]:
 
 
 def recorded(timestamps_ms: Sequence[float], speed: float) -> Iterator[float]:
-    """A trace's own arrivals, `speed` times as fast; the first one comes at 0."""
+    """A trace's own arrivals, `speed` times as fast; the first one is at 0."""
     first = timestamps_ms[0] if timestamps_ms else 0.0
     return ((at - first) / 1000 / speed for at in timestamps_ms)

@@ -1,18 +1,18 @@
-"""How many tokens the endpoint counts for a word, learned from its own `usage`."""
+"""Learns from the endpoint's own `usage` how many tokens it counts per word."""
 
 from bench.serving.client import Client, Record
 from bench.serving.workloads import TextMaker
 
-# A short and a long text: their difference is the words', what is left the template's.
+# A short and a long text: the difference is due to the words, the rest to the template.
 SHORT_WORDS, LONG_WORDS = 40, 400
 
 
 class CalibrationError(Exception):
-    """The endpoint did not answer a plain request, or does not count its tokens."""
+    """The endpoint did not answer a plain request, or does not report token counts."""
 
 
 async def calibrate(client: Client) -> TextMaker:
-    """Raises CalibrationError with the endpoint's own words."""
+    """Raises CalibrationError with the endpoint's own message."""
     maker = TextMaker()
     short, long = [
         _counted(await client.send([("user", maker.text(words, f"calibration {words}"))], 1))
@@ -27,7 +27,7 @@ async def calibrate(client: Client) -> TextMaker:
 
 
 def _counted(record: Record) -> int:
-    # One token may be half a character, or none that shows: usage is all that is needed here.
+    # A token may be half a character, or invisible: only the usage is needed here.
     if record.error is not None and record.prompt_tokens == 0:
         raise CalibrationError(f"{record.error}: {record.error_detail}")
     return record.prompt_tokens

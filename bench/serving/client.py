@@ -1,7 +1,7 @@
-"""One streaming request to an OpenAI endpoint, timed; what happened to it as a `Record`.
+"""One streaming request to an OpenAI endpoint, timed, with its outcome in a `Record`.
 
-Times are seconds of `time.perf_counter`. Every way to fail has a name in `Record.error`; a failed
-request keeps what was measured until it failed.
+Times are seconds of `time.perf_counter`. Every kind of failure has a name in `Record.error`; a
+failed request keeps what was measured before the failure.
 """
 
 import asyncio
@@ -50,15 +50,15 @@ _DECODER = msgspec.json.Decoder(_Chunk)
 
 @dataclass(slots=True)
 class Record:
-    """A request's life as its client saw it."""
+    """A request as its client observed it."""
 
     due: float  # when it should have been sent
     sent: float = 0.0
-    chunks: list[float] = field(default_factory=list)  # when each piece of output came
+    chunks: list[float] = field(default_factory=list)  # when each piece of output arrived
     ended: float = 0.0  # when the stream was complete, or failed
     prompt_tokens: int = 0
     output_tokens: int = 0
-    cached_tokens: int | None = None  # None: the endpoint does not say
+    cached_tokens: int | None = None  # None: the endpoint does not report it
     finish_reason: str | None = None
     error: str | None = None  # the kind, e.g. "HTTP 503"; None: it succeeded
     error_detail: str = ""
@@ -70,7 +70,7 @@ class Record:
 
     @property
     def tpot(self) -> float | None:
-        """None where there is no second token."""
+        """None if there is no second token."""
         if self.output_tokens < 2:
             return None
         return (self.chunks[-1] - self.chunks[0]) / (self.output_tokens - 1)
@@ -89,7 +89,7 @@ class Endpoint:
     extra: dict[str, Any] = field(default_factory=dict)  # more fields of the body
 
     def body(self, turns: list[tuple[str, str]], max_tokens: int) -> dict[str, Any]:
-        """The request's JSON; `turns` are (role, text), for completions joined into one prompt."""
+        """The request's JSON; `turns` are (role, text); completions join them into one prompt."""
         prompt: dict[str, Any]
         if self.api == "chat":
             prompt = {"messages": [{"role": role, "content": text} for role, text in turns]}
@@ -106,7 +106,7 @@ class Endpoint:
 
 
 class Client:
-    """Sends requests over connections that are kept; as many at once as are asked for."""
+    """Sends requests over kept connections, as many at once as are requested."""
 
     def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
         self.endpoint = endpoint
@@ -126,7 +126,7 @@ class Client:
     async def send(
         self, turns: list[tuple[str, str]], max_tokens: int, due: float | None = None
     ) -> Record:
-        """Send now, and read the answer to its end; `due` is now where it is not given."""
+        """Sends now, and reads the answer to its end; `due` is now by default."""
         body = msgspec.json.encode(self.endpoint.body(turns, max_tokens))
         sent = time.perf_counter()
         record = Record(due=sent if due is None else due, sent=sent)
@@ -160,7 +160,7 @@ class Client:
                 data = line[5:].strip()
                 if data == b"[DONE]":
                     done = True
-                    continue  # to the body's end: then the connection can be used again
+                    continue  # until the body's end, so that the connection can be used again
                 chunk = _DECODER.decode(data)
                 if chunk.error is not None:
                     raise _RequestError("error in the stream", str(chunk.error)[:500])
@@ -188,7 +188,7 @@ def _take(chunk: _Chunk, record: Record, pieces: list[str]) -> None:
 
 
 def _check(record: Record, usage: _Usage | None, done: bool) -> None:
-    """Whether a stream that ended is a whole answer that can be counted."""
+    """Checks that a stream that ended is a complete answer that can be counted."""
     if usage is not None:
         record.prompt_tokens = usage.prompt_tokens
         record.output_tokens = usage.completion_tokens

@@ -11,7 +11,7 @@ from bench.serving.workloads import Session
 async def open_loop(
     client: Client, sessions: Iterator[Session], arrivals: Iterator[float], limit: int
 ) -> list[Record]:
-    """Start a session at each arrival, whether or not earlier ones have ended."""
+    """Starts a session at each arrival, whether or not earlier ones have ended."""
     start = time.perf_counter()
     running: list[asyncio.Task[list[Record]]] = []
     for _, session, arrival in zip(range(limit), sessions, arrivals, strict=False):
@@ -25,12 +25,12 @@ async def open_loop(
 async def closed_loop(
     client: Client, sessions: Iterator[Session], users: int, limit: int
 ) -> list[Record]:
-    """`users` at once, each of which begins the next session when its last one has ended."""
+    """`users` at once; each begins the next session when its last one has ended."""
     queue = iter(list(zip(range(limit), sessions, strict=False)))
 
     async def user() -> list[Record]:
         records: list[Record] = []
-        for _, session in queue:  # one iterator for all: each takes what is next
+        for _, session in queue:  # one iterator for all users
             records += await run_session(client, session, None)
         return records
 
@@ -42,7 +42,8 @@ async def closed_loop(
 
 
 async def run_session(client: Client, session: Session, due: float | None) -> list[Record]:
-    """Its turns one after the other, with the real answers between them; ends at a failure."""
+    """Sends its turns one after the other, with the real answers between them; ends at a
+    failure."""
     history = [("system", session.system)] if session.system else []
     records: list[Record] = []
     for turn in session.turns:

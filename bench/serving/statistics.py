@@ -1,4 +1,4 @@
-"""From records to a report. The definitions are in docs/benchmarking.md."""
+"""Computes a report from records. The definitions are in docs/benchmarking.md."""
 
 import math
 from collections import Counter
@@ -10,7 +10,7 @@ from bench.serving.client import Record
 
 
 class Distribution(msgspec.Struct, frozen=True):
-    """Of a latency, in seconds."""
+    """The distribution of a latency, in seconds."""
 
     mean: float
     p50: float
@@ -21,7 +21,7 @@ class Distribution(msgspec.Struct, frozen=True):
 
 
 class Slo(msgspec.Struct, frozen=True):
-    """What a good request keeps, in seconds; None asks for nothing."""
+    """The limits of a good request, in seconds; None means no limit."""
 
     ttft: float | None = None
     tpot: float | None = None
@@ -43,13 +43,13 @@ class Report(msgspec.Struct, frozen=True):
     seconds: float
     prompt_tokens: int
     output_tokens: int
-    cached_share: float | None  # of the prompt tokens; None: the endpoint does not say
+    cached_share: float | None  # of the prompt tokens; None: the endpoint does not report it
     requests_per_s: float
     prompt_tokens_per_s: float
     output_tokens_per_s: float
     goodput_per_s: float | None  # None: no SLO was given
-    good_share: float | None  # of all requests, failed ones included
-    ttft: Distribution | None  # None: no request that has any
+    good_share: float | None  # of all requests, including failed ones
+    ttft: Distribution | None  # None: no request has one
     tpot: Distribution | None
     itl: Distribution | None
     end_to_end: Distribution | None
@@ -57,7 +57,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def summarize(records: Sequence[Record], slo: Slo | None = None) -> Report:
-    """A report on all requests of a run."""
+    """The report on all requests of a run."""
     whole = [record for record in records if record.error is None]
     seconds = max(r.ended for r in records) - min(r.sent for r in records) if records else 0.0
     prompt, output = sum(r.prompt_tokens for r in whole), sum(r.output_tokens for r in whole)

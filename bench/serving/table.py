@@ -1,4 +1,4 @@
-"""A report for people."""
+"""Shows a report as a table."""
 
 from collections.abc import Iterator
 

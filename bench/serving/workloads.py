@@ -1,8 +1,8 @@
-"""What is sent: sessions of one or more turns, whose lengths and shared prefixes are chosen.
+"""Workloads: sessions of one or more turns, with chosen lengths and shared prefixes.
 
-A workload is a stream of `Session`s that depends on its parameters and seed alone. Text is made of
-random short words. `TextMaker` is told how many tokens the endpoint counts for a word (see
-`calibration.py`), so that lengths in tokens hold without knowing the endpoint's tokenizer.
+A workload is a stream of `Session`s that depends only on its parameters and seed. Text consists of
+random short words. `TextMaker` knows how many tokens the endpoint counts per word (see
+`calibration.py`), so that lengths in tokens are met without knowing the endpoint's tokenizer.
 """
 
 import gzip
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-TRACE_BLOCK_TOKENS = 512  # of Mooncake's traces: one hash id for so many tokens of the prompt
+TRACE_BLOCK_TOKENS = 512  # in Mooncake's traces: one hash id per block of the prompt
 
 # Frequent words: in the usual vocabularies most are one token each.
 _TEXT = (
@@ -31,24 +31,24 @@ WORDS = _TEXT.split()
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    text: str  # what the user says; earlier turns and their answers go before it
+    text: str  # the user's message, sent after earlier turns and their answers
     max_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One user's turns, each sent when the answer to the one before has ended."""
+    """One user's turns, each sent when the previous answer has ended."""
 
     turns: tuple[Turn, ...]
-    system: str = ""  # what goes before the first turn
+    system: str = ""  # precedes the first turn
 
 
 @dataclass(frozen=True, slots=True)
 class TextMaker:
-    """Text of a wanted length."""
+    """Makes text of a given length."""
 
     tokens_per_word: float = 1.0
-    overhead_tokens: float = 0.0  # of an empty request: the chat template's own
+    overhead_tokens: float = 0.0  # of an empty request, by the chat template
 
     def text(self, tokens: float, key: str) -> str:
         """About `tokens` tokens, at least one word; the same key gives the same words."""
@@ -81,10 +81,10 @@ def random_prompts(
 def shared_prefix(
     maker: TextMaker, groups: int, prefix_tokens: int, prompt: Lengths, output: Lengths, seed: int
 ) -> Iterator[Session]:
-    """Prompts that begin with the prefix of a group, drawn uniformly, and then are their own.
+    """Prompts that begin with the prefix of a uniformly drawn group, and continue individually.
 
     Args:
-        prompt: length of all of it, the prefix included
+        prompt: total length, including the prefix
     """
     for index in itertools.count():
         key = f"shared {seed} {index}"
@@ -120,7 +120,7 @@ class TraceLine(msgspec.Struct):
 
 
 def read_trace(path: Path, max_input_tokens: int | None = None) -> tuple[list[TraceLine], int]:
-    """The requests of a `.jsonl` or `.jsonl.gz` trace, and how many longer ones are left out.
+    """The requests of a `.jsonl` or `.jsonl.gz` trace, and the number of longer ones left out.
 
     Raises:
         OSError: it cannot be read.

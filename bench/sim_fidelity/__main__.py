@@ -1,4 +1,4 @@
-"""Measures, replays, simulates and compares; exits 1 where the two sides differ too much."""
+"""Measures, replays, simulates and compares; exits with 1 if the two sides differ too much."""
 
 import asyncio
 import os
@@ -36,19 +36,19 @@ KV_BYTES_PER_TOKEN = 4096  # of the demo model: 4 layers, 2 heads of 64, keys an
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """Of the real side; real.json."""
+    """The results of the real side, in real.json."""
 
     date: str
     load: tuple[float, float, float]  # of the machine, at the end
     niceness: int
     capacity_tokens: int
     rate: float  # requests a second
-    drift: float  # of the measurements between begin and end, as a median ratio
-    rounds: dict[str, list[Outcome]]  # by policy; one a trace
+    drift: float  # median ratio of the measurements at the end and at the beginning
+    rounds: dict[str, list[Outcome]]  # by policy; one per trace
 
 
 class Side(msgspec.Struct, frozen=True):
-    """What one of the two said, over all rounds."""
+    """The results of one side, over all rounds."""
 
     rounds: list[Outcome]
 
@@ -84,7 +84,7 @@ class Result(msgspec.Struct, frozen=True):
     requests: int
     measured: Measured
     compared: list[Compared]
-    same_order: bool  # of policies that the real fleet tells apart, by TTFT p50
+    same_order: bool  # of policies that the real fleet distinguishes, by TTFT p50
 
 
 @click.command()
@@ -96,12 +96,12 @@ class Result(msgspec.Struct, frozen=True):
     type=click.FloatRange(0, 1, min_open=True),
     default=0.25,
     show_default=True,
-    help="of the workers, if nothing were cached and no step shared",
+    help="utilization of the workers if nothing were cached and no step shared",
 )
 @click.option("--capacity-tokens", type=click.IntRange(2048), default=6144, show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True)
-@click.option("--simulate-only", is_flag=True, help="beside what OUTPUT has of a real fleet")
+@click.option("--simulate-only", is_flag=True, help="use the results of a real fleet in OUTPUT")
 def main(
     output: Path,
     requests: int,
@@ -112,9 +112,9 @@ def main(
     seed: int,
     simulate_only: bool,
 ) -> None:
-    """Compare the simulator with a real fleet of two workers on this machine.
+    """Compares the simulator with a real fleet of two workers on this machine.
 
-    Files in OUTPUT: a trace a round, the cost model, real.json, result.json and the fleet's log.
+    Files in OUTPUT: a trace per round, the cost model, real.json, result.json and the fleet's log.
     """
     output.mkdir(parents=True, exist_ok=True)
     if not simulate_only:
@@ -141,7 +141,7 @@ def _write(content: msgspec.Struct, path: Path) -> None:
 async def _measure(
     real: Real, drawn: list[list[Ask]], utilization: float, output: Path
 ) -> tuple[Measured, CostFile]:
-    """The machine may change meanwhile, so the workers are measured around each round."""
+    """The machine's speed may change, so the workers are measured around each round."""
     calibrations = [await _calibrated(real, 0)]
     rate = _rate(drawn, utilization, CostModel(_cost_file(calibrations)))
     answers: dict[str, list[Outcome]] = {policy: [] for policy in POLICIES}
@@ -169,8 +169,8 @@ async def _calibrated(real: Real, number: int) -> list[Calibration]:
 
 
 def _rate(drawn: list[list[Ask]], utilization: float, cost: CostModel) -> float:
-    """Requests a second that ask as much of a slow machine as of a fast one. What shares the cores
-    with the workers is in the way of them more, the busier they are."""
+    """Requests a second that demand as much of a slow machine as of a fast one. Other processes on
+    the workers' cores disturb them more, the busier the workers are."""
     return utilization * WORKERS / alone_s(list(chain(*drawn)), cost)
 
 
@@ -222,8 +222,8 @@ def _drift(before: list[Calibration], after: list[Calibration]) -> float:
 
 
 def _same_order(compared: Sequence[Compared]) -> bool:
-    """Whether each pair that is further apart in the real fleet than what a time may be off is in
-    the same order in the simulated one."""
+    """Whether each pair of policies whose times differ by more than the tolerance in the real fleet
+    has the same order in the simulated one."""
     for one, other in combinations(compared, 2):
         low, high = sorted((one, other), key=lambda each: each.real.ttft_p50_s)
         apart = high.real.ttft_p50_s / low.real.ttft_p50_s - 1

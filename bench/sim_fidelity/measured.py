@@ -1,4 +1,4 @@
-"""What both sides are compared by."""
+"""The results by which both sides are compared."""
 
 import statistics
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class Outcome(msgspec.Struct, frozen=True):
     ttft_p90_s: float
     ttft_mean_s: float
     end_mean_s: float
-    busiest_share: float  # of the requests, at the replica that had most
+    busiest_share: float  # of the requests, at the replica with the most
 
     @classmethod
     def of(cls, answers: Sequence[Answer]) -> "Outcome":
@@ -37,6 +37,6 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @classmethod
     def mean(cls, outcomes: Sequence["Outcome"]) -> "Outcome":
-        """Of each number."""
+        """The mean of each number."""
         rows = zip(*(msgspec.structs.astuple(one) for one in outcomes), strict=True)
         return cls(*map(statistics.fmean, rows))

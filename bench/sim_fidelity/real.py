@@ -30,7 +30,7 @@ from pando_sim.cost.calibration.client import Way
 WORKERS = 2
 HOST = "127.0.0.1"
 LEAD_S = 1.0  # until the first request
-PAUSE_S = 0.3  # before a measurement; about as long as a worker is idle between two requests
+PAUSE_S = 0.3  # before a measurement; about a worker's idle time between two requests
 
 Result = TypeVar("Result")
 
@@ -41,14 +41,14 @@ class RealError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """How to start it."""
+    """Starts real fleets."""
 
     capacity_tokens: int  # of each worker's KV pool
     signals: EndSignals
-    log: Path  # what its parts say
+    log: Path  # output of its parts
 
     async def run(self, policy: str, work: Callable[[Fleet], Awaitable[Result]]) -> Result:
-        """`work` in a fleet of its own, whose caches are empty at first."""
+        """Runs `work` in a new fleet, whose caches are empty at first."""
         plan = UpPlan(
             model=model_path(TINY),
             workers=WORKERS,
@@ -76,8 +76,8 @@ class Real:
 
 
 def _prepare() -> None:
-    """Each worker, with all its processes and threads, on a core of its own; every part of the
-    fleet as nice as this process."""
+    """Puts each worker, with all its processes and threads, on its own core, and gives every part
+    of the fleet this process's niceness."""
     cores = sorted(os.sched_getaffinity(0))
     parts = psutil.Process().children(recursive=True)
     for process in (psutil.Process(), *parts):
@@ -93,16 +93,16 @@ def _prepare() -> None:
 
 
 def _share_niceness(pid: int) -> None:
-    """Where the kernel groups processes by session, `nice` counts within a session alone, and each
-    part has its own."""
+    """Needed if the kernel groups processes by session: then `nice` counts only within a session,
+    and each part has its own."""
     group = Path(f"/proc/{pid}/autogroup")
     if group.exists():
         group.write_text(str(os.nice(0)))
 
 
 async def measure(fleet: Fleet, seed: int) -> list[Calibration]:
-    """Of each worker, through the router, all at once: they share the machine with it and with each
-    other when they serve, too. The fleet's policy is `session`."""
+    """Measures all workers at once, through the router, because they share the machine with it and
+    each other when they serve, too. The fleet's policy is `session`."""
     seen = await fleet.router.fleet()
     assert seen is not None
     ways = _ways(fleet.router.url, [each.replica for each in seen.replicas])
@@ -125,7 +125,7 @@ async def measure(fleet: Fleet, seed: int) -> list[Calibration]:
 
 
 def _ways(router: str, replicas: list[str]) -> dict[str, Way]:
-    """To each worker one: a session that the router keeps there."""
+    """A way to each worker: a session that the router keeps there."""
     ways: dict[str, Way] = {}
     for number in count():
         session = str(number)
@@ -142,7 +142,7 @@ def _show(done: int, total: int) -> None:
 
 
 async def replay(fleet: Fleet, asks: list[Ask]) -> list[Answer]:
-    """Each request at its time, whatever became of those before. Raises RealError."""
+    """Sends each request at its time, whatever the state of earlier ones. Raises RealError."""
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as http:
         way, begin = Way(fleet.router.url), time.perf_counter() + LEAD_S

@@ -1,4 +1,4 @@
-"""The same trace in the simulator, in one process, one policy after the other."""
+"""Replays the same trace in the simulator, in one process, one policy after the other."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +14,11 @@ from pando_sim.traces import open_trace
 from pando_worker.heartbeats import MIN_INTERVAL_S
 
 BEAT_S = MIN_INTERVAL_S + REFRESH_S
-"""As old as what a router knows of a busy worker gets."""
+"""The largest age of a router's information about a busy worker."""
 
 PHASES = 8
-"""When between two heartbeats a trace begins is chance, and decides much: each is played at so many
-moments."""
+"""When a trace begins between two heartbeats is chance, but has a large effect, so each is played
+at this many moments."""
 
 
 async def replay(trace: Path, policy: str, cost: CostModel, replicas: int) -> Outcome:
@@ -34,8 +34,8 @@ async def replay(trace: Path, policy: str, cost: CostModel, replicas: int) -> Ou
 async def answers(
     trace: Path, policy: str, cost: CostModel, replicas: int, late_s: float = 0.0
 ) -> list[Answer]:
-    """With the settings that the measured worker told of itself, and no network: what lies between
-    client and worker was measured with it.
+    """Uses the settings that the measured worker reported, and no network: what lies between client
+    and worker was measured with it.
 
     Args:
         late_s: from the first heartbeat to the first request.

@@ -14,8 +14,8 @@ from pando_worker.scheduler.batches.context_cost import attended
 
 IDS = range(300, 3000)  # ordinary tokens of the demo model
 CHUNK_TOKENS = 64  # as the router cuts prompts
-SHARED_CHUNKS = range(4, 17)  # of a beginning; ten in the mean
-OWN_TOKENS = (16, 480)  # least and most, of an end
+SHARED_CHUNKS = range(4, 17)  # of a beginning; ten on average
+OWN_TOKENS = (16, 480)  # smallest and largest, of an end
 OUTPUT_TOKENS = (8, 48)
 
 
@@ -29,9 +29,9 @@ class Ask:
 def make(requests: int, groups: int, seed: int) -> list[Ask]:
     """Poisson arrivals, one a second; each prompt has the beginning of one group and its own end.
 
-    Groups are wanted unequally: the first four times as often as the last. Lengths are spread, so
-    that what is to be computed is, too: where half of the requests need little and the others
-    much, a median is the one or the other by chance.
+    Groups are used unequally: the first four times as often as the last. Lengths are spread, and so
+    is the work: if half of the requests needed little and the others much, the median would be one
+    or the other by chance.
     """
     rng = random.Random(seed)
     chunks = [rng.choice(SHARED_CHUNKS) for _ in range(groups)]
@@ -47,7 +47,7 @@ def make(requests: int, groups: int, seed: int) -> list[Ask]:
 
 
 def at_rate(asks: list[Ask], per_s: float) -> list[Ask]:
-    """The same requests, as many a second."""
+    """The same requests, at `per_s` a second."""
     return [replace(ask, at_s=round(ask.at_s / per_s, 6)) for ask in asks]
 
 
@@ -56,7 +56,7 @@ def _ids(rng: random.Random, count: int) -> list[int]:
 
 
 def alone_s(asks: list[Ask], cost: CostModel) -> float:
-    """The time of a request that has a worker for itself and nothing cached there, in the mean."""
+    """The mean time of a request that has a worker for itself and nothing cached there."""
 
     def one(prompt: int, output: int) -> float:
         prefill_s = cost.step_s(prefill_tokens=prompt, prefill_context=attended(0, prompt))
@@ -68,7 +68,7 @@ def alone_s(asks: list[Ask], cost: CostModel) -> float:
 
 
 def write(asks: list[Ask], path: Path) -> None:
-    """As a trace that `pando sim` reads."""
+    """Writes them as a trace that `pando sim` reads."""
     with path.open("w") as file:
         for ask in asks:
             line = {

@@ -1,7 +1,7 @@
-"""A router as a process of its own that only places: a Placer on its own connection to Redis.
+"""A router as its own process that only places: a Placer with its own connection to Redis.
 
-It settles its writes by its own clock, as in production; the time that the scripts see is told with
-each call. Calls and answers are msgpack behind their length, over a socket pair.
+It settles its writes by its own clock, as in production; the time that the scripts see is passed
+with each call. Calls and answers are msgpack with a length prefix, over a socket pair.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _LENGTH = 4  # bytes
 
 
 class _Call(msgspec.Struct, array_like=True):
-    """`method` of a Placer, with what it takes."""
+    """A call of a Placer's `method`, with its arguments."""
 
     now_ms: int
     method: str
@@ -33,9 +33,9 @@ class _Call(msgspec.Struct, array_like=True):
 
 
 class RouterProcess:
-    """The same methods as a Placer's, run in the other process in the order of the calls.
+    """Has a Placer's methods, which run in the other process in the order of the calls.
 
-    Where that has ended, calls that wait raise ConnectionError.
+    If that process has ended, waiting calls raise ConnectionError.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class RouterProcess:
     @classmethod
     async def start(cls, redis_url: str, pool: str, clock: Callable[[], int]) -> "RouterProcess":
         ours, theirs = socket.socketpair()
-        # Spawned: a copy of this process's event loop would be of no use there.
+        # Spawned, because a copy of this process's event loop would be useless there.
         process = multiprocessing.get_context("spawn").Process(
             target=_serve, args=(theirs, redis_url, pool), daemon=True
         )
         process.start()
         theirs.close()
         router = cls(clock, process, *await asyncio.open_connection(sock=ours))
-        await router.flush()  # it answers: it is there
+        await router.flush()  # its answer shows that it runs
         return router
 
     async def place(self, ask: Ask) -> Placement:
@@ -81,7 +81,7 @@ class RouterProcess:
         self._send("release", placement=placement)
 
     async def flush(self) -> None:
-        """Returns when what was called before is in Redis."""
+        """Returns when everything called before is in Redis."""
         self._flushing = asyncio.get_running_loop().create_future()
         self._send("flush")
         await self._flushing
@@ -129,7 +129,7 @@ def _serve(ours: socket.socket, redis_url: str, pool: str) -> None:
 
 
 class _Server:
-    """The other end. A call that fails ends the process, and so the whole run."""
+    """The other end. A failing call ends the process, and so the whole run."""
 
     def __init__(self, pool: str) -> None:
         self._pool = pool

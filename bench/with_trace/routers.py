@@ -1,14 +1,13 @@
 """Do several routers place as well as one?
 
 Run: python -m bench.with_trace.routers TRACE.jsonl.gz [REQUESTS]
-The trace is in Mooncake's format; a Valkey of its own is started.
-
-Replays the trace over 8 light workers of 2,000 blocks of 512 tokens, with 1 router and with 4,
-twice each. Routers are processes with connections of their own. Workers live in virtual time, which
-stands still while the requests of one moment are placed: the routers that got them race for them.
-What is not awaited, the touches of paths among it, is written by the routers' own clocks, some
-milliseconds later as in production, while virtual time runs on many times as fast as theirs: so
-this is a harder race than that of real routers, and a busy machine makes it no easier.
+The trace must be in Mooncake's format; the script starts its own Valkey.
+Replays the trace on 8 light workers of 2,000 blocks of 512 tokens, with 1 router and with 4, twice
+each. Routers are processes with their own connections. Workers live in virtual time, which stands
+still while the requests of one moment are placed: the routers that got them race for replicas.
+Writes that nobody waits for, such as touches of paths, follow the routers' own clocks, some
+milliseconds later as in production, while virtual time runs many times as fast. So this race is
+harder than that of real routers, and a busy machine makes it no easier.
 """
 
 import argparse
@@ -30,7 +29,7 @@ from tests.fleet.light_fleet import POOL, LightFleet, Outcome, Request
 BLOCK_TOKENS = 512
 BLOCKS = 2_000
 PREFILL_PER_S = 8_000.0
-BEAT_MS = 1_000.0  # half as often as real ones: most of what a run takes
+BEAT_MS = 1_000.0  # half as often as real ones, because heartbeats take most of a run's time
 ROUTERS = (1, 4, 1, 4)
 
 
@@ -49,7 +48,7 @@ def read(path: str, most: int) -> Iterator[Request]:
 
 @dataclass
 class Time:
-    """Of the fleet, once there is one."""
+    """The time of the fleet, once there is one."""
 
     fleet: LightFleet | None = None
 
@@ -83,7 +82,7 @@ async def replay(requests: Iterator[Request], routers: int) -> Outcome:
 
 
 def spread(load: Counter[str]) -> float:
-    """The busiest replica's share over the mean."""
+    """The busiest replica's share divided by the mean."""
     return max(load.values()) / (load.total() / len(load))
 
 
@@ -110,6 +109,8 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("trace", help="TRACE.jsonl.gz")
-    parser.add_argument("requests", nargs="?", type=int, default=10**9, help="only the first ones")
+    parser.add_argument(
+        "requests", nargs="?", type=int, default=10**9, help="only this many requests"
+    )
     given = parser.parse_args()
     asyncio.run(main(given.trace, given.requests))

@@ -1,12 +1,11 @@
-"""What should become of the tree when a replica had less of a prompt cached than it promised?
+"""What should happen to the tree when a replica had less of a prompt cached than expected?
 
 Run: python -m bench.with_trace.tree_correction TRACE.jsonl.gz
-The trace is in Mooncake's format; a Valkey of its own is started.
-
-Replays the trace in virtual time on the real placement script and, per replica, a real RadixCache
-of 512-token blocks behind one prefill queue. Answers occupy the cache as well, which the shared
-tree does not know, so it promises too much. `cut` removes the prompt's path behind what was
-delivered when the first byte comes; `keep` leaves it, as by then the replica has computed it all.
+The trace must be in Mooncake's format; the script starts its own Valkey.
+Replays the trace in virtual time with the real placement script and, per replica, a real RadixCache
+of 512-token blocks behind one prefill queue. Answers also occupy the cache, which the shared tree
+does not know, so it expects too much. `cut` removes the prompt's path after what was delivered when
+the first byte arrives; `keep` leaves it, because by then the replica has computed all of it.
 """
 
 import argparse
@@ -36,7 +35,7 @@ POOL = "bench"
 REPLICAS = 8
 BLOCK_TOKENS = 512
 BEAT_MS = 1_000
-DECODE_MS = 20  # a token
+DECODE_MS = 20  # per token
 
 Rule = Literal["cut", "keep"]
 
@@ -49,7 +48,7 @@ class Request(NamedTuple):
 
     @property
     def path(self) -> bytes:
-        """Chunk keys: an id of the trace names a block and all before it."""
+        """Chunk keys: an id in the trace names a block and all before it."""
         return struct.pack(f">{len(self.blocks)}Q", *self.blocks.tolist())
 
 
@@ -60,7 +59,7 @@ class Replica:
         self.busy_until = 0.0
 
     def hold(self, blocks: Tokens) -> int:
-        """Cache the blocks, or as many as there is room for; returns how many were cached."""
+        """Caches the blocks, as many as fit; returns how many were cached already."""
         match = self.cache.match_prefix(blocks)
         had = len(match.pages)
         self.cache.inc_lock_ref(match.node)
@@ -79,7 +78,7 @@ class Totals:
 
 
 class Replay:
-    """One run: a heap of what happens when, and a clock that jumps from one to the next."""
+    """One run: a heap of events, and a clock that jumps from one to the next."""
 
     def __init__(self, redis: RedisClient, blocks: int, rate: float, rule: Rule) -> None:
         self.now = 0.0
@@ -130,7 +129,7 @@ class Replay:
         await self._placer.flush()
         replica = self._replicas[placement.chosen.replica]
         start = max(self.now, replica.busy_until)
-        # The queue's length is known only as each prefill starts; this is its least.
+        # The queue's length is known only as each prefill starts; this is its minimum.
         uncached = request.tokens - BLOCK_TOKENS * replica.cache.prefix_len(request.blocks)
         replica.busy_until = start + max(1, uncached) / self._rate * 1000
         self._at(start, partial(self._prefill, request, placement))

@@ -1,4 +1,4 @@
-"""What a run leaves behind, for tables, files and the report. Times are virtual seconds from the
+"""The results of a run, for tables, files and the report. Times are virtual seconds from the
 trace's start."""
 
 from collections.abc import Mapping
@@ -8,24 +8,24 @@ from enum import StrEnum
 
 class Outcome(StrEnum):
     FINISHED = "finished"
-    REFUSED = "refused"  # 429 or 503, or its deadline passed before a replica took it
-    FAILED = "failed"  # the replica died, and no other try was left
+    REFUSED = "refused"  # 429 or 503, or its deadline passed in the queue
+    FAILED = "failed"  # the replica died, and no further try was allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """One request from its arrival to its end."""
+    """One request, from its arrival to its end."""
 
     number: int  # as in the trace
     arrival_s: float  # at a router
-    placed_s: float  # the last time that it was; nan where it never was
-    first_token_s: float  # nan where there was none
+    placed_s: float  # last placement; nan if never placed
+    first_token_s: float  # nan if there was none
     end_s: float
-    replica: str  # the last one; empty where there was none
+    replica: str  # the last one; empty if there was none
     tries: int  # placements
     prompt_tokens: int
-    matched_tokens: int  # that the placement's replica promised
-    cached_tokens: int  # that it had
+    matched_tokens: int  # expected by the placement
+    cached_tokens: int  # actually cached
     output_tokens: int
     longest_gap_s: float  # between two tokens; 0 for a single one
     outcome: Outcome
@@ -43,7 +43,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The pool at one moment; counters count from the start."""
+    """The pool at one moment; counters are totals since the start."""
 
     at_s: float
     replicas: int  # that cost money: starting, ready, draining
@@ -52,7 +52,7 @@ class Sample:
     queued: int  # requests in the routers
     waiting: int  # requests in the replicas
     running: int  # requests
-    capacity_tokens: int  # of the replicas that are ready
+    capacity_tokens: int  # of the ready replicas
     pinned_tokens: int
     cached_tokens: int
     arrived: int
@@ -61,7 +61,7 @@ class Sample:
     cached_prompt_tokens: int
     output_tokens: int
     replica_seconds: float
-    prefilled_by_replica: tuple[int, ...] = ()  # tokens computed, of replicas that live, by name
+    prefilled_by_replica: tuple[int, ...] = ()  # tokens computed, of living replicas, by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +73,14 @@ class ScalingStep:
     after: int
     reason: str
     ready_s: float | None = None  # growth: when the last of the new replicas was ready
-    recomputed_tokens: int = 0  # shrinking: asked for again, and lost with the removed caches
-    delayed_requests: int = 0  # late first tokens until it took effect
-    prefilled_tokens: int = 0  # computed to warm who joins, or handed off by who leaves
+    recomputed_tokens: int = 0  # shrinking: lost with the removed caches, and needed again
+    delayed_requests: int = 0  # late first tokens until the change took effect
+    prefilled_tokens: int = 0  # computed to warm joining replicas, or handed off by leaving ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A fault or another thing worth a line in the plots."""
+    """A fault or other event that is shown in plots."""
 
     at_s: float
     what: str
@@ -88,7 +88,7 @@ class Event:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One policy over one trace."""
+    """One policy on one trace."""
 
     policy: str
     scaling: str  # "none" for a fixed size

@@ -1,4 +1,4 @@
-"""What a trace holds: requests, in the order in which they come."""
+"""The requests of a trace, in the order in which they arrive."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 class Prompt(Protocol):
     """A prompt's tokens and the keys of its chunks; equal prefixes have equal ones.
 
-    Made from the trace when it is asked for: a prompt of 100,000 tokens is 400 kB.
+    They are computed when needed: a prompt of 100,000 tokens is 400 kB.
     """
 
     @property
@@ -18,7 +18,7 @@ class Prompt(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """Of its canonical bytes."""
+        """The size of its canonical bytes."""
         ...
 
     def tokens(self) -> NDArray[np.int32]:
@@ -26,7 +26,7 @@ class Prompt(Protocol):
         ...
 
     def keys(self) -> bytes:
-        """Packed chunk keys, root first, as `pando_fleet.chunk_keys` makes them."""
+        """Packed chunk keys, root first, as `pando_fleet.chunk_keys` computes them."""
         ...
 
 
@@ -34,13 +34,14 @@ class Prompt(Protocol):
 class Request:
     """One request of a trace.
 
-    It comes at `at_s`; one that waits for an answer (`after`), `pause_s` after that answer ended.
+    It arrives at `at_s`, or, if it waits for an answer (`after`), `pause_s` after that answer
+    ended.
     """
 
     number: int  # its place in the trace, from 0
     at_s: float  # since the trace's start
     prompt: Prompt
-    output_tokens: int  # that are produced, at least 1
-    session: str = ""  # of a conversation; empty where the trace does not say
-    after: int | None = None  # the number of the request, earlier in the trace, that it waits for
+    output_tokens: int  # to produce, at least 1
+    session: str = ""  # its conversation; empty if unknown
+    after: int | None = None  # the number of an earlier request that it waits for
     pause_s: float = 0.0

@@ -1,6 +1,6 @@
 """Every setting of `pando sim`: positional trace, flags, `PANDO_SIM_…` variables and the file.
 
-What a pool is comes from its manifest; here is what only a simulation needs.
+A pool is defined by its manifest; only what a simulation needs is here.
 """
 
 from pathlib import Path
@@ -15,9 +15,9 @@ from pando_sim.scaling import SCALERS
 from pando_sim.spec import FleetSpec, WorkerSpec
 
 ALL = "all"
-"""Of policies or scalings: every one that there is."""
+"""All policies or scalings."""
 NO_SCALING = "none"
-"""Of scalings: the pool keeps its size."""
+"""The scaling that keeps the pool's size."""
 
 FLEET = FleetSpec(worker=WorkerSpec(cost_model="h100-llama-3.1-8b-fp8", capacity_tokens=1))
 """For its defaults; how much room a worker has is found when the runs are planned."""
@@ -25,7 +25,7 @@ ROUTER = FLEET.router
 
 
 def _words(value: Any) -> Any:
-    """ "a,b" as a list; what is no text is judged as it is."""
+    """Parses "a,b" into a list; returns any other type unchanged."""
     return [word.strip() for word in value.split(",") if word.strip()] if _is_text(value) else value
 
 
@@ -40,11 +40,11 @@ ScalingName = Annotated[str, one_of(SCALERS, ALL, NO_SCALING)]
 
 
 class SimSettings(BaseSettings):
-    """Replay a trace of requests against a fleet of any size, in virtual time.
+    """Replays a trace of requests on a fleet of any size, in virtual time.
 
     Placement, scheduler, caches and scaling are Pando's own code; the GPU (a cost model), the
-    network and the clock are simulated. Shows a table, and writes report.html, results.json and CSV
-    files. Each policy with each scaling is a run of its own, in a process of its own.
+    network and the clock are simulated. Prints a table, and writes report.html, results.json and
+    CSV files. Each combination of policy and scaling is a separate run in its own process.
 
     pando sim compare TRACE runs all policies, Pando's and those of other routers; pando sim
     calibrate URL measures a worker's cost model. Each has its own --help.
@@ -57,7 +57,7 @@ class SimSettings(BaseSettings):
         Field(
             min_length=1,
             description="requests: Mooncake's JSON lines, JSON lines of OpenAI bodies, Azure's CSV,"
-            " or what pando router --record wrote; several files are one trace, by their times",
+            " or what pando router --record wrote; several files are merged by time",
             json_schema_extra={"positional": True},
         ),
     ]
@@ -65,47 +65,49 @@ class SimSettings(BaseSettings):
         Path | None,
         Field(
             description="WorkerPool manifest, as for kubectl apply: its engine, scaling, replicas"
-            " and tensorParallelSize count; by default 4 replicas with the worker's defaults"
+            " and tensorParallelSize are used; default: 4 replicas with the worker's defaults"
         ),
     ] = None
     policy: Annotated[
         Words[PolicyName],
         Field(
             min_length=1,
-            description="where a request goes, by one of Pando's policies or of another router's"
-            " (docs/simulator.md); again for each further run, 'all' for every one there is",
+            description="placement policy, of Pando or of another router (docs/simulator.md);"
+            " repeat it for further runs, or use 'all' for every policy",
         ),
     ] = (FLEET.policy,)
     replicas: Annotated[
         int | None,
-        Field(ge=1, le=10_000, description="a fixed size, whatever the manifest's scaling says"),
+        Field(
+            ge=1,
+            le=10_000,
+            description="fixed number of replicas, overrides the manifest's scaling",
+        ),
     ] = None
     scaling: Annotated[
         Words[ScalingName],
         Field(
-            description="who scales the pool, within the manifest's bounds; again for each further"
-            " run, 'all' for every one; by default the operator where the manifest's"
+            description="scaler of the pool, within the manifest's bounds; repeat it for further"
+            " runs, or use 'all' for every scaler; default: the operator if the manifest's"
             " scaling.mode is Auto, else none"
         ),
     ] = ()
     hpa_queue_target: Annotated[
-        float, Field(gt=0, description="of scaling hpa_queue: waiting requests a replica")
+        float, Field(gt=0, description="for scaling hpa_queue: waiting requests per replica")
     ] = FLEET.hpa_queue_target
     knative_target: Annotated[
         float,
-        Field(gt=0, description="of scaling knative: requests at a time in a replica"),
+        Field(gt=0, description="for scaling knative: concurrent requests per replica"),
     ] = FLEET.knative_target
     cost_model: Annotated[
         str,
-        Field(
-            description="how long a worker computes: a name of those that ship, or a file's path"
-        ),
+        Field(description="cost model of a worker: the name of an included one, or a file's path"),
     ] = FLEET.worker.cost_model
     capacity_tokens: Annotated[
         int | None,
         Field(
             ge=1,
-            description="KV tokens of a replica; by default engine.maxTotalTokens of the manifest,"
+            description="KV tokens of a replica; default: engine.maxTotalTokens of the manifest,"
             " else what the cost model's machine holds",
         ),
     ] = None
@@ -113,7 +115,7 @@ class SimSettings(BaseSettings):
         int | None,
         Field(
             ge=0,
-            description="KV tokens of a replica's host tier; by default what engine.hostMemoryGib"
+            description="KV tokens of a replica's host tier; default: what engine.hostMemoryGib"
             " of the manifest holds",
         ),
     ] = None
@@ -122,71 +124,73 @@ class SimSettings(BaseSettings):
     ] = FLEET.worker.start_s
     start_spread: Annotated[
         float,
-        Field(ge=0, lt=1, description="share by which replicas' start times differ, either way"),
+        Field(ge=0, lt=1, description="largest deviation of start times, as a share, either way"),
     ] = FLEET.worker.start_spread
 
-    routers: Annotated[int, Field(ge=1, le=1024, description="that share the requests")] = (
+    routers: Annotated[int, Field(ge=1, le=1024, description="routers that share the requests")] = (
         ROUTER.routers
     )
     clock_skew_seconds: Annotated[
-        float, Field(ge=0, description="by which a router's clock may be off, in seconds")
+        float, Field(ge=0, description="largest error of a router's clock, in seconds")
     ] = ROUTER.clock_skew_s
     network_seconds: Annotated[
-        float, Field(ge=0, description="one way between router and worker, in seconds")
+        float, Field(ge=0, description="delay between router and worker, one way, in seconds")
     ] = ROUTER.network_s
     max_replica_requests: Annotated[
-        int, Field(ge=1, description="at one replica, from all routers; more wait in the queue")
+        int, Field(ge=1, description="most requests at one replica, from all routers; more wait")
     ] = ROUTER.max_outstanding
     queue_requests: Annotated[
-        int, Field(ge=0, description="waiting in one router; more are refused")
+        int, Field(ge=0, description="most requests that wait in one router; more are refused")
     ] = ROUTER.queue_requests
     queue_timeout: Annotated[
-        float, Field(gt=0, description="longest wait in the queue, in seconds; then refused")
+        float, Field(gt=0, description="longest wait in the queue until refusal, in seconds")
     ] = ROUTER.queue_deadline_s
     max_tries: Annotated[
-        int, Field(ge=1, le=16, description="replicas tried until one answers")
+        int, Field(ge=1, le=16, description="most replicas to try until one answers")
     ] = ROUTER.max_tries
 
     fault: Annotated[
         Words[str],
-        Field(description="what happens at a time, such as die:replica-1@600; again for more"),
+        Field(description="fault at a time, such as die:replica-1@600; repeat it for more"),
     ] = ()
 
     strict: Annotated[
         bool,
         Field(
-            description="refuse a trace with a line that cannot be played; else such lines are left"
-            " out, counted and reported at the end"
+            description="refuse a trace with a line that cannot be played; by default such lines"
+            " are skipped, counted and reported at the end"
         ),
     ] = False
-    take: Annotated[int | None, Field(ge=1, description="only so many requests of the trace")] = (
+    take: Annotated[int | None, Field(ge=1, description="most requests of the trace to play")] = (
         None
     )
     repeat: Annotated[
-        int, Field(ge=1, description="times the trace is played, each time with new conversations")
+        int, Field(ge=1, description="times to play the trace, each with new conversations")
     ] = 1
     speed: Annotated[
-        float, Field(gt=0, description="of arrivals; 2: twice as many requests a second")
+        float, Field(gt=0, description="speed of arrivals; 2: twice as many requests a second")
     ] = 1.0
     closed_loop: Annotated[
-        bool, Field(description="a request of a session waits for the answer before it")
+        bool, Field(description="let a request of a session wait for the previous answer")
     ] = True
     answer_tokens_per_second: Annotated[
         float,
         Field(
             gt=0,
-            description="at which the trace's own answers were written, where it does not say it:"
-            " what a person paused is told by it",
+            description="speed at which the trace's answers were written, if it does not say;"
+            " determines how long a person paused",
         ),
     ] = 100.0
     trace_model: Annotated[
         str | None,
-        Field(description="only requests for this model, of a trace that names models; none: all"),
+        Field(
+            description="play only requests for this model, if the trace names models; none: all"
+        ),
     ] = None
     tokenizer: Annotated[
         Path | None,
         Field(
-            description="a model's tokenizer.json, for traces with text; none: 4 bytes are a token"
+            description="a model's tokenizer.json, for traces with text; none: 4 bytes per token"
         ),
     ] = None
 
@@ -194,8 +198,8 @@ class SimSettings(BaseSettings):
         float | None,
         Field(
             gt=0,
-            description="make a day of the trace: it is repeated as often as that takes, its rate"
-            " rising and falling once; off by default",
+            description="make a day of the trace: repeat it as often as needed, with a rate that"
+            " rises and falls once; off by default",
         ),
     ] = None
     day_trough: Annotated[
@@ -210,18 +214,18 @@ class SimSettings(BaseSettings):
     ] = 300.0
 
     slow_ttft_seconds: Annotated[
-        float, Field(gt=0, description="a first token later than this is too late, in seconds")
+        float, Field(gt=0, description="a first token after this time is late, in seconds")
     ] = FLEET.slow_ttft_s
     slow_gap_seconds: Annotated[
         float,
-        Field(gt=0, description="a request with more between its tokens, in the mean, is too slow"),
+        Field(gt=0, description="a request with a larger mean time between tokens is slow"),
     ] = FLEET.slow_gap_s
     sample_seconds: Annotated[
         float | None,
         Field(
             gt=0,
-            description="between two looks at the pool; by default a thousandth of the trace, 0.5"
-            " to 60 s",
+            description="time between two samples of the pool; default: a thousandth of the trace,"
+            " 0.5 to 60 s",
         ),
     ] = None
     seed: Annotated[int, Field(description="the same seed gives the same run, bit for bit")] = (
@@ -233,17 +237,17 @@ class SimSettings(BaseSettings):
     )
     csv: Annotated[bool, Field(description="write a CSV row for each request and sample")] = True
     jobs: Annotated[
-        int | None, Field(ge=1, description="runs at a time; by default one a core")
+        int | None, Field(ge=1, description="runs at a time; default: one per core")
     ] = None
 
     @model_validator(mode="after")
     def _size_is_fixed_or_scaled(self) -> Self:
         if self.replicas is not None and any(name != "none" for name in self.scaling):
-            raise ValueError("replicas is a fixed size and scaling changes it: give one of both")
+            raise ValueError("replicas fixes the size, scaling changes it: set only one of them")
         return self
 
     @model_validator(mode="after")
     def _a_day_repeats_by_itself(self) -> Self:
         if self.day_hours is not None and self.repeat != 1:
-            raise ValueError("day_hours repeats the trace as often as it takes; leave out repeat")
+            raise ValueError("day_hours repeats the trace as often as needed; leave out repeat")
         return self

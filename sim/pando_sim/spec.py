@@ -22,7 +22,7 @@ CONTEXT_LENGTH = 131_072
 class WorkerSpec:
     """Every replica of the pool."""
 
-    cost_model: str  # the name of a shipped one, or the path of a file that calibration wrote
+    cost_model: str  # an included one's name, or the path of a calibration's file
     capacity_tokens: int  # of the KV pool
     context_length: int = CONTEXT_LENGTH
     page_size: int = WORKER.page_size
@@ -30,24 +30,23 @@ class WorkerSpec:
     max_running_requests: int = WORKER.max_running_requests
     host_tokens: int = 0  # of the host tier; 0: none
     engine: dict[str, object] = field(default_factory=dict)  # other settings of the worker, by name
-    start_s: float = 60.0  # from the decision to its first heartbeat as ready
-    start_spread: float = 0.0  # share by which start times differ, either way
+    start_s: float = 60.0  # from the decision to its first ready heartbeat
+    start_spread: float = 0.0  # largest deviation of start times, as a share, either way
     beat_s: float = MAX_INTERVAL_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterSpec:
     routers: int = 1
-    clock_skew_s: float = 0.0  # each router's clock is off by up to this
+    clock_skew_s: float = 0.0  # largest error of each router's clock
     network_s: float = 0.0005  # one way, between router and worker
-    # Requests leased at one replica, at most; 0: any number.
-    max_outstanding: int = ROUTER.max_replica_requests
-    queue_requests: int = ROUTER.queue_requests  # that wait in one router; more are refused
-    queue_deadline_s: float = ROUTER.queue_timeout  # a request that no replica takes is refused
+    max_outstanding: int = ROUTER.max_replica_requests  # leased at one replica; 0: no limit
+    queue_requests: int = ROUTER.queue_requests  # waiting in one router; more are refused
+    queue_deadline_s: float = ROUTER.queue_timeout  # longest wait, then a request is refused
     max_tries: int = ROUTER.max_tries
     retry_share: float = ROUTER.retry_share  # of the requests
     lease_s: float = ROUTER.lease_seconds
-    # Reserved for an answer; less where it may have less.
+    # Reserved for an answer, unless its limit is lower.
     expected_output_tokens: int = ROUTER.expected_output_tokens
 
 
@@ -58,8 +57,8 @@ class FleetSpec:
     replicas: int = 8  # at the start
     policy: str = ROUTER.policy  # a name that `pando_sim.policies` knows
     scaling: str = "none"  # a name that `pando_sim.scaling` knows
-    hpa_queue_target: float = 5.0  # waiting requests a replica, of scaling hpa_queue
-    knative_target: float = 100.0  # requests at a time in a replica, of scaling knative
+    hpa_queue_target: float = 5.0  # waiting requests per replica, for scaling hpa_queue
+    knative_target: float = 100.0  # concurrent requests per replica, for scaling knative
     seed: int = 0
     sample_s: float = 5.0  # between two samples
     slow_ttft_s: float = 2.0  # a first token later than this is late (goodput, delayed requests)

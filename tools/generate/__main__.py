@@ -1,4 +1,4 @@
-"""Writes every generated file anew; with --check it only names those that are stale."""
+"""Writes every generated file; with --check it only lists those that are stale."""
 
 import argparse
 import sys
@@ -21,7 +21,7 @@ GENERATORS: tuple[Callable[[], Files], ...] = (
 
 
 def stale(files: Files) -> Iterator[tuple[Path, str]]:
-    """The files that do not hold their text, each with that text."""
+    """The files that differ from their text, each with that text."""
     for path, text in files:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             yield path, text
@@ -30,12 +30,12 @@ def stale(files: Files) -> Iterator[tuple[Path, str]]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.generate", description=__doc__)
     parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit with 1 where a file is stale"
+        "--check", action="store_true", help="write nothing; exit with 1 if a file is stale"
     )
     check = parser.parse_args(arguments).check
     found = []
     for generator in GENERATORS:
-        # Each file is written before the next one is made: some are made from those before them.
+        # Each file is written before the next one is made, because some depend on earlier ones.
         for path, text in stale(generator()):
             found.append(path)
             if not check:

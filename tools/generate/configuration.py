@@ -1,4 +1,4 @@
-"""docs/configuration.md, from the settings classes."""
+"""Writes docs/configuration.md from the settings classes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ _FAILURES = "pando_router_settings_reload_failures_total"
 
 
 def _fixed() -> str:
-    """Names of settings that need a restart, and what is said of them."""
+    """The names of settings that need a restart, and a sentence about them."""
     names = ", ".join(f"`{name}`" for name in sorted(needing_restart(RouterSettings)))
     return fill(
         f"in the log says why and `{_FAILURES}` counts it. So does one that changes"
@@ -89,7 +89,7 @@ def _section(title: str, flag_prefix: str, settings_class: type[BaseSettings]) -
 
 
 def _type(text: str) -> str:
-    """Choices one by one; a bar would end the table's cell."""
+    """Splits choices, because a bar would end the table's cell."""
     if "[" not in text:
         return text.lower()
     choices, several = text[1:].split("]")

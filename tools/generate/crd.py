@@ -1,4 +1,4 @@
-"""The WorkerPool's CRD and the schemas it is made of.
+"""Writes the WorkerPool's CRD and the schemas that it consists of.
 
 `spec.engine` comes from the worker's settings and parts of `spec.template` from the models of the
 Kubernetes client; the operator reads both from package data, so it needs neither.
@@ -38,7 +38,7 @@ OPERATORS_OWN = frozenset(
         "hand_off_seconds",
     }
 )
-"""Settings of the worker that the operator sets from other parts of the spec."""
+"""Worker settings that the operator sets from other parts of the spec."""
 
 TYPES: dict[str, type[BaseModel]] = {
     "Affinity": client.V1Affinity,
@@ -70,7 +70,7 @@ VOLUME_SOURCES = frozenset(
         "secret",
     }
 )
-"""Those that Kubernetes has not given up in favour of CSI."""
+"""Volume types that Kubernetes has not replaced by CSI."""
 
 QUANTITY: Schema = {
     "x-kubernetes-int-or-string": True,
@@ -88,8 +88,8 @@ OBJECT_META: Schema = {
 
 
 def engine_schema() -> Schema:
-    """The worker's settings in camelCase. Their defaults stay the worker's: a default in a CRD
-    would be stored with each pool, and outlive an update."""
+    """The worker's settings in camelCase, without defaults: the CRD would store a default in each
+    pool, where it would outlive an update."""
     schema = WorkerSettings.model_json_schema()
     defs = schema.get("$defs", {})
     found = {}
@@ -118,14 +118,14 @@ def _kubernetes(model: type[BaseModel]) -> Schema:
             name: node for name, node in schema["properties"].items() if name in VOLUME_SOURCES
         }
     plain = _plain(convert(schema, defs, {}))
-    for name in ("name", "mountPath"):  # bounded, so that the cost of rules is
+    for name in ("name", "mountPath"):  # bounded, which bounds the cost of rules
         if name in plain["properties"]:
             plain["properties"][name]["maxLength"] = 253
     return plain
 
 
 def _plain(schema: Schema, name: str = "") -> Schema:
-    """Without descriptions, and with quantities as Kubernetes reads them."""
+    """Removes descriptions, and describes quantities as Kubernetes parses them."""
     if name in ("sizeLimit", "divisor"):
         return QUANTITY
     found = {key: value for key, value in schema.items() if key not in ("description", "default")}
@@ -143,7 +143,7 @@ def _plain(schema: Schema, name: str = "") -> Schema:
 def files() -> Iterator[tuple[Path, str]]:
     yield RESOURCE / "engine_schema.json", _json(engine_schema())
     yield RESOURCE / "pod_schema.json", _json(pod_schema())
-    # Made of the two above, which are written by now.
+    # Consists of the two above, which have been written by now.
     text = yaml.dump(crd(), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
     yield CRD, f"# Written by `make generate`; do not edit by hand.\n{text}"
 

@@ -1,4 +1,4 @@
-"""The table of endpoints in docs/api.md, between `<!-- endpoints -->` and `<!-- end -->`."""
+"""Writes the table of endpoints in docs/api.md, between `<!-- endpoints -->` and `<!-- end -->`."""
 
 import re
 from collections.abc import Iterator

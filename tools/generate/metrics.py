@@ -1,4 +1,4 @@
-"""docs/metrics.md, from the metrics of router, worker and operator."""
+"""Writes docs/metrics.md from the metrics of router, worker and operator."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ dashboard over these names; [observability.md](observability.md) has what else c
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    name: str  # as its samples are called, without a histogram's endings
+    name: str  # the name of its samples, without a histogram's endings
     kind: str
     labels: tuple[str, ...]
     text: str
@@ -67,11 +67,11 @@ def operator_metrics() -> list[Described]:
 
 
 def _described(registry: CollectorRegistry) -> list[Described]:
-    """Every metric, whether it has samples yet or not."""
+    """Every metric, with or without samples."""
     found: dict[str, Described] = {}
     for collector in list(registry._collector_to_names):
         for family in collector.collect():
-            # The labels of a family without samples are known to whoever made it.
+            # Only the creator of a family without samples knows its labels.
             labels = (
                 getattr(collector, "_labelnames", None)
                 or getattr(family, "_labelnames", None)

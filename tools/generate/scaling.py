@@ -1,8 +1,8 @@
-"""The examples of docs/scaling.md, as `decide` answers them, and its table of fields.
+"""Writes the examples of docs/scaling.md, as `decide` answers them, and its table of fields.
 
-An example stands between `<!-- example: NAME -->` and `<!-- end -->`: its YAML is the page's own,
-and the block behind that is written here. So is the table of all fields between `<!-- fields -->`
-and `<!-- end -->`.
+An example is between `<!-- example: NAME -->` and `<!-- end -->`: its YAML is the page's own, and
+the block after it is written here. So is the table of all fields between `<!-- fields -->` and
+`<!-- end -->`.
 """
 
 import json
@@ -35,7 +35,7 @@ FIELDS = re.compile(r"(<!-- fields -->\n\n).*?(<!-- end -->)", re.S)
 EXAMPLE = re.compile(r"(<!-- example: (\w+) -->\n\n```yaml\n(.*?)```\n\n).*?(<!-- end -->)", re.S)
 
 CAPACITY = 100_000  # KV tokens of a replica
-REQUEST = 1_000  # of a request
+REQUEST = 1_000  # tokens of a request
 NOON = datetime(2026, 6, 15, 12, tzinfo=UTC).timestamp()  # a Monday
 
 
@@ -60,17 +60,17 @@ def load(name: str, pinned: float, waiting: float, release: float, hot: float = 
 
 @dataclass
 class Pool:
-    """Tokens arrive at a rate, wait for room that is usable, stay pinned for 20 s, and leave."""
+    """Tokens arrive at a rate, wait for usable memory, stay pinned for 20 s, and leave."""
 
     policy: ScalingPolicy
-    arrives: Callable[[float], float]  # replicas that this load would fill, at a second
+    arrives: Callable[[float], float]  # replicas that this load would fill, by time in seconds
     ready: int = 1
     start_s: float = 60.0
-    usable: float = 1.0  # share of a replica's room that computing lets it fill
-    # Tokens that each of so many replicas evicts a second though they are asked for again.
+    usable: float = 1.0  # share of a replica's memory that its computing can fill
+    # Tokens that each of so many replicas evicts per second although they are needed again.
     hot_per_s: Callable[[int], float] = lambda _: 0.0
     hot: float = 0.0
-    seen: int = 0  # ready, at the last look
+    seen: int = 0  # ready replicas, at the last look
     pinned: float = 0.0
     waiting: float = 0.0
     waited_s: float = 0.0
@@ -78,7 +78,7 @@ class Pool:
     history: History = field(default_factory=History)
 
     def run(self, seconds: int, every_s: int = 5) -> Iterator[tuple[int, int, Decision]]:
-        """Time, ready replicas and decision of each look."""
+        """The time, ready replicas and decision of each look."""
         self.pinned = self.arrives(0.0) * CAPACITY
         for at in range(0, seconds, every_s):
             decision = self._look(at, every_s)
@@ -173,7 +173,7 @@ def files() -> Iterator[tuple[Path, str]]:
 
 
 def _fields(model: type[BaseModel], above: str) -> Iterator[str]:
-    """One row a field, those of its parts below it."""
+    """One row per field, followed by those of its parts."""
     for name, info in model.model_fields.items():
         path = f"{above}{info.alias or name}"
         parts = [one for one in _parts(info.annotation) if not issubclass(one, ScalingPolicy)]
@@ -184,7 +184,7 @@ def _fields(model: type[BaseModel], above: str) -> Iterator[str]:
 
 
 def _parts(annotation: Any) -> list[type[BaseModel]]:
-    """The models that a field holds, one or a list of them."""
+    """The models in a field's type, one or a list of them."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [part for one in get_args(annotation) for part in _parts(one)]

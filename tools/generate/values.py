@@ -1,9 +1,9 @@
-"""The chart's table of values, its schema, and its copy of the dashboard.
+"""Writes the chart's table of values, its schema, and its copy of the dashboard.
 
-In helm/pando/values.yaml a line "# -- text" (and the comment lines after it) says what a value is,
-and "# @schema …" narrows the type that its default shows: JSON that is merged into it, or the
-name of one of the definitions below. Settings of router and operator and the spec of a WorkerPool
-come from where they are defined.
+In helm/pando/values.yaml a line "# -- text" (and the comment lines after it) describes a value, and
+"# @schema …" narrows the type that its default shows: JSON that is merged into it, or the name of
+one of the definitions below. Settings of router and operator and the spec of a WorkerPool come from
+their definitions.
 """
 
 import json
@@ -45,7 +45,7 @@ OPERATOR_FIXED = (
     "worker_redis_secret_key",
     "worker_variables",
 )
-"""Settings that the chart sets itself, or has a value of its own for."""
+"""Settings that the chart sets itself, or for which it has its own value."""
 
 Schema = dict[str, Any]
 
@@ -62,7 +62,7 @@ exist.
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One row: a value with a description. `default` is all that is below it."""
+    """One row: a value with a description. `default` is everything below it."""
 
     path: tuple[str, ...]
     default: Any
@@ -76,7 +76,7 @@ class Comment:
 
 
 def comment_above(lines: list[str], line: int) -> Comment:
-    """The comment that ends right above line number `line`, counted from 0."""
+    """The comment directly above line number `line`, counted from 0."""
     start = line
     while start > 0 and lines[start - 1].lstrip().startswith("#"):
         start -= 1
@@ -105,7 +105,7 @@ class Reader:
         properties = {
             key.value: self._value(key, value, (*path, key.value)) for key, value in node.value
         }
-        # To Helm a value that is null does not exist: what templates cannot do without is required.
+        # For Helm a null value does not exist, so what templates need is required.
         required = [key for key, one in properties.items() if not self._may_be_null((*path, key))]
         return {
             "type": "object",
@@ -115,7 +115,7 @@ class Reader:
         }
 
     def _may_be_null(self, path: tuple[str, ...]) -> bool:
-        """Where the default is empty, or a mapping as a whole."""
+        """True if the default is empty, or a mapping as a whole."""
         defaults = [row.default for row in self.rows if row.path == path]
         return any(
             default in (None, "", [], {}) or isinstance(default, dict) for default in defaults
@@ -218,7 +218,7 @@ def pool_spec() -> Schema:
 
 
 def closed(schema: Any) -> Any:
-    """A structural schema of Kubernetes as JSON Schema; what is not named does not exist."""
+    """A structural schema of Kubernetes as JSON Schema, without additional properties."""
     if isinstance(schema, list):
         return [closed(one) for one in schema]
     if not isinstance(schema, Mapping):
@@ -234,7 +234,7 @@ def closed(schema: Any) -> Any:
     }
     if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
         kept["additionalProperties"] = False
-    # OpenAPI 3.0 says it with a boolean beside the bound.
+    # OpenAPI 3.0 uses a boolean beside the bound.
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if kept.pop(exclusive, False):
             kept[exclusive] = kept.pop(bound)
@@ -251,7 +251,7 @@ def settings(name: str, schema: Schema, fixed: tuple[str, ...]) -> Schema:
 
 
 def _plain(schema: Any) -> Any:
-    """Without titles and defaults, with references to this file's definitions."""
+    """Removes titles and defaults; references point to this file's definitions."""
     if isinstance(schema, list):
         return [_plain(one) for one in schema]
     if not isinstance(schema, Mapping):

@@ -1,4 +1,4 @@
-"""How long a worker takes for what it is asked: cost models, their files and their fitting."""
+"""How long a worker takes for its work: cost models, their files and their fitting."""
 
 from pando_sim.cost.files import load, shipped
 from pando_sim.cost.model import CostModel, tick

@@ -1,4 +1,4 @@
-"""Cost models by name or path: those in `models/` ship with Pando."""
+"""Loads cost models by name or path; those in `models/` are included in Pando."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -12,20 +12,20 @@ _SHIPPED = files("pando_sim.cost") / "models"
 
 
 def shipped() -> list[str]:
-    """Names of those that ship, sorted."""
+    """The names of the included ones, sorted."""
     names = (entry.name for entry in _SHIPPED.iterdir())
     return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
 
 def load(name_or_path: str) -> CostModel:
-    """A shipped one by its name, any other by its path. Raises CostModelError."""
+    """Loads an included model by its name, any other by its path. Raises CostModelError."""
     if name_or_path in shipped():
         return CostModel(parse((_SHIPPED / f"{name_or_path}.json").read_bytes(), name_or_path))
     path = Path(name_or_path)
     if path.suffix != ".json" and not path.exists():
         raise CostModelError(
-            f"there is no cost model {name_or_path!r}; there are {', '.join(shipped())},"
-            " and `pando sim calibrate` writes files to be named by their path"
+            f"there is no cost model {name_or_path!r}; choose one of {', '.join(shipped())}, or"
+            " the path of a file that `pando sim calibrate` wrote"
         )
     try:
         data = path.read_bytes()
@@ -35,7 +35,7 @@ def load(name_or_path: str) -> CostModel:
 
 
 def parse(data: bytes, origin: str) -> CostFile:
-    """Raises CostModelError, which names `origin`, the field and what is wrong with it."""
+    """Raises CostModelError, which names `origin`, the field and the problem."""
     try:
         return msgspec.json.decode(data, type=CostFile)
     except msgspec.DecodeError as error:
@@ -43,5 +43,5 @@ def parse(data: bytes, origin: str) -> CostFile:
 
 
 def render(file: CostFile) -> bytes:
-    """As it is stored."""
+    """The file's content."""
     return msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n"

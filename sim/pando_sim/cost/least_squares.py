@@ -1,4 +1,4 @@
-"""Least squares with coefficients that are not negative, for a handful of unknowns."""
+"""Least squares with non-negative coefficients, for a handful of unknowns."""
 
 from itertools import combinations
 
@@ -11,8 +11,8 @@ Floats = NDArray[np.float64]
 def fit(features: Floats, observed: Floats, known: Floats | None = None) -> Floats:
     """The coefficients, each zero or more, with the least squared *relative* error.
 
-    Every subset of the unknowns is solved without the bound, and the best of those solutions that
-    keep it is taken: exact, and quick up to ten unknowns. A feature that no observation has gets 0.
+    Solves every subset of the unknowns without the bound, and takes the best solution that
+    satisfies it: exact, and quick for up to ten unknowns. A feature that no observation has gets 0.
 
     Args:
         features: [observations, unknowns]
@@ -20,7 +20,7 @@ def fit(features: Floats, observed: Floats, known: Floats | None = None) -> Floa
         known: [observations], the part of each that needs no coefficient
     """
     rows = features / observed[:, None]
-    # Coefficients differ by nine orders of magnitude: columns of equal length keep digits.
+    # Coefficients differ by nine orders of magnitude; columns of equal length preserve digits.
     lengths = np.linalg.norm(rows, axis=0)
     present = [column for column, length in enumerate(lengths) if length > 0]
     scaled = rows / np.where(lengths > 0, lengths, 1.0)

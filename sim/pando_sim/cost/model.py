@@ -1,7 +1,7 @@
 """`CostModel`: the time of a step, and of a request outside of steps, on one kind of worker.
 
 A step reads the weights once, however few tokens it has; beyond `free_tokens` the arithmetic takes
-longer than that reading (the roofline). To this comes attention: prompt tokens multiply with all
+longer than that reading (the roofline). Attention is added: prompt tokens multiply with all tokens
 that they see, decodes read their cache.
 
     step_s + token_s · max(0, tokens - free_tokens)                      weights, arithmetic
@@ -24,12 +24,12 @@ def tick(seconds: float) -> float:
 
 
 class CostModel:
-    """What a `CostFile` says, in whole ticks."""
+    """A `CostFile`, in whole ticks."""
 
     def __init__(self, file: CostFile) -> None:
         self.file = file
         self._step = file.step
-        # A decode's context grows with each step: only this one coefficient must be in ticks.
+        # A decode's context grows with each step, so only this coefficient must be in ticks.
         self._decode_context_s = tick(file.step.decode_context_s)
 
     @property
@@ -38,29 +38,28 @@ class CostModel:
 
     @property
     def source(self) -> str:
-        """Where its numbers are from, for people."""
+        """The origin of its numbers, in words."""
         return self.file.source
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Keys and values of all layers; 0 where the file does not say it."""
+        """Keys and values of all layers; 0 if the file lacks it."""
         return self.file.kv_bytes_per_token or 0
 
     @property
     def copy_bytes_per_s(self) -> float:
-        """Between the device and the host's memory. Raises CostModelError where the file does not
-        say what a host tier needs."""
+        """Between the device's and the host's memory. Raises CostModelError if the file lacks what
+        a host tier needs."""
         file = self.file
         if file.kv_bytes_per_token is None or file.copy_bytes_per_s is None:
             raise CostModelError(
-                f"cost model {file.name}: it has no kv_bytes_per_token or no copy_bytes_per_s,"
-                " which a host tier needs"
+                f"cost model {file.name} has no kv_bytes_per_token or copy_bytes_per_s, which a"
+                " host tier needs"
             )
         return file.copy_bytes_per_s
 
     def request_s(self, prompt_tokens: int) -> float:
-        """The HTTP server's part of a request's time to its first token: no step takes longer for
-        it."""
+        """The HTTP server's part of a request's time to first token; it does not lengthen steps."""
         request = self.file.request
         return tick(request.request_s + request.prompt_token_s * prompt_tokens)
 
@@ -74,10 +73,10 @@ class CostModel:
         """
         Args:
             prefill_tokens: tokens of prompts, or of chunks of them.
-            prefill_context: pairs of these with the tokens before them and themselves, `attended`
-                of each row: n tokens behind s others have n·s + n·(n + 1)/2.
+            prefill_context: pairs of one of these tokens and one that it sees, including itself
+                (`attended` of each row): n tokens behind s others have n·s + n·(n + 1)/2.
             decodes: requests that get their next token.
-            decode_context: tokens that these have altogether, the new ones included.
+            decode_context: total tokens of these requests, including the new ones.
         """
         cost = self._step
         seconds = cost.step_s + cost.decode_row_s * decodes
@@ -89,7 +88,7 @@ class CostModel:
         return tick(seconds) + self._decode_context_s * decode_context
 
     def decode_steps(self, steps: int, decodes: int, decode_context: int) -> list[float]:
-        """Each of so many steps of the same decodes: exactly what `step_s` says of it.
+        """The durations of `steps` steps of the same decodes, exactly as `step_s` computes them.
 
         Args:
             decode_context: of the first step; each later one has `decodes` more.

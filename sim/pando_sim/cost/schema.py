@@ -1,4 +1,4 @@
-"""A cost model's file: JSON with units in its names. `pando sim calibrate` writes such files."""
+"""A cost model's file: JSON with units in its field names, as `pando sim calibrate` writes it."""
 
 from typing import Annotated
 
@@ -11,31 +11,31 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class CostModelError(Exception):
-    """There is no such cost model, its file is wrong, or it lacks something; one line says what."""
+    """There is no such cost model, or its file is invalid or lacks something; one line."""
 
 
 class StepCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The coefficients of a step; what they mean together is in `model.py`."""
+    """The coefficients of a step; `model.py` has the formula."""
 
     step_s: Positive  # of any step: launching it, and reading the weights
     token_s: NotNegative  # of a token, prompt or decode, after the first free ones
-    free_tokens: NotNegative = 0.0  # whose arithmetic takes no longer than reading the weights
-    prefill_step_s: NotNegative = 0.0  # more, of a step that has prompt tokens
-    prefill_context_s: NotNegative  # of a prompt token and a token that it sees
-    decode_row_s: NotNegative = 0.0  # of a decoding request, beyond its token
-    decode_context_s: NotNegative  # of a token that a decode reads from the cache
+    free_tokens: NotNegative = 0.0  # their arithmetic takes no longer than reading the weights
+    prefill_step_s: NotNegative = 0.0  # added for a step with prompt tokens
+    prefill_context_s: NotNegative  # per pair of a prompt token and a token that it sees
+    decode_row_s: NotNegative = 0.0  # per decoding request, besides its token
+    decode_context_s: NotNegative  # per token that a decode reads from the cache
 
 
 class RequestCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of the HTTP server: from a request's arrival until the scheduler has it, and from its first
-    token until that is sent."""
+    """The HTTP server's time: from a request's arrival until the scheduler has it, and from its
+    first token until it is sent."""
 
     request_s: NotNegative = 0.0
-    prompt_token_s: NotNegative = 0.0  # more, for each token of the prompt
+    prompt_token_s: NotNegative = 0.0  # added per token of the prompt
 
 
 class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the measured worker said of itself, or what the source says of its pool."""
+    """What the measured worker reported, or the source says about its pool."""
 
     capacity_tokens: Count  # of the KV pool
     context_length: Count | None = None
@@ -45,7 +45,7 @@ class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How well the coefficients tell what they were fitted to."""
+    """How well the coefficients predict the observations."""
 
     observations: Count
     median_error: NotNegative  # share of the observed time, or rate
@@ -58,13 +58,13 @@ class CostFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
     model: str
     machine: str
-    source: str  # where the numbers are from, in a sentence
+    source: str  # origin of the numbers, in a sentence
     date: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]  # of the measurement
-    arithmetic: tuple[str, ...] = ()  # how coefficients follow from the source
+    arithmetic: tuple[str, ...] = ()  # how the coefficients follow from the source
     step: StepCost
     request: RequestCost = RequestCost()
     worker: WorkerFacts | None = None
-    # Keys and values of all layers, and how fast they are copied between the device and the host's
+    # Keys and values of all layers, and the speed of copies between the device's and the host's
     # memory; only a simulated host tier needs them.
     kv_bytes_per_token: Count | None = None
     copy_bytes_per_s: Positive | None = None

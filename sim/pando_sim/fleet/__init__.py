@@ -2,14 +2,14 @@
 
 Read in this order:
     simulate.py  one policy over one trace
-    arrivals.py  when requests come
+    arrivals.py  when requests arrive
     routing/     a simulated router around the real deciding core
-    fleet.py     the replicas, and what they tell Redis
+    fleet.py     the replicas, and their heartbeats to Redis
     redis/       the run's own Valkey, and a line to it
-    warming.py   what a router does for the operator's marks
-    control.py   what scalers and faults see and do
-    sampling.py  the pool at one moment
-    checks.py    what must hold in every run
+    warming.py   performs the operator's marks
+    control.py   what scalers and faults can observe and do
+    sampling.py  samples the pool
+    checks.py    invariants of every run
 
 Imports worker, traces and report; `policies` and `scaling` import it.
 """

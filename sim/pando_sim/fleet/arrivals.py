@@ -1,4 +1,4 @@
-"""`Arrivals`: when a trace's requests come, those that wait for an answer included."""
+"""`Arrivals`: when a trace's requests arrive, including those that wait for an earlier answer."""
 
 import math
 from array import array
@@ -13,7 +13,7 @@ UNKNOWN = -math.inf
 
 class Arrivals:
     """Reads the trace one request ahead. A request that waits for an answer is read at its `at_s`,
-    before which it does not come, and kept until that answer has ended."""
+    before which it cannot arrive, and kept until that answer has ended."""
 
     def __init__(
         self,
@@ -21,16 +21,16 @@ class Arrivals:
         timeline: Timeline,
         arrive: Callable[[Request], Awaitable[None]],
     ) -> None:
-        self.read = 0  # requests
+        self.read = 0  # requests read
         self.exhausted = False
         self._requests = requests
         self._timeline = timeline
         self._arrive = arrive
         self._ends = array("d")  # by number, seconds
-        self._waiting: dict[int, list[Request]] = {}  # by the number of what they wait for
+        self._waiting: dict[int, list[Request]] = {}  # by the number that they wait for
 
     def next(self) -> None:
-        """Puts the next request on the timeline."""
+        """Schedules the next request."""
         request = next(self._requests, None)
         if request is None:
             self.exhausted = True
@@ -57,7 +57,7 @@ class Arrivals:
             self._timeline.at(end_s + request.pause_s, partial(self._arrive, request))
 
     def ended(self, number: int) -> None:
-        """An answer has ended; those that waited for it come after their pauses."""
+        """An answer has ended; the requests that waited for it arrive after their pauses."""
         self._ends[number] = self._timeline.now_s
         for request in self._waiting.pop(number, ()):
             self._timeline.after(request.pause_s, partial(self._arrive, request))

@@ -1,5 +1,5 @@
-"""What must hold in every run, whatever the policy; one in which it does not is worth nothing, and
-ends."""
+"""Invariants of every run, whatever the policy; a violation ends the run, whose results would be
+wrong."""
 
 from collections import Counter
 
@@ -11,25 +11,25 @@ from pando_sim.request import Request
 from pando_sim.worker.replica import Replica
 
 
-class Violation(Exception):  # noqa: N818  (the run's state, told once)
-    """The simulation has lost or doubled something: its numbers would be wrong."""
+class Violation(Exception):  # noqa: N818  (a state of the run)
+    """The simulation has lost or duplicated something, so its numbers would be wrong."""
 
 
 class Checks:
-    """Counts how often each was looked at."""
+    """Counts how often each invariant was checked."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._open: dict[int, Request] = {}  # came, and have not ended
+        self._open: dict[int, Request] = {}  # arrived, but have not ended
         self._finished_tokens = 0
 
     def came(self, request: Request) -> None:
         self._open[request.number] = request
 
     def ended(self, served: Served) -> Request:
-        """No request is served twice, and one that has finished has all of its tokens.
+        """No request is served twice, and a finished one has all of its tokens.
 
-        Returns what came.
+        Returns the request that arrived.
         """
         self.counts["requests end once"] += 1
         request = self._open.pop(served.number, None)
@@ -39,10 +39,10 @@ class Checks:
             self.counts["tokens of finished requests"] += 1
             if served.output_tokens != request.output_tokens:
                 raise Violation(
-                    f"request {served.number} has {served.output_tokens} tokens, and was to have"
+                    f"request {served.number} has {served.output_tokens} tokens, expected"
                     f" {request.output_tokens}"
                 )
-            # One that was lost is placed again, maybe behind its first token.
+            # a lost request is placed again, maybe after its first token
             placed_s = served.placed_s if served.tries == 1 else served.arrival_s
             if not served.arrival_s <= placed_s < served.first_token_s <= served.end_s:
                 raise Violation(f"request {served.number} has times out of order: {served}")
@@ -63,7 +63,7 @@ class Checks:
             )
 
     def idle(self, replica: Replica) -> None:
-        """At the end nothing is held, and what the cache counts is what its tree holds."""
+        """At the end nothing is held, and the cache's counts match its tree."""
         self.counts["idle pools are free or cached"] += 1
         if not replica.scheduler.is_idle:
             raise Violation(f"{replica.name} is not idle at the end")
@@ -76,11 +76,11 @@ class Checks:
         kv = replica.scheduler.kv
         pages = sum(len(node.pages) for node in kv.cache.nodes() if node.pages is not None)
         if pages != kv.cache.evictable_pages + kv.cache.protected_pages:
-            raise Violation(f"{replica.name}'s cache holds {pages} pages, and counts others")
+            raise Violation(f"{replica.name}'s cache holds {pages} pages, but counts others")
 
     def tokens(self, fleet: Fleet, prefills: int) -> None:
-        """What replicas produced is what requests got, and one token of each prefill for a mark,
-        where none was lost on the way."""
+        """Replicas produced exactly the tokens that requests got, plus one per prefill for a mark,
+        unless some were lost on the way."""
         self.counts["output tokens are conserved"] += 1
         made = fleet.gone_output_tokens + sum(
             replica.scheduler.meter.counts.output_tokens_total
@@ -94,10 +94,10 @@ class Checks:
         self.counts["no request is lost"] += 1
         if self._open:
             some = list(self._open)[:5]
-            raise Violation(f"{len(self._open)} requests came and never ended, such as {some}")
+            raise Violation(f"{len(self._open)} requests arrived and never ended, such as {some}")
 
     async def leases(self, redis: RedisClient, pool: str) -> None:
-        """All that was reserved has been given back."""
+        """Every reservation has been released."""
         self.counts["leases are given back"] += 1
         keys = PoolKeys(pool)
         leases, parts, loads = keys.leases

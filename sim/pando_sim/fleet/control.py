@@ -1,4 +1,4 @@
-"""`FleetControl`: what scalers and faults see of a fleet and do to it, and what they are."""
+"""`FleetControl`: what scalers and faults can observe and do in a fleet, and their interfaces."""
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,7 +30,7 @@ NOBODY = "/nonexistent/pando-sim/redis.sock"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """A replica as it is at this moment, without the delay of a heartbeat."""
+    """A replica's current state, without the delay of a heartbeat."""
 
     name: str
     state: ReplicaState
@@ -38,19 +38,19 @@ class ReplicaView:
     ready_s: float | None
     running: int
     waiting: int
-    requests: int  # these, and those that are on their way to it or whose last token leaves
+    requests: int  # including those on their way to it, and those whose last token is leaving
 
 
 class Cache(Protocol):
-    """Of one replica; after its end as it was then."""
+    """The cache of one replica; after its end, its last state."""
 
     def cached_tokens(self, tokens: NDArray[np.int32]) -> int:
-        """Of a prompt."""
+        """How many of a prompt's tokens it holds."""
         ...
 
 
 class FleetControl:
-    """A replica is known by its name, as a pod is."""
+    """Replicas are identified by name, like pods."""
 
     def __init__(
         self,
@@ -73,9 +73,9 @@ class FleetControl:
         self._there = client_of(socket)
         self._away = Redis(unix_socket_path=NOBODY, retry=Retry(NoBackoff(), 0))
         self._run = run
-        self._losses = 0  # of Redis, that are not over yet
-        self.has_lost_redis = False  # ever
-        self.has_marks = False  # that ask routers for something, as far as is known
+        self._losses = 0  # current losses of Redis
+        self.has_lost_redis = False  # at any time
+        self.has_marks = False  # marks that routers must act on, as far as is known
 
     @property
     def now_s(self) -> float:
@@ -83,7 +83,7 @@ class FleetControl:
 
     @property
     def redis(self) -> RedisClient:
-        """The one of all routers; what they wrote until now is in it."""
+        """The Redis of all routers, with everything that they have written until now."""
         if self._line.is_away:
             return self._away
         self._line.flush()
@@ -93,7 +93,7 @@ class FleetControl:
         return self._timeline.redis_ms()
 
     def replicas(self) -> Sequence[ReplicaView]:
-        """That exist, in the order in which they were started."""
+        """The existing replicas, in the order in which they were started."""
         return [
             ReplicaView(
                 each.name,
@@ -108,7 +108,7 @@ class FleetControl:
         ]
 
     def heard(self) -> Sequence[Heartbeat]:
-        """The last of each replica that is not silent, by name."""
+        """The last heartbeat of each replica that is not silent, by name."""
         return self._view.last_beats()
 
     def cache(self, name: str) -> Cache:
@@ -119,57 +119,57 @@ class FleetControl:
         return sum(len(router.queue) for router in self._routers)
 
     def in_flight(self) -> int:
-        """Requests that came and have not ended."""
+        """Requests that have arrived and not ended."""
         return self.queued() + sum(router.in_flight for router in self._routers)
 
     def start(self, name: str, after_s: float | None = None) -> None:
-        """A new replica; ready after the specification's start time, or `after_s`."""
+        """Starts a replica; ready after the specification's start time, or `after_s`."""
         self._fleet.start(name, after_s)
 
     def drain(self, name: str) -> None:
-        """What SIGTERM does: its heartbeats say draining, it finishes what it has, and refuses what
-        comes. It exists until `stop`."""
+        """Does what SIGTERM does: the replica's heartbeats say draining; it finishes its requests
+        and refuses new ones. It exists until `stop`."""
         replica = self._fleet.replicas[name]
         replica.become(ReplicaState.DRAINING)
         self._fleet.tell([replica])
 
     def stop(self, name: str, *, leaves: bool = True) -> None:
-        """The replica is gone at this moment, with its cache; what runs there is lost. One that
-        `leaves` says so to Redis, as a process does that ends by itself."""
+        """Removes the replica at once, with its cache; its running requests are lost. One that
+        `leaves` says goodbye to Redis, like a process that ends by itself."""
         self._fleet.stop(name, leaves=leaves)
 
     def slow_down(self, name: str, factor: float) -> None:
-        """Its steps take `factor` times as long from the next one on; 1.0 ends it."""
+        """Makes its steps take `factor` times as long, from the next one on; 1.0 ends that."""
         self._fleet.replicas[name].slow_down(factor)
 
     def lose_redis(self) -> None:
-        """Redis answers nobody until `regain_redis` was called as often as this."""
+        """Makes Redis answer nobody until `regain_redis` was called as often."""
         self._losses += 1
         self.has_lost_redis = True
         self._line.flush()
         self._line.is_away = self._view.is_redis_away = True
 
     async def regain_redis(self, *, empty: bool) -> None:
-        """It is back, with what it had or without."""
+        """Brings Redis back, with or without its data."""
         self._losses -= 1
         self._line.is_away = self._view.is_redis_away = self._losses > 0
         if empty:
             await self._there.flushall()
 
     def shift_clock(self, router: int, by_s: float) -> None:
-        """A router's own clock goes ahead, or back, by so much."""
+        """Moves a router's own clock ahead, or back."""
         self._routers[router].context.skew_s += by_s
 
     def marked(self) -> None:
-        """A mark in Redis asks routers for something. They would find it by themselves: this
-        spares all the looks that find nothing."""
+        """There is a mark that routers must act on. They would find it themselves; this saves the
+        looks that find nothing."""
         self.has_marks = True
 
     def at(self, when_s: float, act: Callable[["FleetControl"], Awaitable[None]]) -> None:
         self._timeline.at(when_s, lambda: act(self))
 
     def tell(self, what: Event | ScalingStep) -> None:
-        """Into the run's records."""
+        """Adds to the run's records."""
         if isinstance(what, Event):
             self._run.events.append(what)
         else:
@@ -181,36 +181,36 @@ class FleetControl:
 
 
 class Scaler(Protocol):
-    """Changes the pool's size: a controller together with the Kubernetes that it runs in."""
+    """Changes the pool's size: a controller together with its Kubernetes."""
 
     @property
     def every_s(self) -> float:
-        """Between two calls of `act`."""
+        """The interval of calls of `act`."""
         ...
 
     @property
     def sets_marks(self) -> bool:
-        """Whether it asks routers, by marks in Redis, to warm replicas and to hand caches off."""
+        """Whether it sets marks in Redis by which routers warm replicas and hand off caches."""
         ...
 
     async def act(self, fleet: FleetControl) -> None: ...
 
     def ended(self, request: Request, served: Served) -> None:
-        """Told of each request, so that it knows what its changes cost."""
+        """Called for each request, so that it can compute the cost of its changes."""
         ...
 
     def prefilled(self, kind: MarkKind, tokens: int) -> None:
-        """Told of each prefill that a mark asked for."""
+        """Called for each prefill that a mark caused."""
         ...
 
     def close(self, fleet: FleetControl) -> None:
-        """The trace is over: reports what it has not reported yet."""
+        """Called when the trace is over, to report the rest."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     at_s: float
-    what: str  # for the plots
+    what: str  # its name in plots
     act: Callable[[FleetControl], Awaitable[str]]
-    """Returns why it could not happen; nothing where it did."""
+    """Returns why it could not happen; None if it did."""

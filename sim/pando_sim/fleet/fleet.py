@@ -1,4 +1,4 @@
-"""`Fleet`: the replicas of the pool, and what they tell Redis."""
+"""`Fleet`: the replicas of the pool, and their heartbeats to Redis."""
 
 import random
 from collections.abc import Iterator
@@ -30,10 +30,10 @@ class Fleet:
         strides: bool,
     ) -> None:
         self.replicas: dict[str, Replica] = {}
-        self.gone_prompt_tokens = 0  # that replicas which are gone had admitted
-        self.gone_output_tokens = 0  # that they had produced
-        self.gone_cached_tokens = 0  # of those prompts, what was cached
-        self.replica_seconds = 0.0  # of those that are gone
+        self.gone_prompt_tokens = 0  # that removed replicas had admitted
+        self.gone_output_tokens = 0  # that removed replicas had produced
+        self.gone_cached_tokens = 0  # cached tokens of those prompts
+        self.replica_seconds = 0.0  # of removed replicas
         self.has_lost_requests = False
         self._spec = spec
         self._settings = settings_of(spec)
@@ -51,9 +51,9 @@ class Fleet:
         self._leave = WireScript(line, Leave)
 
     def start(self, name: str, after_s: float | None) -> None:
-        """Raises ValueError where there is a replica of that name."""
+        """Raises ValueError if the name is taken."""
         if name in self.replicas:
-            raise ValueError(f"there is a replica {name!r} already")
+            raise ValueError(f"there is already a replica {name!r}")
         if after_s is None:
             spread = self._spec.start_spread
             after_s = self._spec.start_s * self._random.uniform(1 - spread, 1 + spread)
@@ -80,7 +80,7 @@ class Fleet:
             self.tell([replica])
 
     def stop(self, name: str, *, leaves: bool) -> None:
-        """`leaves` as a worker that ends by itself; one that is killed just falls silent."""
+        """`leaves`: like a worker that ends by itself; a killed one just falls silent."""
         replica = self.replicas.pop(name)
         for stay in replica.kill():
             self.has_lost_requests = True
@@ -95,7 +95,7 @@ class Fleet:
             self._view.left(name)
 
     def tell(self, replicas: list[Replica]) -> None:
-        """Heartbeats of these; all are on their way at once."""
+        """Sends the replicas' heartbeats, all at once."""
         now_s = self._timeline.now_s
         for replica in replicas:
             beat = replica.heartbeat()
@@ -111,4 +111,4 @@ class Fleet:
 
 
 def _unheard(reply: object) -> None:
-    """Nobody waits for the answer to a heartbeat; while Redis is away it is lost."""
+    """Ignores the answer to a heartbeat; while Redis is away it is lost."""

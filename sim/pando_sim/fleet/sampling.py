@@ -1,4 +1,4 @@
-"""Samples of a run: the pool at one moment."""
+"""Samples the pool at one moment."""
 
 from collections.abc import Sequence
 

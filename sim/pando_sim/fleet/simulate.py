@@ -1,4 +1,4 @@
-"""`simulate`: one policy over one trace."""
+"""`simulate`: runs one policy on one trace."""
 
 import random
 import time
@@ -33,7 +33,7 @@ from pando_sim.spec import FleetSpec
 from pando_sim.timeline import Act, Timeline
 
 Progress = Callable[[int, float], None]
-"""Told how many requests have ended, and the virtual time, with each sample."""
+"""Called at each sample with the number of ended requests, and the virtual time."""
 
 
 async def simulate(
@@ -47,14 +47,15 @@ async def simulate(
     progress: Progress | None = None,
     strides: bool = True,
 ) -> Run:
-    """Runs the trace to its end: all of its requests have ended, and all replicas are idle.
+    """Runs until all requests of the trace have ended and all replicas are idle.
 
     Args:
         policy: makes the policy of each router.
         scaler: None keeps the size.
-        strides: False takes each step by itself, which is the same and slower.
+        strides: False simulates each step separately, with the same results but slower.
 
-    Raises Violation where the run is not to be trusted, ValueError where the trace has no order,
+    Raises Violation if an invariant fails, ValueError if the trace is not in order, RuntimeError if
+    no Valkey starts.
     RuntimeError where no Valkey starts.
     """
     started = time.perf_counter()
@@ -69,7 +70,7 @@ async def simulate(
 
 
 class Simulation:
-    """All parts of a run, and what comes again and again in it."""
+    """All parts of a run, and its periodic work."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class Simulation:
         self._finished = 0
 
     def _warmings(self, around: Surroundings) -> list[Warming]:
-        """One a router, where anybody asks for it."""
+        """One per router, if warming is used."""
         scaler, found = self._scaler, []
         if scaler is not None and scaler.sets_marks:
             for router in self._routers:
@@ -149,7 +150,7 @@ class Simulation:
         return found
 
     def _rng(self, what: str) -> random.Random:
-        return random.Random(f"{self._spec.seed} {what}")  # a text's seed is the same everywhere
+        return random.Random(f"{self._spec.seed} {what}")  # a text seeds alike everywhere
 
     async def run(self, faults: Sequence[Fault], progress: Progress | None) -> None:
         spec, timeline = self._spec, self._timeline
@@ -185,7 +186,7 @@ class Simulation:
     def _every(
         self, period_s: float, act: Act, *, first_s: float | None = None, looks: bool = False
     ) -> None:
-        """Calls `act` again and again; `looks` says that it looks into replicas."""
+        """Calls `act` periodically; `looks`: it looks into replicas."""
 
         async def again() -> None:
             self._timeline.at(self._timeline.now_s + period_s, again, looks=looks)
@@ -216,11 +217,11 @@ class Simulation:
                 each.look_later(elsewhere)
 
     def _queues(self) -> list[tuple[Router, int]]:
-        """The routers where requests wait, and how many wait at the others."""
+        """The routers with waiting requests, and how many wait at the others."""
         waiting = sum(len(router.queue) for router in self._routers)
         return [(one, waiting - len(one.queue)) for one in self._routers if one.queue]
 
-    # What comes again and again
+    # Periodic work
 
     async def _beat(self) -> None:
         self._fleet.tell(list(self._fleet.replicas.values()))
@@ -241,7 +242,7 @@ class Simulation:
             progress(self._ends, now_s)
 
     def _report_queues(self) -> None:
-        """As the routers do, so that the operator sees what waits in them."""
+        """Reports the queues like routers, so that the operator sees them."""
         for router in self._routers:
             waiting = len(router.queue)
             if waiting or router.told_waiting:
@@ -293,7 +294,7 @@ class Simulation:
 
     async def _check_leases(self) -> None:
         redis, ends_ms = self._control.redis, int(1000 * self._spec.router.lease_s) + 1
-        if self._control.has_lost_redis:  # and what gave leases back: they end by themselves
+        if self._control.has_lost_redis:  # and with it releases; those leases expire
             loads = Loads(redis, POOL, lambda: self._timeline.redis_ms() + ends_ms)
             while await loads.read():
                 pass
@@ -301,4 +302,4 @@ class Simulation:
 
 
 def _unheard(reply: object) -> None:
-    """Nobody waits for it; while Redis is away it is lost."""
+    """Ignores the answer; while Redis is away it is lost."""

@@ -1,8 +1,8 @@
-"""`Warming`: what a router does for the operator's marks, in virtual time.
+"""`Warming`: performs the operator's marks for a router, in virtual time.
 
-Which prefixes are hot, which of them are sent, to whom, and how a mark goes on are the router's own
-code (`pando_router.warming`); a prefill is a request of one token in a replica's real scheduler.
-One that takes too long is given up, but computed all the same.
+The router's own code (`pando_router.warming`) decides which prefixes are hot, which are sent where,
+and how a mark proceeds. A prefill is a request of one token in a replica's real scheduler; one that
+takes too long is given up, but still computed.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -35,16 +35,16 @@ from pando_sim.worker.stay import Stay
 from pando_worker.messages import Generate, SamplingParams
 
 PATH = "/v1/completions"
-SEED = 2**31 - 1  # of the one token, which no prompt goes on with
+SEED = 2**31 - 1  # of the one token, which no prompt continues
 
 Prefilled = Callable[[MarkKind, int], None]
-"""Told the tokens that a prefill for such a mark took."""
+"""Called with the tokens that a prefill for such a mark computed."""
 
 _Key = tuple[MarkKind, str]
 
 
 class Warming:
-    """Of one router. `seen` takes what a replica has answered."""
+    """The warming of one router. `seen` takes each prompt that a replica has answered."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class Warming:
         self._first_seen: dict[_Key, float] = {}
         self._at_work: dict[_Key, Errand] = {}
         self._sent = 0  # prefills
-        self._ended = 0  # of these
-        self.computed = 0  # of these, each with its one token
+        self._ended = 0  # of those
+        self.computed = 0  # of those; each produced one token
         self._has_stopped = False
 
     @property
@@ -84,7 +84,7 @@ class Warming:
             self._hot.observe(self._control.pool, keys, source)
 
     async def look(self, redis: RedisClient, marks: list[Mark]) -> None:
-        """Claims what it may of `marks`, which Redis has just told, and begins with it."""
+        """Claims what it may of `marks`, just read from Redis, and begins."""
         self._at_work = {key: one for key, one in self._at_work.items() if not one.has_ended}
         is_open = {(mark.kind, mark.replica) for mark in marks}
         self._first_seen = {key: at for key, at in self._first_seen.items() if key in is_open}
@@ -100,7 +100,7 @@ class Warming:
                 await errand.begin(self._perform(errand, redis, own, claimed, beat))
 
     def stop(self) -> None:
-        """The trace is over: what is under way is computed, and nothing more is sent."""
+        """The trace is over: sends nothing more; running prefills are still computed."""
         self._has_stopped = True
 
     async def close(self) -> None:
@@ -108,7 +108,7 @@ class Warming:
             await errand.cancel()
 
     def _performable(self, mark: Mark) -> Heartbeat | None:
-        """The replica's last heartbeat, where it is time for this router to claim the mark."""
+        """The replica's last heartbeat, if this router should claim the mark now."""
         now_s = self._timeline.now_s
         first_s = self._first_seen.setdefault((mark.kind, mark.replica), now_s)
         beats = self._control.heard()
@@ -132,7 +132,7 @@ class Warming:
                 prefills if self._has_bytes else None,
                 partial(self._prefilled, mark.kind),
             )
-        except FleetError:  # the claim ends, and the mark goes on where Redis is back
+        except FleetError:  # the claim expires, and the mark continues when Redis is back
             pass
         finally:
             self._placer.write()
@@ -154,11 +154,11 @@ class Warming:
     async def _prefill(
         self, errand: Errand, redis: RedisClient, url: str, hot: HotPrefix, bytes_per_token: float
     ) -> int:
-        """`pando_router.warming.prefiller.Prefill`; and FleetUnavailable where Redis has gone
-        meanwhile, since what is written next would reach it in a simulation."""
+        """Like `pando_router.warming.prefiller.Prefill`; also raises FleetUnavailable if Redis went
+        away meanwhile, because in a simulation the next write would still reach it."""
         replica = self._around.replicas.get(url.removeprefix("http://"))
         if replica is None or self._has_stopped:
-            raise PrefillError("nobody is there" if replica is None else "the trace is over")
+            raise PrefillError("the replica is gone" if replica is None else "the trace is over")
         self._placer.write()
         count = ceil(len(hot.keys) // KEY_BYTES * CHUNK_BYTES / bytes_per_token)
         tokens = np.frombuffer(hot.source.body, dtype=np.int32)[:count]
@@ -172,7 +172,7 @@ class Warming:
         arrives_s = self._timeline.now_s + self._network_s + handling_s
         waiter = _Waiter(self, errand)
         replica.submit(Stay(command, waiter, arrives_s))
-        late = PrefillError(f"it took longer than {TIMEOUT_S:g} s")
+        late = PrefillError(f"no complete answer within {TIMEOUT_S:g} s")
         self._timeline.after(TIMEOUT_S, partial(waiter.hear, late))
         computed = await errand.answer()
         if self._control.redis is not redis:
@@ -180,7 +180,7 @@ class Warming:
         return computed
 
     def over(self, waiter: "_Waiter", answer: int | PrefillError) -> None:
-        """The replica has said its last word."""
+        """The prefill has its result."""
         self._ended += 1
         self.computed += not isinstance(answer, PrefillError)
         self._timeline.after(self._network_s, partial(waiter.hear, answer))
@@ -188,7 +188,7 @@ class Warming:
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """Follows one prefill. What it hears first counts."""
+    """Follows one prefill. Its first result counts."""
 
     warming: Warming
     errand: Errand
@@ -206,7 +206,7 @@ class _Waiter:
         self.warming.over(self, len(stay.command.input_ids) - stay.cached_tokens)
 
     def refused(self, stay: Stay, status: int) -> None:
-        self.warming.over(self, PrefillError(f"it answered {status}"))
+        self.warming.over(self, PrefillError(f"the replica answered {status}"))
 
     def lost(self, stay: Stay) -> None:
-        self.warming.over(self, PrefillError("it was lost"))
+        self.warming.over(self, PrefillError("the replica was lost"))

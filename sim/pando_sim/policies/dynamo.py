@@ -4,10 +4,10 @@
     decode  = blocks of active requests there, the request's own included
     cost    = 1.0 · prefill + decode
 
-`overlap` is how many of the prompt's blocks the replica holds; engines tell each change of their
-caches by events. Prompts under way count with what was not cached, until their first token.
-Active requests count with their prompts' blocks until they end, a block that several share once.
-All of it is what this router sent, as replicas of the router do not tell each other by default
+`overlap` is how many of the prompt's blocks the replica holds; engines report each change of their
+caches by events. Prompts in progress count with their uncached tokens, until their first token.
+Active requests count with their prompts' blocks until they end; a shared block counts once. All of
+it covers only what this router sent, because the router's replicas do not share it by default
 (`router_replica_sync` is off). At temperature 0 the lowest cost wins.
 
 Sources: https://docs.nvidia.com/dynamo/components/router/routing-concepts and
@@ -16,8 +16,8 @@ lib/kv-router/src/scheduling/{selector,config}.rs (`overlap_score_credit` 1.0, f
 weight; `prefill_load_scale` 1.0, `router_temperature` 0.0, `router_track_output_blocks` false).
 
 Simplified: a block is a chunk of 256 bytes, 64 tokens at 4 bytes each (there, the engine's page).
-Events arrive at once. Equal costs are drawn at random (there, the order of a hash table). A host
-tier's blocks, credited with 0.75 there, count in full where a replica would load them. The router's
+Events arrive at once. Ties are broken at random (there, by the order of a hash table). A host
+tier's blocks, credited with 0.75 there, count in full if a replica would load them. The router's
 queue, which holds requests back only while every worker has 16 batches of prompts ahead of it, is
 not simulated.
 """
@@ -37,7 +37,7 @@ from pando_sim.policies.simulated import SimulatedPolicy
 
 @dataclass(slots=True)
 class ProcessLoad:
-    """What this router has at one process of a replica."""
+    """This router's requests at one process of a replica."""
 
     requests: int = 0  # a short prompt has no block
     prefill_tokens: int = 0
@@ -46,7 +46,7 @@ class ProcessLoad:
 
 @dataclass(slots=True)
 class Active:
-    """A request that is there, as the lease of its route."""
+    """An active request, as the lease of its route."""
 
     policy: "KvRouter"
     incarnation: str
@@ -59,7 +59,7 @@ class Active:
         self.prefill_tokens = 0
 
     def correct(self, chunks: int) -> None:
-        """The engines' events have said it already."""
+        """Does nothing: the engines' events have already reported it."""
 
     def close(self) -> None:
         self.answered(complete=True)
@@ -98,7 +98,7 @@ class KvRouter:
         self, question: Question, keys: list[bytes], member: Member, cached_tokens: int
     ) -> float:
         load = self.loads.get(member.beat.incarnation) or ProcessLoad()
-        # Who has a block has all before it: those shared with active requests are the first ones.
+        # A holder of a block has all before it, so those shared with active requests come first.
         shared = bisect_left(keys, True, key=lambda key: key not in load.blocks)
         return cost(
             prefill_blocks=(load.prefill_tokens + question.prompt_tokens) / block_tokens(question),
@@ -122,11 +122,11 @@ def block_tokens(question: Question) -> float:
 
 
 def cost(*, prefill_blocks: float, overlap_blocks: float, decode_blocks: float) -> float:
-    """In blocks.
+    """The cost in blocks.
 
     Args:
-        prefill_blocks: of all prompts under way and of this one, cached or not.
-        decode_blocks: of all active requests and of this one.
+        prefill_blocks: of all prompts in progress and this one, cached or not.
+        decode_blocks: of all active requests and this one.
     """
     return max(0.0, prefill_blocks - overlap_blocks) + decode_blocks
 

@@ -1,16 +1,16 @@
 """llm-d's scheduler with the default scorers and weights of its chart: 2, 2 and 3.
 
-Each replica gets a score between 0 and 1 from each of three scorers, weighted and summed; the
-highest sum wins, and equals take turns:
+Each replica gets a score between 0 and 1 from each of three scorers, weighted and summed. The
+highest sum wins; ties take turns.
 
 - `queue-scorer`, 2: its waiting requests between the most (0) and the fewest (1) of all; 1 for all
-  where all have the same.
+  if all have the same.
 - `kv-cache-utilization-scorer`, 2: 1 minus the used share of its KV pool.
 - `prefix-cache-scorer`, 3: the share of the prompt's blocks that this router sent there before, by
-  an index that holds for each replica the last `capacity / page size` blocks. Blocks count until
-  the first one that nobody has.
+  an index of the last `capacity / page size` blocks of each replica. Blocks count until the first
+  one that no replica has.
 
-Numbers of replicas are scraped every 50 ms.
+Replicas' numbers are scraped every 50 ms.
 
 Sources: https://github.com/llm-d/llm-d-router config/charts/routerlib/templates/_config.yaml (the
 weights; the same in config/charts/inferencepool of kubernetes-sigs/gateway-api-inference-extension)
@@ -18,9 +18,9 @@ and pkg/epp/framework/plugins: scheduling/scorer/{queuedepth,kvcacheutilization,
 scheduling/picker/maxscore, requestcontrol/dataproducer/approximateprefix (blocks of at least 64
 tokens, index sizes by the engine's number of blocks, a prompt's root less recent than its leaf).
 
-Simplified: a block is a chunk of 256 bytes, 64 tokens at 4 bytes each. The cap of 131,072 tokens a
-prompt is the chunks' own. Precise prefix scorers, flow control and latency prediction are optional
-there and not simulated.
+Simplified: a block is a chunk of 256 bytes, 64 tokens at 4 bytes each. The cap of 131,072 tokens
+per prompt is that of the chunks. Precise prefix scorers, flow control and latency prediction are
+optional there, and not simulated.
 """
 
 from collections.abc import Sequence
@@ -66,11 +66,11 @@ class Scorers:
         return chosen, held.get(chosen.name, 0)
 
     def _held(self, keys: list[bytes]) -> dict[str, int]:
-        """Blocks of the prompt that each replica was sent, up to the first that nobody was."""
+        """Blocks of the prompt sent to each replica, up to the first that none was sent."""
         held: dict[str, int] = {}
         run: Replicas = ()
         length = 0
-        for key in (*keys, b""):  # no chunk has an empty key: the end of the last run
+        for key in (*keys, b""):  # no chunk has an empty key, so it ends the last run
             replicas = self._index.replicas.get(key, ())
             if replicas is not run:
                 for name in run:
@@ -99,7 +99,7 @@ def queue_scores(beats: Sequence[Heartbeat]) -> list[float]:
 
 
 def kv_scores(beats: Sequence[Heartbeat]) -> list[float]:
-    """Cached tokens that can be evicted are free, as in vLLM's gauge."""
+    """Evictable cached tokens count as free, as in vLLM's gauge."""
     return [1.0 - beat.pinned_tokens / max(beat.capacity_tokens, 1) for beat in beats]
 
 

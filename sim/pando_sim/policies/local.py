@@ -1,4 +1,4 @@
-"""`Local`: a policy that chooses by what its router knows, and leases nothing anywhere."""
+"""`Local`: a policy that chooses by its router's own knowledge, without leases."""
 
 from typing import Protocol
 
@@ -24,13 +24,13 @@ def route_to(
 
 class Chooser(Protocol):
     def choose(self, question: Question) -> tuple[Member, int]:
-        """One of the members that are allowed, and how many of the prompt's chunks it is believed
-        to hold."""
+        """One of the allowed members, and how many of the prompt's chunks it is expected to
+        hold."""
         ...
 
 
 class Local:
-    """Never short of a place: what is too much waits at the replicas."""
+    """Always finds a place: excess requests wait at the replicas."""
 
     def __init__(self, chooser: Chooser) -> None:
         self._chooser = chooser

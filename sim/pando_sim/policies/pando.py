@@ -1,13 +1,14 @@
-"""Pando's own policies: the router's classes, behind the same leases in the same Redis.
+"""Pando's own policies: the router's classes, with the same leases in the same Redis.
 
 All of them end in the shared placement: a policy that chooses by itself leaves only the lease to
-Redis, `cache_aware` (and `session`, without a session) leaves the choice to it too.
+Redis; `cache_aware` (and `session`, without a session) also leaves the choice to it.
 
-Source: `router/pando_router/policies`, the code that serves.
+Source: `router/pando_router/policies`, the production code.
 
+Source: `router/pando_router/placing/policies`, the production code.
 Simplified: a replica's load is its last heartbeat's or the router's own count, whichever is larger,
-also while Redis is away (the router then looks at its own count alone). A session is what the trace
-says; there is no `user`.
+even while Redis is away (the router then uses its own count only). A session comes from the trace;
+there is no `user`.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`Polled`: what engines say of themselves, asked for again and again."""
+"""`Polled`: what engines report, polled regularly."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from pando_sim.fleet.routing.interfaces import Member
 
 
 class Polled:
-    """Looks when it is asked and its last look is `every_s` old or older.
+    """Polls when it is asked and its last poll is `every_s` old or older.
 
-    A router that looks at fixed times knows what is up to `every_s` old; so does this, and less
-    often: where requests come rarely, each finds fresh numbers.
+    The numbers of a router that polls at fixed times are up to `every_s` old. So are these, but
+    less often: if requests are rare, each finds fresh numbers.
     """
 
     def __init__(self, context: Context, every_s: float) -> None:
@@ -19,10 +19,10 @@ class Polled:
         self._every_s = every_s
         self._looked_s = -every_s
         self._seen: dict[str, Heartbeat] = {}
-        self.looks = 0  # so far; equal counts mean equal numbers
+        self.looks = 0  # polls so far; equal counts mean equal numbers
 
     def of(self, members: Sequence[Member]) -> list[Heartbeat]:
-        """In their order."""
+        """The members' heartbeats, in their order."""
         now_s = self._context.monotonic_s()
         if now_s - self._looked_s >= self._every_s:
             self._seen, self._looked_s = {}, now_s

@@ -1,16 +1,16 @@
 """vLLM production-stack's `prefixaware` routing: the longest prefix, whatever the load.
 
-A trie of prompts that this router sent, and to whom. The walk from the root goes on while one of
-the endpoints that are left has the next chunk, and keeps only those that have it; one of those that
-are left at its end is drawn at random. Without a common start that is any endpoint at all: there is
-no other fallback, and no look at load.
+A trie holds the prompts that this router sent, and their replicas. The walk from the root continues
+while one of the remaining endpoints has the next chunk, and keeps only those that have it; one of
+the endpoints that remain is drawn at random. Without a common start that is any endpoint: there is
+no other fallback, and load is ignored.
 
 Source: https://github.com/vllm-project/production-stack src/vllm_router/routers/routing_logic.py
 (PrefixAwareRouter) and src/vllm_router/prefix/hashtrie.py.
 
-Simplified: chunks are of 256 bytes and full ones only (there, 128 characters and the rest). The
-original never forgets anything; here a router forgets the least recent of `MAX_CHUNKS` chunks of
-one replica (1 GiB of prompts), so that long runs end in bounded memory.
+Simplified: chunks are 256 bytes, and full ones only (there, 128 characters and the rest). The
+original never forgets; here a router forgets the least recent of more than `MAX_CHUNKS` chunks per
+replica (1 GiB of prompts), so that long runs have bounded memory.
 """
 
 from pando_sim.fleet.routing.context import Context

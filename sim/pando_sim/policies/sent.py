@@ -1,7 +1,7 @@
-"""`Sent`: which replicas one router sent which chunks, the memory behind approximate trees.
+"""`Sent`: which chunks one router sent to which replicas: the memory behind approximate trees.
 
-Keys of chunks are chained, so that a set of them is a tree: a prompt's chunks are a path from the
-root, and two prompts share keys as far as they share their beginnings.
+Chunk keys are chained, so a set of them is a tree: a prompt's chunks are a path from the root, and
+two prompts share keys as far as they share their beginnings.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,12 +12,12 @@ Replicas = tuple[str, ...]
 
 
 def split(keys: bytes) -> list[bytes]:
-    """Packed keys one by one, root first."""
+    """The packed keys as a list, root first."""
     return [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
 
 
 class Sent:
-    """`replicas[key]` are those that were sent a chunk, in the order in which they first were."""
+    """`replicas[key]` are those that were sent a chunk, in the order of their first time."""
 
     def __init__(self) -> None:
         self.replicas: dict[bytes, Replicas] = {}
@@ -35,12 +35,12 @@ class Sent:
                 continue
             recent[key] = None
             there = replicas.get(key, ())
-            if there is not before:  # chunks of one path mostly have the same tuple, not an equal
+            if there is not before:  # chunks of one path mostly share one tuple object
                 before, after = there, (*there, replica)
             replicas[key] = after
 
     def trim(self, replica: str, most: int) -> None:
-        """Forgets the least recent chunks of a replica until it has at most so many."""
+        """Forgets the least recent chunks of a replica until it has at most `most`."""
         recent = self._recent.get(replica, {})
         while len(recent) > most:
             key = next(iter(recent))
@@ -56,5 +56,5 @@ class Sent:
         self._recent.pop(replica, None)
 
     def known(self) -> Sequence[str]:
-        """Replicas that were sent anything, in order of their first chunk."""
+        """The replicas that were sent anything, in the order of their first chunk."""
         return tuple(self._recent)

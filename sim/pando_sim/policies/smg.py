@@ -1,21 +1,21 @@
 """SMG's `cache_aware` (the router of SGLang, also sglang-router), with its defaults.
 
-A tree of prompts that this router sent, and to whom. Where load is even, the request goes to who
-first got its longest known beginning, if that is more than `CACHE_THRESHOLD` of it, and else to the
-least loaded. Load is uneven when the most requests of a worker are more than `BALANCE_ABS` above
-the fewest and more than `BALANCE_REL` times as many: then it goes to the least loaded. A worker's
-load is what this router has there. Once in `EVICT_EVERY_S` each worker's part of the tree is cut to
-`MAX_TREE_BYTES`, least recently used leaves first.
+A tree holds the prompts that this router sent, and their workers. If load is even, the request goes
+to the worker that first got its longest known beginning, if that is more than `CACHE_THRESHOLD` of
+it, otherwise to the least loaded one. Load is uneven if the most requests of a worker are more than
+`BALANCE_ABS` above the fewest and more than `BALANCE_REL` times as many; then the least loaded
+worker is chosen. A worker's load is this router's requests there. Every `EVICT_EVERY_S` each
+worker's part of the tree is cut to `MAX_TREE_BYTES`, least recently used leaves first.
 
 Sources: https://github.com/lightseekorg/smg docs/concepts/routing/cache-aware.md and
 model_gateway/src/policies/cache_aware.rs; https://github.com/sgl-project/sglang
-sgl-model-gateway/src/policies/{cache_aware,tree}.rs; defaults as the command line of the package
-sglang-router 0.3.2 has them (the documentation says 120 s for the eviction).
+sgl-model-gateway/src/policies/{cache_aware,tree}.rs; defaults as in the command line of the package
+sglang-router 0.3.2 (the documentation says 120 s for the eviction).
 
-Simplified: prompts are compared by chunks of 256 bytes instead of characters. A prompt becomes as
-recent as its last insertion (there, one in eight matches counts too). Where who first got a
-beginning has lost it, the next one that got it follows (there, any). The mesh that shares trees
-between routers is optional and not simulated, nor are the trees fed by KV events.
+Simplified: prompts are compared by chunks of 256 bytes instead of characters. A prompt becomes
+recent when it is inserted (there, also by one in eight matches). If the first worker of a beginning
+has lost it, the next one that got it follows (there, any). The mesh that shares trees between
+routers is optional and not simulated, nor are the trees fed by KV events.
 """
 
 from pando_fleet.placement.prefix import CHUNK_BYTES
@@ -29,7 +29,7 @@ CACHE_THRESHOLD = 0.3
 BALANCE_ABS = 64
 BALANCE_REL = 1.5
 EVICT_EVERY_S = 60.0
-MAX_TREE_BYTES = 2**26  # of each worker
+MAX_TREE_BYTES = 2**26  # per worker
 
 
 class CacheAware:
@@ -53,10 +53,10 @@ class CacheAware:
                 return self._send(member, keys)
         if all(member.name != owner for member in self._context.members()):
             self._tree.forget(owner)
-        return members[0], 0  # as the original: the first healthy one, and the tree learns nothing
+        return members[0], 0  # as in the original: the first healthy one; the tree learns nothing
 
     def _match(self, keys: list[bytes]) -> tuple[str, int]:
-        """Who first got the longest known beginning, and its chunks; "" and 0 for none."""
+        """The first worker of the longest known beginning, and its chunks; "" and 0 if none."""
         owner, depth = "", 0
         for key in keys:
             replicas = self._tree.replicas.get(key)
@@ -71,7 +71,7 @@ class CacheAware:
             if member.name not in self._tree.replicas.get(key, ()):
                 break
             held += 1
-        self._tree.add(member.name, reversed(keys))  # a leaf is less recent than what it hangs on
+        self._tree.add(member.name, reversed(keys))  # a leaf is less recent than its parent
         return member, held
 
     def _evict(self) -> None:

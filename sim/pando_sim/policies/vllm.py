@@ -1,14 +1,13 @@
 """vLLM's internal balancing between data-parallel engines: no cache, only load.
 
-The least of 4 · waiting + running requests wins. Numbers of engines come every 100 ms; until the
-next ones, each choice counts as many waiting requests more as there are front ends, since the
-others will have chosen alike. Equals: the first, each front end beginning at another engine.
-
+The smallest 4 · waiting + running requests wins. The engines' numbers arrive every 100 ms. Until
+then, each choice counts as as many more waiting requests as there are front ends, because the
+others will have chosen alike. Ties: the first, where each front end starts at another engine.
 Source: https://github.com/vllm-project/vllm vllm/v1/engine/core_client.py
 (DPLBAsyncMPClient.get_core_engine_for_request) and coordinator.py.
 
-Simplified: engines are whole replicas; numbers are those of the moment of the first request after
-100 ms instead of the coordinator's last broadcast.
+Simplified: engines are whole replicas; the numbers are those at the first request after 100 ms,
+instead of the coordinator's last broadcast.
 """
 
 from pando_sim.fleet.routing.context import Context
@@ -26,7 +25,7 @@ class LeastScore:
         self._number, self._routers = context.number, routers
         self._engines = Polled(context, TOLD_EVERY_S)
         self._looks = 0
-        self._chosen: dict[str, int] = {}  # since the last look
+        self._chosen: dict[str, int] = {}  # since the last poll
 
     def choose(self, question: Question) -> tuple[Member, int]:
         members = question.allowed

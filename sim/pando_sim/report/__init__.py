@@ -1,7 +1,7 @@
-"""What is made of runs: a `Digest` of each, of bounded size, and from digests the terminal's table,
-JSON, and an HTML page. CSV files alone hold every request.
+"""Reports of runs: a `Digest` of each, of bounded size; from digests the terminal's table, JSON,
+and an HTML page. Only CSV files have every request.
 
-The process that simulates makes the digest and writes the CSV files, so that requests never travel
+The process that simulates makes the digest and writes the CSV files, so that requests never move
 between processes. It needs no matplotlib: `page.page` alone, which makes the HTML page, imports it.
 """
 

@@ -1,4 +1,4 @@
-"""Requests as arrays: a million of them are 80 MB, and percentiles take no loop."""
+"""Requests as arrays: a million take 80 MB, and percentiles need no loop."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """One entry a request, in the order of the run's records. Times in seconds, nan where none."""
+    """One entry per request, in the order of the run's records. Times in seconds; nan: none."""
 
     arrival: Floats
     placed: Floats
@@ -27,7 +27,7 @@ class Columns:
     matched: Ints
     cached: Ints
     output: Ints
-    replica: Ints  # index into `replicas`; -1 where there was none
+    replica: Ints  # index into `replicas`; -1 if there was none
     replicas: tuple[str, ...]  # by name
     finished: Bools
     refused: Bools
@@ -38,7 +38,7 @@ class Columns:
 
     @property
     def computed(self) -> Ints:
-        """Prompt tokens that were not cached; none of a request without a first token."""
+        """Prompt tokens that were not cached; 0 for a request without a first token."""
         return np.where(np.isnan(self.first_token), 0, self.prompt - self.cached)
 
 

@@ -1,4 +1,4 @@
-"""A run, reduced to what is shown of it: some 40 kB, whatever the trace was."""
+"""Reduces a run to what reports show: about 40 kB, whatever the trace's length."""
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
@@ -20,7 +20,7 @@ class Digest(msgspec.Struct, frozen=True, kw_only=True):
     series: Series
     steps: list[ScalingStep]
     events: list[Event]
-    checks: Mapping[str, int]  # invariant: how often it was checked, and held
+    checks: Mapping[str, int]  # invariant: how often it was checked, successfully
 
 
 def digest(run: Run, *, slow_ttft_s: float, slow_gap_s: float, gpus_per_replica: int) -> Digest:
@@ -47,7 +47,7 @@ def digest(run: Run, *, slow_ttft_s: float, slow_gap_s: float, gpus_per_replica:
 
 
 def names(digests: list[Digest]) -> list[str]:
-    """What tells the runs apart: the policy, the scaling, or both."""
+    """A distinguishing name per run: the policy, the scaling, or both."""
     several_policies = len({one.policy for one in digests}) > 1
     several_scalings = len({one.scaling for one in digests}) > 1
     if several_policies and several_scalings:
@@ -56,8 +56,8 @@ def names(digests: list[Digest]) -> list[str]:
 
 
 def shared_events(digests: Sequence[Digest]) -> list[Event]:
-    """The faults, which all runs have at the same times, with what each run says of them: a replica
-    that is to die may not be there in some."""
+    """The faults, which all runs have at the same times, with each run's outcome: in some runs the
+    replica that should die may not exist."""
     found = []
     for alike in zip_longest(*(one.events for one in digests)):
         there = [event for event in alike if event is not None]  # a run may end before

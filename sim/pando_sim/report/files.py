@@ -14,11 +14,11 @@ from pando_sim.report.about import About
 from pando_sim.report.digest import Digest
 
 SCHEMA = "pando.dev/simulation/v1"
-"""Fields may be added under this name; none changes its meaning or goes."""
+"""Under this name, fields may be added, but never removed or given another meaning."""
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """results.json. Times are seconds of the simulation, null stands where there is no number."""
+    """results.json. Times are seconds of the simulation; null means that there is no number."""
 
     schema: str = SCHEMA
     about: About
@@ -31,7 +31,7 @@ def write_results(path: Path, about: About, digests: Sequence[Digest]) -> None:
 
 
 def write_requests(path: Path, run: Run) -> None:
-    """A row a request. An empty field stands where there is no number."""
+    """Writes a row per request. A field without a number is empty."""
     names = [field.name for field in dataclasses.fields(Served)]
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
@@ -42,7 +42,7 @@ def write_requests(path: Path, run: Run) -> None:
 
 
 def write_samples(path: Path, run: Run) -> None:
-    """A row a sample, with the replicas' computed tokens parted by blanks in one field."""
+    """Writes a row per sample; the replicas' computed tokens share a field, separated by blanks."""
     names = [field.name for field in dataclasses.fields(Sample)]
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)

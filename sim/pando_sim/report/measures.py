@@ -1,4 +1,4 @@
-"""What runs are compared by: each measure's name, how its values read, and which is better."""
+"""The measures that compare runs: name, formatting, and which value is better."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,13 +16,13 @@ class Better(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
     title: str
-    meaning: str  # for who meets it first
+    meaning: str  # for readers who do not know it
     value: Callable[[Statistics], float | None]
     words: Callable[[float], str]
     better: Better | None = None  # None: neither
 
     def best(self, runs: Sequence[Statistics]) -> set[int]:
-        """The runs that read as the best one; none where all read alike."""
+        """The runs that display the best value; none if all display the same."""
         values = [self.value(run) for run in runs]
         known = [value for value in values if value is not None]
         if self.better is None or not known:
@@ -43,7 +43,7 @@ def seconds(value: float) -> str:
 
 
 def limit(value: float) -> str:
-    """As somebody wrote it: "50 ms", "2 s"."""
+    """As a person writes it: "50 ms", "2 s"."""
     return f"{1000 * value:g} ms" if value < 1 else f"{value:g} s"
 
 
@@ -82,7 +82,7 @@ def _digits(value: float) -> str:
 
 
 def _time(title: str, which: str, part: str, meaning: str) -> Measure:
-    """Of a quantity over requests, `part` of its `Spread`."""
+    """A measure: `part` of the `Spread` of a quantity over requests."""
 
     def value(run: Statistics) -> float | None:
         found: Spread | None = getattr(run, which)
@@ -106,8 +106,8 @@ HIT_RATE = Measure(
 )
 MATCHED = Measure(
     title="promised",
-    meaning="the hit rate that placement expected; above the delivered one where a replica had"
-    " evicted what it was chosen for",
+    meaning="the hit rate that placement expected; above the delivered one if replicas had evicted"
+    " the prefixes for which they were chosen",
     value=lambda run: run.matched_rate,
     words=percent,
 )
@@ -115,53 +115,53 @@ TTFT_P50 = _time(
     "TTFT",
     "ttft",
     "p50",
-    "time to first token, from a request's arrival at a router; half have less",
+    "time to first token, from a request's arrival at a router; half are below",
 )
-TTFT_P90 = _time("TTFT", "ttft", "p90", "time to first token; 90 % have less")
-TTFT_P99 = _time("TTFT", "ttft", "p99", "time to first token; 99 % have less")
+TTFT_P90 = _time("TTFT", "ttft", "p90", "time to first token; 90 % are below")
+TTFT_P99 = _time("TTFT", "ttft", "p99", "time to first token; 99 % are below")
 _GAP = "a request's mean time between two tokens"
-GAP_P50 = _time("gap", "gap", "p50", f"{_GAP}; half have less")
-GAP_P99 = _time("gap", "gap", "p99", f"{_GAP}; 99 % have less")
+GAP_P50 = _time("gap", "gap", "p50", f"{_GAP}; half are below")
+GAP_P99 = _time("gap", "gap", "p99", f"{_GAP}; 99 % are below")
 LONGEST_P99 = _time(
     "longest gap",
     "longest_gap",
     "p99",
-    "a request's longest time between two tokens; 99 % have less",
+    "a request's longest time between two tokens; 99 % are below",
 )
 QUEUE_P99 = _time(
-    "queue", "queue_wait", "p99", "time in a router until a replica took it; 99 % have less"
+    "queue", "queue_wait", "p99", "time in a router until a replica took it; 99 % are below"
 )
 GOODPUT = Measure(
     title="goodput",
-    meaning="requests that ended well and in time, of all that came",
+    meaning="share of requests that finished in time",
     value=lambda run: run.goodput,
     words=percent,
     better=Better.HIGHER,
 )
 OUTPUT_RATE = Measure(
     title="tokens/s",
-    meaning="output tokens a second of the whole pool",
+    meaning="output tokens per second of the whole pool",
     value=lambda run: run.output_tokens_per_s,
     words=whole,
     better=Better.HIGHER,
 )
 LOAD_SPREAD = Measure(
     title="load spread",
-    meaning="prompt tokens computed by the busiest replica over an even share; 1 is even",
+    meaning="prompt tokens computed by the busiest replica, divided by an even share; 1 is even",
     value=lambda run: run.load_spread,
     words=ratio,
     better=Better.LOWER,
 )
 GPU_HOURS = Measure(
     title="GPU-hours",
-    meaning="time that replicas existed, starting and draining included, times their GPUs",
+    meaning="time that replicas existed, including starting and draining, times their GPUs",
     value=lambda run: run.gpu_hours,
     words=_digits,
     better=Better.LOWER,
 )
 LOST = Measure(
     title="lost",
-    meaning="requests refused for want of room or failed with their replica",
+    meaning="requests refused for lack of room, or failed with their replica",
     value=_lost,
     words=whole,
     better=Better.LOWER,

@@ -1,4 +1,4 @@
-"""One run over time and as distributions, in arrays whose length does not depend on the trace's."""
+"""One run over time and as distributions, in arrays of a length independent of the trace."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -9,15 +9,15 @@ import numpy as np
 from pando_sim.records import Sample
 from pando_sim.report.columns import Columns, Floats
 
-MOST_POINTS = 120  # of a line
-REQUESTS_A_POINT = 40  # on average at least, so that percentiles are of several
-REQUESTS_A_REPLICA = 16  # in a point of the load spread: fewer would show chance as imbalance
+MOST_POINTS = 120  # per line
+REQUESTS_A_POINT = 40  # on average at least, so that percentiles cover several
+REQUESTS_A_REPLICA = 16  # per point of the load spread; with fewer, chance looks like imbalance
 
-Line = list[float | None]  # None: nothing to take a value from, the line is broken there
+Line = list[float | None]  # None: no value, which interrupts the line
 
 
 class RequestSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the requests that arrived in each interval around `at_s`."""
+    """For the requests that arrived in each interval around `at_s`."""
 
     at_s: list[float]
     hit_rate: Line
@@ -30,15 +30,15 @@ class RequestSeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the requests that were placed in each interval: its busiest replica's computed tokens over
-    an even share of those that were ready."""
+    """For the requests that were placed in each interval: the computed tokens of the busiest
+    replica, divided by an even share of the ready ones."""
 
     at_s: list[float]
     spread: Line
 
 
 class PoolSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """Means of the samples in each interval around `at_s`; the queue's is its longest."""
+    """Means of the samples in each interval around `at_s`; for the queue the maximum."""
 
     at_s: list[float]
     replicas: list[float]
@@ -53,7 +53,7 @@ class PoolSeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
-    """A share `share[i]` of all requests, those without an answer among them, has at most
+    """A share `share[i]` of all requests, including those without an answer, has at most
     `ttft_s[i]`, and `gap_share[i]` at most `gap_s[i]`."""
 
     share: list[float]
@@ -79,7 +79,7 @@ def series(requests: Columns, samples: Sequence[Sample], gpus_per_replica: int) 
 
 
 class _Intervals:
-    """Equal intervals of time, and which values fall into which."""
+    """Equal intervals of time, and the values in each."""
 
     def __init__(self, times: Floats, count: int) -> None:
         first, last = (float(times.min()), float(times.max())) if len(times) else (0.0, 0.0)
@@ -92,7 +92,7 @@ class _Intervals:
         self._members = [order[a:b] for a, b in pairwise(bounds.tolist())]
 
     def each(self, value: Callable[[np.ndarray], float | None]) -> Line:
-        """`value` of the indices of each interval."""
+        """Applies `value` to the indices of each interval."""
         return [value(members) if len(members) else None for members in self._members]
 
 
@@ -177,7 +177,7 @@ def _over_samples(samples: Sequence[Sample], gpus_per_replica: int) -> PoolSerie
 
 
 def _distribution(requests: Columns) -> Distribution:
-    """Dense in the tail, which is what is looked at."""
+    """Has most points in the tail, the interesting part."""
     shares = np.concatenate((np.linspace(0, 0.9, 91), np.linspace(0.902, 1, 50)))
     total = max(1, len(requests.arrival))
 
@@ -191,11 +191,11 @@ def _distribution(requests: Columns) -> Distribution:
         )
 
     share, ttft = of(requests.ttft, total)
-    single = int((requests.finished & np.isnan(requests.gap)).sum())  # have no gap, and lack none
+    single = int((requests.finished & np.isnan(requests.gap)).sum())  # no gap exists
     gap_share, gap = of(requests.gap, max(1, total - single))
     return Distribution(share=share, ttft_s=ttft, gap_share=gap_share, gap_s=gap)
 
 
 def _short(value: float) -> float:
-    """Six digits: what plots and readers of the file can use."""
+    """Rounds to six digits, enough for plots and readers of the file."""
     return float(f"{value:.6g}")

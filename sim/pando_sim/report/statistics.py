@@ -1,4 +1,4 @@
-"""One run in numbers."""
+"""The statistics of one run."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ from pando_sim.report.columns import Columns, Floats
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a quantity over requests, in seconds."""
+    """The spread of a quantity over requests, in seconds."""
 
     mean: float
     p50: float
@@ -20,7 +20,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """A number is None where nothing was there to take it from."""
+    """A number is None if there was nothing to compute it from."""
 
     requests: int
     finished: int
@@ -32,26 +32,26 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
     prompt_tokens: int  # of requests with a first token
     output_tokens: int
-    hit_rate: float | None  # prompt tokens that were cached, as a share; delivered, not promised
-    matched_rate: float | None  # that the placement promised
+    hit_rate: float | None  # cached share of the prompt tokens: delivered, not expected
+    matched_rate: float | None  # the share that placement expected
     ttft: Spread | None  # arrival to first token; of requests that have one
-    gap: Spread | None  # a request's mean time between tokens; of those with several
+    gap: Spread | None  # a request's mean time between tokens; for those with several
     longest_gap: Spread | None  # its longest one
-    queue_wait: Spread | None  # arrival to the placement that counted
+    queue_wait: Spread | None  # arrival to the last placement
     goodput: (
         float | None
     )  # share of all requests that finished in time, at first and between tokens
     requests_per_s: float
     prompt_tokens_per_s: float
     output_tokens_per_s: float
-    load_spread: float | None  # tokens that the busiest replica computed over an even share
+    load_spread: float | None  # tokens that the busiest replica computed, divided by an even share
     mean_replicas: float | None  # that cost money
     replica_hours: float
     gpu_hours: float
 
 
 def spread(values: Floats) -> Spread | None:
-    """Of the values that are numbers."""
+    """The spread of the values that are numbers."""
     values = values[~np.isnan(values)]
     if not len(values):
         return None
@@ -120,8 +120,9 @@ def statistics(
 
 
 def load_spread(requests: Columns, samples: Sequence[Sample]) -> float | None:
-    """Tokens that the busiest replica computed over those that a replica, ready all along, would
-    have computed if all were spread evenly: 1 is even, the number of replicas is the worst."""
+    """The tokens that the busiest replica computed, divided by those that a replica that was always
+    ready would have computed with an even spread: 1 is even, the number of replicas is the
+    worst."""
     tokens = np.bincount(
         requests.replica[requests.replica >= 0],
         weights=requests.computed[requests.replica >= 0],

@@ -1,4 +1,4 @@
-"""The runs as a table of the terminal."""
+"""The runs as a table for the terminal."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,8 @@ from pando_sim.report.measures import IN_TERMINAL, limit, seconds, span
 
 
 def comparison_table(about: About, digests: Sequence[Digest]) -> Table:
-    """A row a run; the best value of a column is bold and has a star, for who sees no bold."""
+    """A row per run; the best value of a column is bold, and has a star for displays without
+    bold."""
     digests = list(digests)
     statistics = [one.statistics for one in digests]
     table = Table(

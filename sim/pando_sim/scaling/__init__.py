@@ -1,12 +1,12 @@
-"""Who changes a simulated pool's size, the Kubernetes in which that happens, and what it costs.
+"""Scalers of a simulated pool, the Kubernetes around them, and the costs of their changes.
 
 Read in this order:
-    scaler.py   a controller, its Kubernetes, and the price of what it does; its registry entry
-    cluster.py  that Kubernetes
+    scaler.py   a controller, its Kubernetes, and the costs of its changes; its registry entry
+    cluster.py  the Kubernetes
     pool.py     Pando's operator
     hpa.py      HorizontalPodAutoscaler
     knative.py  Knative's autoscaler
-    ledger.py   what each change of size cost
+    ledger.py   what each change of the size cost
 
 To add a scaler, copy knative.py and list it here; the settings, `--help` and docs/simulator.md have
 it from here.

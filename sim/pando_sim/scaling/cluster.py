@@ -1,9 +1,9 @@
-"""`Cluster`: the Kubernetes of a simulated pool. A Deployment's size, its pods as API objects, and
-what controllers and the kubelet do with them; a pod's process is a replica of the fleet.
+"""`Cluster`: the Kubernetes of a simulated pool: a Deployment's size, its pods as API objects, and
+the actions of controllers and the kubelet on them. A pod's process is a replica of the fleet.
 
-A pod's process is started at once and ready after the worker's start time, starts again where it
-died, and on deletion finishes what it has within the grace period. Nothing is scheduled: there is
-always a node.
+A pod's process starts at once and is ready after the worker's start time. It restarts if it dies;
+when the pod is deleted, it finishes its requests within the grace period. Nothing is scheduled:
+there is always a node.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from pando_sim.fleet.control import FleetControl
 from pando_sim.worker.replica import ReplicaState
 
 START_S = 4 * 86_400.0
-"""The trace's start on the cluster's clock, since 1970: a Monday, 0:00 UTC."""
+"""The trace's start on the cluster's clock, as Unix time: a Monday, 0:00 UTC."""
 
 Pod = dict[str, Any]
 
@@ -29,37 +29,37 @@ _KUBELET, _READY = "ContainersReady", "Ready"
 
 
 class Cluster:
-    """Call `step` often: it is the passing of time."""
+    """Call `step` often to let time pass."""
 
     def __init__(self, *, grace_s: float, gated: bool) -> None:
         """
         Args:
-            gated: whether pods are ready only when their readiness gate is open, too.
+            gated: whether a pod is ready only while its readiness gate is also open.
         """
         self.replicas = 0  # of the Deployment
-        self.has_changed = True  # since somebody set it False
+        self.has_changed = True  # since it was last set to False
         self._grace_s = grace_s
         self._gated = gated
         self._pods: dict[str, Pod] = {}  # in the order of their creation
         self._made = 0
 
     def now_s(self, fleet: FleetControl) -> float:
-        """Seconds since 1970."""
+        """Unix time in seconds."""
         return START_S + fleet.now_s
 
     def pods(self, requests: Mapping[str, int] | None = None) -> list[PodView]:
-        """As the operator reads them; `requests` is what Redis says of each."""
+        """The pods as the operator reads them; `requests` comes from Redis."""
         known = requests or {}
         return [pod_view(pod, known.get(name)) for name, pod in self._pods.items()]
 
     def leaving(self) -> Iterator[str]:
-        """Pods that are deleted, or drained on the way to that."""
+        """Pods that are deleted, or that drain before their deletion."""
         for name, pod in self._pods.items():
             if _is_deleted(pod) or DRAIN in pod["metadata"]["annotations"]:
                 yield name
 
     def adopt(self, fleet: FleetControl) -> None:
-        """Takes the fleet as it is for its pods."""
+        """Makes pods of the fleet's current replicas."""
         for replica in fleet.replicas():
             pod = self._add(replica.name, START_S + replica.started_s)
             self._set(pod, GATE, True, self.now_s(fleet))
@@ -67,7 +67,7 @@ class Cluster:
         self.step(fleet)
 
     def step(self, fleet: FleetControl) -> None:
-        """What happened since the last time, as the kubelet tells it."""
+        """Applies what happened since the last call, as the kubelet reports it."""
         views = {replica.name: replica for replica in fleet.replicas()}
         now_s = self.now_s(fleet)
         for name, pod in list(self._pods.items()):
@@ -86,14 +86,14 @@ class Cluster:
             self._set(pod, _READY, is_ready and (not self._gated or _is(pod, GATE)), now_s)
         self._keep_size(fleet)
 
-    # What clients of the API server do
+    # Actions of the API server's clients
 
     def scale(self, fleet: FleetControl, replicas: int) -> None:
         self.replicas = replicas
         self._keep_size(fleet)
 
     def annotate(self, name: str, annotations: Mapping[str, str | None]) -> None:
-        """None takes one away. A pod that is gone needs nothing."""
+        """None removes an annotation. A deleted pod is ignored."""
         if (pod := self._pods.get(name)) is not None:
             kept = {**pod["metadata"]["annotations"], **annotations}
             pod["metadata"]["annotations"] = {k: v for k, v in kept.items() if v is not None}
@@ -118,12 +118,12 @@ class Cluster:
         taken = {replica.name for replica in fleet.replicas()} | self._pods.keys()
         while (name := f"replica-{self._made}") in taken:
             self._made += 1
-        self._made += 1  # no name comes again
+        self._made += 1  # no name is used twice
         fleet.start(name)
         self._add(name, self.now_s(fleet))
 
     def _delete(self, fleet: FleetControl, name: str) -> None:
-        """SIGTERM: what has not started ends at once, the others finish what they have."""
+        """Does what SIGTERM does: a starting pod ends at once, others finish their requests."""
         pod, now_s = self._pods[name], self.now_s(fleet)
         pod["metadata"]["deletionTimestamp"] = time_text(now_s)
         pod["end_s"] = now_s + self._grace_s
@@ -163,14 +163,14 @@ class Cluster:
 
 
 def _rank(pod: Pod) -> tuple[object, ...]:
-    """Who is deleted first: by standing, then deletion cost, then who became ready last, then who
-    was created last (kubernetes/pkg/controller, ActivePodsWithRanks, with exact times)."""
+    """The order of deletion: standing, then deletion cost, then the latest ready, then the latest
+    created (kubernetes/pkg/controller, ActivePodsWithRanks, with exact times)."""
     view = pod_view(pod, None)
     return view.standing, view.deletion_cost or 0, -_since(pod), -view.created
 
 
 def _since(pod: Pod) -> float:
-    """When it became ready; 0 where it is not."""
+    """When it became ready; 0 if it is not."""
     view = pod_view(pod, None)
     return (view.ready_since or 0.0) if _is(pod, _READY) else 0.0
 

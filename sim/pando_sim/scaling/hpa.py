@@ -1,11 +1,11 @@
 """`HpaController`: Kubernetes' HorizontalPodAutoscaler v2 on one metric, with the pool's behavior.
 
-Every 15 s it compares the metric's average a replica with its target, does nothing within 10 % of
-that, and else wants as many replicas as bring it there. Pods that tell nothing yet are counted as
-at the target where the pool would shrink, and as without load where it would grow. Stabilization
-and rate policies are the same functions as of Pando's operator, which has HPA's words for them. It
-is never below one replica. What it adds and removes is Kubernetes' own choice: there are no drain
-marks, and a removed pod refuses what still comes, which routers try elsewhere.
+Every 15 s it compares the metric's average per replica with its target, does nothing within 10 %
+of it, and otherwise wants the number of replicas that reaches it. Pods without values count as at
+the target if the pool would shrink, and as without load if it would grow. Stabilization and rate
+policies are the same functions as in Pando's operator, which uses HPA's terms. It never goes below
+one replica. Kubernetes itself chooses what it adds and removes: there are no drain marks, and a
+removed pod refuses further requests, which routers send elsewhere.
 
 https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/ and
 kubernetes/pkg/controller/podautoscaler/replica_calculator.go (`calcPlainMetricReplicas`).
@@ -26,18 +26,18 @@ SYNC_S = 15.0
 TOLERANCE = 0.1
 
 Metric = Callable[[FleetControl, Mapping[str, Heartbeat]], dict[str, float]]
-"""By replica, of those that tell it."""
+"""By replica, for those that report it."""
 
 
 def queue_length(fleet: FleetControl, beats: Mapping[str, Heartbeat]) -> dict[str, float]:
-    """Requests that wait in workers (`vllm:num_requests_waiting`), and an even share of those in
+    """Requests that wait in workers (`vllm:num_requests_waiting`), plus an even share of those in
     the routers."""
     share = fleet.queued() / len(beats) if beats else 0.0
     return {name: beat.waiting + share for name, beat in beats.items()}
 
 
 def kv_use(fleet: FleetControl, beats: Mapping[str, Heartbeat]) -> dict[str, float]:
-    """The share of its KV room that running requests hold (`vllm:kv_cache_usage_perc`)."""
+    """The share of its KV tokens that running requests hold (`vllm:kv_cache_usage_perc`)."""
     return {
         name: beat.pinned_tokens / beat.capacity_tokens
         for name, beat in beats.items()
@@ -50,7 +50,7 @@ class HpaController:
         """
         Args:
             what: the metric in words.
-            target: its average.
+            target: for its average.
         """
         self._what = what
         self._metric = metric
@@ -70,7 +70,7 @@ class HpaController:
         beats = {name: heard[name] for name in alive if name in heard}
         values = self._metric(fleet, beats)
         if not before or not values:
-            return None  # it knows nothing
+            return None  # no values are known
         wanted = proposed(values, len(alive), before, self._target)
         after = self._behaved(before, wanted, now_s)
         if after == before:
@@ -78,7 +78,7 @@ class HpaController:
         cluster.scale(fleet, after)
         self._history = self._history.scaled(now_s, before, after, None)
         mean = sum(values.values()) / len(values)
-        reason = f"{self._what} {mean:.3g} a replica, target {self._target:g}: wants {wanted}"
+        reason = f"{self._what} {mean:.3g} per replica, target {self._target:g}: wants {wanted}"
         return Change(before, after, reason)
 
     def _behaved(self, before: int, wanted: int, now_s: float) -> int:
@@ -92,12 +92,12 @@ class HpaController:
 
 
 def proposed(values: Mapping[str, float], pods: int, current: int, target: float) -> int:
-    """How many replicas bring the metric's average to its target.
+    """How many replicas would bring the metric's average to its target.
 
     Args:
-        values: of each pod that tells it; one at least.
-        pods: that are there, with those that tell nothing.
-        current: replicas.
+        values: of each pod that reports it; at least one.
+        pods: the number of pods, including those without a value.
+        current: the number of replicas.
     """
     ratio = sum(values.values()) / (len(values) * target)
     if abs(ratio - 1) <= TOLERANCE:

@@ -1,10 +1,10 @@
 """`KnativeController`: Knative's autoscaler (KPA) on concurrency, with its defaults.
 
-Every 2 s it averages the requests that have come and not ended, those in the routers included, over
-60 s and over 6 s, and wants as many replicas as bring 70 % of the target to each. Where the short
-average wants twice the ready replicas or more, it panics: until that is 60 s over, the pool only
-grows. It never shrinks below half of what is ready at once. Scaling to zero is left out: it is
-never below one replica. Removed pods finish what they have, as Knative's do.
+Every 2 s it averages the requests in progress, including those in the routers, over 60 s and over
+6 s, and wants the number of replicas at which each has 70 % of the target. If the short average
+wants at least twice the ready replicas, it panics: until that is 60 s ago, the pool only grows. It
+never shrinks below half of the ready replicas at once. Scaling to zero is left out: it never goes
+below one replica. Removed pods finish their requests, as Knative's do.
 
 https://knative.dev/docs/serving/autoscaling/ and
 knative/serving/pkg/autoscaler/scaling/autoscaler.go (`Scale`).
@@ -29,8 +29,8 @@ class KnativeController:
     def __init__(self, target: float, policy: ScalingPolicy) -> None:
         """
         Args:
-            target: requests at a time in a replica (`autoscaling.knative.dev/target`).
-            policy: of which only the bounds count.
+            target: concurrent requests per replica (`autoscaling.knative.dev/target`).
+            policy: only its bounds are used.
         """
         self._target = target * UTILIZATION
         self._policy = policy
@@ -52,7 +52,7 @@ class KnativeController:
             return None
         cluster.scale(fleet, after)
         said = "panics" if self._panic_s is not None else f"{self._mean(now_s, STABLE_S):.3g}"
-        reason = f"requests at a time: {said}, {self._target:g} a replica: wants {wanted}"
+        reason = f"concurrent requests: {said}, {self._target:g} per replica: wants {wanted}"
         return Change(before, after, reason)
 
     def _mean(self, now_s: float, window_s: float) -> float:
@@ -60,7 +60,7 @@ class KnativeController:
         return sum(seen) / len(seen)
 
     def wanted(self, now_s: float, requests: int, ready: int) -> int:
-        """Replicas, before bounds; called at each tick."""
+        """Replicas, before bounds; call it at each tick."""
         self._seen.append((now_s, requests))
         while self._seen[0][0] <= now_s - STABLE_S:
             self._seen.popleft()

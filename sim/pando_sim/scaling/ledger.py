@@ -1,11 +1,10 @@
 """`Ledger`: what each change of a pool's size cost its requests.
 
-A step that grows the pool takes effect when so many replicas are ready, one that shrinks it when
-the replicas that leave are gone. A late first token is charged to the oldest step that had been
-decided and had not taken effect while its request waited. Tokens that a replica held when it left,
+A step that grows the pool takes effect when its number of replicas is ready; one that shrinks it,
+when the leaving replicas are gone. A late first token is charged to the oldest step that was
+decided but had not taken effect while its request waited. Tokens that a replica held when it left,
 and that a request then had to compute because no other replica held them, are charged to the step
-by which it left, each once and for `LOST_S`: what is asked for later would have been evicted
-anyway, or is nobody's fault.
+that removed it, each once and within `LOST_S`: later requests would have missed them anyway.
 """
 
 from collections import deque
@@ -22,7 +21,7 @@ from pando_sim.worker.replica import ReplicaState
 
 LOST_S = 600.0
 KEPT_S = 600.0
-"""Steps are open so long behind their effect: a request ends later than it came."""
+"""How long a step stays open after its effect: a request ends later than it arrives."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +43,7 @@ class _Step:
 
 @dataclass(slots=True, eq=False)
 class _Lost:
-    """A cache that has left, or is about to."""
+    """The cache of a replica that has left, or is about to."""
 
     cache: Cache
     since_s: float
@@ -60,18 +59,18 @@ class Ledger:
         self._steps: list[_Step] = []
         self._recent: deque[_Step] = deque()
         self._lost: dict[str, _Lost] = {}  # by replica, in the order of leaving
-        self._others: dict[str, Cache] = {}  # of the replicas that stay
+        self._others: dict[str, Cache] = {}  # of the remaining replicas
 
     def step(self, at_s: float, before: int, after: int, reason: str) -> None:
         for one in self._recent:
             if one.effect_s is None and (one.after > one.before) is (after < before):
-                one.effect_s = at_s  # it is undone
+                one.effect_s = at_s  # it is reverted
         step = _Step(at_s, before, after, reason)
         self._steps.append(step)
         self._recent.append(step)
 
     def look(self, fleet: FleetControl, leaving: Iterable[str]) -> None:
-        """Takes in who is ready and who leaves now."""
+        """Records which replicas are ready and which leave now."""
         now_s, going = fleet.now_s, dict.fromkeys(leaving)
         stay = [replica for replica in fleet.replicas() if replica.name not in going]
         self._others = {
@@ -93,7 +92,7 @@ class Ledger:
             self._recent.popleft()
 
     def ended(self, request: Request, served: Served) -> None:
-        if not served.ttft_s <= self._slow_ttft_s:  # nan, too: there was none
+        if not served.ttft_s <= self._slow_ttft_s:  # also nan: there was none
             until_s = served.end_s if isnan(served.first_token_s) else served.first_token_s
             for step in self._recent:
                 is_open = step.effect_s is None or served.arrival_s < step.effect_s
@@ -104,14 +103,14 @@ class Ledger:
             self._charge(request, served)
 
     def prefilled(self, kind: MarkKind, tokens: int) -> None:
-        """Is charged to the last step that grew the pool, or shrank it."""
+        """Charges the last step that grew the pool, or shrank it."""
         grows = kind is MarkKind.WARM
         step = next((one for one in reversed(self._steps) if one.grows is grows), None)
-        if step is not None:  # or a replica that died has come back
+        if step is not None:  # otherwise a dead replica has come back
             step.prefilled_tokens += tokens
 
     def close(self, fleet: FleetControl) -> None:
-        """Tells all steps."""
+        """Reports all steps."""
         for step in self._steps:
             fleet.tell(
                 ScalingStep(
@@ -131,7 +130,7 @@ class Ledger:
         here = [replica.name for replica in fleet.replicas()]
         for name in here:
             if name in self._lost and name not in going:
-                del self._lost[name]  # it was given back
+                del self._lost[name]  # its removal was cancelled
         shrunk = next((step for step in reversed(self._steps) if step.after < step.before), None)
         for name in here:
             if name in going and name not in self._lost and shrunk is not None:

@@ -1,9 +1,8 @@
-"""`PoolController`: Pando's operator. Its own signals, decision and plan, in the operator's order.
+"""`PoolController`: Pando's operator: its own signals, decision and plan, in the operator's order.
 
-What it looks at is in Redis and in the pods, and its plan is carried out by marks in Redis and on
-the pods, as by the operator itself. It looks when a pod has changed and else after the operator's
-default periods. Routers warm and hand off for its marks. Not simulated are rollouts and shadow
-policies.
+It reads Redis and the pods, and carries out its plan by marks in Redis and on the pods, like the
+operator itself. It runs when a pod has changed, and otherwise at the operator's default periods.
+Routers warm and hand off for its marks. Rollouts and shadow policies are not simulated.
 """
 
 from collections.abc import Sequence
@@ -39,7 +38,7 @@ from pando_sim.scaling.scaler import Change, ScalerKind
 
 
 class _Redis:
-    """The operator's part of one connection; as its `Reader`, one question after the other."""
+    """The operator's part of one connection; like its `Reader`, it asks one question at a time."""
 
     def __init__(self, client: RedisClient, fleet: FleetControl) -> None:
         self.client = client
@@ -64,7 +63,7 @@ class _Redis:
 
 
 class PoolController:
-    """By the `spec.scaling` of a pool, whatever its mode is."""
+    """Scales by a pool's `spec.scaling`, whatever its mode."""
 
     def __init__(self, pool: WorkerPool, replicas: int) -> None:
         self._scaling = pool.spec.scaling
@@ -122,7 +121,7 @@ class PoolController:
 
 
 def _pause_s(counts: Census, decision: Decision) -> float:
-    """As the operator: sooner while replicas come or go, or may have to at once."""
+    """Like the operator: shorter while replicas come or go, or may have to at once."""
     changing = counts.starting or counts.draining or decision.desired != counts.ready
     fields = OperatorSettings.model_fields
     name = "busy_period" if changing or decision.desired == 0 else "period"
@@ -140,7 +139,7 @@ async def _read(redis: _Redis) -> Reading | None:
 async def _choice(
     redis: _Redis, reading: Reading | None, decision: Decision, pods: list[PodView], replicas: int
 ) -> tuple[dict[str, float], int]:
-    """What the caches are worth, where somebody new is to leave, and the size to plan for."""
+    """The caches' worths, if a further replica has to leave, and the size to plan for."""
     desired = decision.desired
     if reading is None or not desired or not is_open(pods, desired, replicas):
         return {}, desired

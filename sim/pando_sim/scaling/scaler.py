@@ -1,4 +1,4 @@
-"""`ClusterScaler`: a controller, the Kubernetes that it runs in, and the price of what it does."""
+"""`ClusterScaler`: a controller, its Kubernetes, and the costs of its changes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from pando_sim.spec import FleetSpec
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Another number of replicas is wanted."""
+    """A change of the wanted number of replicas."""
 
     before: int
     after: int
@@ -25,12 +25,12 @@ class Change:
 
 
 class Controller(Protocol):
-    """Who scales a pool, by any rule."""
+    """Scales a pool by some rule."""
 
     def is_due(self, fleet: FleetControl, cluster: Cluster) -> bool: ...
 
     async def look(self, fleet: FleetControl, cluster: Cluster) -> Change | None:
-        """Looks and acts."""
+        """Observes and acts."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Request traces as streams: `for request in shaped(open_trace(path), Shape(speed=2)): …`.
 
-Formats are told apart by what a file holds, not by its name. Requests come in the order of their
-times and are made one after the other; nothing of a trace is held but its open conversations.
+Formats are recognized by a file's content, not by its name. Requests are read in the order of their
+times, one after the other; only a trace's open conversations are held in memory.
 """
 
 from pando_sim.traces.day import Day

@@ -1,4 +1,4 @@
-"""Azure's traces: CSV with TIMESTAMP, ContextTokens, GeneratedTokens. No prompt shares anything.
+"""Azure's traces: CSV with TIMESTAMP, ContextTokens, GeneratedTokens. Prompts share nothing.
 
 Source of the format: https://github.com/Azure/AzurePublicDataset (LLM inference traces of 2023 and
 2024; the former end a second in 7 digits, the latter name a time zone).
@@ -18,7 +18,7 @@ COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 
 def columns(first: bytes) -> tuple[int, int, int] | None:
-    """Where COLUMNS stand in a header; None for another one."""
+    """Where COLUMNS are in a header; None for another one."""
     names = [name.strip() for name in first.decode("utf-8-sig", "replace").split(",")]
     if not set(COLUMNS).issubset(names):
         return None
@@ -29,7 +29,7 @@ def columns(first: bytes) -> tuple[int, int, int] | None:
 def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterator[Row]:
     every = lines(path)
     places = columns(next(every).text)
-    assert places is not None  # or it would not have been recognised
+    assert places is not None  # otherwise it would not have been recognized
 
     def row(line: Line) -> Row:
         at_s, prompt, output = _read(path, line, places)
@@ -46,18 +46,18 @@ def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterato
 def _read(path: Path, line: Line, places: tuple[int, int, int]) -> tuple[float, int, int]:
     cells = line.text.decode("utf-8", "replace").split(",")
     if len(cells) <= max(places):
-        what = f"has {len(cells)} columns, {', '.join(COLUMNS)} first"
+        what = f"has {len(cells)} columns; expected {', '.join(COLUMNS)} first"
         raise LineError(path, line.number, what, "it has too few columns")
     at, prompt, output = (cells[place].strip() for place in places)
     try:
         when = datetime.fromisoformat(at)
     except ValueError:
-        what = f"TIMESTAMP is {at!r}, which is no time"
-        raise LineError(path, line.number, what, "TIMESTAMP is no time") from None
+        what = f"TIMESTAMP is {at!r}, which is not a time"
+        raise LineError(path, line.number, what, "TIMESTAMP is not a time") from None
     for name, cell in zip(COLUMNS[1:], (prompt, output), strict=True):
         if not cell.isascii() or not cell.isdigit():
-            what = f"{name} is {cell!r}, a whole number is expected"
-            raise LineError(path, line.number, what, f"{name} is no whole number")
-    # A time without a zone is not this machine's: without changes of the clock.
+            what = f"{name} is {cell!r}, not a whole number"
+            raise LineError(path, line.number, what, f"{name} is not a whole number")
+    # A time without a zone is not in this machine's zone; it has no daylight saving.
     moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     return moment.timestamp(), int(prompt), int(output)

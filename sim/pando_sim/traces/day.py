@@ -1,6 +1,6 @@
 """A day's rhythm: the load rises and falls once, with bursts at seeded moments.
 
-The trace's own order and sharing stay; its time is stretched where the day is quiet.
+Keeps the trace's order and sharing; stretches its time where the day is quiet.
 """
 
 import math
@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from pando_sim.request import Request
 
 STEP_S = 1.0
-"""In which the rate stays the same."""
+"""The rate is constant within this interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """The rate of arrivals, as a share of the trace's own: 1 at the peak, `trough` half a day away,
-    a cosine between; times `burst_factor` in bursts."""
+    """The rate of arrivals, as a share of the trace's own: 1 at the peak, `trough` half a day
+    later, a cosine between; times `burst_factor` in bursts."""
 
     hours: float = 24.0
     trough: float = 0.2
-    peak: float = 0.6  # of the day that is over when it is busiest
+    peak: float = 0.6  # share of the day after which it is busiest
     bursts: int = 6
     burst_factor: float = 2.0
     burst_s: float = 300.0
@@ -30,7 +30,7 @@ class Day:
     def __post_init__(self) -> None:
         """Raises ValueError."""
         if not 0 < self.trough <= 1:
-            raise ValueError(f"trough is {self.trough:g}; above 0 and at most 1 is possible")
+            raise ValueError(f"trough is {self.trough:g}, but must be above 0 and at most 1")
         if self.hours <= 0 or self.burst_factor <= 0 or self.burst_s < 0 or self.bursts < 0:
             raise ValueError("hours and burst_factor must be above 0, bursts and burst_s not below")
 
@@ -39,7 +39,7 @@ class Day:
         return self.hours * 3600
 
     def burst_starts(self) -> tuple[float, ...]:
-        """Seconds, in their order."""
+        """Seconds, in order."""
         draw = random.Random(f"bursts of day {self.seed}")
         return tuple(sorted(draw.uniform(0, self.seconds) for _ in range(self.bursts)))
 
@@ -52,7 +52,7 @@ class Day:
 
 
 def through(day: Day, requests: Iterator[Request]) -> Iterator[Request]:
-    """The requests at the day's rate, until it is over or there are none left."""
+    """The requests at the day's rate, until the day is over or there are none left."""
     bursts = day.burst_starts()
     at_s = used_s = 0.0  # of the day, and of the trace
     rate = day.rate(at_s, bursts)

@@ -1,4 +1,4 @@
-"""Lines of JSON as structs."""
+"""Decodes lines of JSON."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -18,4 +18,4 @@ def decode(path: Path, line: Line, decoder: msgspec.json.Decoder[Struct]) -> Str
     except msgspec.ValidationError as error:
         raise LineError(path, line.number, str(error)) from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise LineError(path, line.number, str(error), "it is no JSON") from error
+        raise LineError(path, line.number, str(error), "it is not JSON") from error

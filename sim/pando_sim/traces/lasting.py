@@ -1,9 +1,9 @@
-"""Which beginnings of prompts are in use all through a trace: system prompts, tools, examples.
+"""Which beginnings of prompts are in use throughout a trace: system prompts, tools, examples.
 
-A trace that is repeated is to be more of the same load: other conversations, which begin with what
-conversations here begin with. A conversation, or a document that is asked about, is of one time;
-what lasts was first and last asked for more than half of the trace apart. With a beginning all
-shorter ones last, too, so what lasts of a prompt is its first part.
+A repeated trace should be more of the same load: new conversations that begin like the old ones. A
+conversation, or a document that is asked about, belongs to a short time; a beginning lasts if it
+was first and last used more than half of the trace apart. If a beginning lasts, so do all shorter
+ones, so the lasting part of a prompt is its first part.
 """
 
 import numpy as np
@@ -14,25 +14,25 @@ from pando_sim.traces.prompts import Ids
 _Times = NDArray[np.float64]
 
 GATHER = 1 << 20
-"""Names that are added before they are joined with the others: 24 MiB."""
+"""Names that are gathered before they are merged with the others: 24 MiB."""
 
 
 class Lasting:
-    """`add` each prompt's path, then `end`, then ask for what is `kept` of one.
+    """Call `add` with each prompt's path, then `end`; then `kept` returns what lasts of a path.
 
-    Holds 24 bytes for each beginning that is different from all others.
+    Holds 24 bytes for each distinct beginning.
     """
 
     def __init__(self, gather: int = GATHER) -> None:
         self._gather = gather
-        self._names = np.zeros(0, dtype=np.uint64)  # in their order, each once
+        self._names = np.zeros(0, dtype=np.uint64)  # sorted, each once
         self._first: _Times = np.zeros(0)
         self._last: _Times = np.zeros(0)
         self._new: list[tuple[Ids, float]] = []
         self._num_new = 0
 
     def add(self, path: Ids, at_s: float) -> None:
-        """In the order of times."""
+        """Call it in the order of times."""
         if len(path):
             self._new.append((path, at_s))
         self._num_new += len(path)
@@ -40,13 +40,13 @@ class Lasting:
             self._join()
 
     def end(self, duration_s: float) -> None:
-        """The trace is over, and took so long."""
+        """The trace has ended, and lasted `duration_s`."""
         self._join()
         self._names = self._names[self._last - self._first > duration_s / 2]
         self._first = self._last = np.zeros(0)
 
     def kept(self, path: Ids) -> int:
-        """How much of a path lasts."""
+        """The length of the lasting part of a path."""
         if not len(self._names):
             return 0
         places = np.minimum(np.searchsorted(self._names, path), len(self._names) - 1)
@@ -63,7 +63,7 @@ class Lasting:
         names = names[order]
         starts = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
         self._names = names[starts]
-        # Stable: of equal names those from before come first, then the new ones by their times.
+        # Stable: among equal names the old ones come first, then the new ones by time.
         ends = np.append(starts[1:], len(names)) - 1
         self._first = np.concatenate([self._first, times])[order][starts]
         self._last = np.concatenate([self._last, times])[order][ends]

@@ -1,4 +1,4 @@
-"""A trace's lines, one after the other; whether gzip compressed them the content says."""
+"""Reads a trace's lines one after the other; recognizes gzip by the content."""
 
 import gzip
 import zlib
@@ -10,19 +10,19 @@ from typing import NamedTuple
 from pando_sim.traces.errors import TraceError
 
 MAX_LINE = 64 * 1024 * 1024
-"""Bytes, as many as a router takes of a request's body."""
+"""Bytes, as many as a router accepts in a request's body."""
 
 _GZIP = b"\x1f\x8b"
 
 
 class Line(NamedTuple):
     number: int  # from 1
-    text: bytes  # without white space around it; never empty
-    is_whole: bool  # it ends with a line's end
+    text: bytes  # without surrounding white space; never empty
+    is_whole: bool  # it ends with a newline
 
 
 def lines(path: Path) -> Iterator[Line]:
-    """The lines that are not empty. Raises TraceError where the file cannot be read."""
+    """The lines that are not empty. Raises TraceError if the file cannot be read."""
     try:
         with _open(path) as file:
             yield from _split(path, file)

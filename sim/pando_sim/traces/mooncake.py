@@ -1,10 +1,9 @@
-"""Mooncake's traces: a JSON object a request, with an id for each block of 512 tokens.
+"""Mooncake's traces: a JSON object per request, with an id for each block of 512 tokens.
 
 `timestamp` is in milliseconds, `input_length` and `output_length` in tokens; equal `hash_ids` mean
-that blocks are equal, and all before them. A last block that the prompt does not fill is cut.
-Without `hash_ids` no prompt shares anything. A `session_id`, which the original traces do not have,
-names the conversation whose answer before a request waits for.
-
+that the blocks, and all before them, are equal. A last block that the prompt does not fill is cut.
+Without `hash_ids` prompts share nothing. A `session_id`, which the original traces lack, names the
+conversation whose previous answer a request waits for.
 Source of the format: FAST25-release/traces of https://github.com/kvcache-ai/Mooncake.
 """
 

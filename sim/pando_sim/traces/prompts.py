@@ -1,8 +1,8 @@
-"""Prompts of traces: bytes and tokens made when they are asked for, from what a trace says.
+"""Prompts of traces: bytes and tokens, computed on demand from a trace's information.
 
-Most traces hold no text. Their prompts are invented such that they share exactly what the trace
-says they share: tokens are a hash of what names them (a block's id, a chunk's key, a request's
-number) and of their place. A token is 4 bytes of the prompt unless the trace says otherwise.
+Most traces contain no text. Their prompts are invented so that they share exactly what the trace
+says: tokens are a hash of a name (a block's id, a chunk's key, a request's number) and of their
+position. A token is 4 bytes of the prompt unless the trace says otherwise.
 """
 
 from collections.abc import Callable
@@ -24,25 +24,24 @@ _BITS = 2**64 - 1
 
 Ids = NDArray[np.uint64]
 Tokenize = Callable[[bytes], NDArray[np.int32]]
-"""The tokens of a prompt's canonical bytes, or of the first ones of them."""
+"""The tokens of a prompt's canonical bytes, or of the first of these bytes."""
 
 
 class TracePrompt(Prompt, Protocol):
-    """A prompt that can be had again as that of another conversation."""
+    """A prompt that can be repeated as part of another conversation."""
 
     def path(self) -> Ids:
-        """Names of its beginnings, each longer than the one before: equal ones mean equal
-        beginnings."""
+        """Names of its beginnings, from short to long; equal names mean equal beginnings."""
         ...
 
     def renewed(self, kept: int, again: int) -> "TracePrompt":
-        """The same behind the `kept` first names, with other words there; equal prompts renewed
-        with equal numbers `again` stay equal."""
+        """The same prompt with other words after the `kept` first names; equal prompts renewed with
+        equal `again` stay equal."""
         ...
 
 
 def mix(numbers: Ids) -> Ids:
-    """Each as a hash of 64 bits (the last steps of SplitMix64); different ones stay different."""
+    """Hashes each to 64 bits (the last steps of SplitMix64); different ones stay different."""
     numbers = numbers + np.uint64(0x9E3779B97F4A7C15)  # arrays overflow silently
     numbers ^= numbers >> np.uint64(30)
     numbers *= np.uint64(0xBF58476D1CE4E5B9)
@@ -53,7 +52,7 @@ def mix(numbers: Ids) -> Ids:
 
 
 def mix_one(number: int) -> np.uint64:
-    """The same of one number, without an array's overhead."""
+    """The same for one number, without an array's overhead."""
     number = (number + 0x9E3779B97F4A7C15) & _BITS
     number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9 & _BITS
     number = (number ^ (number >> 27)) * 0x94D049BB133111EB & _BITS
@@ -61,19 +60,19 @@ def mix_one(number: int) -> np.uint64:
 
 
 def tokens_of(sources: Ids | np.uint64, places: Ids) -> NDArray[np.int32]:
-    """A token for each pair of what it belongs to, as a hash, and its place; none negative."""
+    """A token for each pair of a source, as a hash, and a position; none is negative."""
     return (mix(sources ^ places) >> np.uint64(33)).astype(np.int32)
 
 
 def view_tokens(data: bytes) -> NDArray[np.int32]:
-    """Each 4 bytes are a token, the last ones filled up with zeros."""
+    """Makes a token of each 4 bytes, the last ones filled with zeros."""
     padded = data + bytes(-len(data) % TOKEN_BYTES)
     return np.frombuffer(padded, dtype="<i4").astype(np.int32) & np.int32(0x7FFFFFFF)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockPrompt:
-    """Whole blocks of `block_tokens`, each named by an id, the last one cut to `num_tokens`."""
+    """Whole blocks of `block_tokens`, each named by an id; the last one is cut to `num_tokens`."""
 
     ids: Ids
     num_tokens: int
@@ -88,7 +87,7 @@ class BlockPrompt:
         return tokens_of(mix(self.ids)[:, None], places).reshape(-1)[: self.num_tokens]
 
     def keys(self) -> bytes:
-        """Chained over the ids where a block has whole chunks: equal where those of the bytes are,
+        """Chained over the ids if a block has whole chunks: equal wherever those of the bytes are,
         and many times as fast."""
         in_block, rest = divmod(self.block_tokens * TOKEN_BYTES, CHUNK_BYTES)
         if rest:
@@ -102,7 +101,7 @@ class BlockPrompt:
         return packed(mix(within ^ mix(chunks)))
 
     def path(self) -> Ids:
-        """Without a last block that is cut: what stands there goes on in no other prompt."""
+        """Excludes a last block that is cut, because no other prompt continues it."""
         return self.ids[: self.num_tokens // self.block_tokens]
 
     def renewed(self, kept: int, again: int) -> "BlockPrompt":
@@ -113,7 +112,7 @@ class BlockPrompt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UniquePrompt:
-    """Of nothing but a length: it shares nothing with any other `number`."""
+    """A length only: shares nothing with a prompt of another `number`."""
 
     number: int
     num_tokens: int
@@ -137,7 +136,7 @@ class UniquePrompt:
 
 
 class TextPrompt:
-    """Canonical bytes, with the tokens that `tokenize` makes of them, once: it may take long."""
+    """Canonical bytes, with the tokens from `tokenize`, computed once because that may be slow."""
 
     __slots__ = ("_tokenize", "_tokens", "data")
 
@@ -166,7 +165,7 @@ class TextPrompt:
         return unpacked(self.keys())
 
     def tokens_within(self, chunks: int) -> int:
-        """How many of the first tokens are the same whatever stands behind the first `chunks`."""
+        """How many of the first tokens do not depend on what follows the first `chunks`."""
         first = self.data[: chunks * CHUNK_BYTES]
         if len(first) == len(self.data):
             return self.num_tokens
@@ -215,16 +214,16 @@ class RenewedPrompt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyedPrompt:
-    """Of the keys of its chunks: `num_bytes` of which each `bytes_per_token` are a token.
+    """The keys of a prompt's chunks, and `num_bytes`; every `bytes_per_token` bytes are a token.
 
-    `bytes_per_token` is to be the same in all prompts of a trace, or equal chunks would have
-    other tokens. What stands behind the last whole chunk is nobody else's.
+    `bytes_per_token` must be the same in all prompts of a trace, or equal chunks would have
+    different tokens. The part after the last whole chunk is unique.
     """
 
     chunks: Ids
     num_bytes: int
     bytes_per_token: float
-    number: int  # of no other prompt
+    number: int  # different in each prompt
 
     @property
     def num_tokens(self) -> int:
@@ -233,7 +232,7 @@ class KeyedPrompt:
     def tokens(self) -> NDArray[np.int32]:
         count = self.num_tokens
         places = np.arange(count, dtype=np.uint64)
-        # A token belongs to the chunk in which it ends: of a chunk that is held all are.
+        # A token belongs to the chunk in which it ends, so a held chunk holds all of its tokens.
         ends = ((places.astype(np.float64) + 1) * self.bytes_per_token - 1e-9).astype(np.int64)
         own = mix(np.append(self.chunks, mix_one(self.number)))
         return tokens_of(own[np.minimum(ends // CHUNK_BYTES, len(self.chunks))], places)
@@ -255,7 +254,7 @@ def renumbered(number: int, again: int) -> int:
 
 
 def renewed_keys(keys: Ids, kept: int, again: int) -> Ids:
-    """Others behind the first `kept`; equal ones stay equal."""
+    """Replaces the keys after the first `kept`; equal ones stay equal."""
     keys = keys.copy()
     keys[kept:] = mix(keys[kept:] ^ mix_one(again))
     return keys

@@ -1,12 +1,13 @@
 """Recordings of routers (`pando router --record`): lengths, hidden chunk keys, times, outcomes.
 
-Requests stand there in the order in which they ended, each with the arrival of the oldest one that
-was still open. So they are put in the order of their arrival while the file is read, and no more is
-held than what came while the longest request ran.
+Records are in the order in which requests ended, each with the arrival of the oldest request that
+was still open. So they can be sorted by arrival while the file is read, holding only what arrived
+while the longest request ran.
 
-A prompt's tokens are its bytes by the mean of the recording's beginning: equal chunks need equal
-tokens, whoever asked for them. Of requests that were refused or failed nobody knows the answer;
-they have the length that the router expected. Invalid ones are left out, as they cost nothing.
+A prompt's tokens are its bytes divided by the mean of the recording's beginning, because equal
+chunks need equal tokens in all requests. The answers of refused or failed requests are unknown;
+they get the length that the router expected. Invalid requests are left out, because they cost
+nothing.
 """
 
 import heapq
@@ -27,7 +28,7 @@ from pando_sim.traces.rows import Reading, Row
 from pando_sim.traces.unplayed import Unplayed
 
 MARK = b"pando_recording"
-BEGINNING = 1000  # records whose prompts tell how many bytes a token has
+BEGINNING = 1000  # records that determine the bytes per token
 
 _header = msgspec.json.Decoder(Header)
 _record = msgspec.json.Decoder(Record)
@@ -51,7 +52,7 @@ def rows(path: Path, reading: Reading, base: int, unplayed: Unplayed) -> Iterato
 
 
 def bytes_per_token(path: Path, model: str | None, unplayed: Unplayed) -> float:
-    """The mean of the recording's beginning, of one model where there is one."""
+    """The mean over the recording's beginning, for one model if it is given."""
     beginning = islice(_records(path, unplayed), BEGINNING)
     records = [record for _, record in beginning if model in (None, record.model)]
     tokens = sum(record.prompt_tokens for record in records)
@@ -64,7 +65,7 @@ def _prompt(record: Record, bytes_per_token: float, number: int) -> KeyedPrompt:
 
 
 def _records(path: Path, unplayed: Unplayed) -> Iterator[_Found]:
-    """Of requests that cost something. Files of one recording may stand behind each other."""
+    """The records of requests that cost something. Files of one recording may be concatenated."""
     for line in lines(path):
         if MARK in line.text:
             _check(path, line)
@@ -73,7 +74,7 @@ def _records(path: Path, unplayed: Unplayed) -> Iterator[_Found]:
             record = decode(path, line, _record)
         except LineError as error:
             if not line.is_whole:
-                return  # the router is writing it, or was killed as it did
+                return  # the router is writing it, or was killed while writing
             unplayed.add(error)
             continue
         if record.outcome is not Outcome.INVALID:

@@ -1,11 +1,11 @@
-"""A trace made longer, shorter, faster, or a day.
+"""Makes a trace longer, shorter, faster, or a day.
 
-Each of these keeps the order of requests and whole conversations. There is no sampling: a part of
-the requests shares less than all of them, and would make every cache look worse.
+All of these keep the order of requests and whole conversations. There is no sampling, because a
+part of the requests shares less than all of them, and would make every cache look worse.
 
-At another speed requests come closer together, or farther apart; the pause between an answer and
-the request that waited for it is people's or tools', and stays. Such a request comes no earlier
-than the trace says.
+At another speed requests arrive closer together or farther apart. The pause between an answer and
+the request that waited for it stays, because people or tools cause it. Such a request never arrives
+before its time in the trace.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,8 +21,8 @@ from pando_sim.traces.prompts import TracePrompt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """In this order: the first `take` requests, `repeat` times, `speed` times as fast; or, with a
-    `day`, as often as that takes."""
+    """Applied in this order: the first `take` requests, `repeat` times, `speed` times as fast; or,
+    with a `day`, as often as needed."""
 
     take: int | None = None
     repeat: int = 1
@@ -32,17 +32,17 @@ class Shape:
     def __post_init__(self) -> None:
         """Raises ValueError."""
         if self.take is not None and self.take < 1:
-            raise ValueError(f"take is {self.take}; at least 1 is possible")
+            raise ValueError(f"take is {self.take}, but must be at least 1")
         if self.repeat < 1:
-            raise ValueError(f"repeat is {self.repeat}; at least 1 is possible")
+            raise ValueError(f"repeat is {self.repeat}, but must be at least 1")
         if self.speed <= 0:
-            raise ValueError(f"speed is {self.speed:g}; above 0 is possible")
+            raise ValueError(f"speed is {self.speed:g}, but must be above 0")
         if self.day is not None and self.repeat != 1:
-            raise ValueError("a day repeats the trace as often as it takes: repeat must be 1")
+            raise ValueError("a day repeats the trace as often as needed: repeat must be 1")
 
 
 def shaped(trace: Iterable[Request], shape: Shape) -> Iterator[Request]:
-    """`trace` is iterated more than once where it is repeated."""
+    """`trace` is iterated several times if it is repeated."""
     requests = repeated(trace, shape.take, None if shape.day is not None else shape.repeat)
     if shape.speed != 1.0:
         requests = (replace(request, at_s=request.at_s / shape.speed) for request in requests)
@@ -52,9 +52,9 @@ def shaped(trace: Iterable[Request], shape: Shape) -> Iterator[Request]:
 def repeated(trace: Iterable[Request], take: int | None, times: int | None) -> Iterator[Request]:
     """The trace's first requests, `times` times one after the other; None: without end.
 
-    From the second time on these are other conversations: of their prompts only what lasts through
-    the whole trace (see `lasting`) is the same, so that a cache finds in each pass what it would
-    find in the first, and the system prompts.
+    From the second time on these are new conversations: only what lasts through the whole trace
+    (see `lasting`) is the same in their prompts. So a cache finds in each pass what it would find
+    in the first, and the system prompts.
     """
     lasting = Lasting()
     number, last_s = -1, 0.0
@@ -67,7 +67,7 @@ def repeated(trace: Iterable[Request], take: int | None, times: int | None) -> I
     if times == 1 or not requests:
         return
     lasting.end(last_s)
-    # The mean time between two requests lies between the passes, too.
+    # The passes are also separated by the mean time between two requests.
     period_s = last_s + (last_s / number if last_s else 1.0)
     for again in count(1) if times is None else range(1, times):
         for request in islice(trace, take):
@@ -83,5 +83,5 @@ def repeated(trace: Iterable[Request], take: int | None, times: int | None) -> I
 
 
 def _prompt(request: Request) -> TracePrompt:
-    """All readers of traces make such."""
+    """All readers of traces make such prompts."""
     return cast(TracePrompt, request.prompt)

@@ -1,13 +1,13 @@
 """Traces with real text: OpenAI's bodies of chats and completions, and the calls of agents.
 
-A JSON object a request. Its prompt is `messages` (with `tools`), `prompt` (a text or token ids) or
-an agent's `input`, either beside `timestamp` or in `body`; it becomes the canonical bytes that a
-router makes of it. How long its answer was is said by the first that is there of `output_tokens`,
-`output_length`, the `usage` in `response`, and the text `output`. `session_id` names who waits for
-the answer before, `duration_s` says how long the answer took.
+A JSON object per request. Its prompt is `messages` (with `tools`), `prompt` (a text or token ids)
+or an agent's `input`, either beside `timestamp` or in `body`; it becomes the canonical bytes that a
+router makes from it. The length of its answer is the first of `output_tokens`, `output_length`, the
+`usage` in `response`, and the text `output`. Requests with the same `session_id` wait for each
+other's answers; `duration_s` is how long the answer took.
 
 `timestamp` is an ISO 8601 time, or a number: seconds, or a Unix time in milli-, micro- or
-nanoseconds, which its size tells apart.
+nanoseconds, distinguished by size.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ class _Usage(msgspec.Struct, gc=False):
 
 class _Answer(msgspec.Struct, gc=False):
     usage: _Usage | None = None
-    body: "_Answer | None" = None  # as OpenAI's batches have it
+    body: "_Answer | None" = None  # in OpenAI's batches
 
 
 class _TextLine(_Body, gc=False, kw_only=True):
@@ -87,10 +87,10 @@ def _seconds(path: Path, line: Line, timestamp: float | str) -> float:
         try:
             when = datetime.fromisoformat(timestamp)
         except ValueError:
-            why = f"timestamp is {timestamp!r}, which is no ISO 8601 time"
-            raise LineError(path, line.number, why, "timestamp is no ISO 8601 time") from None
+            why = f"timestamp is {timestamp!r}, which is not an ISO 8601 time"
+            raise LineError(path, line.number, why, "timestamp is not an ISO 8601 time") from None
         return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
-    # Of the years 1973 to 5138 in each of the smaller units.
+    # In each of the smaller units: times of the years 1973 to 5138.
     for above, units in ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3)):
         if timestamp >= above:
             return timestamp / units
@@ -98,7 +98,7 @@ def _seconds(path: Path, line: Line, timestamp: float | str) -> float:
 
 
 def _prompt(path: Path, line: Line, body: _Body, reading: Reading, base: int) -> TracePrompt:
-    """An empty one is one token, which it shares with nobody."""
+    """An empty prompt becomes one token that no other prompt shares."""
     given = next((one for one in (body.messages, body.prompt, body.input) if one is not None), None)
     if given in ("", []):
         return UniquePrompt(base + line.number, 1)
@@ -115,15 +115,15 @@ def _prompt(path: Path, line: Line, body: _Body, reading: Reading, base: int) ->
         else:
             raise PrefixError("has neither messages nor a prompt nor a text as input")
     except (PrefixError, UnicodeError) as error:
-        what, reason = str(error), "its prompt is nothing that a router takes"
+        what, reason = str(error), "a router would refuse its prompt"
         raise LineError(path, line.number, what, reason) from error
     return TextPrompt(data, reading.tokenize)
 
 
 def token_ids(data: bytes) -> NDArray[np.int32]:
-    """Of the canonical bytes of token ids: a mark of one byte, and 4 bytes an id.
+    """The token ids in canonical bytes: a mark of one byte, and 4 bytes per id.
 
-    The last id may be cut: it is none.
+    A last id that is cut off is dropped.
     """
     whole = (len(data) - 1) // 4
     ids = np.frombuffer(data, dtype="<u4", count=whole, offset=1)

@@ -1,4 +1,4 @@
-"""A model's own tokenizer for traces with text, where 4 bytes a token are not near enough."""
+"""A model's own tokenizer for traces with text, if 4 bytes per token are not close enough."""
 
 import re
 from pathlib import Path
@@ -10,19 +10,19 @@ from tokenizers import Tokenizer
 from pando_sim.traces.errors import TraceError
 
 _BORDER = re.compile(rb"([\xf5-\xff])")
-"""Marks of canonical bytes, which no UTF-8 contains: a token each, as those of templates."""
+"""Marks in canonical bytes, which UTF-8 never contains: one token each, like those of templates."""
 
 
 class TextTokenizer:
-    """Called with a prompt's canonical bytes. Can be pickled."""
+    """Call it with a prompt's canonical bytes. Can be pickled."""
 
     def __init__(self, file: Path) -> None:
         """`file` is a model's tokenizer.json. Raises TraceError."""
         try:
             text = file.read_text(encoding="utf-8")
             self._tokenizer = Tokenizer.from_str(text)
-        except Exception as error:  # the library raises nothing narrower
-            raise TraceError(file, None, f"is no tokenizer.json: {error}") from error
+        except Exception as error:  # the library raises no narrower type
+            raise TraceError(file, None, f"is not a tokenizer.json: {error}") from error
         self._first_mark = self._tokenizer.get_vocab_size()
 
     def __call__(self, data: bytes) -> NDArray[np.int32]:
@@ -31,7 +31,7 @@ class TextTokenizer:
             if piece[0] >= 0xF5:
                 ids.append(self._first_mark + piece[0] - 0xF5)
             else:
-                # Opaque parts aside, a piece is text that was a str once.
+                # Except in opaque parts, a piece is text that was once a str.
                 text = piece.decode("utf-8", "replace")
                 ids += self._tokenizer.encode(text, add_special_tokens=False).ids
         return np.array(ids, dtype=np.int32)

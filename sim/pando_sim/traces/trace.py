@@ -1,4 +1,4 @@
-"""A trace on disk: which format it has, and its requests."""
+"""A trace on disk: its format, and its requests."""
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ from pando_sim.traces.rows import Reading, Row, in_order, requests
 from pando_sim.traces.unplayed import Unplayed
 
 FILE_NUMBERS = 1 << 40
-"""More than a file has lines: prompts that share with nobody have numbers of their own."""
+"""More than a file has lines, because prompts that share nothing have their own numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ FORMATS = (MOONCAKE, TEXT, AZURE, RECORDING)
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Iterated as often as wanted: each time the files are read anew, and never held."""
+    """Can be iterated repeatedly: the files are read again each time, and never held."""
 
     paths: tuple[Path, ...]
     format: Format
@@ -58,7 +58,7 @@ class Trace:
     unplayed: Unplayed
 
     def __iter__(self) -> Iterator[Request]:
-        """Raises TraceError when it comes to what is wrong."""
+        """Raises TraceError when it reaches an error."""
         every = [
             in_order(path, self.format.rows(path, self.reading, first, self.unplayed))
             for first, path in zip(count(step=FILE_NUMBERS), self.paths, strict=False)
@@ -68,10 +68,10 @@ class Trace:
 
 
 def open_trace(paths: Path | Sequence[Path], reading: Reading | None = None) -> Trace:
-    """Several files, such as the recordings of several routers, are one trace by their times.
+    """Merges several files, such as the recordings of several routers, into one trace by time.
 
-    Raises TraceError where a file cannot be read, or is of none of FORMATS or of another one than
-    the first.
+    Raises TraceError if a file cannot be read, or its format is unknown or differs from the first
+    file's.
     """
     every = (paths,) if isinstance(paths, Path) else tuple(paths)
     first = _format_of(every[0])
@@ -81,18 +81,18 @@ def open_trace(paths: Path | Sequence[Path], reading: Reading | None = None) -> 
     reading = reading or Reading()
     unplayed = Unplayed(reading.strict)
     if reading.model is not None and not first.names_models:
-        raise TraceError(every[0], None, f"its format, {first.name}, names no models")
-    if first is RECORDING:  # one number for all, or their prompts would share no tokens
+        raise TraceError(every[0], None, f"its format, {first.name}, does not name models")
+    if first is RECORDING:  # one value for all, or their prompts would share no tokens
         ratio = recording.bytes_per_token(every[0], reading.model, unplayed)
         reading = replace(reading, bytes_per_token=ratio)
     return Trace(every, first, reading, unplayed)
 
 
 def _format_of(path: Path) -> Format:
-    """By the first line."""
+    """Recognizes the format by the first line."""
     line = next(lines(path), None)
     if line is None:
-        raise TraceError(path, None, "holds no requests")
+        raise TraceError(path, None, "contains no requests")
     if azure.columns(line.text) is not None:
         return AZURE
     try:
@@ -107,4 +107,4 @@ def _format_of(path: Path) -> Format:
     if names.intersection(("body", "messages", "prompt", "input")):
         return TEXT
     known = "".join(f"\n  {known.name}: {known.what}" for known in FORMATS)
-    raise TraceError(path, line.number, f"is of no known format; known are{known}")
+    raise TraceError(path, line.number, f"has an unknown format; known are{known}")

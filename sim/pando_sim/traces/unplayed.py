@@ -12,12 +12,12 @@ class Unplayed:
     def __init__(self, strict: bool) -> None:
         """`strict`: the first such line ends the reading."""
         self._strict = strict
-        self._last: dict[Path, int] = {}  # the last line that was counted
+        self._last: dict[Path, int] = {}  # the last line counted
         self.lines: Counter[str] = Counter()  # by reason
-        self.first = ""  # what is wrong with the first one, and where
+        self.first = ""  # the first such line's place and problem
 
     def add(self, error: LineError) -> None:
-        """Raises the error where the reading is strict."""
+        """Raises the error if reading is strict."""
         if self._strict:
             raise error
         if error.line <= self._last.get(error.path, 0):

@@ -2,8 +2,8 @@
 
 Read in this order:
     replica.py  the worker
-    model.py    a model runner that computes nothing and takes time all the same
-    stay.py     a request's stay there, as its router follows it
+    model.py    a model runner that computes nothing but takes time
+    stay.py     a request's stay at a replica, followed by its router
     stride.py   many steps at once, with the time of each
 
 Imports the worker's scheduler and memory, and the cost model.

@@ -1,4 +1,4 @@
-"""`VirtualModel`: a model runner that computes nothing and takes time all the same."""
+"""`VirtualModel`: a model runner that computes nothing but takes time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _SAMPLING = SamplingBatch(
 
 @dataclass(slots=True)
 class Work:
-    """What the rows of a step add up to, as a cost model counts it."""
+    """A step's rows summed up as the arguments of a cost model."""
 
     prefill_tokens: int = 0
     prefill_context: int = 0
@@ -46,14 +46,14 @@ def work_of(step: StepRows) -> Work:
 
 
 class VirtualModel:
-    """Its clock is the worker's: a step that is awaited has moved it by the step's time."""
+    """Its clock is the worker's: awaiting a step moves it by the step's time."""
 
     def __init__(self, cost: CostModel, page_size: int) -> None:
         self.now_s = 0.0
-        self.slowness = 1.0  # steps take so many times as long
+        self.slowness = 1.0  # factor of the steps' times
         self.copy_rate = Rate()  # bytes to and from the host
         self.on_prefill: Callable[[float], None] | None = None
-        """Told the end of each step that has prompts in it, while the clock still shows its
+        """Called with the end of each step that has prompts, while the clock still shows its
         beginning."""
         self._cost = cost
         self._page_size = page_size
@@ -65,9 +65,10 @@ class VirtualModel:
         return self.now_s
 
     def build(self, step: StepRows, windows: WindowPages | None) -> ForwardBatch:
-        """A batch without arrays: nobody reads them, and making them takes longer than all else.
+        """A batch without arrays: nobody reads them, and making them takes longer than all the
+        rest.
 
-        A request's tokens are all its seed.
+        All tokens of a request are its seed.
         """
         self._work = work_of(step)
         self._tokens = [row.req.sampling.seed for row in step.rows if row.samples]
@@ -87,7 +88,7 @@ class VirtualModel:
         )
 
     def launch(self, batch: ForwardBatch) -> "VirtualStep":
-        """The batch that was built last."""
+        """Launches the batch that was built last."""
         copies_s = self._copy(batch.stores) + self._copy(batch.loads)
         work = self._work
         seconds = copies_s + self.step_s(work)
@@ -103,7 +104,7 @@ class VirtualModel:
         return [self.slowness * each for each in seconds]
 
     def _copy(self, copies: PageCopies | None) -> float:
-        """Seconds; copies are done one after the other, before the model runs."""
+        """The seconds of the copies, which run one after the other, before the model."""
         if copies is None or not len(copies.device):
             return 0.0
         num_bytes = len(copies.device) * self._page_bytes
@@ -120,7 +121,7 @@ class VirtualStep:
     tokens: list[int]
 
     def sample(self, mask: Int32 | None) -> None:
-        """Nothing is drawn."""
+        """Nothing is sampled."""
 
     def result(self) -> StepResult:
         model = self.model

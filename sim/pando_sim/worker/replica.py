@@ -1,10 +1,10 @@
 """`Replica`: a worker in virtual time.
 
-Its scheduler, pools, cache and meters are the worker's own; what its steps take is the cost model's
-word. A step happens in one event, at its beginning: commands that arrived until then are received,
-the scheduler steps, and the clock that it sees moves by the step's time. What the step yields
-leaves when that time has come, in the event of the next step. Whoever looks in between sees a step
-with prompts as it was launched, and others as done.
+Its scheduler, pools, cache and meters are the worker's own; the cost model determines the time of
+its steps. A step happens in one event, at its beginning: commands that have arrived are received,
+the scheduler steps, and the clock that it sees moves by the step's time. The step's results leave
+at that time, in the event of the next step. Between events, a step with prompts appears as just
+launched, any other as done.
 """
 
 from bisect import bisect_right, insort
@@ -38,15 +38,15 @@ _arrives_s = attrgetter("arrives_s")
 
 
 def settings_of(spec: WorkerSpec) -> WorkerSettings:
-    """Raises pydantic's ValidationError where `spec.engine` has settings that a worker has not."""
+    """Raises pydantic's ValidationError if `spec.engine` has unknown settings of a worker."""
     given: dict[str, object] = {
         "model": MODEL,
         "page_size": spec.page_size,
         "chunked_prefill_size": spec.chunked_prefill_size,
         "max_running_requests": spec.max_running_requests,
         **spec.engine,
-        "overlap_schedule": False,  # host time is hidden behind the steps, which the model tells
-        # No variable has such a name: a simulation does not depend on the environment.
+        "overlap_schedule": False,  # host time is hidden behind the steps, which the model times
+        # No variable has such a prefix, so a simulation does not depend on the environment.
         "_env_prefix": "=",
     }
     return WorkerSettings(**given)  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def settings_of(spec: WorkerSpec) -> WorkerSettings:
 class ReplicaState(StrEnum):
     STARTING = "starting"
     READY = "ready"
-    DRAINING = "draining"  # takes no requests any more, finishes what it has
+    DRAINING = "draining"  # accepts no requests, finishes those it has
 
 
 class Replica:
@@ -74,7 +74,7 @@ class Replica:
     ) -> None:
         """
         Args:
-            strides: False takes each step by itself, which is the same and slower.
+            strides: False simulates each step separately, with the same results but slower.
         """
         self.name = name
         self.incarnation = incarnation
@@ -100,12 +100,12 @@ class Replica:
         self._strides = strides
         self._prompts = PromptMeter()
         self._inbox: list[Stay] = []  # by arrival
-        self._due_s: float | None = None  # the next event of its own
+        self._due_s: float | None = None  # of its own next event
         self._ticket = 0  # of that event; earlier ones are void
         self._stride: TimedStride | None = None
         self._told = 0  # steps of the stride whose tokens have left
-        self._leaving: list[Event] = []  # with the end of the step under way
-        self._seen: Stats | None = None  # of a step with prompts that somebody looks into
+        self._leaving: list[Event] = []  # with the end of the current step
+        self._seen: Stats | None = None  # of a step with prompts, for those who look into it
         kv = self.scheduler.kv
         starting = Heartbeat(
             replica=name,
@@ -125,10 +125,10 @@ class Replica:
             ),
         )
 
-    # What the fleet asks
+    # Called by the fleet
 
     def submit(self, stay: Stay) -> None:
-        """A request is on its way, and arrives at `stay.arrives_s`."""
+        """Sends a request, which arrives at `stay.arrives_s`."""
         self.stays[stay.command.rid] = stay
         insort(self._inbox, stay, key=_arrives_s)
         arrives_s = max(self._inbox[0].arrives_s, self._timeline.now_s)
@@ -138,7 +138,7 @@ class Replica:
             self._wake_at(arrives_s)
 
     def stats(self) -> Stats:
-        """What the worker would say of itself at this moment."""
+        """What the worker would report at this moment."""
         self._catch_up()
         if self._seen is not None and self._timeline.now_s < self.model.now_s:
             return self._seen
@@ -155,13 +155,13 @@ class Replica:
         self._ready = replace(self._ready, state=BeatState(state.value))
 
     def slow_down(self, factor: float) -> None:
-        """Steps take `factor` times as long, from the next one on."""
+        """Makes steps take `factor` times as long, from the next one on."""
         self.model.slowness = factor
         if self._stride is not None:
             self._wake_at(self._stride.border(self._timeline.now_s))
 
     def kill(self) -> list[Stay]:
-        """The process is gone; returns what it had, as far as it came."""
+        """Ends the process; returns its requests with their progress."""
         now_s = self._timeline.now_s
         if self._stride is not None:
             self._catch_up()
@@ -175,7 +175,7 @@ class Replica:
         return lost
 
     def cached_tokens(self, tokens: NDArray[np.int32]) -> int:
-        """Of a prompt, what is in the cache at this moment."""
+        """How many of a prompt's tokens are in the cache now."""
         self._catch_up()
         return self.scheduler.kv.prefix_len(tokens)
 
@@ -183,7 +183,7 @@ class Replica:
 
     @property
     def _may_wake(self) -> bool:
-        """Whether its next event may be sooner: a step under way is not interrupted."""
+        """Whether its next event may be moved forward; a running step is not interrupted."""
         return self._stride is not None or (self.scheduler.is_idle and not self._leaving)
 
     def _wake_at(self, at_s: float) -> None:
@@ -212,7 +212,7 @@ class Replica:
             return
         self._leaving = self.scheduler.step()
         if self.model.now_s <= now_s:
-            raise RuntimeError(f"{self.name} makes no step at {now_s} s, but has requests")
+            raise RuntimeError(f"{self.name} makes no step at {now_s} s although it has requests")
         self._wake_at(self.model.now_s)
 
     def _end_stride(self, now_s: float) -> None:
@@ -223,7 +223,7 @@ class Replica:
             self._stride = None
 
     def _catch_up(self) -> None:
-        """What a stride's steps have done that have begun by now, has happened."""
+        """Applies the steps of a stride that have begun by now."""
         stride, now_s = self._stride, self._timeline.now_s
         if stride is None or now_s <= stride.start_s or stride.begun(now_s) <= stride.taken_in:
             return
@@ -249,11 +249,11 @@ class Replica:
                 self._send(event, now_s)
 
     def _launched(self, end_s: float) -> None:
-        """A step with prompts in it will take until `end_s`."""
+        """A step with prompts will take until `end_s`."""
         if self._timeline.looks_within(self._timeline.now_s, end_s):
             self._seen = self.scheduler.stats()
 
-    # What leaves
+    # Results
 
     def _leave(self) -> None:
         leaving, self._leaving = self._leaving, []
@@ -282,7 +282,7 @@ class Replica:
         stay.follower.refused(stay, status)
 
     def _tell(self, steps: int) -> None:
-        """The tokens of the stride's first `steps` steps have left."""
+        """Reports the tokens of the stride's first `steps` steps, which have left."""
         assert self._stride is not None
         count = steps - self._told
         if count <= 0:

@@ -1,4 +1,4 @@
-"""A request's stay at a replica, as its router follows it."""
+"""A request's stay at a replica, followed by its router."""
 
 from dataclasses import dataclass
 from math import nan
@@ -8,7 +8,7 @@ from pando_worker.messages import Generate
 
 
 class Follower(Protocol):
-    """Who asked; told in virtual time, before the network's delay."""
+    """Receives a stay's events in virtual time, before the network's delay."""
 
     def first_byte(self, stay: "Stay") -> None: ...
 
@@ -17,7 +17,7 @@ class Follower(Protocol):
     def refused(self, stay: "Stay", status: int) -> None: ...
 
     def lost(self, stay: "Stay") -> None:
-        """The replica is gone, with or without tokens having come."""
+        """The replica is gone, before or after the first tokens."""
         ...
 
 
@@ -26,9 +26,9 @@ class Stay:
     command: Generate
     follower: Follower
     arrives_s: float  # at the scheduler
-    prompt_bytes: int = 0  # of its text, where it has one
+    prompt_bytes: int = 0  # of its text, if it has one
     cached_tokens: int = 0
-    tokens: int = 0  # that came
+    tokens: int = 0  # received so far
     first_s: float = nan
     last_s: float = nan
     longest_gap_s: float = 0.0

@@ -8,17 +8,17 @@ from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.scheduler.stride import Stride
 
 LONGEST = 128
-"""Steps that are planned at once: an arrival may make them vain."""
+"""Steps that are planned at once: an arrival may invalidate them."""
 
 
 class TimedStride:
-    """Steps ahead of a scheduler, from now on; `launch` and `take_in` make them happen."""
+    """The next steps of a scheduler; `launch` and `take_in` apply them."""
 
     def __init__(self, stride: Stride, model: VirtualModel) -> None:
         borders = [*accumulate(_step_seconds(stride, model), initial=model.now_s)]
         self.start_s = borders[0]
         self.ends = borders[1:]  # of each step, in seconds
-        self.rids = [req.rid for req in stride.reqs]  # that get a token in each
+        self.rids = [req.rid for req in stride.reqs]  # that get a token in each step
         self._tokens = [req.sampling.seed for req in stride.reqs]
         self._borders = borders
         self._stride = stride
@@ -33,36 +33,36 @@ class TimedStride:
         return self._stride.taken_in
 
     def border(self, at_s: float) -> float:
-        """The first end of a step that is not before `at_s`; the last one where all are."""
+        """The first end of a step at or after `at_s`; if there is none, the last end."""
         return self.ends[min(bisect_left(self.ends, at_s), len(self.ends) - 1)]
 
     def begun(self, at_s: float) -> int:
-        """Steps that have begun before `at_s`, which is behind the start."""
+        """How many steps have begun before `at_s`, which must be after the start."""
         return min(bisect_left(self.ends, at_s) + 1, len(self.ends))
 
     def span(self, step: int) -> tuple[float, float]:
-        """When a step begins and ends."""
+        """The beginning and end of a step."""
         return self._borders[step], self._borders[step + 1]
 
     def durations(self, first: int, last: int) -> list[float]:
-        """Of the steps from `first` on, `last` excluded."""
+        """The durations of the steps `first` to `last`, excluding `last`."""
         return [end_s - start_s for start_s, end_s in pairwise(self._borders[first : last + 1])]
 
     def launch(self, until: int) -> None:
-        """The steps before number `until` have begun."""
+        """Applies the beginning of the steps before number `until`."""
         self._stride.launch(until)
 
     def take_in(self, until: int) -> None:
-        """The steps before number `until` have happened."""
+        """Applies the results of the steps before number `until`."""
         if until > self.taken_in:
             self._stride.take_in(until, self._tokens, self.durations(self.taken_in, until))
             self._model.now_s = self.ends[until - 1]
 
 
 def plan_stride(scheduler: Scheduler, model: VirtualModel) -> TimedStride | None:
-    """The steps that can be taken at once from here; None where the next one is none of these."""
+    """The steps that can be taken at once from here; None if the next step cannot."""
     stride = scheduler.stride(LONGEST)
-    # The model counts a chunk of one token behind the prompt as a decode.
+    # The model counts a chunk of one token after the prompt as a decode.
     return None if stride is None or stride.chunk == 1 else TimedStride(stride, model)
 
 

@@ -134,7 +134,7 @@ def test_lines_that_cannot_be_played_are_left_out_and_reported_at_the_end(tmp_pa
 
 def test_a_missing_or_unknown_trace_is_refused(capsys: Capture, tmp_path: Path) -> None:
     assert "none.jsonl: cannot be read" in refused(capsys, str(tmp_path / "none.jsonl"))
-    assert "is of no known format" in refused(capsys, POOL)
+    assert "has an unknown format" in refused(capsys, POOL)
     assert "TRACE is required" in refused(capsys)
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1]}\n{')

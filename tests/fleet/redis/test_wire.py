@@ -260,11 +260,11 @@ async def test_a_plain_url_of_a_cluster_is_told_what_it_has_to_be(
         redis = connect(url)
         registry = Registry(redis)
         for ask in (registry.pools(), registry.replicas("p")):
-            with pytest.raises(FleetUnavailable, match=r"has to be redis\+cluster://host:port"):
+            with pytest.raises(FleetUnavailable, match=r"must be redis\+cluster://host:port"):
                 await ask
         await redis.aclose()
         async with _wire(url) as wire:
-            with pytest.raises(FleetUnavailable, match=r"has to be redis\+cluster://host:port"):
+            with pytest.raises(FleetUnavailable, match=r"must be redis\+cluster://host:port"):
                 await wire.call("k", "GET", "k")
 
 

@@ -83,6 +83,6 @@ async def test_metrics_that_are_none_are_told() -> None:
 
 async def test_a_machine_that_is_missing_is_asked_for_before_anything_is_measured() -> None:
     async with worker(json.dumps(TOKEN), json.dumps(USAGE)) as (client, asked):
-        with pytest.raises(CalibrationError, match="give --machine"):
+        with pytest.raises(CalibrationError, match="set --machine"):
             await calibrate(Options(url=client.url), lambda done, total: None)
         assert not asked

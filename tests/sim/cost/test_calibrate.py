@@ -66,7 +66,7 @@ async def test_a_worker_that_serves_others_is_not_measured(
             )
             _, said = await process.communicate()
     assert process.returncode == 1
-    assert b"1 requests are running or waiting there already" in said
+    assert b"1 requests are already running or waiting at the worker" in said
     assert not path.exists()
 
 

@@ -26,7 +26,7 @@ def test_a_file_is_loaded_by_its_path(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_told_with_those_that_there_are() -> None:
-    with pytest.raises(CostModelError, match=f"no cost model 'h900'; there are {shipped()[0]}"):
+    with pytest.raises(CostModelError, match=f"no cost model 'h900'; choose one of {shipped()[0]}"):
         load("h900")
 
 

@@ -138,7 +138,7 @@ def test_a_run_in_which_nothing_was_answered_has_a_page() -> None:
     run = made_run("p", requests=100)
     run.served = []
     empty = digest(run, slow_ttft_s=2.0, slow_gap_s=0.05, gpus_per_replica=1)
-    assert "No request had an answer" in render(ABOUT, [empty])
+    assert "No request was answered" in render(ABOUT, [empty])
 
 
 @needs_browser

@@ -176,19 +176,19 @@ def test_an_empty_prompt_of_mooncakes_is_one_token(tmp_path: Path) -> None:
 
 GOOD = json.dumps(mooncake(1000, 5, [1]))
 BAD = [
-    ("", None, "holds no requests"),
-    ("\n\n", None, "holds no requests"),
-    ("hello\n", 1, "is of no known format"),
+    ("", None, "contains no requests"),
+    ("\n\n", None, "contains no requests"),
+    ("hello\n", 1, "has an unknown format"),
     ('{"hello": 1}\n', 1, "Azure's CSV: TIMESTAMP, ContextTokens, GeneratedTokens"),
     (f"{GOOD}\n\n{{", 3, "Input data was truncated"),
     (f'{GOOD}\n{{"timestamp": 1}}\n', 2, "missing required field `input_length`"),
     (f"{GOOD}\n{json.dumps(mooncake(1000, 600, [1]))}", 2, "1 hash_ids for 600 tokens"),
-    (f"{GOOD}\n{json.dumps(mooncake(900, 5, [1]))}", 2, "0.1 s before the request ahead of it"),
+    (f"{GOOD}\n{json.dumps(mooncake(900, 5, [1]))}", 2, "0.1 s before the previous request"),
     (f"{GOOD}\n{json.dumps(mooncake(1000, -5, [1]))}", 2, "`int` >= 0 - at `$.input_length`"),
     ('{"prompt": "p", "timestamp": 0}', 1, "does not say how long its answer was"),
     ('{"prompt": 5, "timestamp": 0, "output": ""}', 1, "a string or a list of token ids"),
     ('{"messages": [5], "timestamp": 0, "output": ""}', 1, "messages[0] must be an object"),
-    ('{"input": "i", "timestamp": "now", "output": ""}', 1, "no ISO 8601 time"),
+    ('{"input": "i", "timestamp": "now", "output": ""}', 1, "not an ISO 8601 time"),
     (AZURE + "2023-11-16 18:17:04.0319600,many,8\n", 4, "ContextTokens is 'many'"),
     (AZURE + "later,1,8\n", 4, "TIMESTAMP is 'later'"),
     (AZURE + "2023-11-16 18:17:04.0319600,1\n", 4, "has 2 columns"),
@@ -217,7 +217,7 @@ def test_lines_that_cannot_be_played_are_counted_once_by_their_reason(tmp_path: 
     for _ in range(2):
         assert [request.number for request in trace] == [0, 1]
     assert trace.unplayed.lines == {
-        "it is no JSON": 2,
+        "it is not JSON": 2,
         "it has more or fewer hash_ids than blocks": 2,
     }
     assert trace.unplayed.first.startswith(f"{path}:2: ")
@@ -232,10 +232,10 @@ LATER = CALL.replace("0", '"later"')
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (f"{AZURE}later,1,8\n", "TIMESTAMP is no time"),
-        (f"{AZURE}2023-11-16 18:17:05,many,8\n", "ContextTokens is no whole number"),
-        (f"{CALL}\n{LATER}\n{CALL}", "timestamp is no ISO 8601 time"),
-        (f"{CALL}\n{CALL}\n{CALL.replace('input', 'messages')}", "nothing that a router takes"),
+        (f"{AZURE}later,1,8\n", "TIMESTAMP is not a time"),
+        (f"{AZURE}2023-11-16 18:17:05,many,8\n", "ContextTokens is not a whole number"),
+        (f"{CALL}\n{LATER}\n{CALL}", "timestamp is not an ISO 8601 time"),
+        (f"{CALL}\n{CALL}\n{CALL.replace('input', 'messages')}", "would refuse its prompt"),
     ],
 )
 def test_every_format_goes_on_behind_a_line_that_cannot_be_played(
@@ -302,5 +302,5 @@ def test_requests_for_one_model_can_be_chosen_where_the_trace_names_models(tmp_p
     assert [request.at_s for request in read(path, model="b")] == [0.0, 1.0]
     assert len(read(path)) == 4
     nameless = json_lines(tmp_path / "nameless", [mooncake(0, 5, [1])])
-    with pytest.raises(TraceError, match="names no models"):
+    with pytest.raises(TraceError, match="does not name models"):
         read(nameless, model="a")

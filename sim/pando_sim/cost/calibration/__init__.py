@@ -1,11 +1,11 @@
-"""Measures a running worker from outside, and fits a cost model to what its clients see.
+"""Measures a running worker from outside, and fits a cost model to what its clients observe.
 
 Read in this order:
     calibrate.py     from a URL to a cost model
-    design.py        what the worker is asked
-    client.py        asks it, with the times of its tokens
-    worker.py        what it says of itself
-    observations.py  what was observed, as sums of steps
+    design.py        the measurements
+    client.py        sends requests, and records the times of their tokens
+    worker.py        reads what the worker reports about itself
+    observations.py  observed times, as sums of steps
     fitting.py       from observations to a model
-    errors.py        what can keep a worker from being measured
+    errors.py        why a worker cannot be measured
 """

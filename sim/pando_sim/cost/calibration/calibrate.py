@@ -1,4 +1,4 @@
-"""`calibrate`: from the URL of a worker to its cost model and what that leaves unexplained."""
+"""`calibrate`: from the URL of a worker to its cost model, with the errors that remain."""
 
 import asyncio
 import random
@@ -12,26 +12,26 @@ from pando_sim.cost.calibration.fitting import Fitted, fit_model
 from pando_sim.cost.calibration.observations import Observation, middle
 from pando_sim.cost.calibration.worker import Load, Worker, check_idle, load_of, look_at
 
-_COUNTERS_S = 2.0  # for the worker's counters to tell what was served
+_COUNTERS_S = 2.0  # until the worker's counters include the last requests
 
 Progress = Callable[[int, int], None]
-"""Takes how many measurements are done, and of how many."""
+"""Called with the number of measurements done and the total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     url: str
-    way: Way | None = None  # to it, where not directly: what lies on it is measured, too
+    way: Way | None = None  # to the worker, if not direct; its delays are measured, too
     api_key: str | None = None
-    machine: str | None = None  # in words, where the worker does not tell what it runs on
-    repeat: int = 5  # of each measurement; the median counts
+    machine: str | None = None  # in words, if the worker does not report its machine
+    repeat: int = 5  # times to measure each; the median is used
     longest_prompt: int = 32_768  # tokens; the worker may allow fewer
-    most_together: int = 64  # requests that decode at once
-    chunked_prefill_size: int | None = None  # where the worker does not tell it
+    most_together: int = 64  # most requests that decode at once
+    chunked_prefill_size: int | None = None  # if the worker does not report it
     capacity_tokens: int | None = None
-    pause_s: float = 0.0  # before a request that is alone, for a worker as it is after being idle
+    pause_s: float = 0.0  # before a request that runs alone, to measure a worker that was idle
     timeout_s: float = 600.0  # of one request
-    seed: int | None = None  # of the prompts; a new one each time by default
+    seed: int | None = None  # of the prompts; by default a new one each time
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,15 @@ class Calibration:
     machine: str
     observations: list[Observation]
     fitted: Fitted
-    checked: bool  # the worker's counters say that it served nobody else
+    checked: bool  # the worker's counters show that it served nobody else
 
 
 async def calibrate(options: Options, progress: Progress) -> Calibration:
     """Measure and fit.
 
     Raises:
-        BusyError: it served others before or meanwhile.
-        CalibrationError: it cannot be measured, or what was measured does not tell a model.
+        BusyError: the worker served others before or during the measurement.
+        CalibrationError: it cannot be measured, or the measurements do not determine a model.
     """
     async with Client(
         options.url, options.api_key, options.timeout_s, options.pause_s, options.way
@@ -56,7 +56,7 @@ async def calibrate(options: Options, progress: Progress) -> Calibration:
         worker = await look_at(client)
         machine = options.machine or worker.machine
         if machine is None:
-            raise CalibrationError("it does not tell what it runs on; give --machine")
+            raise CalibrationError("the worker does not report its machine; set --machine")
         client.serve_as(worker.model)
         await check_idle(client)
         limits = _limits(options, worker)
@@ -73,12 +73,12 @@ def _limits(options: Options, worker: Worker) -> Limits:
     chunk_tokens = options.chunked_prefill_size or worker.chunked_prefill_size
     if chunk_tokens is None:
         raise CalibrationError(
-            "the worker does not tell how long its prefill chunks are; give --chunked-prefill-size"
+            "the worker does not report its prefill chunks; set --chunked-prefill-size"
         )
     capacity_tokens = options.capacity_tokens or worker.capacity_tokens
     if capacity_tokens is None:
         raise CalibrationError(
-            "the worker does not tell how many tokens its KV pool holds; give --capacity-tokens"
+            "the worker does not report the size of its KV pool; set --capacity-tokens"
         )
     return Limits(
         longest_prompt=min(options.longest_prompt, worker.context_length or capacity_tokens),
@@ -91,12 +91,13 @@ def _limits(options: Options, worker: Worker) -> Limits:
 async def _measure(
     client: Client, texts: Texts, limits: Limits, options: Options, progress: Progress
 ) -> list[Observation]:
-    """Each measurement once, then all once more: what disturbs for a while hits one of each."""
+    """Runs every measurement once, then all again, so that a passing disturbance hits one of
+    each."""
     measurements = design(limits)
     if not measurements:
         raise CalibrationError(
-            f"prompts of {limits.longest_prompt} tokens at most, in a pool of"
-            f" {limits.capacity_tokens}, are too few to measure anything"
+            f"prompts of at most {limits.longest_prompt} tokens, in a pool of"
+            f" {limits.capacity_tokens}, are too short to measure anything"
         )
     await _warm_up(client, texts, measurements, limits)
     seen: dict[str, list[Observation]] = {}
@@ -113,14 +114,14 @@ async def _measure(
 async def _warm_up(
     client: Client, texts: Texts, measurements: list[Measurement], limits: Limits
 ) -> None:
-    """The first request of a process pays for what it loads; the first of each kind may, too."""
+    """The first request of a process also pays for what it loads; the first of each kind may."""
     for kind in dict.fromkeys(type(one) for one in measurements):
         await next(one for one in measurements if type(one) is kind).measure(client, texts, limits)
 
 
 async def _check_alone(client: Client, before: Load) -> bool:
-    """Whether the worker's counters say that no prompt but ours was served; False where it has no
-    counters that are known. Raises BusyError where they say otherwise."""
+    """Whether the worker's counters show that only our prompts were served; False if it has no
+    known counters. Raises BusyError if others were served."""
     if before.prompt_tokens is None:
         return False
     asked = client.prompt_tokens
@@ -132,7 +133,7 @@ async def _check_alone(client: Client, before: Load) -> bool:
         await asyncio.sleep(0.05)
     if served != asked:
         raise BusyError(
-            f"it served {served:.0f} prompt tokens while {asked} were asked for here: others used"
-            " it meanwhile, so its times are not its own; measure again while nobody does"
+            f"the worker served {served:.0f} prompt tokens, but only {asked} were sent from here:"
+            " others used it, which distorts its times; measure again while nobody else does"
         )
     return True

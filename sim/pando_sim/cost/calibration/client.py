@@ -1,4 +1,4 @@
-"""One worker, asked over HTTP: streams of completions with the times of their tokens."""
+"""A client of one worker: streams completions over HTTP and records the times of their tokens."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from pando_sim.cost.calibration.errors import CalibrationError
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One answer. Times are seconds of one clock; what holds no text is not heard of."""
+    """One answer. Times are in seconds of one clock; events without text are not recorded."""
 
     sent_s: float
     token_s: tuple[float, ...]
@@ -29,13 +29,13 @@ class Heard:
 
     @property
     def tokens_heard_of(self) -> float:
-        """Share of the tokens after the first one."""
+        """The share of the tokens after the first one that had an event."""
         return (len(self.token_s) - 1) / max(1, self.output_tokens - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A router that sends to one worker what has these headers."""
+    """A router that sends requests with these headers to one worker."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -54,8 +54,8 @@ class Client:
     ) -> None:
         """
         Args:
-            pause_s: before a request that finds the worker idle.
-            way: of completions to the worker, where they are not sent to it itself.
+            pause_s: before a request to an idle worker.
+            way: of completions to the worker, if they are not sent to it directly.
         """
         self.url = url.rstrip("/")
         self._way = way or Way(self.url)
@@ -69,7 +69,7 @@ class Client:
         self._http = aiohttp.ClientSession(
             headers=self._headers,
             timeout=self._timeout,
-            # A kept connection may be closed by the server just as it is used again.
+            # the server may close a kept connection just when it is used again
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
         )
         return self
@@ -83,11 +83,11 @@ class Client:
         await self._http.close()
 
     def serve_as(self, model: str) -> None:
-        """The model's name in the API, for what is asked from now on."""
+        """Sets the model's name for later requests."""
         self._model = model
 
     async def get(self, path: str) -> tuple[bytes, Mapping[str, str]] | None:
-        """The body and headers; None where there is no such path. Raises CalibrationError."""
+        """The body and headers; None if there is no such path. Raises CalibrationError."""
         try:
             async with self._http.get(self.url + path) as response:
                 if response.status == 404:
@@ -99,21 +99,21 @@ class Client:
             raise CalibrationError(f"GET {path}: {_said(error)}") from error
 
     async def ask_idle(self, prompt: str) -> Heard:
-        """One token from a worker that did nothing for the pause. Raises CalibrationError."""
+        """One token from a worker that was idle for the pause. Raises CalibrationError."""
         await asyncio.sleep(self._pause_s)
         return await self.ask(prompt, 1)
 
     async def ask(
         self, prompt: str, output_tokens: int, begun: asyncio.Event | None = None
     ) -> Heard:
-        """Exactly so many tokens, greedily; `begun` is set with the first. Raises
+        """Generates exactly `tokens` tokens, greedily; sets `begun` at the first. Raises
         CalibrationError."""
         body = {
             "model": self._model,
             "prompt": prompt,
             "max_tokens": output_tokens,
             "temperature": 0,
-            "ignore_eos": True,  # an extension that vLLM, SGLang and Pando know
+            "ignore_eos": True,  # an extension of vLLM, SGLang and Pando
             "stream": True,
             "stream_options": {"include_usage": True},
         }

@@ -1,9 +1,9 @@
-"""What a worker is asked: measurements that tell the unknowns of a cost model apart.
+"""The measurements of a worker, designed to separate the unknowns of a cost model.
 
-A prompt alone, new and then cached, tells what tokens and what the server cost; the same number of
-new tokens behind prefixes of several lengths what their attention costs; requests that decode
-together, few and many, short and long, what rows and contexts cost; and a prompt that comes while
-another request streams what a step costs without the server around it.
+A prompt alone, first new and then cached, shows the cost of tokens and of the server; the same
+number of new tokens behind prefixes of several lengths, that of attention; requests that decode
+together, few and many, short and long, that of rows and contexts; and a prompt that arrives while
+another request streams, that of a step without the server around it.
 """
 
 import asyncio
@@ -27,23 +27,23 @@ OUTPUT_TOKENS = 48  # of requests that decode together
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Within which measurements are designed."""
+    """The limits of the measurements."""
 
-    longest_prompt: int  # tokens, of any request with its output
-    capacity_tokens: int  # of requests at once
+    longest_prompt: int  # tokens, including the output
+    capacity_tokens: int  # of requests that run at once
     most_together: int
     chunk_tokens: int
 
 
 class Texts:
-    """Prompts of about so many tokens; none begins as another does."""
+    """Makes prompts of about a given number of tokens; no two begin alike."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self.tokens_per_word = 1.0
 
     async def learn(self, client: Client) -> None:
-        """How many tokens a word has for this worker."""
+        """Measures how many tokens a word has for this worker."""
         heard = await client.ask(self.of(200), 1)
         self.tokens_per_word = heard.prompt_tokens / 200
 
@@ -54,7 +54,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A prompt that is new, and then cached."""
+    """A prompt that is first new, and then cached."""
 
     tokens: int
 
@@ -85,13 +85,13 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Requests that decode at once."""
+    """Requests that decode together."""
 
     requests: int
     tokens: int  # of each prompt
 
     async def measure(self, client: Client, texts: Texts, limits: Limits) -> list[Observation]:
-        # Cached, so that all come to decode at about the same time.
+        # so that all begin to decode at about the same time
         prompts = [texts.of(self.tokens) for _ in range(self.requests)]
         for prompt in prompts:
             await client.ask(prompt, 1)
@@ -103,7 +103,7 @@ class Together:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A stream, and a new prompt that comes beside it."""
+    """A stream, and a new prompt that arrives during it."""
 
     tokens: int  # of the prompt
 
@@ -113,7 +113,7 @@ class Interrupted:
             async with asyncio.TaskGroup() as tasks:
                 stream = tasks.create_task(client.ask(texts.of(32), 3 * OUTPUT_TOKENS, begun))
                 beside = tasks.create_task(self._beside(client, texts.of(self.tokens), begun))
-        except ExceptionGroup as broken:  # the one that broke has ended the other
+        except ExceptionGroup as broken:  # the one that failed has ended the other
             raise broken.exceptions[0] from None
         what = f"a stream's silence while {self.tokens} tokens are prefilled"
         observation = interrupted(what, stream.result(), beside.result(), limits.chunk_tokens)
@@ -129,7 +129,7 @@ Measurement = Alone | Behind | Together | Interrupted
 
 def design(limits: Limits) -> list[Measurement]:
     """Lengths and numbers that double, up to the limits."""
-    # Texts do not meet their lengths exactly.
+    # Texts have only about the wanted lengths.
     longest = int(0.95 * min(limits.longest_prompt, limits.capacity_tokens // 2)) - OUTPUT_TOKENS
     lengths = [*_doubling(64, longest), longest]
     measurements: list[Measurement] = [Alone(length) for length in dict.fromkeys(lengths)]

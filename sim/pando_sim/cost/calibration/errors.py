@@ -1,9 +1,9 @@
-"""What can keep a worker from being measured."""
+"""Why a worker cannot be measured."""
 
 
 class CalibrationError(Exception):
-    """The worker cannot be measured; the message is one line and says why."""
+    """The worker cannot be measured; the message is one line and gives the reason."""
 
 
 class BusyError(CalibrationError):
-    """Requests of others run there, so what is seen is not the worker's own speed."""
+    """Others use the worker, so the times would not be its own speed."""

@@ -1,4 +1,4 @@
-"""From observations to a cost model, and what it leaves unexplained."""
+"""Fits a cost model to observations, and reports the remaining errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from pando_sim.cost.calibration.observations import UNKNOWNS, Observation
 from pando_sim.cost.least_squares import Floats, fit
 from pando_sim.cost.schema import Quality, RequestCost, StepCost
 
-# Tokens that may be free, besides none: from 8 to 8192, by steps of the root of two.
+# Candidates for free tokens, besides none: from 8 to 8192, in steps of the square root of two.
 _FREE_TOKENS = [8.0 * 2 ** (half / 2) for half in range(21)]
-# A further coefficient has to take away so much of the squared error.
+# A further coefficient must reduce the squared error by this share.
 _WORTH = 0.1
 
 
@@ -20,12 +20,12 @@ _WORTH = 0.1
 class Fitted:
     step: StepCost
     request: RequestCost
-    told_s: Floats  # [observations], what the model says of each
+    told_s: Floats  # [observations], as the model predicts them
     quality: Quality
 
 
 def fit_model(observations: Sequence[Observation]) -> Fitted:
-    """Least squares of relative errors. Raises CalibrationError."""
+    """Minimizes the squared relative errors. Raises CalibrationError."""
     observed = np.array([one.seconds for one in observations])
     best = _solve(observations, observed, 0.0)
     bound = (1 - _WORTH) * best.error
@@ -36,7 +36,7 @@ def fit_model(observations: Sequence[Observation]) -> Fitted:
     found = {name: float(f"{x:.4g}") for name, x in zip(UNKNOWNS, best.unknowns, strict=True)}
     if found["step_s"] == 0:
         raise CalibrationError(
-            "what was measured does not tell the time of a step: it is too little, or too noisy"
+            "the measurements do not determine the time of a step: there are too few, or too noisy"
         )
     off = np.abs(best.told_s / observed - 1)
     return Fitted(

@@ -1,4 +1,4 @@
-"""What was observed of a worker, as the sum of steps that took so long."""
+"""Observations of a worker: a time, as the sum of steps."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,7 +23,7 @@ UNKNOWNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A step as `CostModel.step_s` sees it."""
+    """A step, as the arguments of `CostModel.step_s`."""
 
     prefill_tokens: int = 0
     prefill_context: int = 0
@@ -31,7 +31,7 @@ class Step:
     decode_context: float = 0.0
 
     def features(self, free_tokens: float) -> list[float]:
-        """Of the last six unknowns."""
+        """The features of the last six unknowns."""
         return [
             1.0,
             max(0.0, self.prefill_tokens + self.decodes - free_tokens),
@@ -44,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    what: str  # for the table of residuals
+    what: str  # its name in the table of residuals
     seconds: float
     steps: tuple[Step, ...]
     prompt_tokens: int | None = None  # of the request whose time to first token this is
@@ -68,15 +68,15 @@ def chunks(start: int, count: int, chunk_tokens: int) -> tuple[Step, ...]:
 
 
 def first_token(what: str, heard: Heard, chunk_tokens: int) -> Observation:
-    """A request that was alone: from its sending to its first token."""
+    """A request that ran alone: from sending it to its first token."""
     cached = heard.cached_tokens
     steps = chunks(cached, heard.prompt_tokens - cached, chunk_tokens)
     return Observation(what, heard.ttft_s, steps, heard.prompt_tokens)
 
 
 def decoding(what: str, heard: list[Heard]) -> Observation | None:
-    """The mean step of requests that came together, while all of them decode; None where that was
-    too short."""
+    """The mean step of requests that were sent together, while all of them decode; None if that
+    time was too short."""
     begin = max(one.token_s[0] for one in heard)
     end = min(one.token_s[-1] for one in heard)
     contexts, seconds = [], []
@@ -94,8 +94,8 @@ def decoding(what: str, heard: list[Heard]) -> Observation | None:
 
 
 def interrupted(what: str, stream: Heard, other: Heard, chunk_tokens: int) -> Observation | None:
-    """The longest silence of a stream while a prompt of one chunk is computed beside it; None where
-    that prompt did not come during the stream."""
+    """The longest gap of a stream while a prompt of one chunk is computed beside it; None if that
+    prompt did not arrive during the stream."""
     new = other.prompt_tokens - other.cached_tokens
     times = stream.token_s
     gaps = [(after - before, before) for before, after in pairwise(times)]
@@ -115,6 +115,6 @@ def interrupted(what: str, stream: Heard, other: Heard, chunk_tokens: int) -> Ob
 
 
 def middle(observations: list[Observation]) -> Observation:
-    """Of the repetitions of one measurement, the one of median length."""
+    """The observation of median length, among repetitions of one measurement."""
     ordered = sorted(observations, key=lambda one: one.seconds)
     return ordered[(len(ordered) - 1) // 2]

@@ -1,4 +1,4 @@
-"""What a worker says of itself: model, machine, pool, and how much it has served."""
+"""Reads what a worker reports about itself: model, machine, pool, and how much it has served."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from pando_sim.cost.calibration.client import Client
 from pando_sim.cost.calibration.errors import BusyError, CalibrationError
 from pando_sim.cost.schema import WorkerFacts
 
-# Pando's and vLLM's names of the same: requests there, and prompt tokens served.
+# The same metrics in Pando and vLLM: present requests, and prompt tokens served.
 _PRESENT = (
     ("pando_worker_running_requests", "pando_worker_waiting_requests"),
     ("vllm:num_requests_running", "vllm:num_requests_waiting"),
@@ -23,12 +23,12 @@ _SERVED = ("pando_worker_prompt_tokens_total", "vllm:prompt_tokens_total")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """Before the first request; None is what it does not tell."""
+    """The state before the first request; None if the worker does not report it."""
 
     model: str
     machine: str | None
     version: str | None
-    date: str  # of its own clock
+    date: str  # by its own clock
     context_length: int | None
     capacity_tokens: int | None
     page_size: int | None
@@ -48,10 +48,10 @@ class Worker:
 
 
 async def look_at(client: Client) -> Worker:
-    """Raises CalibrationError where it serves no model, or tells something else than expected."""
+    """Raises CalibrationError if the worker serves no model, or answers in another format."""
     listed = await client.get("/v1/models")
     if listed is None:
-        raise CalibrationError("it has no /v1/models, so it is no OpenAI API")
+        raise CalibrationError("the worker has no /v1/models, so it has no OpenAI API")
     body, headers = listed
     try:
         card = json.loads(body)["data"][0]
@@ -80,7 +80,7 @@ def _worker(card: Mapping[str, Any], info: Mapping[str, Any], headers: Mapping[s
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """From /metrics; None where they have neither Pando's names nor vLLM's."""
+    """Numbers from /metrics; None if it has neither Pando's nor vLLM's names."""
 
     present: float | None  # requests, running and waiting
     prompt_tokens: float | None  # served since the worker's start
@@ -104,10 +104,10 @@ async def load_of(client: Client) -> Load:
 
 
 async def check_idle(client: Client) -> None:
-    """Raises BusyError where requests are running or waiting."""
+    """Raises BusyError if requests are running or waiting."""
     load = await load_of(client)
     if load.present:
         raise BusyError(
-            f"{load.present:.0f} requests are running or waiting there already;"
-            " a worker is measured while nobody else uses it"
+            f"{load.present:.0f} requests are already running or waiting at the worker; measure it"
+            " while nobody else uses it"
         )

@@ -1,8 +1,8 @@
 """The one Redis of a run.
 
 Read in this order:
-    server.py  a Valkey of its own, in memory
-    line.py    a line to it without an event loop
+    server.py  a separate Valkey, in memory
+    line.py    a connection to it without an event loop
 
 Imports nothing of the simulator.
 """

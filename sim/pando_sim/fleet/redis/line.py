@@ -1,8 +1,8 @@
-"""`BlockingLine`: a line to Redis on which an answer is waited for without an event loop.
+"""`BlockingLine`: a connection to Redis that waits for answers without an event loop.
 
-In virtual time nothing else can happen while an answer is awaited, so a turn of the loop for each
-is wasted. What nobody waits for is gathered, sent and left to Redis, which works on another core
-meanwhile; its answers are read with the next one that somebody wants.
+In virtual time nothing else can happen while an answer is awaited, so a turn of the event loop for
+each would be wasted. Commands whose answers nobody waits for are gathered, sent and left to Redis,
+which works on another core meanwhile; their answers are read before the next one that is awaited.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ from pando_fleet.redis.wire.connection import Refused
 from pando_sim.fleet.redis.server import KEEP
 
 MOST_UNREAD = 512
-"""Answers that are not read yet; all of them fit into the socket's buffer."""
+"""Most unread answers; all of them fit into the socket's buffer."""
 
 GATHERED_BYTES = 16_384
-"""Are sent at once. A call of the kernel for each command takes longer than making it."""
+"""Bytes that are sent at once: a system call per command takes longer than making the command."""
 
 _MORE = object()
 
 
 class BlockingLine:
-    """As `Wire`, to a server on a Unix socket that answers always. Everything sent on it, by
-    whomever, reaches Redis in that order."""
+    """Like `Wire`, to a server on a Unix socket that always answers. Everything sent on it reaches
+    Redis in that order."""
 
     def __init__(self, path: str) -> None:
-        self.is_away = False  # nobody gets an answer then
+        self.is_away = False  # then nobody gets an answer
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
         self._reader = hiredis.Reader(replyError=Refused, notEnoughData=_MORE)
@@ -55,7 +55,7 @@ class BlockingLine:
     def flush(self) -> None:
         """Returns when everything that was sent has been answered.
 
-        Raises FleetUnavailable where the server is gone.
+        Raises FleetUnavailable if the server has ended.
         """
         self._push()
         while self._answers:
@@ -92,7 +92,8 @@ class BlockingLine:
 
 
 class WaitedLine:
-    """The same line for code that awaits answers and, as on a `Wire`, leaves flushing to it."""
+    """The same line, for code that awaits answers and leaves flushing to the line, as on a
+    `Wire`."""
 
     def __init__(self, line: Line) -> None:
         self._line = line

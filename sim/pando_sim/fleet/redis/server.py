@@ -1,8 +1,8 @@
-"""The one Redis of a run: a Valkey server of its own, on a private socket, in memory.
+"""The Redis of a run: a separate Valkey server on a private socket, in memory.
 
-Nothing in it expires, because it would by the real time that a run takes: what should end in
-virtual time ends by what the scripts compare. That is Valkey's import mode, in which clients that
-have sent KEEP see keys whose time is over.
+Nothing in it expires, because expiry would follow the real time of a run; in virtual time, keys end
+by the comparisons in scripts. This uses Valkey's import mode, in which clients that have sent KEEP
+see expired keys.
 """
 
 import subprocess
@@ -25,10 +25,10 @@ KEEP = ("CLIENT", "IMPORT-SOURCE", "ON")
 
 @contextmanager
 def valkey() -> Iterator[str]:
-    """The path of its socket. The server ends with the block, or with this process however that
-    ends, and so does its folder.
+    """The path of its socket. The server ends with the block, or with this process, however that
+    ends; its folder is removed, too.
 
-    Raises RuntimeError where it does not start.
+    Raises RuntimeError if it does not start.
     """
     folder = Path(tempfile.mkdtemp(prefix="pando-sim-"))
     guard = Guard(folder)
@@ -36,7 +36,7 @@ def valkey() -> Iterator[str]:
         with _server(folder, guard) as path:
             yield path
     finally:
-        guard.close()  # which removes the folder
+        guard.close()  # also removes the folder
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def _server(folder: Path, guard: Guard) -> Iterator[str]:
 
 
 def client_of(path: str) -> Redis:
-    """Of the server at this socket."""
+    """A client of the server at this socket."""
     return Redis(unix_socket_path=path, redis_connect_func=_keep)
 
 

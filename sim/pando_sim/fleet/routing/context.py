@@ -19,9 +19,9 @@ from pando_sim.worker.replica import Replica
 class Context:
     """
     Attributes:
-        number: which of the routers, from 0
-        line: to the one Redis of all routers; what is sent first arrives first
-        skew_s: by which this router's clock is off
+        number: the router's number, from 0
+        line: to the Redis of all routers; keeps the order of commands
+        skew_s: the error of this router's clock
     """
 
     def __init__(
@@ -45,19 +45,19 @@ class Context:
         self.flights = Flights(Current(retry_share), self.monotonic_s)
 
     def redis_ms(self) -> int:
-        """Redis's clock, which is the one of all scripts."""
+        """Redis's clock, which all scripts use."""
         return self._timeline.redis_ms()
 
     def now_s(self) -> float:
-        """This router's own clock, which may be off."""
+        """This router's own clock, which may be wrong."""
         return self._timeline.now_s + self.skew_s
 
     def monotonic_s(self) -> float:
-        """For waiting: a clock that nobody sets."""
+        """A clock for waiting, which nobody sets."""
         return self._timeline.now_s
 
     def members(self) -> Sequence[Member]:
-        """By name."""
+        """The members, by name."""
         return self._view.members
 
     def in_flight(self, member: Member) -> int:
@@ -65,20 +65,20 @@ class Context:
         return self.flights.in_flight[member.beat.incarnation]
 
     def look(self, replica: str) -> Heartbeat | None:
-        """What the replica says of itself at this moment; None where it is gone. For policies of
-        routers that ask their engines more often than heartbeats come."""
+        """The replica's current report; None if it is gone. For policies of routers that poll their
+        engines more often than heartbeats arrive."""
         self._timeline.looks_any_time = True
         there = self._replicas.get(replica)
         return there.heartbeat() if there else None
 
     def cached_tokens(self, replica: str, tokens: NDArray[np.int32]) -> int:
-        """Of a prompt, what the replica holds at this moment: for policies of fleets whose engines
-        tell each change of their caches."""
+        """How many of a prompt's tokens the replica holds now: for policies of fleets whose engines
+        report each change of their caches."""
         there = self._replicas.get(replica)
         return there.cached_tokens(tokens) if there else 0
 
     def after(self, delay_s: float, act: Callable[[], None]) -> None:
-        """Calls back, `delay_s` of virtual time later."""
+        """Calls `act` after `delay_s` of virtual time."""
         self._timeline.after(delay_s, act)
 
 

@@ -1,8 +1,8 @@
-"""`Errand`: a coroutine of production code that waits for virtual time now and then.
+"""`Errand`: a coroutine of production code that sometimes waits for virtual time.
 
-What else it awaits, such as Redis, takes no virtual time. Whoever calls `begin` or `go_on` waits
-until it waits for virtual time again, or has ended: of all errands one runs at a time, so that a
-run is the same each time.
+Everything else that it awaits, such as Redis, takes no virtual time. The caller of `begin` or
+`go_on` waits until the errand waits for virtual time again or has ended. So only one errand runs at
+a time, and a run is the same each time.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ class Errand:
         await self._until_it_waits()
 
     async def answer(self) -> int:
-        """For the coroutine: what the next `go_on` says."""
+        """For the coroutine: waits for the argument of the next `go_on`."""
         self._answer = asyncio.get_running_loop().create_future()
         self._waits.set()
         return await self._answer

@@ -1,8 +1,8 @@
-"""What plugs into a simulated router: a placement policy.
+"""The interface of a simulated router's placement policy.
 
-Times are virtual seconds from the trace's start. Whatever is drawn at random is drawn from the
-`random.Random` that comes with the context, and whatever is iterated has an order, so that the same
-seed gives the same run bit for bit.
+Times are virtual seconds from the trace's start. Everything random comes from the `random.Random`
+of the context, and everything iterated has an order, so that the same seed gives the same run, bit
+for bit.
 """
 
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ POOL = "simulated"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request that a router wants placed."""
+    """A request that a router wants to place."""
 
     request: Request
     prompt_tokens: int
     prompt_bytes: int
     keys: bytes  # of its prompt's chunks, packed, root first
     output_tokens: int  # expected
-    lease: str  # an id of this request at this router
-    allowed: tuple["Member", ...]  # those that may be chosen, by name; at least one
+    lease: str  # this request's id at this router
+    allowed: tuple["Member", ...]  # replicas that may be chosen, by name; at least one
 
     @property
     def affinity(self) -> bytes:
@@ -40,23 +40,23 @@ class Question:
 
 
 class Policy(Protocol):
-    """How one router chooses. It may keep state of its own, and learns what a router learns:
-    the lease of a route hears of the first byte and of its end.
+    """Chooses replicas for one router. It may keep its own state, and learns what a router learns:
+    the lease of a route is called at the first byte and at its end.
 
-    The calls come in the order of virtual time. None but `place` waits for anything.
+    Calls are in the order of virtual time. Only `place` may wait.
     """
 
     async def place(self, question: Question) -> Route | Shortage: ...
 
     def close(self) -> None:
-        """The trace is over; what has not been written is to be written now."""
+        """The trace is over; writes what has not been written yet."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A replica as a router knows it by its last heartbeat: fresh, ready, and with no mark that
-    withholds it."""
+    """A replica as a router knows it by its last heartbeat: fresh, ready, and not withheld by a
+    mark."""
 
     beat: Heartbeat
     # To policies the last heartbeat counts as fresh, also while Redis is away.

@@ -23,20 +23,20 @@ class Job:
     prompt_tokens: int
     tries: Tries
     tries_made: int = 0
-    is_lost: bool = False  # its last try, with the replica
+    is_lost: bool = False  # the last try, with its replica
     route: Route | None = None  # of the last try
     placed_s: float = nan
     stay: Stay | None = None
     first_s: float = nan
-    last_s: float = nan  # the last token of a stay that was lost
-    cached_tokens: int = 0  # of the prompt, at the replica that answered last
+    last_s: float = nan  # the last token of a lost stay
+    cached_tokens: int = 0  # of the prompt, at the last replica that answered
     output: int = 0  # tokens that earlier stays produced
     longest_gap_s: float = 0.0
 
     def command(self) -> Generate:
-        """What its next replica is asked for: after a loss, to go on behind the output so far."""
+        """What to ask of its next replica: after a loss, to continue the output so far."""
         tokens = self.request.prompt.tokens()
-        # Tokens of its own, which no prompt of a trace goes on with.
+        # A separate token range, which no prompt of a trace continues.
         seed = 2**31 - 1 - self.request.number % MOST_SEEDS
         if self.output:
             tokens = np.concatenate((tokens, np.full(self.output, seed, dtype=np.int32)))
@@ -48,7 +48,7 @@ class Job:
         )
 
     def keep(self, stay: Stay) -> None:
-        """What a stay that is over, or lost, has brought."""
+        """Adds the results of a stay that is over or lost."""
         if stay.tokens:
             if self.output:
                 self.longest_gap_s = max(self.longest_gap_s, stay.first_s - self.last_s)

@@ -1,8 +1,8 @@
 """`Router`: the router's own deciding core (`pando_router.core`), driven by the virtual clock.
 
-The core says what happens next to each request; what asyncio does in production (`driver.py`,
+The core decides each request's next step. What asyncio does in production (`driver.py`,
 `admission/`) is done here: asking the policy for a place, sending to a simulated replica, waiting
-in the line, and all of it with the network's delay.
+in the queue, all with the network's delay.
 """
 
 import random
@@ -35,7 +35,7 @@ from pando_sim.worker.stay import Stay
 _NOBODY = Observer()
 
 Seen = Callable[[bytes, Prompt], None]
-"""Takes the keys of a prompt's chunks, and the prompt."""
+"""Called with the keys of a prompt's chunks, and the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Surroundings:
 
 
 class Router:
-    """`arrive` takes a request, `Surroundings.ended` is told its end."""
+    """`arrive` takes a request; `Surroundings.ended` is called at its end."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class Router:
             Current(QueueLimits(spec.queue_requests, body_bytes=2**63)),
             self.context.monotonic_s,
         )
-        self.told_waiting = False  # to Redis, by who tells it
-        self.seen: Seen | None = None  # told of each prompt that a replica answers
+        self.told_waiting = False  # in Redis; set by the reporter
+        self.seen: Seen | None = None  # called with each prompt that a replica answers
         self._flights = self.context.flights
         self._random = queue_rng
         self._spec = spec
@@ -106,14 +106,14 @@ class Router:
         return self._flights.in_flight.total()
 
     def given_back(self, elsewhere: int) -> None:
-        """A request that was sent from here has ended, and `elsewhere` wait at other routers."""
+        """A request of this router has ended, and `elsewhere` requests wait at other routers."""
         if is_for_us(self._random, len(self.queue), elsewhere):
             self._look_after(0.0)
         else:
             self.look_later(elsewhere)
 
     def look_later(self, elsewhere: int) -> None:
-        """A replica may have room again; routers do not look all at once."""
+        """A replica may have room again; routers look at different moments."""
         self._look_after(pause_s(self._random) if elsewhere else PACE_S)
 
     def _look_after(self, pause_s: float) -> None:
@@ -121,10 +121,10 @@ class Router:
             self._will_pump = True
             self._timeline.after(pause_s, self._pump)
 
-    # What the core says
+    # The core's actions
 
     async def _go(self, job: Job, action: Action) -> None:
-        """Does what the core wants, until that takes time."""
+        """Performs the core's actions, until one takes time."""
         while isinstance(action, Place):
             action = job.tries.placed(await self._place(job, action.barred))
         match action:
@@ -137,7 +137,7 @@ class Router:
 
     async def _place(self, job: Job, barred: Collection[str]) -> Flight | Shortage:
         allowed = self._flights.usable(self._around.view.members, barred)
-        if not allowed:  # a simulated pool always has replicas to come
+        if not allowed:  # a simulated pool always expects replicas
             return Shortage.NONE if barred else Shortage.ASLEEP
         prompt = job.request.prompt
         found = await self.policy.place(
@@ -184,7 +184,7 @@ class Router:
             job = head.item
             dead = job.tries.dead_now()
             found = await self._place(job, dead)
-            if found is Shortage.NONE and dead:  # there is nobody else
+            if found is Shortage.NONE and dead:  # there is no other replica
                 found = await self._place(job, ())
             if isinstance(found, Shortage):
                 return
@@ -192,7 +192,7 @@ class Router:
             await self._go(job, job.tries.placed(found))
 
     def _refuse(self, job: Job) -> None:
-        """A stream that has begun can only break off."""
+        """A stream that has begun can only be broken off."""
         job.tries.close()
         self._end(job, Outcome.FAILED if job.output else Outcome.REFUSED)
 
@@ -214,7 +214,7 @@ class Router:
         replica.submit(job.stay)
 
     def answered(self, job: Job) -> None:
-        """The first byte of a try."""
+        """The first byte of a try has arrived."""
         assert job.stay is not None
         if job.first_s != job.first_s:
             job.first_s = self._timeline.now_s
@@ -238,7 +238,7 @@ class Router:
         action = job.tries.answered(Head(status))
         if isinstance(action, Place):
             await self._go(job, action)
-        else:  # its answer goes to the client
+        else:  # the client gets its answer
             self._refuse(job)
 
     async def lost(self, job: Job) -> None:
@@ -255,18 +255,18 @@ class Router:
         await self._go(job, action)
 
     def later(self, act: Act) -> None:
-        """What a replica says now is heard here after the network's delay."""
+        """Schedules what a replica sends now for after the network's delay."""
         self._timeline.after(self._spec.network_s, act)
 
     def _end(self, job: Job, outcome: Outcome) -> None:
         served = job.served(self._timeline.now_s, outcome)
-        job.stay = None  # which holds the prompt, and refers to the job: no cycle is left behind
+        job.stay = None  # it has the prompt and refers to the job; leave no cycle
         self._around.ended(self, served)
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """Brings a replica's word to the router, over the network."""
+    """Forwards a replica's events to the router, over the network."""
 
     router: Router
     job: Job

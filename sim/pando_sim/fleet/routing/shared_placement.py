@@ -1,7 +1,7 @@
-"""`SharedPlacement`: Pando's own placement, by the same scripts in a real Redis as routers use.
+"""`SharedPlacement`: Pando's own placement, with the same scripts in a real Redis as routers use.
 
-What no answer waits for is written when a router would write it: at once after a pause, then no
-sooner than `EVERY_S` later or with the next placement.
+Writes that nobody waits for happen when a router would write them: at once after a pause, otherwise
+`EVERY_S` later or with the next placement.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from pando_sim.fleet.routing.interfaces import Question
 from pando_sim.spec import RouterSpec
 
 Pick = Callable[[Question], str | None]
-"""A replica's name, where a policy of the router chooses; None leaves it to Redis."""
+"""Returns a replica's name if a policy of the router chooses; None leaves the choice to Redis."""
 
 
 def _by_redis(question: Question) -> str | None:
@@ -26,7 +26,7 @@ def _by_redis(question: Question) -> str | None:
 
 
 class SharedPlacement:
-    """A policy; as `pando_router.placing.dispatch` does it."""
+    """A policy that places like `pando_router.placing.dispatch`."""
 
     def __init__(self, context: Context, spec: RouterSpec, pick: Pick = _by_redis) -> None:
         self._context = context
@@ -47,11 +47,11 @@ class SharedPlacement:
             except NoReplica:
                 if picked is None:
                     raise
-                # It drains or warms since this router last looked.
+                # It began to drain or warm since this router's last look.
                 lease = await Lease.take(self._placer, self._ask(question, None, picked))
         except PoolFull:
             return Shortage.FULL
-        except (FleetUnavailable, NoReplica):  # which has come back empty, maybe
+        except (FleetUnavailable, NoReplica):  # Redis may be back, but empty
             return self._alone(question, picked)
         self.write_soon()
         chosen = lease.placement.chosen
@@ -70,14 +70,14 @@ class SharedPlacement:
         self._placer.write()
 
     def _renew(self) -> None:
-        """Redis's heartbeats and repairs (`pando_fleet.placement.keeper`) are not simulated."""
+        """Renews leases; the keeper's heartbeats and repairs are not simulated."""
         self._placer.renew(self._context.monotonic_s(), self._lease_ms)
         if self._placer.open:
             self.write_soon()
         self._context.after(self._lease_ms / 3000, self._renew)
 
     def write_soon(self) -> None:
-        """What was queued for Redis until now is written when a router would write it."""
+        """Writes the queue when a router would write it."""
         if not self._is_due:
             self._is_due = True
             waits_s = self._wrote_s + EVERY_S - self._context.monotonic_s()
@@ -85,7 +85,7 @@ class SharedPlacement:
 
     def _ask(self, question: Question, only: str | None, without: str | None = None) -> Ask:
         members, exclude = self._context.members(), []
-        if len(question.allowed) < len(members):  # the usual case costs nothing a replica
+        if len(question.allowed) < len(members):  # in the usual case, nothing is done per replica
             allowed = {member.name for member in question.allowed}
             exclude = [member.name for member in members if member.name not in allowed]
         if without is not None:
@@ -102,7 +102,7 @@ class SharedPlacement:
         )
 
     def _alone(self, question: Question, picked: str | None) -> Route | Shortage:
-        """Without Redis."""
+        """Places without Redis."""
         load = self._context.in_flight
         roomy = with_room(question.allowed, load, self._spec.max_outstanding)
         if not roomy:

@@ -8,9 +8,9 @@ from pando_sim.fleet.routing.interfaces import Member
 
 
 class View:
-    """The same to all routers. While Redis is away it stays as it was.
+    """The same for all routers. While Redis is away it does not change.
 
-    Where marks may withhold a replica, who is new is known when the registry was read.
+    If marks may withhold replicas, a new one is known only after the registry was read.
     """
 
     def __init__(self, *, has_marks: bool) -> None:
@@ -26,11 +26,11 @@ class View:
         self._beats.pop(replica, None)
 
     def last_beats(self) -> list[Heartbeat]:
-        """By name."""
+        """The last heartbeats, by name."""
         return [beat for _, (beat, _) in sorted(self._beats.items())]
 
     def refresh(self, now_s: float) -> None:
-        """Takes in what was heard until now."""
+        """Applies what was heard until now."""
         fresh_s = FRESH_MS / 1000
         self._beats = {
             name: (beat, at_s)
@@ -47,7 +47,7 @@ class View:
         )
 
     def read(self, replicas: Sequence[Replica]) -> None:
-        """What the registry says, marks included."""
+        """Applies the registry's rows, with marks."""
         self.members = tuple(
             Member(each.beat)
             for each in replicas

@@ -1,5 +1,5 @@
 """The report: one HTML file with everything in it.
 
-page.py     what is on the page, in which order
+page.py     the page's contents and their order
 verdict.py  its first sentences
 """

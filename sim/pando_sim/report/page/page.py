@@ -1,4 +1,4 @@
-"""Fills the template: what is on the page, in which order, and the words that need numbers."""
+"""Fills the template: the page's contents, their order, and texts with numbers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from pando_sim.report.page.verdict import verdict
 from pando_sim.report.plots import bars, distributions, memory, over_time, scaling
 from pando_sim.report.plots.canvas import RUN_COLOURS, Plot
 
-MOST_STEPS = 60  # of a run, in the table; results.json has all
+MOST_STEPS = 60  # per run, in the table; results.json has all
 MOST_EVENTS = 60
 
 
@@ -34,7 +34,7 @@ class Section:
     title: str
     words: str
     plots: tuple[Plot, ...]
-    has_lines: bool = True  # that the legend shows and hides
+    has_lines: bool = True  # the legend can show and hide them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +95,14 @@ def _sections(about: About, digests: list[Digest]) -> list[Section]:
     found = [
         Section(
             identity="in-time",
-            title="Who is in time",
-            words="Of all requests of the trace, how many were answered how soon.",
+            title="Requests in time",
+            words="The share of all requests that were answered within a time.",
             plots=(distributions.ttft(about, digests), distributions.gap(about, digests)),
         ),
         Section(
             identity="over-time",
             title="Over time",
-            words="Requests count at the moment they arrived. Time is the simulation's.",
+            words="Requests are counted at their arrival. Times are simulated.",
             plots=(
                 over_time.hit_rate(digests),
                 over_time.ttft(digests, 50),
@@ -119,7 +119,7 @@ def _sections(about: About, digests: list[Digest]) -> list[Section]:
             identity="memory",
             title="KV memory",
             words="Tokens of all ready replicas: pinned by running requests, cached for later ones"
-            " (given up when room is needed), or free.",
+            " (evicted when room is needed), or free.",
             plots=tuple(
                 memory.kv_tokens(name, number, one, last)
                 for number, (name, one) in enumerate(zip(names(digests), digests, strict=True))
@@ -137,8 +137,7 @@ def _sections(about: About, digests: list[Digest]) -> list[Section]:
             Section(
                 identity="scaling",
                 title="What scaling cost",
-                words="A replica that goes takes its cache along; one that comes is late by the"
-                " time it takes to start.",
+                words="A replica that leaves takes its cache along; a new one takes time to start.",
                 plots=tuple(plots),
             )
         )
@@ -151,7 +150,7 @@ def _sections(about: About, digests: list[Digest]) -> list[Section]:
             Section(
                 identity="side-by-side",
                 title="Side by side",
-                words="The same requests, replicas and cost model; ★ is best.",
+                words="The same requests, replicas and cost model; ★ marks the best.",
                 plots=tuple(bars.compared(measure, digests) for measure in differ),
                 has_lines=False,
             ),
@@ -160,12 +159,12 @@ def _sections(about: About, digests: list[Digest]) -> list[Section]:
 
 
 def _tied(text: str) -> str:
-    """Numbers stay on one line with their units."""
+    """Keeps numbers on one line with their units."""
     return re.sub(r"(?<=\d) (?=(%|ms|s|min|h)(?!\w))", "\N{NO-BREAK SPACE}", text)
 
 
 def _measures(digests: Sequence[Digest]) -> list[Measure]:
-    """Those of which there is a number."""
+    """The measures for which there is a number."""
     return [m for m in IN_TABLE if any(m.value(one.statistics) is not None for one in digests)]
 
 
@@ -194,7 +193,7 @@ def _steps(digests: Sequence[Digest]) -> list[Steps]:
 
 
 def _checks(digests: Sequence[Digest]) -> list[tuple[str, int]]:
-    """Each invariant and how often it was checked in all runs together."""
+    """Each invariant, and how often it was checked in all runs together."""
     total: dict[str, int] = {}
     for one in digests:
         for name, count in one.checks.items():
@@ -203,7 +202,7 @@ def _checks(digests: Sequence[Digest]) -> list[tuple[str, int]]:
 
 
 def _settings(digests: Sequence[Digest]) -> list[tuple[str, str]]:
-    """Of what is simulated, as far as it is the same in all runs."""
+    """The simulated settings that are the same in all runs."""
     flat = [_flat(one.settings) for one in digests]
     return [
         (name, value)

@@ -1,4 +1,4 @@
-"""The first sentences of the report: what came out."""
+"""The first sentences of the report: the results."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ def verdict(about: About, digests: Sequence[Digest]) -> list[str]:
 def _alone(about: About, one: Digest) -> list[str]:
     run = one.statistics
     if run.goodput is None or run.ttft is None:
-        return ["No request had an answer."]
+        return ["No request was answered."]
     said = [
         f"{percent(run.goodput)} of {whole(run.requests)} requests were in time: a first token"
         f" within {limit(about.slow_ttft_s)}, and {limit(about.slow_gap_s)} between tokens.",
@@ -41,7 +41,7 @@ def _alone(about: About, one: Digest) -> list[str]:
 
 
 def _best(measure: Measure, digests: Sequence[Digest]) -> str:
-    """Who is best, and who comes next; empty where all are alike."""
+    """The best run and the second best; empty if all are alike."""
     runs, called = [one.statistics for one in digests], names(list(digests))
     winners = measure.best(runs)
     if not winners:

@@ -1,3 +1,3 @@
-"""Plots as SVG that stands inside a page and takes its colours from there, so that one page is
-right in the light and in the dark. `canvas` makes such an SVG of a matplotlib figure.
+"""Plots as inline SVG that takes its colours from the page, so that one page works in light and
+dark mode. `canvas` makes such an SVG from a matplotlib figure.
 """

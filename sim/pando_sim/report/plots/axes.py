@@ -1,4 +1,4 @@
-"""Axes in the words of the report: times, percentages, sizes."""
+"""Axes of the report: times, percentages, sizes."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def time_along(axes: Axes, last_s: float) -> None:
 
 
 def from_zero(axes: Axes, most: float, *, counts: bool = False) -> None:
-    """`counts`: what is shown has no fractions."""
+    """`counts`: the values are whole numbers."""
     axes.set_ylim(0, most * 1.06 if most > 0 else 1)
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=counts))
 
@@ -65,7 +65,7 @@ def sizes(value: float, _: float | None = None) -> str:
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers between both, three or more where there are, and none too near to another."""
+    """Round numbers between both, at least three if possible, and none too close to another."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     apart = (high / low) ** (1 / 7)
     ticks: list[float] = []

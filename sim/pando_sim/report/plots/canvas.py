@@ -1,8 +1,8 @@
-"""From a matplotlib figure to an SVG whose colours are the page's.
+"""Makes an SVG from a matplotlib figure, with the page's colours.
 
-Matplotlib is given colours that nobody else uses, each standing for a CSS variable, and the SVG
-gets `var(--ink)` where it wrote `#000001`. Text stays text. Lines and areas with the gid `run-3`
-become elements of the class `run-3`, by which the page can hide them.
+Matplotlib gets placeholder colours, each for a CSS variable, and the SVG gets `var(--ink)` in place
+of `#000001`. Text stays text. Lines and areas with the gid `run-3` become elements of the class
+`run-3`, by which the page can hide them.
 """
 
 import io
@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 
 from pando_sim.records import Event
 
-WIDTH, HEIGHT = 4.6, 2.5  # inches; at 100 dots each, small enough to be read on a phone
+WIDTH, HEIGHT = 4.6, 2.5  # inches; at 100 dots each, small enough for a phone
 LEFT, RIGHT, TOP, BOTTOM = 0.6, 0.12, 0.2, 0.3  # inches around the axes
-RUN_COLOURS = 8  # as many as there are variables --run-0 …
+RUN_COLOURS = 8  # the number of variables --run-0 …
 
 _VARIABLES = (
     "ink",
@@ -72,20 +72,20 @@ def run_colour(number: int) -> str:
 
 
 def run_dashes(number: int) -> str:
-    """Neighbours in the legend differ by more than colour."""
+    """Makes neighbours in the legend differ by more than colour."""
     return ("-", "--", ":", "-.")[(number // RUN_COLOURS + number) % 4 if number else 0]
 
 
 class Canvas:
-    """One figure with one pair of axes, to be drawn on between `with` and its end."""
+    """One figure with one pair of axes; draw on it within the `with` block."""
 
     def __init__(self, name: str, *, height: float = HEIGHT, left: float = LEFT) -> None:
-        """`left`: inches for what stands left of the axes."""
-        self._name = name  # told apart from the page's other figures by it
+        """`left`: inches to the left of the axes."""
+        self._name = name  # distinguishes it from the page's other figures
         with matplotlib.rc_context(_STYLE):
             self._figure = Figure(figsize=(WIDTH, height))
             self.axes: Axes = self._figure.add_subplot()
-            # A layout that measures its texts takes three times as long as all the rest.
+            # A layout that measures its texts takes three times as long as everything else.
             self._figure.subplots_adjust(
                 left=left / WIDTH,
                 right=1 - RIGHT / WIDTH,
@@ -106,7 +106,7 @@ class Canvas:
 
 
 def mark_events(axes: Axes, events: Sequence[Event]) -> None:
-    """A line from top to bottom for each of the first events, with its number above it."""
+    """Draws a vertical line for each of the first events, with its number above it."""
     for number, event in enumerate(events[:_MOST_MARKS], start=1):
         axes.axvline(event.at_s, color=COLOUR["fault"], linewidth=1, linestyle=(0, (2, 2)))
         axes.annotate(

@@ -1,4 +1,4 @@
-"""Shares of requests by how long they took."""
+"""Distributions of requests' times."""
 
 from collections.abc import Sequence
 
@@ -19,8 +19,8 @@ def ttft(about: About, digests: Sequence[Digest]) -> Plot:
         curves,
         about.slow_ttft_s,
         "Time to first token of all requests",
-        "How many requests had a first token within a time; higher is better. A curve that ends"
-        f" below 100 % lost requests. The mark is at {limit(about.slow_ttft_s)}, what counts as"
+        "Requests with a first token within a time; higher is better. A curve that ends"
+        f" below 100 % lost requests. The mark is at {limit(about.slow_ttft_s)}, the limit of being"
         " in time.",
     )
 
@@ -33,8 +33,8 @@ def gap(about: About, digests: Sequence[Digest]) -> Plot:
         curves,
         about.slow_gap_s,
         "Time between tokens of all requests",
-        "How many requests had a mean time between tokens within this; higher is better. The mark"
-        f" is at {limit(about.slow_gap_s)}, what counts as in time.",
+        "The share of requests with a mean time between tokens within this; higher is better. The"
+        f" mark is at {limit(about.slow_gap_s)}, the limit of being in time.",
     )
 
 

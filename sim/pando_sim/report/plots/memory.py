@@ -1,4 +1,4 @@
-"""What the KV pools hold, one plot a run."""
+"""The contents of the KV pools, one plot per run."""
 
 from pando_sim.report.digest import Digest
 from pando_sim.report.measures import percent

@@ -1,4 +1,4 @@
-"""What changes while time goes by: a line a run."""
+"""Changes over time: a line per run."""
 
 from collections.abc import Callable, Sequence
 
@@ -30,7 +30,7 @@ def ttft(digests: Sequence[Digest], share: int) -> Plot:
         digests,
         f"ttft_p{share}",
         f"Time to first token over time, p{share}",
-        f"{share} % of the requests that arrived then had less. Logarithmic.",
+        f"{share} % of the requests that arrived then are below. Logarithmic.",
         lambda one: _share(one.statistics.ttft, share),
     )
 
@@ -40,7 +40,7 @@ def gap(digests: Sequence[Digest], share: int) -> Plot:
         digests,
         f"gap_p{share}",
         f"Time between tokens over time, p{share}",
-        f"Of the mean gap of each request that arrived then; {share} % had less. Logarithmic.",
+        f"The mean gap of each request that arrived then; {share} % are below. Logarithmic.",
         lambda one: _share(one.statistics.gap, share),
     )
 
@@ -51,7 +51,7 @@ def queue(digests: Sequence[Digest]) -> Plot:
     )
     axis.from_zero(canvas.axes, most, counts=True)
     return canvas.plot(
-        "Requests that wait",
+        "Waiting requests",
         "In routers for a replica, and in replicas for a first token; the longest in each"
         " interval.",
         _ends(digests, lambda one: max(one.series.pool.queued, default=None), whole, "Most"),
@@ -66,7 +66,7 @@ def load_spread(digests: Sequence[Digest]) -> Plot:
     canvas.axes.set_ylim(bottom=1 if most > 1 else 0)
     return canvas.plot(
         "Load spread over time",
-        "Prompt tokens that the busiest replica of the moment had to compute, over an even share;"
+        "Prompt tokens that the busiest replica had to compute, divided by an even share;"
         " 1 is even.",
         _ends(digests, lambda one: one.statistics.load_spread, ratio, "Over the whole run"),
     )
@@ -79,7 +79,7 @@ def replicas(digests: Sequence[Digest]) -> Plot:
     axis.from_zero(canvas.axes, most, counts=True)
     return canvas.plot(
         "Replicas over time",
-        "That cost money: starting, ready and draining.",
+        "Replicas that cost money: starting, ready and draining.",
         _ends(digests, lambda one: one.statistics.mean_replicas, ratio, "On average"),
     )
 
@@ -121,7 +121,7 @@ def _arrivals(one: Digest, which: str) -> Points:
 def _lines(
     name: str, digests: Sequence[Digest], points: Callable[[Digest], Points]
 ) -> tuple[Canvas, float]:
-    """The lines, and the highest value of all."""
+    """Draws the lines, and returns the highest value."""
     canvas, most, last = Canvas(name), 0.0, 0.0
     for number, one in enumerate(digests):
         at_s, values = points(one)
@@ -148,7 +148,7 @@ def _ends(
     words: Callable[[float], str],
     when: str,
 ) -> str:
-    """A sentence for who cannot see the lines."""
+    """A sentence for readers who cannot see the lines."""
     parts = []
     for name, one in zip(names(list(digests)), digests, strict=True):
         number = value(one)

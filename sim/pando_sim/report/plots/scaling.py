@@ -1,4 +1,4 @@
-"""What scaling costs: each change of the size, and the price of good service."""
+"""The costs of scaling: each change of the size, and the price of being in time."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ def recomputed(digests: Sequence[Digest]) -> Plot:
         digests,
         "recomputed_tokens",
         "Tokens recomputed after each removal",
-        "Prompt tokens that were asked for again and lost with the removed replicas' caches; one"
-        " mark a scaling decision.",
+        "Prompt tokens that were lost with the removed replicas' caches and needed again; one mark"
+        " per scaling decision.",
     )
 
 
@@ -28,7 +28,7 @@ def delayed(digests: Sequence[Digest]) -> Plot:
         "delayed_requests",
         "Requests delayed until each change took effect",
         "Late first tokens between a decision and the moment when its replicas were ready; one"
-        " mark a scaling decision.",
+        " mark per scaling decision.",
     )
 
 
@@ -38,13 +38,13 @@ def prefilled(digests: Sequence[Digest]) -> Plot:
         digests,
         "prefilled_tokens",
         "Tokens computed for caches, not for a request",
-        "The hottest prefixes, computed by replicas that join, and by those that stay what only one"
-        " that leaves holds; one mark a scaling decision.",
+        "The hottest prefixes, computed by joining replicas, and those that only a leaving replica"
+        " holds, computed by the others; one mark per scaling decision.",
     )
 
 
 def price(digests: Sequence[Digest]) -> Plot:
-    """GPU-hours against requests that were too slow: lower left is better."""
+    """GPU-hours against requests that were too slow; lower left is better."""
     canvas = Canvas("price")
     said = []
     slow = [1 - (one.statistics.goodput or 0.0) for one in digests]
