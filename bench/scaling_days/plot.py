@@ -99,12 +99,12 @@ def _panel(
         path = " ".join(f"{px:.1f},{py:.1f}" for px, py, _ in places)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         for px, py, one in places:
-            told = (
+            label = (
                 f"{scaler}, {KNOBS[scaler]} {one.knob:g}: {one.replica_hours:.1f} replica-hours,"
                 f" {100 * one.violations:.2f} % out of time"
             )
             parts.append(
-                f'<circle cx="{px:.1f}" cy="{py:.1f}" r="4" fill="{colour}"><title>{told}</title>'
+                f'<circle cx="{px:.1f}" cy="{py:.1f}" r="4" fill="{colour}"><title>{label}</title>'
                 "</circle>"
             )
             parts.append(_text(px + 6, py - 5, f"{one.knob:g}", colour))

@@ -118,8 +118,8 @@ def _result(record: Run, load: Load, contender: Contender, start_s: float, hours
 def _write_details(folder: Path, result: Result, record: Run) -> None:
     """Writes what explains a result: decisions with reasons, the pool each minute, each request."""
     folder.mkdir(parents=True, exist_ok=True)
-    told = (result.load, result.day, f"{result.start_s:g}", result.scaler, f"{result.knob:g}")
-    name = "-".join(map(str, told)).replace(", ", "-")
+    parts = (result.load, result.day, f"{result.start_s:g}", result.scaler, f"{result.knob:g}")
+    name = "-".join(map(str, parts)).replace(", ", "-")
     write_requests(folder / f"{name}.requests.csv", record)
     content = {"steps": record.steps, "samples": record.samples}
     text = json.dumps(msgspec.to_builtins(content), indent=0)

@@ -106,9 +106,9 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def _cached_share(records: Sequence[Record]) -> float | None:
-    told = [r for r in records if r.cached_tokens is not None]
-    prompt = sum(r.prompt_tokens for r in told)
-    return sum(r.cached_tokens or 0 for r in told) / prompt if prompt else None
+    reporting = [r for r in records if r.cached_tokens is not None]
+    prompt = sum(r.prompt_tokens for r in reporting)
+    return sum(r.cached_tokens or 0 for r in reporting) / prompt if prompt else None
 
 
 def _within(value: float | None, limit: float | None) -> bool:

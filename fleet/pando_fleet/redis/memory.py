@@ -36,9 +36,9 @@ async def read_memory(redis: RedisClient) -> list[Memory]:
 
 
 def _memory(info: Any) -> Memory:
-    told = cast(dict[str, Any], info)
+    fields = cast(dict[str, Any], info)
     return Memory(
-        used_bytes=int(told.get("used_memory", 0)),
-        max_bytes=int(told.get("maxmemory", 0)),
-        policy=str(told.get("maxmemory_policy", "")),
+        used_bytes=int(fields.get("used_memory", 0)),
+        max_bytes=int(fields.get("maxmemory", 0)),
+        policy=str(fields.get("maxmemory_policy", "")),
     )

@@ -59,12 +59,12 @@ class Exported:
 
     def __init__(self, add: Callable[[str, int], None]) -> None:
         self._add = add
-        self._told: Counter[str] = Counter()
+        self._exported: Counter[str] = Counter()
 
     def fold(self) -> None:
-        for kind, count in (_counts - self._told).items():
+        for kind, count in (_counts - self._exported).items():
             self._add(kind, count)
-        self._told = _counts.copy()
+        self._exported = _counts.copy()
 
 
 def counts() -> dict[str, int]:

@@ -82,8 +82,8 @@ class Registry:
         """
         call, terms = beat_call(pool, heartbeat, self._clock)
         answer: list[bytes] | None = await self._beat(call, *terms)
-        told, *others = [part.decode(errors="replace") for part in answer or (b"",)]
-        if told == "taken":
+        outcome, *others = [part.decode(errors="replace") for part in answer or (b"",)]
+        if outcome == "taken":
             raise NameTakenError(heartbeat.replica, *others)
         now_ms = 1000 * monotonic() if self._clock is None else self._clock()
         if now_ms >= self._announce_at.get(pool, -inf):

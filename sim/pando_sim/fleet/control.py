@@ -131,7 +131,7 @@ class FleetControl:
         and refuses new ones. It exists until `stop`."""
         replica = self._fleet.replicas[name]
         replica.become(ReplicaState.DRAINING)
-        self._fleet.tell([replica])
+        self._fleet.beat([replica])
 
     def stop(self, name: str, *, leaves: bool = True) -> None:
         """Removes the replica at once, with its cache; its running requests are lost. One that
@@ -168,7 +168,7 @@ class FleetControl:
     def at(self, when_s: float, act: Callable[["FleetControl"], Awaitable[None]]) -> None:
         self._timeline.at(when_s, lambda: act(self))
 
-    def tell(self, what: Event | ScalingStep) -> None:
+    def record(self, what: Event | ScalingStep) -> None:
         """Adds to the run's records."""
         if isinstance(what, Event):
             self._run.events.append(what)

@@ -77,7 +77,7 @@ class Fleet:
         if replica.state is ReplicaState.STARTING and not replica.gone:
             replica.ready_s = self._timeline.now_s
             replica.become(ReplicaState.READY)
-            self.tell([replica])
+            self.beat([replica])
 
     def stop(self, name: str, *, leaves: bool) -> None:
         """`leaves`: like a worker that ends by itself; a killed one just falls silent."""
@@ -94,7 +94,7 @@ class Fleet:
             self._leave.send(leave_call(self._pool, name, replica.incarnation), (), _unheard)
             self._view.left(name)
 
-    def tell(self, replicas: list[Replica]) -> None:
+    def beat(self, replicas: list[Replica]) -> None:
         """Sends the replicas' heartbeats, all at once."""
         now_s = self._timeline.now_s
         for replica in replicas:

@@ -224,7 +224,7 @@ class Simulation:
     # Periodic work
 
     async def _beat(self) -> None:
-        self._fleet.tell(list(self._fleet.replicas.values()))
+        self._fleet.beat(list(self._fleet.replicas.values()))
         if self._scaler is not None and not self._line.is_away:
             self._line.flush()
             self._view.read(await self._registry.replicas(POOL))
@@ -245,8 +245,8 @@ class Simulation:
         """Reports the queues like routers, so that the operator sees them."""
         for router in self._routers:
             waiting = len(router.queue)
-            if waiting or router.told_waiting:
-                told = ReportQueue(
+            if waiting or router.reported_waiting:
+                report = ReportQueue(
                     queues=PoolKeys(POOL).queues,
                     now=self._timeline.redis_ms(),
                     router=router.name,
@@ -254,8 +254,8 @@ class Simulation:
                     waited_ms=int(1000 * router.queue.longest_wait_s),
                     tokens=round(router.queue.tokens),
                 )
-                self._report_queue.send(told, (), _unheard)
-            router.told_waiting = waiting > 0
+                self._report_queue.send(report, (), _unheard)
+            router.reported_waiting = waiting > 0
 
     async def _scale(self) -> None:
         assert self._scaler is not None

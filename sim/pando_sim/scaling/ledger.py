@@ -112,7 +112,7 @@ class Ledger:
     def close(self, fleet: FleetControl) -> None:
         """Reports all steps."""
         for step in self._steps:
-            fleet.tell(
+            fleet.record(
                 ScalingStep(
                     at_s=step.at_s,
                     before=step.before,

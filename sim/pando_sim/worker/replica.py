@@ -103,7 +103,7 @@ class Replica:
         self._due_s: float | None = None  # of its own next event
         self._ticket = 0  # of that event; earlier ones are void
         self._stride: TimedStride | None = None
-        self._told = 0  # steps of the stride whose tokens have left
+        self._sent_steps = 0  # steps of the stride whose tokens have left
         self._leaving: list[Event] = []  # with the end of the current step
         self._seen: Stats | None = None  # of a step with prompts, for those who look into it
         kv = self.scheduler.kv
@@ -204,7 +204,7 @@ class Replica:
             return
         self.model.now_s = now_s
         if self._strides and (stride := plan_stride(self.scheduler, self.model)) is not None:
-            self._stride, self._told = stride, 0
+            self._stride, self._sent_steps = stride, 0
             next_s = stride.ends[-1]
             if self._inbox:
                 next_s = stride.border(self._inbox[0].arrives_s)
@@ -284,15 +284,15 @@ class Replica:
     def _tell(self, steps: int) -> None:
         """Reports the tokens of the stride's first `steps` steps, which have left."""
         assert self._stride is not None
-        count = steps - self._told
+        count = steps - self._sent_steps
         if count <= 0:
             return
         ends = self._stride.ends
-        first_s, last_s = ends[self._told], ends[steps - 1]
-        longest_s = max(self._stride.durations(self._told + 1, steps), default=0.0)
+        first_s, last_s = ends[self._sent_steps], ends[steps - 1]
+        longest_s = max(self._stride.durations(self._sent_steps + 1, steps), default=0.0)
         for rid in self._stride.rids:
             stay = self.stays[rid]
             stay.tokens += count
             stay.longest_gap_s = max(stay.longest_gap_s, first_s - stay.last_s, longest_s)
             stay.last_s = last_s
-        self._told = steps
+        self._sent_steps = steps

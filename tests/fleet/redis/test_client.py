@@ -246,13 +246,13 @@ async def test_a_wrong_password_is_unavailable_and_is_not_told(start_valkey: Sta
     [
         (f"http://u:{SECRET}@h", "not 'http'"),
         (f"u:{SECRET}@h:6379", "must start with redis"),
-        (f"redis://u:{SECRET}/x@h:6379/0", "percent-encoded"),
-        (f"redis+cluster://u:{SECRET}/x@h:6379", "cannot be read|no path"),
+        (f"redis://u:{SECRET}/x@h:6379/0", "percent-encode"),
+        (f"redis+cluster://u:{SECRET}/x@h:6379", "cannot be parsed|no path"),
         (f"redis+cluster://u:{SECRET}@h:6379/1", "no path"),
-        (f"redis+cluster://u:{SECRET}@h:port", "cannot be read"),
+        (f"redis+cluster://u:{SECRET}@h:port", "cannot be parsed"),
         (f"redis+sentinel://u:{SECRET}@h:26379", "must name the master"),
         (f"redis+sentinel://u:{SECRET}@h:26379,/m", "host is missing"),
-        (f"redis+sentinel://u:{SECRET}@h:26379/m/x", "cannot be read"),
+        (f"redis+sentinel://u:{SECRET}@h:26379/m/x", "cannot be parsed"),
         (f"redis+sentinel://u:{SECRET}@h/m?passwrd={SECRET}", "passwrd"),
     ],
 )

@@ -70,5 +70,7 @@ class _Solution:
 def _solve(observations: Sequence[Observation], observed: Floats, free_tokens: float) -> _Solution:
     features = np.array([one.features(free_tokens) for one in observations])
     unknowns = fit(features, observed)
-    told = features @ unknowns
-    return _Solution(free_tokens, unknowns, told, float(np.sum((told / observed - 1) ** 2)))
+    predicted = features @ unknowns
+    return _Solution(
+        free_tokens, unknowns, predicted, float(np.sum((predicted / observed - 1) ** 2))
+    )

@@ -55,8 +55,8 @@ async def look_at(client: Client) -> Worker:
     body, headers = listed
     try:
         card = json.loads(body)["data"][0]
-        told = await client.get("/server_info")
-        info = json.loads(told[0]) if told else {}
+        answer = await client.get("/server_info")
+        info = json.loads(answer[0]) if answer else {}
         return _worker(card, info, headers)
     except (LookupError, ValueError, TypeError, AttributeError) as error:
         raise CalibrationError(f"/v1/models or /server_info is not as expected: {error}") from error
@@ -88,12 +88,12 @@ class Load:
 
 async def load_of(client: Client) -> Load:
     """Raises CalibrationError."""
-    told = await client.get("/metrics")
-    if told is None:
+    answer = await client.get("/metrics")
+    if answer is None:
         return Load(None, None)
     values: dict[str, float] = {}
     try:
-        for family in text_string_to_metric_families(told[0].decode()):
+        for family in text_string_to_metric_families(answer[0].decode()):
             for sample in family.samples:
                 values[sample.name] = values.get(sample.name, 0.0) + sample.value
     except (ValueError, LookupError) as error:

@@ -78,7 +78,7 @@ class Router:
             Current(QueueLimits(spec.queue_requests, body_bytes=2**63)),
             self.context.monotonic_s,
         )
-        self.told_waiting = False  # in Redis; set by the reporter
+        self.reported_waiting = False  # in Redis; set by the reporter
         self.seen: Seen | None = None  # called with each prompt that a replica answers
         self._flights = self.context.flights
         self._random = queue_rng
