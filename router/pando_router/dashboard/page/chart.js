@@ -63,7 +63,7 @@ class LineChart {
       parts.push(svg("line", { class: "cursor", x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }));
     }
     this.svg.replaceChildren(...parts);
-    this.update();
+    this.showValues();
   }
 
   /** The top of the scale: 1, 2 or 5 times a power of ten, at least the highest value. */
@@ -107,7 +107,7 @@ class LineChart {
   }
 
   /** Updates the legend's values: those under the pointer, or the last ones. */
-  update() {
+  showValues() {
     const index = this.hover ?? this.points.at.length - 1;
     this.lines.forEach(([field], i) => {
       this.values[i].textContent = this.show(this.points[field][index]);
