@@ -129,7 +129,7 @@ async def test_a_file_that_is_not_there_yet_is_named_and_read_once_it_is(guarded
         ("redis+cluster://h?ssl_ca_certs=/ca.pem", r"takes no options, not \['ssl_ca_certs'\]"),
         ("redis+sentinel://h/m?ssl_ca_certs=/ca.pem", "takes sentinel_password, not"),
         ("rediss+cluster://h?ssl_ca_cert=/ca.pem", "takes ssl_ca_certs, .*not .'ssl_ca_cert'"),
-        ("rediss+cluster://h?ssl_check_hostname", "cannot be read"),
+        ("rediss+cluster://h?ssl_check_hostname", "cannot be parsed"),
     ],
 )
 def test_options_of_tls_that_would_do_nothing_are_refused(url: str, message: str) -> None:
