@@ -4,8 +4,6 @@ All of them end in the shared placement: a policy that chooses by itself leaves 
 Redis; `cache_aware` (and `session`, without a session) also leaves the choice to it.
 
 Source: `router/pando_router/policies`, the production code.
-
-Source: `router/pando_router/placing/policies`, the production code.
 Simplified: a replica's load is its last heartbeat's or the router's own count, whichever is larger,
 even while Redis is away (the router then uses its own count only). A session comes from the trace;
 there is no `user`.
