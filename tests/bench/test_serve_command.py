@@ -46,8 +46,8 @@ async def test_a_run_ends_with_a_table_and_its_json(tmp_path: Path) -> None:
     ("arguments", "answer"),
     [
         (["--url", "http://127.0.0.1:9", "--users", "1"], "cannot be measured: /v1/models"),
-        (["--workload", "trace", "--rate", "1"], "need --trace FILE"),
-        ([], "give one: --rate, --arrivals trace, or --users"),
+        (["--workload", "trace", "--rate", "1"], "require --trace FILE"),
+        ([], "set one of --rate, --arrivals trace, or --users"),
     ],
 )
 async def test_a_wrong_command_line_says_what_is_wrong(arguments: list[str], answer: str) -> None:
