@@ -145,7 +145,7 @@ def test_a_missing_or_unknown_trace_is_refused(capsys: Capture, tmp_path: Path) 
     early, late = (tmp_path / f"{name}.csv" for name in ("early", "late"))
     early.write_text(f"{AZURE}2023-11-16 18:00:00,9,9\n2023-11-16 18:00:09,9,9\n")
     late.write_text(f"{AZURE}2023-11-16 18:00:05,9,9\n2023-11-16 18:00:04,9,9\n")
-    assert "late.csv:3: it comes 1 s before" in refused(capsys, str(early), str(late))
+    assert "late.csv:3: it arrives 1 s before" in refused(capsys, str(early), str(late))
 
 
 def test_a_wrong_manifest_is_refused_as_the_operator_does(capsys: Capture, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_renewed_token_ids_keep_whole_ones() -> None:
 
 def test_another_file_is_no_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(TraceError, match=r"tokenizer\.json: is no tokenizer\.json"):
+    with pytest.raises(TraceError, match=r"tokenizer\.json: is not a tokenizer\.json"):
         TextTokenizer(tmp_path / "tokenizer.json")
     with pytest.raises(TraceError, match="No such file"):
         TextTokenizer(tmp_path / "nowhere")
