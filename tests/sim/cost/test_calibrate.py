@@ -85,7 +85,7 @@ async def test_who_comes_meanwhile_is_noticed(worker: WorkerProcess, tmp_path: P
             assert answer.status == 200, await answer.text()
     _, said = await process.communicate()
     assert process.returncode == 1, said
-    assert b"others used it meanwhile" in b" ".join(said.split())
+    assert b"others used it, which" in b" ".join(said.split())
     assert not path.exists()
 
 
