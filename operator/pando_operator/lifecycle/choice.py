@@ -1,5 +1,6 @@
 """Chooses the pods that leave: useless ones, then ones that drain already, then the least worth.
 
+A cache's worth comes from the fleet's `placement/worth.py` and its script `lua/tree_worth.lua`.
 During a rollout, the pods that it replaces leave before those that it creates.
 """
 

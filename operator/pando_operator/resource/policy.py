@@ -1,7 +1,7 @@
 """The scaling policy that `decide` follows: a part of `spec.scaling`.
 
 `behavior` has the names, meanings and defaults of HorizontalPodAutoscaler v2, `panic` those of
-Knative. Times are in seconds.
+Knative; `scaling/limits/behavior.py` decides by the windows. Times are in seconds.
 """
 
 from datetime import UTC, datetime

@@ -1,5 +1,6 @@
 """HorizontalPodAutoscaler v2's `behavior`: stabilization windows and rate policies.
 
+This half decides; `Behavior` in `resource/policy.py` is the spec, with the windows' defaults.
 Stabilization takes the smallest change recommended within the direction's window: a pool grows to
 the lowest and shrinks to the highest recommendation of that time. A rate policy limits the size
 relative to the size at the start of its period: the current size without the changes since then.
