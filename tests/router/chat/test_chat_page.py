@@ -42,7 +42,7 @@ async def test_an_answer_is_shown_while_it_comes_and_then_what_is_known_of_it(
             "\xa0tokens/s",
         ):
             assert fact in facts
-        await page.wait_for_selector(".why summary:has-text('less than a chunk')")
+        await page.wait_for_selector(".why summary:has-text('shorter than a chunk')")
         await page.click(".why summary")
         assert "It went to a" in await page.inner_text(".explanation")
         body = received(a)

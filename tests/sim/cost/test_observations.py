@@ -161,9 +161,9 @@ def test_exact_observations_give_the_cost_model_back() -> None:
     assert fitted.quality.largest_error < 0.005
 
 
-def test_without_any_step_that_is_told_there_is_no_model() -> None:
+def test_without_any_recorded_step_there_is_no_model() -> None:
     only = [Observation("", 1e-5 * tokens, (), tokens) for tokens in (10, 100, 1000)]
-    with pytest.raises(CalibrationError, match="too little"):
+    with pytest.raises(CalibrationError, match="too few"):
         fit_model(only)
 
 
