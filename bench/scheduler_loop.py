@@ -151,7 +151,8 @@ class Loop:
     def __init__(self, case: Case, steps: int) -> None:
         self._case = case
         # With the steps until all have started, nobody ends.
-        self._new_tokens = case.new_tokens or steps + WARM + 2 * case.batch
+        starting = 2 * case.batch + case.batch * case.context // 2048
+        self._new_tokens = case.new_tokens or steps + WARM + starting
         room = case.batch * (case.context + self._new_tokens + case.page_size) + case.waiting_share
         settings = WorkerSettings.model_validate(
             {
@@ -166,9 +167,13 @@ class Loop:
         pools = Pools(capacity_tokens=room, context_length=room)
         grammars = GrammarCompiler(MODEL, VOCAB) if case.regex else None
         self._scheduler = make_scheduler(settings, pools, self._runner, grammars)
-        self._too_long = room - case.context - case.waiting_share
+        # More than is ever left beside the prompts of the running ones.
+        self._too_long = case.batch * (self._new_tokens + case.page_size)
         self._encoder = msgspec.msgpack.Encoder()
         self._rng = np.random.default_rng(0)
+        self._prefix = self._rng.integers(
+            VOCAB, size=max(case.waiting_share, case.context)
+        ).tolist()
         self._sent = 0
         gc.collect()  # as the scheduler's process does once it has loaded all
         gc.freeze()
@@ -177,9 +182,9 @@ class Loop:
         """CPU ms of each measured step."""
         case, scheduler = self._case, self._scheduler
         if case.waiting_share:
-            self._receive(self._request(1, case.waiting_share))
+            self._receive(self._request(1, case.waiting_share, case.waiting_share))
             while not scheduler.is_idle:
-                self._round()
+                self._step()
         for index in range(case.batch):
             # Where requests follow each other, they do not all end in the same step.
             self._receive(self._request(self._new_tokens - index % (case.new_tokens or 1)))
@@ -189,12 +194,13 @@ class Loop:
             if case.new_tokens:
                 self._receive(self._request(case.new_tokens))
             else:
-                self._receive(self._request(self._too_long, case.waiting_share + case.context))
+                length = case.waiting_share + self._too_long
+                self._receive(self._request(1, length, case.waiting_share))
         for _ in range(WARM):
             self._round()
         found = [self._round() for _ in range(steps)]
         stats = scheduler.stats()
-        assert stats.running >= case.batch - 2, stats  # the others have just come
+        assert case.batch >= stats.running >= case.batch - 2, stats  # the others have just come
         assert stats.running + stats.waiting == case.batch + case.waiting, stats
         return found
 
@@ -222,16 +228,17 @@ class Loop:
     def _receive(self, request: Generate) -> int:
         return sum(map(_num_ended, self._scheduler.receive(request)))
 
-    def _request(self, new_tokens: int, length: int | None = None) -> Generate:
+    def _request(self, new_tokens: int, length: int | None = None, shared: int = 0) -> Generate:
         """Half of each prompt is the same for all, where they follow each other."""
         case = self._case
         length = length or case.context
-        shared = case.context // 2 if case.new_tokens else min(length, case.waiting_share)
-        own = self._rng.integers(VOCAB, size=length - shared)
+        if case.new_tokens:
+            shared = case.context // 2
+        own = self._rng.integers(VOCAB, size=min(length - shared, case.context)).tolist()
         self._sent += 1
         return Generate(
             rid=str(self._sent),
-            input_ids=[*(index % VOCAB for index in range(shared)), *own.tolist()],
+            input_ids=[*self._prefix[:shared], *own, *([0] * (length - shared - len(own)))],
             sampling=SamplingParams(max_new_tokens=new_tokens, **case.sampling),
             grammar=grammar_of(regex=case.regex) if case.regex else None,
         )

@@ -1,4 +1,4 @@
-"""How long a request may wait: the bound that `WaitingQueue` and `PromptBudget` promise together."""
+"""How long a request may wait: what `WaitingQueue` and `PromptBudget` promise together."""
 
 from dataclasses import dataclass
 
