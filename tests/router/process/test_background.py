@@ -58,7 +58,9 @@ async def test_so_does_one_that_checks_a_replica_no_more(
 async def test_so_does_one_that_probes_an_upstream_no_more(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pando_router.upstreams.watched.Watched._probe_forever", nobody_foresaw)
+    monkeypatch.setattr(
+        "pando_router.upstreams.watched.WatchedUpstream._probe_forever", nobody_foresaw
+    )
     url = "http://127.0.0.1:9"
     async with serving(valkey_url, upstream=[{"url": url}]) as router:
         await until(lambda: says(router, f"the probing of {url} has ended"), "it being told")
