@@ -2,8 +2,9 @@
 
 Read in this order:
     command.py         the command: serves until a signal ends it
-    settings.py        its settings; those of workers and router are in their own classes
-    models.py          the default models
+    settings.py        its settings, with the default model; those of workers and router are in
+                       their own classes
+    models.py          the models that are known by name: smollm2 and tiny
     plan.py            the commands of the fleet's parts
     free_port.py       a port that nobody uses
     fleet.py           starts, watches and ends the parts

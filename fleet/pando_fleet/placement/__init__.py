@@ -6,7 +6,7 @@ Read in this order:
     placer.py    `Placer`: places, over a `Wire`
     lease.py     a placement from its reservation to its end
     settling.py  writes that nobody waits for
-    keeper.py    renews leases, and ends those of dead routers: lease expiry
+    keeper.py    renews leases, and ends those of dead routers
     worth.py     what a replica's cache is worth
 
 The scripts are in `lua/`: `place.lua` decides, `lease_ops.lua` stores and expires leases. Imports

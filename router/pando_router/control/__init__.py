@@ -4,5 +4,5 @@ Read in this order:
     app.py      health, metrics, the fleet, models, explanations
     openapi.py  describes the API to clients, as OpenAPI
 
-/readyz and /livez are here; `process/lifecycle.py` decides their answers.
+/healthz and /readyz are here; draining, one of the conditions, is in `process/lifecycle.py`.
 """

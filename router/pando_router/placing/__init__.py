@@ -10,5 +10,6 @@ Read in this order:
     lost_lease_writes.py  reports lease updates that did not reach Redis
 
 The shared placement itself is `pando_fleet.placement`; without Redis, `core/alone.py` chooses.
-Leases expire in `pando_fleet.placement.keeper`. Imports fleet_view, core and requests.
+`pando_fleet.placement.keeper` renews leases; the setting `lease_seconds` is how long they last.
+Imports fleet_view, core and requests.
 """

@@ -3,7 +3,7 @@
 Read in this order:
     processes.py   several on one port
     kept.py        restarts a process that ends
-    lifecycle.py   readiness and draining
+    lifecycle.py   draining: no new requests, and the end of those that run
     background.py  tasks beside the requests
 
 `serve.py` starts them.

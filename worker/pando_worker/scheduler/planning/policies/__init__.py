@@ -11,6 +11,8 @@ Read in this order:
     priority.py      the highest priority first
     random_order.py  an order that is the same in every run
 
+To add one, copy fcfs.py, list it in registry.py, and name it in `WorkerSettings.schedule_policy`.
+
 An order is kept up as requests come, go, and find more or less of their prompt cached, so its cost
 does not grow with the queue. `WaitingQueue` keeps every one of them from starving a request.
 """
