@@ -1,6 +1,7 @@
 """What all tests share: real servers of Redis and Valkey, and the order that `-n 4` keeps."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -31,6 +32,7 @@ settings.register_profile(
 # Shared fixtures that each process of pytest may have for itself: they cost little.
 _EACH_PROCESS = frozenset({"valkey_server", "redis_server", "crds", "reference_of", "gpu"})
 
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OPTIONS = ("--save", "", "--appendonly", "no")
 
 
@@ -42,6 +44,19 @@ def pytest_configure(config: pytest.Config) -> None:
     runs_for_another = hasattr(config, "workerinput")  # as one of xdist's processes
     if (cache := _cache(config)) and not runs_for_another and not config.option.quick:
         config.pluginmanager.register(Durations(cache))
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """A command that a test runs in this process leaves its signals blocked and ignored, as it is
+    about to end. Processes that later tests start would inherit that, and not end when told to."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    handlers = {number: signal.getsignal(number) for number in _END_SIGNALS}
+    yield
+    for number, handler in handlers.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook

@@ -102,8 +102,10 @@ def check(
     check_logprobs(reference, tokens + produced, len(tokens), of_output, TOP)
 
 
-@pytest.mark.parametrize(("size", "crowd"), [(2, 5), (4, 3)])
-async def test_ranks_together_answer_as_transformers(tmp_path: Path, size: int, crowd: int) -> None:
+@pytest.mark.parametrize(("size", "crowd", "pool"), [(2, 5, 200), (4, 3, 160)])
+async def test_ranks_together_answer_as_transformers(
+    tmp_path: Path, size: int, crowd: int, pool: int
+) -> None:
     """Two turns of conversations in a pool for two or three requests: they retract each other,
     release pages behind windows, hit what the turn before left, and get it back from the host's
     memory. With 4 there are more ranks than KV heads."""
@@ -115,13 +117,13 @@ async def test_ranks_together_answer_as_transformers(tmp_path: Path, size: int, 
         threads=size,
         page_size=4,
         chunked_prefill_size=16,
-        max_total_tokens=160,
+        max_total_tokens=pool,
         window_ratio=0.75,
         new_token_ratio=0.01,
         watermark=0,
         host_memory_gib=0.001,
     ) as worker:
-        assert "1 layers with windows up to 9 hold 120 tokens" in worker.log
+        assert re.search("1 layers with windows up to 9 hold 1[0-9]+ tokens", worker.log)
         # While answers are checked, the worker may close what is kept open.
         connector = aiohttp.TCPConnector(force_close=True)
         async with aiohttp.ClientSession(worker.url, connector=connector) as http:

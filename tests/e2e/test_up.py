@@ -101,7 +101,7 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
         # A stop that is still on its way does not keep a SIGTERM from ending a process.
         until(lambda: worker.status() == psutil.STATUS_STOPPED, "the worker is suspended")
         up.send(signal.SIGINT)
-        until(lambda: any("ending" in line["event"] for line in up.log), "it is ending")
+        until(lambda: any("stopping" in line["event"] for line in up.log), "it is ending")
         up.send(signal.SIGINT)
         assert up.wait_end() == 0, up.output
         assert_nothing_is_left(up)
@@ -111,7 +111,7 @@ def test_signals_that_go_on_until_its_last_moment_change_nothing() -> None:
     with UpProcess("--workers", "1") as up:
         until(lambda: up.find_part("worker-0"), "the worker is being started")
         up.send(signal.SIGINT)
-        until(lambda: any("ending" in line["event"] for line in up.log), "it is ending")
+        until(lambda: any("stopping" in line["event"] for line in up.log), "it is ending")
         while up.process.poll() is None:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 up.send(number)

@@ -29,4 +29,5 @@ def test_single_values_named_in_the_page_exist() -> None:
         if name.split(".")[0] in roots
     }
     assert len(named) > 5
-    assert named <= known | parents
+    # The router's and the operator's own settings are free fields: their classes check them.
+    assert {name for name in named if ".settings." not in name} <= known | parents

@@ -114,7 +114,7 @@ def release(api_server: ApiServer, namespace: str, tmp_path: Path) -> Iterator[R
 def test_upgrade_rollback_and_uninstall_keep_what_they_should(release: Release) -> None:
     release.install({})
     password = release.password()
-    assert release.pool()["spec"]["engine"]["memoryGib"] == 0.5
+    assert release.pool()["spec"]["engine"]["memoryGib"] == 1
     assert release.jobs.said[-1] == "default: created"
     uid = release.pool()["metadata"]["uid"]
 

@@ -150,11 +150,16 @@ def test_pool_takes_the_bytes_that_the_cell_size_says(tmp_path: Path) -> None:
     assert sum(tensor.nbytes for tensor in (*pool.k, *pool.v)) == 48 * cell
 
 
-def test_model_that_does_not_fit_is_refused_before_its_weights_are_read(tmp_path: Path) -> None:
+def test_model_that_does_not_fit_is_refused_before_its_weights_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pando")
     Reference(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
     with pytest.raises(DoesNotFit):
         TorchModelRunner(WorkerSettings(model=str(tmp_path), memory_gib=1e-6))
+    assert "loaded model.safetensors" not in caplog.text
+    TorchModelRunner(WorkerSettings(model=str(tmp_path), max_total_tokens=64))
+    assert "loaded model.safetensors" in caplog.text
 
 
 def test_context_length_beyond_the_models_positions_is_refused(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ async def test_nothing_is_served_before_the_model_is_loaded_and_a_signal_ends_th
     [
         ({"model": "/nowhere/at-all"}, r"cannot serve this model: there is no directory"),
         ({"host": "203.0.113.1"}, r"cannot start: cannot listen on 203.0.113.1"),
-        ({"redis": "http://x:secret@y"}, r"cannot start: a Redis URL starts with"),
+        ({"redis": "http://x:secret@y"}, r"cannot start: a Redis URL must start with"),
         ({"pool": BROKEN_LOAD}, r"scheduler process ended \(exit code 1\)"),
     ],
     ids=["model", "address", "redis", "load"],
