@@ -15,6 +15,9 @@ from pando_worker.settings import WorkerSettings
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.scheduler.world import World
 
+# All kinds are compiled first, which takes a minute or two.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
