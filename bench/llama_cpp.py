@@ -1,0 +1,239 @@
+"""Pando's worker against llama.cpp's server on the same GGUF file, with the same client, in turns.
+
+Run: python -m bench.llama_cpp --llama-cpp VENV/bin/python
+VENV has the package `xllamacpp`, llama.cpp's server, and nothing of Pando: its binaries bring an
+OpenMP of their own. Both servers run all the time, and each job goes to one after the other, so
+noise hits both alike.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import click
+import psutil
+
+from bench.serving.client import Client, Endpoint, Record
+from pando.up.free_port import free_port
+from pando_worker.models.loading.hub import resolve_model
+from pando_worker.server.machine import machine
+
+log = logging.getLogger("bench.llama_cpp")
+
+READY_S = 120.0
+PROMPT_WORDS = 40
+MIB = 2**20
+
+# Prints its address and serves until its standard input ends.
+LLAMA_CPP = """
+import sys, xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path = sys.argv[1]
+params.n_parallel, params.n_ctx, params.port = int(sys.argv[3]), int(sys.argv[4]), 0
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(sys.argv[2])
+server = xllamacpp.Server(params)
+print("ADDRESS", server.listening_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    name: str
+    url: str
+    pid: int
+    ready_s: float
+
+    @property
+    def memory_mib(self) -> float:
+        """Of all its processes, what they share counted once."""
+        process = psutil.Process(self.pid)
+        family = [process, *process.children(recursive=True)]
+        return float(sum(one.memory_full_info().pss for one in family)) / MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`clients` at once, each sends one prompt of its own."""
+
+    clients: int
+    words: int
+    new_tokens: int
+
+    @property
+    def is_prefill(self) -> bool:
+        return self.new_tokens == 1
+
+
+@dataclass(slots=True)
+class Measured:
+    """Of one server and job, a value a repetition."""
+
+    tokens_s: list[float] = field(default_factory=list)  # of output, or of the prompt
+    ttft_s: list[float] = field(default_factory=list)  # the median client's
+    prompt_tokens: int = 0
+
+
+JOBS = (
+    Job(1, PROMPT_WORDS, 96),
+    Job(8, PROMPT_WORDS, 64),
+    Job(32, PROMPT_WORDS, 64),
+    Job(1, 270, 1),
+    Job(1, 1010, 1),
+)
+
+
+@click.command(help=__doc__)
+@click.option("--llama-cpp", required=True, help="the Python that has xllamacpp")
+@click.option("--model", default="smollm2", show_default=True, help="as pando worker takes it")
+@click.option("--threads", default=2, show_default=True)
+@click.option("--slots", default=32, show_default=True, help="requests at once")
+@click.option("--context", default=2048, show_default=True, help="tokens a slot")
+@click.option("--repetitions", default=2, show_default=True)
+@click.option("--worker-flags", default="--kv-cache-dtype bfloat16", show_default=True)
+def main(
+    llama_cpp: str,
+    model: str,
+    threads: int,
+    slots: int,
+    context: int,
+    repetitions: int,
+    worker_flags: str,
+) -> None:
+    """Race both on all jobs, then look at their memory."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    [file, *_] = sorted(resolve_model(model).glob("*.gguf"))
+    tokens = slots * context
+    with ExitStack() as stack:
+        peer = stack.enter_context(_llama_cpp(llama_cpp, file.resolve(), threads, slots, tokens))
+        flags = ["--max-total-tokens", str(tokens), "--memory-gib", "4", *worker_flags.split()]
+        ours = stack.enter_context(_pando(model, threads, flags))
+        servers = (peer, ours)
+        found = {(s.name, job): Measured() for s in servers for job in JOBS}
+        for server in servers:
+            _run(server, model, Job(2, PROMPT_WORDS, 8), "warm-up")
+        for repetition in range(repetitions):
+            for job in JOBS:
+                for server in servers:
+                    records, seconds = _run(server, model, job, str(repetition))
+                    _note(found[server.name, job], job, records, seconds)
+                    log.info("%s, %s: %.1f s", server.name, job, seconds)
+        click.echo(_table(servers, found))
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    click.echo(
+        f"\n{file.name}, {machine('cpu', 1)}, {threads} threads, {slots} x {context} tokens;"
+    )
+    click.echo(
+        f"{repetitions} repetitions; worker: {worker_flags}; load averages at the end {load}"
+    )
+
+
+def _run(server: Server, model: str, job: Job, seed: str) -> tuple[list[Record], float]:
+    rng = random.Random(f"{seed} {job}")
+    words = Path(__file__).read_text(encoding="utf-8").split()
+    prompts = [" ".join(rng.choices(words, k=job.words)) for _ in range(job.clients)]
+    extra = {"ignore_eos": True, "temperature": 0}
+
+    async def run() -> list[Record]:
+        client = Client(Endpoint(server.url, model, "completions", extra=extra), timeout_s=300)
+        try:
+            sent = (client.send([("user", text)], job.new_tokens) for text in prompts)
+            return await asyncio.gather(*sent)
+        finally:
+            await client.close()
+
+    started = time.perf_counter()
+    records = asyncio.run(run())
+    seconds = time.perf_counter() - started
+    for record in records:
+        if record.error is not None:
+            raise click.ClickException(f"{server.name}: {record.error} {record.error_detail}")
+    return records, seconds
+
+
+def _note(measured: Measured, job: Job, records: list[Record], seconds: float) -> None:
+    measured.prompt_tokens = records[0].prompt_tokens
+    measured.ttft_s.append(median(record.ttft for record in records))
+    if job.is_prefill:
+        measured.tokens_s.append(records[0].prompt_tokens / records[0].ttft)
+    else:
+        measured.tokens_s.append(sum(record.output_tokens for record in records) / seconds)
+
+
+def _table(servers: tuple[Server, Server], found: dict[tuple[str, Job], Measured]) -> str:
+    """Medians of the repetitions; the last column is Pando's number over llama.cpp's."""
+    rows = ["| | llama.cpp | Pando | ratio |", "|---|---|---|---|"]
+
+    def row(what: str, pair: list[float], form: str) -> None:
+        theirs, ours = pair
+        rows.append(f"| {what} | {theirs:{form}} | {ours:{form}} | {ours / theirs:.2f} |")
+
+    for job in JOBS:
+        pair = [found[server.name, job] for server in servers]
+        rates = [median(one.tokens_s) for one in pair]
+        if job.is_prefill:
+            row(f"prefill of {pair[0].prompt_tokens} tokens, tokens/s", rates, ",.0f")
+        else:
+            row(f"{job.clients} clients, tokens/s", rates, ",.0f")
+            row(f"{job.clients} clients, TTFT p50, s", [median(p.ttft_s) for p in pair], ".2f")
+    row("memory (PSS), MiB", [server.memory_mib for server in servers], ",.0f")
+    row("ready after, s", [server.ready_s for server in servers], ".1f")
+    return "\n".join(rows)
+
+
+@contextmanager
+def _pando(model: str, threads: int, flags: list[str]) -> Iterator[Server]:
+    port = free_port("127.0.0.1")
+    own = ["--model", model, "--threads", str(threads), "--port", str(port)]
+    started = time.monotonic()
+    command = [sys.executable, "-m", "pando", "worker", *own, "--log-level", "warning", *flags]
+    url = f"http://127.0.0.1:{port}"
+    with subprocess.Popen(command) as process:
+        try:
+            while not _is_ready(f"{url}/readyz"):
+                if process.poll() is not None or time.monotonic() > started + READY_S:
+                    raise click.ClickException("the worker is not ready")
+                time.sleep(0.05)
+            yield Server("Pando", url, process.pid, time.monotonic() - started)
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def _llama_cpp(python: str, file: Path, threads: int, slots: int, tokens: int) -> Iterator[Server]:
+    started = time.monotonic()
+    command = [python, "-c", LLAMA_CPP, str(file), str(threads), str(slots), str(tokens)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = (line for line in process.stdout if line.startswith("ADDRESS"))
+        if (line := next(lines, None)) is None:
+            raise click.ClickException(f"{python} cannot serve {file} with xllamacpp")
+        yield Server("llama.cpp", line.split()[1], process.pid, time.monotonic() - started)
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    main()
