@@ -102,7 +102,7 @@ def check(
     check_logprobs(reference, tokens + produced, len(tokens), of_output, TOP)
 
 
-@pytest.mark.parametrize(("size", "crowd", "pool"), [(2, 5, 200), (4, 3, 160)])
+@pytest.mark.parametrize(("size", "crowd", "pool"), [(2, 5, 160), (4, 3, 160)])
 async def test_ranks_together_answer_as_transformers(
     tmp_path: Path, size: int, crowd: int, pool: int
 ) -> None:

@@ -45,8 +45,8 @@ class MasterConnection(AbstractConnection):
         self._turn = route.turn
 
     async def connect(self) -> None:
-        # Only its user closes a connection: redis-py's pool closes idle connections while somebody
-        # may be taking one of them, which would lose the socket that it has just opened.
+        # Only its user closes a connection: redis-py's pool closes idle connections while another
+        # task may be taking one of them, which would lose the socket that it has just opened.
         if self._turn != self._route.turn:
             await self.disconnect()
         await super().connect()  # type: ignore[no-untyped-call]

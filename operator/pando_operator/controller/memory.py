@@ -65,7 +65,7 @@ class Memory:
 
 
 def _state(item: Object) -> object:
-    """A value that changes when somebody else changes the object. A Deployment's resourceVersion
+    """A value that changes when another client changes the object. A Deployment's resourceVersion
     also changes with its status, so its generation is used, which counts changes of the spec."""
     metadata: Mapping[str, object] = item["metadata"]
     version = metadata.get("generation") or version_of(item)

@@ -213,7 +213,7 @@ class PoolLoop:
         pods = self._pods(reading)
         counts = census(pods)
         deployment = self._shared.caches.deployment(self.key)
-        # A Deployment that somebody deleted is recreated with the decided size.
+        # A deleted Deployment is recreated with the decided size.
         current = staying(pods, replicas_of(deployment)) if deployment else memory.desired or 0
         scaling = pool.spec.scaling
         if scaling.mode is Mode.AUTO:

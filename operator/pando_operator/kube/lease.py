@@ -101,7 +101,7 @@ class Leader:
         try:
             held = await self._write()
         except Conflict:
-            return False  # somebody wrote between our two calls; the next try reads it
+            return False  # another operator wrote between our two calls; the next try reads it
         except KubeError as error:
             self._set_error(str(error))
             return False

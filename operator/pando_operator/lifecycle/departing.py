@@ -1,4 +1,4 @@
-"""How a replica leaves, how a drain is undone, and what happens to a pod that somebody deleted.
+"""How a replica leaves, how a drain is undone, and what happens to a deleted pod.
 
 `plan` explains the order of the steps.
 """
@@ -79,7 +79,7 @@ def give_back(pod: PodView, state: PoolState) -> list[Action]:
 
 
 def terminate(pod: PodView, state: PoolState) -> list[Action]:
-    """Steps for a pod that somebody deleted or a rollout replaces.
+    """Steps for a pod that was deleted or that a rollout replaces.
 
     It finishes its requests by itself and stays while its hand-off is open. Its drain mark shows
     the worker that no further hand-off will follow.

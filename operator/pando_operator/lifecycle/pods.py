@@ -133,7 +133,7 @@ def time_text(seconds: float) -> str:
 
 
 def _seconds(text: str | None) -> float | None:
-    """The time in an annotation; None if there is none, or if somebody wrote something else."""
+    """The time in an annotation; None if there is none, or if it is no time."""
     try:
         return datetime.fromisoformat(text).timestamp() if text else None
     except ValueError:

@@ -3,6 +3,8 @@
 What they import is all here, for each of them would import it again: transformers takes seconds.
 """
 
+import ctypes
+import gc
 import multiprocessing
 import os
 import threading
@@ -115,6 +117,9 @@ def _after_a_death(group: ParallelGroup) -> str:
 def _peak_while_loading(model_dir: Path, group: ParallelGroup) -> int:
     """Bytes of the process's own memory; files that are mapped do not count."""
     model = build_model(read_config(model_dir), torch.float32, CPU, group)
+    # What the models before have freed would be used again, and not be seen.
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     before, peak, done = _own_bytes(), 0, threading.Event()
 
     def watch() -> None:

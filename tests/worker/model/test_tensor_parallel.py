@@ -67,8 +67,7 @@ def assert_peaks_are_shares(reports: list[Report]) -> None:
     """The embedding is most of the large model: its share, and not as much again, is used."""
     share = LARGE_VOCABULARY * 32 * 4 / len(reports)
     for rank in reports:
-        # A part may lie in memory that the models before it have freed.
-        assert 0.6 * share < rank.peak_bytes < 2.2 * share
+        assert 0.9 * share < rank.peak_bytes < 2.2 * share
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -100,6 +100,17 @@ def test_a_long_prompt_gets_half_of_each_step_however_many_short_ones_come() -> 
     world.run()
 
 
+def test_a_prompt_that_a_step_can_complete_is_not_delayed_by_a_longer_one() -> None:
+    world = World(pages=1024, page_size=4, chunked_prefill_size=64, max_running=8)
+    world.send("first", [1, *range(40)], max_new_tokens=1)
+    world.send("longer", [2, *range(400)], max_new_tokens=1)
+    world.step()
+    [batch] = world.batches
+    # 41 tokens are more than half of the step, and all of them run; the other gets the rest.
+    assert sorted(batch.extend_lens.tolist()) == [20, 41]
+    world.run()
+
+
 def test_what_a_failed_request_computed_leaves_the_cache() -> None:
     prompt = [*range(80), 95]
     world = World(

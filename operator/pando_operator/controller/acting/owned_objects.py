@@ -117,8 +117,8 @@ class OwnedObjects:
         memory.applied(resource.kind, digest, written)
 
     async def _check_name(self, resource: Resource, wanted: Object, memory: Memory) -> None:
-        """Raise NameTaken if somebody else made an object of this name: applying would take it
-        over. Only objects with the pool's label are watched, so this asks the API server."""
+        """Raise NameTaken if an object of this name exists that is not the pool's: applying would
+        take it over. Only objects with the pool's label are watched, so this asks the server."""
         if memory.has_applied(resource.kind):
             return  # we made it: it is too new for the watch, or it lost its label
         try:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from pando_worker.models.build import Build, Fill
-from pando_worker.models.layers.weight import PlainWeight, Weight
+from pando_worker.models.layers.weight import PlainWeight, Table
 
 
 class VocabularyTable(nn.Module):
@@ -21,7 +21,7 @@ class VocabularyTable(nn.Module):
         super().__init__()
         self._group = build.group
         rows = -(-vocab_size // self._group.size)
-        self.weight: Weight = PlainWeight(build, rows, hidden_size)
+        self.weight: Table = PlainWeight(build, rows, hidden_size)
         self._name = name
         self._vocab_size = vocab_size
         self._first = rows * self._group.rank

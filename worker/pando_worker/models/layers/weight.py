@@ -25,12 +25,16 @@ class Weight(Protocol):
         """[num_tokens, inputs] to [num_tokens, outputs]."""
         ...
 
-    def rows(self, ids: Tensor) -> Tensor:
-        """[num_tokens, inputs]"""
-        ...
-
     def part(self, rows: slice) -> Tensor | Packed:
         """What a checkpoint's tensor of these rows fills."""
+        ...
+
+
+class Table(Weight, Protocol):
+    """One whose rows are looked up, too; one tensor of the checkpoint."""
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """[num_tokens, inputs]"""
         ...
 
 
@@ -92,9 +96,6 @@ class StackedWeight(nn.Module):
             products.append(part.product(x, own))
             first += part.outputs
         return torch.cat(products, dim=-1)
-
-    def rows(self, ids: Tensor) -> Tensor:
-        raise NotImplementedError("tables are one tensor of the checkpoint")
 
     def part(self, rows: slice) -> Tensor | Packed:
         first = 0

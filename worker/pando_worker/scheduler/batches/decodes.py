@@ -50,9 +50,6 @@ class Decodes:
     def __len__(self) -> int:
         return len(self.reqs)
 
-    def __contains__(self, req: Req) -> bool:
-        return req in self._position
-
     # Requests come and go
 
     def add(self, req: Req) -> None:
@@ -151,11 +148,6 @@ class Decodes:
         return self._tokens[: len(self.reqs)].copy()
 
     @property
-    def num_output(self) -> Int64:
-        n = len(self.reqs)
-        return self._tokens[:n] - self._prompt[:n]
-
-    @property
     def input_ids(self) -> Int64:
         """The token that each runs; -1 - row if it is not known yet."""
         ids = -1 - self._row[: len(self.reqs)]
@@ -172,7 +164,7 @@ class Decodes:
             top_p=self._top_p[:n].copy(),
             min_p=self._min_p[:n].copy(),
             seed=self._seed[:n].copy(),
-            step=self.num_output,
+            step=self._tokens[:n] - self._prompt[:n],
         )
 
     def penalties(self, input_ids: Int64) -> Penalties | None:

@@ -224,11 +224,11 @@ class Planner:
             return Verdict.ADMITTED
 
         self.waiting.admit(computing, attempt)
-        if not admission.is_out_of_pages and budget.passes(1):
-            self.waiting.admit_shortest(computing, attempt_short)
         if admission.is_out_of_pages:
             room = self._kv.available_pages - admission.reserve.pages
             self._vain = self.waiting.version, room
+        elif budget.passes(1):
+            self.waiting.admit_shortest(computing, attempt_short)
 
     def _reserved(self) -> Reserve:
         """Pages to leave free for the expected output of the admitted requests."""
@@ -239,8 +239,8 @@ class Planner:
         return Reserve(self.decodes.expected_pages(ratio, MOST_EXPECTED), 0).plus(others)
 
     def _is_vain(self, room: int) -> bool:
-        """Whether the attempt to admit a request would fail as it did before, with as many pages
-        above the reserve."""
+        """Whether the first request in line would fail to be admitted as it did before, as no more
+        pages are above the reserve."""
         if self._kv.windows:
             return False  # it may have failed for want of window pages
         version, vain_room = self._vain

@@ -1,10 +1,11 @@
 """`PromptBudget`: divides a step's prompt tokens if the admitted prompts need more than there are.
 
 Half of them belong to the prompt that was admitted first, so that it goes on in every step. The
-other half goes to those that have the least left to compute, and what either half does not need,
-the other gets. So a short prompt passes longer ones, which it delays at most twofold, and nobody
-starves: each prompt is the first one at some time. (Shortest remaining time first, with half of the
-machine as ageing; vLLM bounds concurrent partial prefills for the same end.)
+other half goes to those that have the least left to compute, which may be that prompt, too; and
+what either half does not need, the other gets. So a short prompt passes longer ones, which it
+delays at most twofold, and nobody starves: each prompt is the first one at some time. (Shortest
+remaining time first, with half of the machine as ageing; vLLM bounds concurrent partial prefills
+for the same end.)
 """
 
 from collections.abc import Sequence
@@ -57,32 +58,30 @@ def prefill_rows(prefilling: Sequence[Req], tokens: int, kv: KVManager) -> list[
     """
     if not prefilling:
         return []
-    first, *others = prefilling
-    others.sort(key=lambda req: req.extend_len)
-    of_others = max(_of_shortest(tokens, kv.page_size), tokens - first.extend_len)
-    of_others = min(of_others, sum(req.extend_len for req in others))
-    rows = _rows([first], tokens - of_others, kv)
-    return rows + _rows(others, of_others, kv) if rows else []
+    first = prefilling[0]
+    shares = dict.fromkeys(prefilling, 0)
+    shares[first] = min(first.extend_len, tokens - _of_shortest(tokens, kv.page_size))
+    left = tokens - shares[first]
+    for req in sorted(prefilling, key=lambda req: req.extend_len):
+        more = min(left, req.extend_len - shares[req])
+        shares[req] += more
+        left -= more
+    rows: list[Row] = []
+    for req, share in shares.items():
+        # cached_len is a multiple of the page size here, so chunks end on page boundaries.
+        limit = kv.step_limit(req)
+        count = min(limit, share)
+        if count < req.extend_len:
+            count = count // kv.page_size * kv.page_size
+        if count > 0:
+            kv.cover(req, req.cached_len + count)
+            rows.append(next_row(req, count))
+        if limit < share:
+            break  # those behind it must not take the window pages that it waits for
+    return rows
 
 
 def _of_shortest(tokens: int, page_size: int) -> int:
     """The half of a step's prompt tokens that belongs to the shortest, unless the other half is
     less than a page."""
     return tokens // 2 if tokens >= 2 * page_size else 0
-
-
-def _rows(reqs: Sequence[Req], tokens: int, kv: KVManager) -> list[Row]:
-    rows: list[Row] = []
-    for req in reqs:
-        # cached_len is a multiple of the page size here, so chunks end on page boundaries.
-        count = kv.step_limit(req)
-        if count > tokens:
-            count = tokens // kv.page_size * kv.page_size
-        if count <= 0:
-            break
-        kv.cover(req, req.cached_len + count)
-        rows.append(next_row(req, count))
-        tokens -= count
-        if count < req.extend_len:
-            break
-    return rows

@@ -103,8 +103,8 @@ class WaitingQueue:
         """How many later requests were admitted before a waiting one."""
         return len(self._admitted) - self._admitted.bisect_right(req.arrival)
 
-    def admit(self, computing: Computing, attempt: Attempt) -> list[Req]:
-        """Attempt to admit requests in the policy's order; removes and returns the admitted."""
+    def admit(self, computing: Computing, attempt: Attempt) -> None:
+        """Attempt to admit requests in the policy's order; removes the admitted."""
         starving = list(takewhile(self._is_starving, self))
         order: Iterable[Req] = self._order
         if starving:
@@ -115,13 +115,12 @@ class WaitingQueue:
             self._admitted.update([req.arrival for req in admitted])
             oldest = self._reqs.keys()[0] if self._reqs else self._admitted[-1]
             del self._admitted[: self._admitted.bisect_right(oldest)]
-        return admitted
 
-    def admit_shortest(self, computing: Computing, attempt: Attempt) -> list[Req]:
+    def admit_shortest(self, computing: Computing, attempt: Attempt) -> None:
         """Like `admit`, but those with the least to compute first. This does not count as being
         passed over: what they take belongs to them, see `PromptBudget`."""
         order = islice(self._by_work.values(), _LOOKED_AT)
-        return self._admit(order, computing, attempt)
+        self._admit(order, computing, attempt)
 
     @property
     def shortest(self) -> float:
