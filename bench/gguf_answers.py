@@ -7,26 +7,21 @@ OpenMP of their own. Both answer the same token ids, one request at a time.
 
 import json
 import math
-import subprocess
-import sys
-import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import click
 
-from pando.up.free_port import free_port
+from bench.serving.gguf_servers import llama_cpp as serve_by_llama_cpp
+from bench.serving.gguf_servers import pando_worker
 from pando_worker.models.loading.hub import resolve_model
 from pando_worker.server.machine import machine
 
 TOP = 5  # log-probabilities that are compared at each token
-READY_S = 120.0
 
 QUESTIONS = (
     "What is the capital of France?",
@@ -62,18 +57,6 @@ QUESTIONS = (
     "How does a bicycle stay upright?",
     "Write a limerick about a cat.",
 )
-
-# Prints its address and serves until its standard input ends.
-LLAMA_CPP = """
-import sys, xllamacpp
-params = xllamacpp.CommonParams()
-params.model.path = sys.argv[1]
-params.n_ctx, params.n_parallel, params.port = 4096, 1, 0
-params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(sys.argv[2])
-server = xllamacpp.Server(params)
-print("ADDRESS", server.listening_address, flush=True)
-sys.stdin.read()
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +95,12 @@ class Difference:
 def main(llama_cpp: str, model: str, tokens: int, threads: int, questions: int) -> None:
     asked = QUESTIONS[:questions]
     [file, *_] = sorted(resolve_model(model).glob("*.gguf"))
-    with _pando(model, threads) as ours:
+    with pando_worker(model, threads) as server:
+        ours = server.url
         prompts = [_prompt(ours, question) for question in asked]
         mine = [_ask_pando(ours, prompt, tokens) for prompt in prompts]
-    with _llama_cpp(llama_cpp, file.resolve(), threads) as peer:
+    with serve_by_llama_cpp(llama_cpp, file.resolve(), threads, slots=1, context=4096) as server:
+        peer = server.url
         alike = [_llama_prompt(peer, q) == p for q, p in zip(asked, prompts, strict=True)]
         theirs = [_ask_llama_cpp(peer, prompt, tokens) for prompt in prompts]
     click.echo(f"{file.name}, {machine('cpu', 1)}, {threads} threads, xllamacpp of {llama_cpp},")
@@ -187,49 +172,6 @@ def _margins(answer: Answer) -> Iterator[float]:
     for top in answer.tops:
         first, second, *_ = sorted(top.values(), reverse=True)
         yield first - second
-
-
-@contextmanager
-def _pando(model: str, threads: int) -> Iterator[str]:
-    port = free_port("127.0.0.1")
-    flags = ("--model", model, "--threads", str(threads), "--port", str(port))
-    command = [sys.executable, "-m", "pando", "worker", *flags, "--log-level", "warning"]
-    url = f"http://127.0.0.1:{port}"
-    with subprocess.Popen(command) as process:
-        try:
-            until = time.monotonic() + READY_S
-            while not _is_ready(url):
-                if process.poll() is not None or time.monotonic() > until:
-                    raise click.ClickException("the worker is not ready")
-                time.sleep(0.1)
-            yield url
-        finally:
-            process.terminate()
-
-
-@contextmanager
-def _llama_cpp(python: str, file: Path, threads: int) -> Iterator[str]:
-    command = [python, "-c", LLAMA_CPP, str(file), str(threads)]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        lines = (line for line in process.stdout if line.startswith("ADDRESS"))
-        if (line := next(lines, None)) is None:
-            raise click.ClickException(f"{python} cannot serve {file} with xllamacpp")
-        yield line.split()[1]
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 def _prompt(url: str, question: str) -> list[int]:

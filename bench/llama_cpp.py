@@ -10,56 +10,23 @@ import asyncio
 import logging
 import os
 import random
-import subprocess
-import sys
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
 import click
-import psutil
 
+from bench.serving import gguf_servers
 from bench.serving.client import Client, Endpoint, Record
-from pando.up.free_port import free_port
+from bench.serving.gguf_servers import GgufServer
 from pando_worker.models.loading.hub import resolve_model
 from pando_worker.server.machine import machine
 
 log = logging.getLogger("bench.llama_cpp")
 
-READY_S = 120.0
 PROMPT_WORDS = 40
-MIB = 2**20
-
-# Prints its address and serves until its standard input ends.
-LLAMA_CPP = """
-import sys, xllamacpp
-params = xllamacpp.CommonParams()
-params.model.path = sys.argv[1]
-params.n_parallel, params.n_ctx, params.port = int(sys.argv[3]), int(sys.argv[4]), 0
-params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(sys.argv[2])
-server = xllamacpp.Server(params)
-print("ADDRESS", server.listening_address, flush=True)
-sys.stdin.read()
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    name: str
-    url: str
-    pid: int
-    ready_s: float
-
-    @property
-    def memory_mib(self) -> float:
-        """Of all its processes, what they share counted once."""
-        process = psutil.Process(self.pid)
-        family = [process, *process.children(recursive=True)]
-        return float(sum(one.memory_full_info().pss for one in family)) / MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +82,11 @@ def main(
     [file, *_] = sorted(resolve_model(model).glob("*.gguf"))
     tokens = slots * context
     with ExitStack() as stack:
-        peer = stack.enter_context(_llama_cpp(llama_cpp, file.resolve(), threads, slots, tokens))
+        peer = stack.enter_context(
+            gguf_servers.llama_cpp(llama_cpp, file.resolve(), threads, slots=slots, context=tokens)
+        )
         flags = ["--max-total-tokens", str(tokens), "--memory-gib", "4", *worker_flags.split()]
-        ours = stack.enter_context(_pando(model, threads, flags))
+        ours = stack.enter_context(gguf_servers.pando_worker(model, threads, flags))
         servers = (peer, ours)
         found = {(s.name, job): Measured() for s in servers for job in JOBS}
         for server in servers:
@@ -138,7 +107,7 @@ def main(
     )
 
 
-def _run(server: Server, model: str, job: Job, seed: str) -> tuple[list[Record], float]:
+def _run(server: GgufServer, model: str, job: Job, seed: str) -> tuple[list[Record], float]:
     rng = random.Random(f"{seed} {job}")
     words = Path(__file__).read_text(encoding="utf-8").split()
     prompts = [" ".join(rng.choices(words, k=job.words)) for _ in range(job.clients)]
@@ -170,7 +139,7 @@ def _note(measured: Measured, job: Job, records: list[Record], seconds: float) -
         measured.tokens_s.append(sum(record.output_tokens for record in records) / seconds)
 
 
-def _table(servers: tuple[Server, Server], found: dict[tuple[str, Job], Measured]) -> str:
+def _table(servers: tuple[GgufServer, GgufServer], found: dict[tuple[str, Job], Measured]) -> str:
     """Medians of the repetitions; the last column is Pando's number over llama.cpp's."""
     rows = ["| | llama.cpp | Pando | ratio |", "|---|---|---|---|"]
 
@@ -189,50 +158,6 @@ def _table(servers: tuple[Server, Server], found: dict[tuple[str, Job], Measured
     row("memory (PSS), MiB", [server.memory_mib for server in servers], ",.0f")
     row("ready after, s", [server.ready_s for server in servers], ".1f")
     return "\n".join(rows)
-
-
-@contextmanager
-def _pando(model: str, threads: int, flags: list[str]) -> Iterator[Server]:
-    port = free_port("127.0.0.1")
-    own = ["--model", model, "--threads", str(threads), "--port", str(port)]
-    started = time.monotonic()
-    command = [sys.executable, "-m", "pando", "worker", *own, "--log-level", "warning", *flags]
-    url = f"http://127.0.0.1:{port}"
-    with subprocess.Popen(command) as process:
-        try:
-            while not _is_ready(f"{url}/readyz"):
-                if process.poll() is not None or time.monotonic() > started + READY_S:
-                    raise click.ClickException("the worker is not ready")
-                time.sleep(0.05)
-            yield Server("Pando", url, process.pid, time.monotonic() - started)
-        finally:
-            process.terminate()
-
-
-@contextmanager
-def _llama_cpp(python: str, file: Path, threads: int, slots: int, tokens: int) -> Iterator[Server]:
-    started = time.monotonic()
-    command = [python, "-c", LLAMA_CPP, str(file), str(threads), str(slots), str(tokens)]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        lines = (line for line in process.stdout if line.startswith("ADDRESS"))
-        if (line := next(lines, None)) is None:
-            raise click.ClickException(f"{python} cannot serve {file} with xllamacpp")
-        yield Server("llama.cpp", line.split()[1], process.pid, time.monotonic() - started)
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 if __name__ == "__main__":
