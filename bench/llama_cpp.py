@@ -26,6 +26,7 @@ from pando_worker.server.machine import machine
 
 log = logging.getLogger("bench.llama_cpp")
 
+TEXT = Path(__file__).parent / "texts/prose.txt"
 PROMPT_WORDS = 40
 
 
@@ -55,8 +56,8 @@ JOBS = (
     Job(1, PROMPT_WORDS, 96),
     Job(8, PROMPT_WORDS, 64),
     Job(32, PROMPT_WORDS, 64),
-    Job(1, 270, 1),
-    Job(1, 1010, 1),
+    Job(1, 230, 1),  # about 330 tokens
+    Job(1, 860, 1),  # about 1,230
 )
 
 
@@ -109,7 +110,7 @@ def main(
 
 def _run(server: GgufServer, model: str, job: Job, seed: str) -> tuple[list[Record], float]:
     rng = random.Random(f"{seed} {job}")
-    words = Path(__file__).read_text(encoding="utf-8").split()
+    words = TEXT.read_text(encoding="utf-8").split()
     prompts = [" ".join(rng.choices(words, k=job.words)) for _ in range(job.clients)]
     extra = {"ignore_eos": True, "temperature": 0}
 
