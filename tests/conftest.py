@@ -1,5 +1,6 @@
 """What all tests share: real servers of Redis and Valkey, and the order that `-n 4` keeps."""
 
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -32,6 +33,8 @@ settings.register_profile(
 # Shared fixtures that each process of pytest may have for itself: they cost little.
 _EACH_PROCESS = frozenset({"valkey_server", "redis_server", "crds", "reference_of", "gpu"})
 
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OPTIONS = ("--save", "", "--appendonly", "no")
 
@@ -44,6 +47,19 @@ def pytest_configure(config: pytest.Config) -> None:
     runs_for_another = hasattr(config, "workerinput")  # as one of xdist's processes
     if (cache := _cache(config)) and not runs_for_another and not config.option.quick:
         config.pluginmanager.register(Durations(cache))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if logs := session.config.pluginmanager.get_plugin("logging-plugin"):
+        logs.report_handler.setFormatter(WithFields())
+
+
+class WithFields(logging.Formatter):
+    """Log lines of a failed test, with the fields that Pando gives beside the message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        return f"{record.levelname} {record.name}: {record.getMessage()} {fields or ''}"
 
 
 @pytest.fixture(autouse=True)

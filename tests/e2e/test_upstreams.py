@@ -1,5 +1,7 @@
 """A real engine that sends no heartbeats: Pando's own worker without Redis, behind a router."""
 
+import itertools
+
 import pytest
 
 from pando_fleet.redis.client import connect
@@ -19,14 +21,14 @@ async def test_a_worker_without_redis_is_probed_placed_on_and_learned_from(
         async with serving(valkey_url, upstream=worker.url, upstream_interval=0.1) as router:
             name = worker.url.removeprefix("http://")
             await router.ready(name)
-            asked = {
-                "model": MODEL_NAME,
-                "prompt": "def add(a, b): return a + b. " * 20,
-                "max_tokens": 12,
-                "stream": True,
-            }
+
+            def asked(code: str) -> dict[str, object]:
+                prompt = f"{code}. " * 20
+                return {"model": MODEL_NAME, "prompt": prompt, "max_tokens": 12, "stream": True}
+
             for _ in range(2):
-                answer = await router.post("/v1/completions", asked, **AS_JSON)
+                body = asked("def add(a, b): return a + b")
+                answer = await router.post("/v1/completions", body, **AS_JSON)
                 assert (answer.status, answer.replica) == (200, name), answer.body
             matched = int(answer.headers["x-pando-matched-tokens"])
             cached = int(answer.headers["x-pando-cached-tokens"])
@@ -35,12 +37,14 @@ async def test_a_worker_without_redis_is_probed_placed_on_and_learned_from(
             delivered = 'pando_router_delivered_cached_tokens_total{pool="default"}'
             assert await router.metric(delivered) == cached, "counted once, though told twice"
             redis = connect(valkey_url)
+            names = itertools.count()
             try:
 
                 async def is_learned() -> bool:
-                    # Rates are the differences between two probes, and a busy machine's first one
-                    # may come after both requests.
-                    await router.post("/v1/completions", asked, **AS_JSON)
+                    # Only an answer that computed much of its prompt shows a rate, and a busy
+                    # machine's first one may have come whole, in one piece.
+                    body = asked(f"def f{next(names)}(a, b): return a - b")
+                    await router.post("/v1/completions", body, **AS_JSON)
                     (replica,) = await Registry(redis).replicas("default")
                     return replica.beat.prefill_tokens_per_s > 0
 

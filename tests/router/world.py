@@ -280,9 +280,10 @@ class RouterClient:
 
 @asynccontextmanager
 async def serving(redis_url: str, *, key: str = "", **settings: Any) -> AsyncIterator[RouterClient]:
-    """A router in this event loop, listening on a free port; patient with Redis where the machine
-    is busy, unless told otherwise."""
-    patient: dict[str, Any] = {"placement_timeout": 5.0}
+    """A router in this event loop, listening on a free port. Unless `settings` say otherwise, it is
+    patient: an event loop that a busy machine does not run for two seconds finds that connections
+    to Redis and to replicas took too long."""
+    patient: dict[str, Any] = {"placement_timeout": 5.0, "connect_timeout": 10.0}
     router_settings = RouterSettings(redis=redis_url, **patient | settings)
     async with running_router(router_settings, sweep_s=SWEEP_S) as router:
         server = server_of(router, sweep_s=SWEEP_S)

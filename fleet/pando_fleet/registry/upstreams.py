@@ -3,7 +3,6 @@
 Each router probes and sends heartbeats for the engine. All must use the same incarnation, or each
 router's heartbeat would discard the tree of the others; and each sees only its own share of the
 answers from which rates are learned. Both are kept here, in one small record.
-its own share of the answers from which rates are learned. Both are kept here, in one small record.
 """
 
 from dataclasses import dataclass

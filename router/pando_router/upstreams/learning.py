@@ -8,6 +8,7 @@ that was partly computed makes it too high. The median, weighted by tokens, is l
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from time import perf_counter
 
 from pando_fleet.redis.layout.rows import Candidate
@@ -39,6 +40,10 @@ class Rate:
         new, self._new = self._new, 0
         return Sampled(weighted_quantile(self._samples, MEDIAN), new) if new else NOTHING
 
+    def put_back(self, taken: Sampled) -> None:
+        """Nobody got what was taken: the next call counts its samples again."""
+        self._new += taken.samples
+
 
 def weighted_quantile(samples: Iterable[tuple[float, float]], quantile: float) -> float:
     """The smallest value with at least `quantile` of the weight at or below it.
@@ -53,6 +58,23 @@ def weighted_quantile(samples: Iterable[tuple[float, float]], quantile: float) -
         if reached >= goal:
             return value
     raise ValueError("a quantile needs at least one sample")
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """Rates, and the sums over so many answers of their prompts' bytes and tokens."""
+
+    prefill: Sampled
+    decode: Sampled
+    bytes: int
+    tokens: int
+    answers: int
+
+    @property
+    def bytes_per_token(self) -> Sampled:
+        if not self.tokens or not self.bytes:
+            return NOTHING
+        return Sampled(self.bytes / self.tokens, self.answers)
 
 
 class Learner:
@@ -71,12 +93,21 @@ class Learner:
         self._tokens += tokens
         self._answers += 1
 
-    def take_bytes_per_token(self) -> Sampled:
-        if not self._tokens or not self._bytes:
-            return NOTHING
-        found = Sampled(self._bytes / self._tokens, self._answers)
+    def take(self) -> Learned:
+        """What was learned since the last call."""
+        learned = Learned(
+            self.prefill.take(), self.decode.take(), self._bytes, self._tokens, self._answers
+        )
         self._bytes = self._tokens = self._answers = 0
-        return found
+        return learned
+
+    def put_back(self, learned: Learned) -> None:
+        """Redis did not get what was taken: the next call returns it again."""
+        self.prefill.put_back(learned.prefill)
+        self.decode.put_back(learned.decode)
+        self._bytes += learned.bytes
+        self._tokens += learned.tokens
+        self._answers += learned.answers
 
 
 class Learning(Listener):

@@ -194,15 +194,20 @@ class WatchedUpstream:
 
     async def _agree(self, engine: Engine) -> None:
         identity = "\0".join((self.spec.url, engine.model, *engine.adapters))
-        agreed = await self._records.agree(
-            self.spec.pool,
-            self.spec.replica,
-            xxh3_64_hexdigest(identity.encode()),
-            self._proposed,
-            prefill=self.learner.prefill.take(),
-            decode=self.learner.decode.take(),
-            bytes_per_token=self.learner.take_bytes_per_token(),
-        )
+        learned = self.learner.take()
+        try:
+            agreed = await self._records.agree(
+                self.spec.pool,
+                self.spec.replica,
+                xxh3_64_hexdigest(identity.encode()),
+                self._proposed,
+                prefill=learned.prefill,
+                decode=learned.decode,
+                bytes_per_token=learned.bytes_per_token,
+            )
+        except FleetError:
+            self.learner.put_back(learned)
+            raise
         if self.incarnation != agreed.incarnation:
             self._unhealthy.discard(self.incarnation)
             if self._agreed is not None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pando_fleet.registry.upstreams import Sampled
 from pando_router.upstreams.engine import (
     UnreadableError,
     read_llamacpp_props,
@@ -13,7 +14,7 @@ from pando_router.upstreams.engine import (
     read_sglang_info,
     read_vllm_metrics,
 )
-from pando_router.upstreams.learning import SAMPLES, Rate, weighted_quantile
+from pando_router.upstreams.learning import SAMPLES, Learner, Rate, weighted_quantile
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -91,3 +92,16 @@ def test_a_few_delayed_answers_do_not_slow_an_engine_down() -> None:
     for _ in range(SAMPLES):
         rate.add(1_000, 1.0)
     assert rate.take().value == pytest.approx(1_000)
+
+
+def test_what_redis_did_not_get_is_sent_with_the_next_heartbeat() -> None:
+    learner = Learner()
+    learner.prefill.add(1_000, 1.0)
+    learner.prompt(400, 100)
+    learned = learner.take()
+    learner.put_back(learned)
+    learner.prompt(800, 100)
+    again = learner.take()
+    assert again.prefill == learned.prefill
+    assert again.bytes_per_token == Sampled(6.0, 2)
+    assert learner.take().bytes_per_token.samples == 0
