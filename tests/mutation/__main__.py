@@ -18,7 +18,7 @@ from tests.mutation import equivalent
 from tests.mutation.equivalent import Change
 from tests.mutation.mutant import Mutant, sample
 from tests.mutation.targets import TARGETS, Target
-from tests.mutation.trial import Copy, Verdict, copied
+from tests.mutation.trial import Copy, copied
 
 SHARE = 0.95  # that must be killed
 
@@ -59,9 +59,11 @@ class Drawn:
             tried += 1
             if equivalent.change(mutant, self.source) in known:
                 left_alone += 1
-            elif copy.verdict(mutant, self.target.tests, usual_s) is Verdict.SURVIVED:
+                continue
+            killer = copy.killer(mutant, self.target.tests, usual_s)
+            if killer is None:
                 survivors.append(self.told(mutant))
-                click.echo(survivors[-1], err=True)
+            click.echo(f"{self.told(mutant)}\n  {killer or 'survived'}", err=True)
         late = len(self.mutants) - tried
         seconds = time.monotonic() - begun
         return Tried(self.target, tried, left_alone, survivors, late, seconds)

@@ -1,17 +1,17 @@
 """Runs tests against one mutant, in a copy of the tree, so that the tree itself stays whole."""
 
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from shutil import copyfile, copytree
 from signal import SIGKILL
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 
 from tests.mutation.mutant import Mutant
 
@@ -20,13 +20,9 @@ _PARTS = ("fleet", "router", "worker", "operator", "sim", "cli")
 _SLOWER = 4  # than without a mutant: then it hangs
 _START_S = 20.0  # of servers and imports, on a busy machine
 _PASSED = 0  # by pytest
-_OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutants")
+_OPTIONS = ("-x", "-q", "-rfE", "-p", "no:cacheprovider", "--hypothesis-profile=mutants")
 _ONE_SERVER = ("-k", "not redis_server")  # where tests run on two kinds: Valkey alone
-
-
-class Verdict(StrEnum):
-    KILLED = "killed"
-    SURVIVED = "survived"
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+)", re.MULTILINE)
 
 
 class TestsFailedError(Exception):
@@ -41,44 +37,48 @@ class Copy:
 
     root: Path
 
-    def run(self, tests: tuple[str, ...], timeout_s: float) -> int | None:
-        """What pytest exits with; None where it took longer than that."""
+    def failure(self, tests: tuple[str, ...], timeout_s: float) -> str | None:
+        """The first test that fails, or that they took longer; None where all pass."""
         paths = os.pathsep.join(str(self.root / part) for part in (*_PARTS, "."))
         command = [sys.executable, "-B", "-m", "pytest", *_OPTIONS, *_ONE_SERVER, *tests]
-        process = subprocess.Popen(
-            command,
-            cwd=self.root,
-            env={**os.environ, "PYTHONPATH": paths},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a mutant that hangs ends with all that it started
-        )
-        try:
-            return process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        with TemporaryFile() as said:  # a pipe would stay open where a server outlives its test
+            process = subprocess.Popen(
+                command,
+                cwd=self.root,
+                env={**os.environ, "PYTHONPATH": paths},
+                stdout=said,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # a mutant that hangs ends with all that it started
+            )
+            try:
+                status = process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                return f"more than {timeout_s:.0f} s"
+            finally:
+                _end_session(process.pid)
+                process.wait()
+            said.seek(0)
+            named = _FAILED.search(said.read().decode(errors="replace"))
+        if status == _PASSED:
             return None
-        finally:
-            _end_session(process.pid)
-            process.wait()
+        return named[1] if named else f"pytest exits with {status}"
 
     def seconds(self, tests: tuple[str, ...]) -> float:
         """What the tests take while nothing is broken. Raises TestsFailedError."""
         begun = time.monotonic()
-        if (status := self.run(tests, timeout_s=600)) != _PASSED:
-            raise TestsFailedError(
-                f"without a mutant, pytest {' '.join(tests)} exits with {status}"
-            )
+        if (failure := self.failure(tests, timeout_s=600)) is not None:
+            raise TestsFailedError(f"without a mutant, {failure} fails")
         return time.monotonic() - begun
 
-    def verdict(self, mutant: Mutant, tests: tuple[str, ...], usual_s: float) -> Verdict:
+    def killer(self, mutant: Mutant, tests: tuple[str, ...], usual_s: float) -> str | None:
+        """The test that fails, or the time the tests took; None where the mutant survives."""
         file = self.root / mutant.file
         source = file.read_bytes()
         file.write_bytes(mutant.applied(source))
         try:
-            status = self.run(tests, _START_S + _SLOWER * usual_s)
+            return self.failure(tests, _START_S + _SLOWER * usual_s)
         finally:
             file.write_bytes(source)
-        return Verdict.SURVIVED if status == _PASSED else Verdict.KILLED
 
 
 def _end_session(leader: int) -> None:
