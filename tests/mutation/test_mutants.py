@@ -125,3 +125,13 @@ def test_every_target_and_its_tests_are_there() -> None:
     named = {name.partition("::")[0] for one in TARGETS for name in (one.file, *one.tests)}
 
     assert not [name for name in sorted(named) if not (root / name).exists()]
+
+
+def test_every_equivalent_mutant_is_one_of_today_s_code() -> None:
+    root = Path(__file__).parents[2]
+    possible = set()
+    for target in TARGETS:
+        source = (root / target.file).read_bytes()
+        possible |= {equivalent.change(mutant, source) for mutant in target.mutants(source)}
+
+    assert equivalent.stale(equivalent.read(), possible) == []
