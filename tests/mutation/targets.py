@@ -50,7 +50,8 @@ def _redis(*names: str) -> tuple[str, ...]:
 
 
 _PLACEMENT = _placing("placement", "placement_terms", "placement_costs", "placement_choice")
-_LEASES = (*_placing("leases", "lease_undo", "keeping"), *_records("loads"))
+_KEEPING = _placing("keeping", "router_deaths")
+_LEASES = (*_placing("leases", "lease_undo"), *_KEEPING, *_records("loads"))
 _FULL = (
     "tests/fleet/redis/test_memory.py"
     "::test_between_two_heartbeats_a_full_redis_takes_placements_and_keeps_its_bound"
@@ -87,9 +88,9 @@ TARGETS = (
     Target("fleet/pando_fleet/placement/prefix.py", _placing("prefix")),
     Target(
         "fleet/pando_fleet/placement/placer.py",
-        (*_PLACEMENT, *_placing("settling", "leases", "keeping"), *_records("tenant_share")),
+        (*_PLACEMENT, *_placing("settling", "leases"), *_KEEPING, *_records("tenant_share")),
     ),
-    Target("fleet/pando_fleet/placement/keeper.py", _placing("keeping")),
+    Target("fleet/pando_fleet/placement/keeper.py", _KEEPING),
     Target(
         "fleet/pando_fleet/placement/settling.py",
         (*_placing("settling", "leases"), *_records("tenant_share")),
@@ -103,9 +104,9 @@ TARGETS = (
     Target(f"{_LUA}/beat.lua", (*_registry("registry"), *_records("marks"), *_redis("memory"))),
     Target(f"{_LUA}/replica_ops.lua", (*_registry("registry"), *_redis("memory"))),
     Target(f"{_LUA}/memory_ops.lua", (*_redis("memory"), *_placing("placement_costs"))),
-    Target(f"{_LUA}/router_beat.lua", _placing("keeping")),
-    Target(f"{_LUA}/router_reap.lua", _placing("keeping")),
-    Target(f"{_LUA}/pool_forget.lua", (*_placing("keeping"), *_registry("registry"))),
+    Target(f"{_LUA}/router_beat.lua", _KEEPING),
+    Target(f"{_LUA}/router_reap.lua", _KEEPING),
+    Target(f"{_LUA}/pool_forget.lua", (*_KEEPING, *_registry("registry"))),
     Target(f"{_LUA}/pools_forget.lua", _registry("registry")),
     Target(f"{_LUA}/mark_ops.lua", (*_records("marks"), *_redis("misfits"), _FULL)),
     Target(f"{_LUA}/mark_set.lua", _records("marks")),

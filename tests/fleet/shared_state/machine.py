@@ -1,19 +1,13 @@
-"""The shared state against a brute-force model: what routers know is what Redis holds.
-
-Hypothesis drives routers that place, release, die, stand still and lose answers, on a Redis that
-loses keys and whose clock jumps. Whatever happened, one renewal period later Redis has the leases
-that the living routers hold, whole, and nothing else that does not end by itself; sums are those of
-the parts, and trees have no gap. What lost no key agrees at any time.
+"""Routers that place, release, die, stand still and lose answers, on a Redis that loses keys and
+whose clock jumps. After each run they have one renewal period; then Redis must agree with them.
 """
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -21,25 +15,19 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from pando_fleet.placement.keeper import BEAT_S, SWEEPS, Keeper
 from pando_fleet.placement.placer import Ask, NoReplica, Placement, Placer
-from pando_fleet.placement.prefix import chunk_keys
 from pando_fleet.records.loads import Loads
 from pando_fleet.redis.client import FleetError, FleetUnavailable, RedisClient, connect
-from pando_fleet.redis.keys import PoolKeys
-from pando_fleet.redis.layout.constants import CHUNK_BYTES, KEY_BYTES, MENDED_MS
-from pando_fleet.redis.layout.rows import LOAD, PART, Part
+from pando_fleet.redis.layout.constants import KEY_BYTES, MENDED_MS
 from pando_fleet.redis.wire import Wire
-from pando_fleet.redis.wire.call import Answer
 from pando_fleet.registry.registry import Registry
-from tests.fleet.redis_server import RedisServer
+from tests.fleet.shared_state.book import CAPACITY_CHUNKS, KEYS, LEASES, LOADS, PARTS, PATHS, Book
+from tests.fleet.shared_state.routers import BadLine, Router, router_of
 from tests.fleet.world import BEAT, POOL
 
-KEYS = PoolKeys(POOL)
-LEASES, PARTS, LOADS = KEYS.leases
 REPLICAS = ("a", "b")
 LEASE_MS = 15_000
 BEAT_MS = int(1000 * BEAT_S)
@@ -48,69 +36,8 @@ PERIOD_MS = LEASE_MS // 3 + STEP_MS
 JUMP_BACK_MS = 5_000
 BOOK = ("", LEASES, PARTS, LOADS, KEYS.routers)
 OTHERS = (KEYS.replicas, KEYS.terms, KEYS.queues, KEYS.tree("a", "1"), KEYS.tree("b", "1"))
-CAPACITY_CHUNKS = 10
 
 Result = TypeVar("Result")
-
-
-def paths() -> tuple[list[bytes], dict[bytes, bytes]]:
-    """Prompts that share beginnings, and each of their chunks' parents."""
-    found, parents = [], {}
-    for number in range(1, 2**5):
-        text = b"".join(bit.encode() * CHUNK_BYTES for bit in f"{number:b}")
-        keys = chunk_keys(text, seed=0)
-        found.append(keys)
-        for at in range(KEY_BYTES, len(keys), KEY_BYTES):
-            parents[keys[at : at + KEY_BYTES]] = keys[at - KEY_BYTES : at]
-    return found, parents
-
-
-PATHS, PARENTS = paths()
-
-
-class BadLine:
-    """A line to Redis that fails as it is told to: a call is `dropped`, or runs `late`, when its
-    caller has given up."""
-
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
-        self.fails = ""
-        self._late: list[tuple[str, bytes, bytes]] = []
-
-    def send(self, key: str, packed: bytes, answer: Answer, script: bytes = b"") -> None:
-        if not self.fails:
-            self._wire.send(key, packed, answer, script)
-            return
-        if self.fails == "late":
-            self._late.append((key, packed, script))
-        error = FleetUnavailable("no answer in time")
-        asyncio.get_running_loop().call_soon(answer, error)
-
-    def flush(self) -> None:
-        self._wire.flush()
-
-    async def run_late(self) -> int:
-        """The calls that were given up reach Redis now, in their order; how many."""
-        late, self._late = self._late, []
-        loop = asyncio.get_running_loop()
-        for key, packed, script in late:
-            done: asyncio.Future[object] = loop.create_future()
-            self._wire.send(key, packed, done.set_result, script)
-            await done
-        return len(late)
-
-
-@dataclass
-class Router:
-    name: str
-    line: BadLine
-    placer: Placer
-    keeper: Keeper
-    holds: dict[str, Placement] = field(default_factory=dict)
-    waits: dict[str, bool] = field(default_factory=dict)
-    is_stopped: bool = False
-    is_known: bool = False  # to Redis, and stays so: others see where it falls silent
-    looks_until_late: int = 0  # until the calls that were given up run
 
 
 class SharedState(RuleBasedStateMachine):
@@ -123,6 +50,7 @@ class SharedState(RuleBasedStateMachine):
         self.at_s = 0.0  # the routers' own clock, which never goes back
         self.loop = asyncio.new_event_loop()
         self.redis: RedisClient = connect(self.url)
+        self.book = Book(self.redis)
         self.wire = self.run(self._wire())
         self.registry = Registry(self.redis, self.clock)
         self.routers: list[Router] = []
@@ -251,13 +179,7 @@ class SharedState(RuleBasedStateMachine):
     async def _knows(self, router: Router) -> bool:
         """What does not add up is mended at anybody's next look, which forgets all routers."""
         is_named = await self.redis.zscore(KEYS.routers, router.name) is not None
-        return is_named and await self._adds_up()
-
-    async def _adds_up(self) -> bool:
-        loads = (await self._hash(LOADS)).values()
-        requests = sum(LOAD.unpack_row(row).requests for row in loads)
-        ends, parts = await self.redis.zcard(LEASES), await self.redis.hlen(PARTS)
-        return bool(requests == ends == parts)
+        return is_named and await self.book.adds_up()
 
     @rule(beats=st.integers(1, 12))
     def time_passes(self, beats: int) -> None:
@@ -328,28 +250,7 @@ class SharedState(RuleBasedStateMachine):
     @invariant()
     def sums_are_those_of_the_parts_where_nothing_was_lost(self) -> None:
         if self.is_intact:
-            self.run(self._sums_agree())
-
-    async def _sums_agree(self) -> dict[str, Part]:
-        """The parts in Redis."""
-        parts = await self._hash(PARTS)
-        sums: dict[str, list[float]] = {}
-        found = {lease: PART.unpack_row(row) for lease, row in parts.items()}
-        for part in found.values():
-            before = sums.get(part.owner, [0.0] * 4)
-            more = (part.work, part.room, part.waiting, 1.0)
-            sums[part.owner] = [a + b for a, b in zip(before, more, strict=True)]
-        loads = {owner: LOAD.unpack_row(row) for owner, row in (await self._hash(LOADS)).items()}
-        assert loads.keys() == sums.keys()
-        for owner, load in loads.items():
-            assert list(load) == pytest.approx(sums[owner], abs=1e-6)
-        leases: Any = await self.redis.zrange(LEASES, 0, -1)
-        assert sorted(lease.decode() for lease in leases) == sorted(found)
-        return found
-
-    async def _hash(self, key: str) -> dict[str, bytes]:
-        rows: Any = await self.redis.hgetall(key)
-        return {name.decode(): row for name, row in rows.items()}
+            self.run(self.book.parts())
 
     def teardown(self) -> None:
         try:
@@ -378,96 +279,25 @@ class SharedState(RuleBasedStateMachine):
         ends_ms = MENDED_MS + LEASE_MS + self.jumped_back_ms
         await self._pass_time(ends_ms // STEP_MS, STEP_MS)
         await Loads(self.redis, POOL, self.clock).read()
-        assert await self._holds(), await self._hash(PARTS)
+        assert await self._holds(), await self.book.parts()
 
     async def _holds(self) -> bool:
         """Whether Redis has the living routers' leases, which must be right, and no others."""
-        parts = await self._sums_agree()
-        for router in self.routers:
-            if router.is_stopped:
-                continue
-            mine = {
-                lease: part for lease, part in parts.items() if _router_of(lease) == router.name
-            }
-            wanted = {}
-            for lease, placement in router.holds.items():
-                chosen, is_waiting = placement.chosen, router.waits[lease]
-                owner = f"{chosen.incarnation}:{chosen.replica}"
-                whole = Part(placement.chosen.work, placement.chosen.room, 1.0, owner)
-                wanted[lease] = whole if is_waiting else Part(0.0, 0.0, 0.0, owner)
-            assert mine == wanted
-        await self._has_no_gap()
+        parts = await self.book.parts()
         alive = {router.name for router in self.routers if not router.is_stopped}
-        others = {_router_of(lease) for lease in parts} - alive
+        for router in self.routers:
+            if not router.is_stopped:
+                mine = {
+                    lease: part for lease, part in parts.items() if router_of(lease) == router.name
+                }
+                assert mine == router.parts()
+        if not self.has_gaps:
+            for name in REPLICAS:
+                await self.book.tree_is_whole(name)
+        others = {router_of(lease) for lease in parts} - alive
         assert not [
             router.name
             for router in (*self.routers, *self.dead)
             if router.name in others and router.is_known
         ]
         return not others
-
-    async def _has_no_gap(self) -> None:
-        if self.has_gaps:
-            return
-        for name in REPLICAS:
-            held = set(await self.redis.zrange(KEYS.tree(name, "1"), 0, -1))
-            assert len(held) <= CAPACITY_CHUNKS
-            assert not [key for key in held if key in PARENTS and PARENTS[key] not in held]
-
-
-def _router_of(lease: str) -> str:
-    return lease.partition("-")[0]
-
-
-QUICK = settings(
-    max_examples=20, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
-)
-LONG = settings(
-    QUICK,
-    max_examples=150,
-    stateful_step_count=50,
-    phases=(Phase.reuse, Phase.generate),  # shrinking takes many minutes
-)
-
-
-def machine_on(server: RedisServer) -> type[SharedState]:
-    class OnServer(SharedState):
-        url = server.url
-
-    return OnServer
-
-
-def run_on(server: RedisServer, budget: settings) -> None:
-    run_state_machine_as_test(machine_on(server), settings=budget)
-
-
-@pytest.mark.parametrize("lost", [None, *BOOK])
-def test_router_that_dies_before_anyone_mends_what_redis_lost(
-    request: pytest.FixtureRequest, redis_url: str, lost: str | None
-) -> None:
-    """Its leases end by their time; where nothing was lost the others end them."""
-    server = request.node.callspec.params["redis_url"]
-    state = machine_on(request.getfixturevalue(server))()
-    try:
-        state.begin(counts=(1, 1, 1), beats=0)
-        if lost is not None:
-            state.redis_loses(key=lost)
-        state.place(count=1, number=0, output=0, path=PATHS[0])
-        state.router_dies(number=0)
-        assert state.dead[0].is_known == (lost is None)
-    finally:
-        state.teardown()
-
-
-def test_redis_holds_what_routers_know(request: pytest.FixtureRequest, redis_url: str) -> None:
-    server = request.node.callspec.params["redis_url"]
-    run_on(request.getfixturevalue(server), QUICK)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_redis_holds_what_routers_know_after_anything(
-    request: pytest.FixtureRequest, redis_url: str
-) -> None:
-    server = request.node.callspec.params["redis_url"]
-    run_on(request.getfixturevalue(server), LONG)
