@@ -23,7 +23,7 @@ from pando.up.free_port import free_port
 from tests.waiting import read_each, until
 
 READY_S = 60.0  # generous: other work may share the machine
-END_S = 30.0
+END_S = 60.0
 MARKER = "PANDO_E2E_RUN"
 
 

@@ -98,10 +98,19 @@ async def both(url: str) -> AsyncIterator[tuple[Registry, Wire]]:
         await redis.aclose()
 
 
+async def answered(registry: Registry) -> list[str]:
+    """The pools. A busy machine may take longer than Redis's time limit for so many handshakes."""
+    while True:
+        try:
+            return await registry.pools()
+        except FleetUnavailable as error:
+            assert "in time" in str(error) or "Timeout" in str(error), error
+
+
 async def test_a_replaced_authority_is_trusted_without_a_restart(guarded: Guarded) -> None:
     async with both(guarded.url) as (registry, wire):
         for _ in range(2):
-            assert await registry.pools() == []
+            assert await answered(registry) == []
             assert await wire.call("k", "SET", "k", 1) == b"OK"
             guarded.rotate()
             with pytest.raises(FleetUnavailable, match=r"certificate|No master found"):
@@ -120,7 +129,7 @@ async def test_a_file_that_is_not_there_yet_is_named_and_read_once_it_is(guarded
             await registry.pools()
         guarded.write()
         assert await wire.call("k", "SET", "k", 1) == b"OK"
-        assert await registry.pools() == []
+        assert await answered(registry) == []
 
 
 @pytest.mark.parametrize(

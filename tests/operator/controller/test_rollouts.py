@@ -26,6 +26,8 @@ GRADUAL: dict[str, Any] = {
 }
 """A rate by which a change that is told and not carried out would be taken back."""
 
+UNHURRIED = {**FAST, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 600}}}
+
 
 async def images(scene: Scene) -> list[str]:
     return sorted(
@@ -139,9 +141,8 @@ async def test_what_is_told_of_a_pool_that_shrinks_in_a_rollout_is_what_happens(
 
 async def test_a_deployment_that_somebody_deletes_comes_back_in_its_size(scene: Scene) -> None:
     async with scene.operator():
-        await scene.make(scaling={"mode": "Auto", **GRADUAL, "minReplicas": 3})
+        await scene.make(scaling={"mode": "Auto", **UNHURRIED, "minReplicas": 3})
         await scene.serving(3)
-        scene.cluster.busy(6_000, running=1)
         await scene.change(scaling={"minReplicas": 1})
         before = (await scene.kube.get(DEPLOYMENTS, scene.key()))["metadata"]["uid"]
         await scene.kube.delete(DEPLOYMENTS, scene.key())

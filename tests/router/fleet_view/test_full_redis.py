@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.fleet.redis_server import RedisServer
-from tests.router.world import Replica, completion, serving
+from tests.router.world import Replica, completion, serving, until
 
 MIB = 1 << 20
 CHUNKS = 300
@@ -41,4 +41,8 @@ async def test_no_request_fails_or_loses_its_place_when_prompts_exceed_redis_s_m
             assert admin.zcard("pando:{default}:replicas") == 2
         placed = 'pando_router_placements_total{outcome="shared",policy="cache_aware"}'
         assert await router.metric(placed) == 500
-        assert (await router.get("/healthz")).json["redis"] == "up"
+
+        async def is_up() -> bool:
+            return bool((await router.get("/healthz")).json["redis"] == "up")
+
+        await until(is_up, "the trees being within Redis's memory")
