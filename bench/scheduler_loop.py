@@ -43,6 +43,7 @@ class Case:
     policy: str = "lpm"
     sampling: dict[str, Any] = field(default_factory=dict)
     regex: str | None = None
+    window: int = 0  # tokens that layers with pages of their own attend to
     # Requests that wait: for their turn, if the running ones follow each other; else without end,
     # since they are too long to fit.
     waiting: int = 0
@@ -99,6 +100,16 @@ CASES = [
         batch=64,
         context=8192,
         sampling={"frequency_penalty": 0.5},
+    ),
+    *(
+        Case(
+            name=f"windows of 1k tokens, {context} context, pages of {page}",
+            batch=batch,
+            context=context,
+            page_size=page,
+            window=1024,
+        )
+        for context, page, batch in ((512, 16, 64), (8192, 16, 64), (8192, 1, 64), (8192, 16, 256))
     ),
     Case(name="grammar", batch=64, regex="([a-z]+ )+"),
 ]
@@ -164,7 +175,12 @@ class Loop:
             }
         )
         self._runner = NullRunner()
-        pools = Pools(capacity_tokens=room, context_length=room)
+        pools = Pools(
+            capacity_tokens=room,
+            context_length=room,
+            window=case.window,
+            window_pages=room // case.page_size if case.window else 0,
+        )
         grammars = GrammarCompiler(MODEL, VOCAB) if case.regex else None
         self._scheduler = make_scheduler(settings, pools, self._runner, grammars)
         # More than is ever left beside the prompts of the running ones.

@@ -7,7 +7,6 @@ import numpy as np
 
 from pando_sim.cost.model import CostModel
 from pando_worker.batch import ForwardBatch, Int32, PageCopies, SamplingBatch, StepResult
-from pando_worker.memory.window_pages import WindowPages
 from pando_worker.rates import Rate
 from pando_worker.scheduler.batches.batching import StepRows
 
@@ -64,7 +63,7 @@ class VirtualModel:
     def clock(self) -> float:
         return self.now_s
 
-    def build(self, step: StepRows, windows: WindowPages | None) -> ForwardBatch:
+    def build(self, step: StepRows) -> ForwardBatch:
         """A batch without arrays: nobody reads them, and making them takes longer than all the
         rest.
 

@@ -59,6 +59,15 @@ def test_less_than_a_page_does_not_fit_and_the_error_says_why(too_small: KVBudge
         too_small.capacity()
 
 
+def test_what_histories_may_take_is_left_free() -> None:
+    # 8,000 bytes are left, of which the pool may have 4,000.
+    assert replace(budget(page_size=1), history_bytes=4_000).capacity() == 40
+    assert replace(budget(page_size=1), history_bytes=5_000).capacity() == 30
+    assert replace(budget(page_size=4), history_bytes=5_000).split(share()) == (40, 20)
+    with pytest.raises(DoesNotFit, match=r"0\.0 MiB of it kept free for requests with penalties"):
+        replace(budget(), history_bytes=8_000).capacity()
+
+
 def share(**changes: float) -> WindowShare:
     fields = {"cell_bytes": 60, "ratio": 0.5, "window": 4, "chunk_tokens": 8, "context_length": 900}
     return WindowShare(**fields | changes)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from transformers import RepetitionPenaltyLogitsProcessor
 
 from pando_worker.batch import LogitBias, Penalties
 from pando_worker.runner.sampling.edits import add_bias, apply_mask, penalize
-from pando_worker.runner.sampling.histories import Histories
+from pando_worker.runner.sampling.histories import Histories, most_bytes
 from pando_worker.runner.sampling.sampler import sample
 from tests.worker.model.paged import greedy
 
@@ -51,7 +51,7 @@ def penalties(rows: dict[int, History]) -> Penalties:
 def penalized(logits: Tensor, rows: dict[int, History]) -> Tensor:
     wanted = penalties(rows)
     changed = logits.clone()
-    histories = Histories(8, torch.device("cpu"))
+    histories = Histories(8, 128, torch.device("cpu"))
     penalize(changed, wanted, histories.add(wanted, torch.from_numpy(wanted.tokens), VOCAB))
     return changed
 
@@ -93,7 +93,7 @@ def test_penalties_are_vllms_formula(rows: dict[int, History]) -> None:
 @given(data=st.data())
 def test_histories_that_grow_token_by_token_are_the_whole_ones(data: st.DataObject) -> None:
     """Rows begin, get a token in some steps and begin anew, as another request."""
-    histories = Histories(6, torch.device("cpu"))
+    histories = Histories(6, 128, torch.device("cpu"))
     rows: dict[int, History] = {}
     for _ in range(data.draw(st.integers(1, 8))):
         here = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=6, unique=True))
@@ -128,6 +128,15 @@ def test_histories_that_grow_token_by_token_are_the_whole_ones(data: st.DataObje
         penalize(changed, added, history)
         expected = by_the_formula(logits, {i: rows[row] for i, row in enumerate(here)})
         torch.testing.assert_close(changed, expected, atol=1e-4, rtol=1e-5)
+
+
+def test_histories_take_what_the_pool_leaves_for_them_and_nothing_without_penalties() -> None:
+    histories = Histories(8, 64, torch.device("cpu"))
+    assert histories.num_bytes == 0
+    for rows in (1, 8):
+        wanted = penalties({row: History([5] * 30, [6] * 34, 1.0) for row in range(rows)})
+        histories.add(wanted, torch.from_numpy(wanted.tokens), VOCAB)
+        assert histories.num_bytes == most_bytes(8, 64) == 8 * 64 * 4
 
 
 @pytest.mark.parametrize("repetition", [0.6, 1.0, 1.3])

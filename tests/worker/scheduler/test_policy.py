@@ -44,6 +44,25 @@ def test_the_order_holds_for_a_long_queue() -> None:
     assert order(world)[0] == "hit"
 
 
+@pytest.mark.parametrize("policy", ["lpm", "hrrn"])
+def test_what_is_cached_counts_as_far_as_a_request_can_continue_from_it(policy: str) -> None:
+    """Of one prefix all pages are cached, but the window pages at its end are gone."""
+    now = 0.0
+    world = one_at_a_time(
+        policy, window=10, window_pages=8, chunked_prefill_size=16, clock=lambda: now
+    )
+    gone, there = [1] * 48, [2] * 24
+    for rid, prompt in (("warm gone", gone), ("warm there", there)):
+        world.send(rid, prompt, max_new_tokens=1)
+        world.run()
+    assert world.cached_len(gone) == 48
+    world.send("gone", [*gone, 3], max_new_tokens=1)
+    world.send("there", [*there, 3], max_new_tokens=1)
+    now = 1.0
+    assert [rid for rid in order(world) if "warm" not in rid] == ["there", "gone"]
+    assert world.cached["there"] == 24 and world.cached["gone"] < 24
+
+
 def test_hrrn_runs_what_has_waited_longest_for_its_own_length_first() -> None:
     now = 0.0
     world = one_at_a_time("hrrn", clock=lambda: now)

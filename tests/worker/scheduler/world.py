@@ -136,6 +136,7 @@ class World:
     def launch(self, batch: ForwardBatch) -> Step:
         """The scheduler's model runner: records what it was asked to run."""
         self.batches.append(batch)
+        self._check_tables(batch)
         return self._runner.launch(batch)
 
     def abort(self, rid: str) -> None:
@@ -207,6 +208,21 @@ class World:
             self._check_window_pages(kv.windows, kv.sight, owners, list(holding.values()))
         if kv.host and kv.host.windows:
             self._check_host_windows(kv.host.windows.kept)
+
+    def _check_tables(self, batch: ForwardBatch) -> None:
+        """The page tables, which are kept from step to step, are those that gathering the rows'
+        pages anew would make."""
+        planner, windows = self.scheduler.planner, self.kv.windows
+        reqs = {req.row: req for req in [*planner.prefilling, *planner.running]}
+        for index, row in enumerate(batch.req_rows.tolist()):
+            count = -(-int(batch.seq_lens[index]) // batch.page_size)
+            pages = self.kv.rows.pages[row, :count]
+            assert np.array_equal(batch.page_table[index, :count], pages)
+            if windows:
+                assert batch.window_table is not None
+                expected = windows.window_of[pages]
+                expected[: reqs[row].window_first] = -1
+                assert np.array_equal(batch.window_table[index, :count], expected)
 
     def _check_host_windows(self, kept: WindowPages) -> None:
         """Each window page of the host is free or belongs to one page that a prefix has there."""

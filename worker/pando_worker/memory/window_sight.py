@@ -45,8 +45,13 @@ class WindowSight:
         This may be one page more than its next step reads: if the request ends now, it leaves only
         whole pages in the cache, and a request that continues from there reads a page more.
         """
+        return int(self.all_first_kept(np.array(tokens)))
+
+    def all_first_kept(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The same for many requests."""
         size = self._page_size
-        return max(0, (tokens - 1) // size * size + 1 - self._window) // size
+        seen: NDArray[np.int64] = (tokens - 1) // size * size + 1 - self._window
+        return np.maximum(0, seen) // size
 
     def most(self, tokens: int, extend_len: int) -> int:
         """The most window pages that a request needs at once.
@@ -57,6 +62,10 @@ class WindowSight:
         """
         step = min(-(-extend_len // self._page_size), self._chunk_pages)
         return min(-(-tokens // self._page_size), self._kept + step)
+
+    def all_most(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The same for many requests that run one token in a step."""
+        return np.minimum(-(-tokens // self._page_size), self._kept + 1)
 
     def usable(self, present: NDArray[np.bool_]) -> int:
         """The longest part of a prefix, in pages, that a request can continue from because all

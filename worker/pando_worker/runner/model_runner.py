@@ -63,7 +63,8 @@ class TorchModelRunner:
         self._weight_bytes = loaded.weight_bytes
         self.host_pool = make_host_pool(loaded.kv_pool, settings, self._group)
         self._futures = FutureTokens(settings.max_running_requests, loaded.device)
-        self._histories = Histories(settings.max_running_requests, loaded.device)
+        longest = min(loaded.context_length, loaded.capacity_tokens)
+        self._histories = Histories(settings.max_running_requests, longest, loaded.device)
         plain = TorchAttention(loaded.kv_pool, loaded.dtype)
         self.attention: AttentionBackend = plain
         self.graphs: CudaGraphRunner | DecodeTapes | None = None

@@ -117,6 +117,11 @@ class Req:
         return self.num_tokens - self.cached_len
 
     @property
+    def has_jumped(self) -> bool:
+        """Whether its grammar has just forced tokens, which run next."""
+        return self.grammar is not None and (self.stale or self.num_known > self.cached_len + 1)
+
+    @property
     def remaining_tokens(self) -> int:
         """Tokens it may still produce."""
         return len(self.ids) - self.num_tokens

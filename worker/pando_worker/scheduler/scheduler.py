@@ -49,7 +49,6 @@ from pando_worker.scheduler.batches.constrained import (
     OutputGrammarCompiler,
     PendingGrammar,
     build_mask,
-    is_constrained,
 )
 from pando_worker.scheduler.batches.outputs import last_output, take_result, take_token
 from pando_worker.scheduler.batches.results import read_decodes, read_results
@@ -87,7 +86,13 @@ class Launched:
     decodes: list[Req]  # first in the batch, then `rows`
     rows: Sequence[Row]
     prefills: Sequence[Row]  # the last of `rows`
+    is_constrained: bool  # a grammar decides what some of them may sample
     at: float
+
+    @property
+    def sampled(self) -> list[Req]:
+        """Those that yield a token, in the order of the batch."""
+        return [*self.decodes, *(row.req for row in self.rows if row.samples)]
 
 
 class Scheduler:
@@ -107,7 +112,7 @@ class Scheduler:
             batches: makes the runner's batches; a runner that computes nothing needs no arrays.
         """
         self.kv = kv
-        self._batches = batches or Batches(kv.rows)
+        self._batches = batches or Batches(kv.rows, kv.windows)
         self._settings = settings
         self._runner = runner
         self._grammars = grammars
@@ -160,9 +165,8 @@ class Scheduler:
         if self.in_flight:
             self._take_result(self.in_flight)
         self.in_flight = launched
-        if launched and self._grammars and is_constrained(launched.rows):
-            mask = build_mask(len(launched.decodes), launched.rows, self._grammars)
-            launched.step.sample(mask)
+        if launched and self._grammars and launched.is_constrained:
+            launched.step.sample(build_mask(launched.sampled, self._grammars))
         if launched and not self._settings.overlap_schedule:
             self._take_result(launched)
         if self.is_idle:
@@ -324,11 +328,14 @@ class Scheduler:
         if not len(step_rows):
             return None
         started = self._clock()
-        batch = self._batches.build(step_rows, self.kv.windows)
+        batch = self._batches.build(step_rows)
         self.kv.put_copies(batch)
         step = self._runner.launch(batch)
         rows = step_rows.rows
-        if not is_constrained(rows):
+        is_constrained = bool(plan.decodes and plan.decodes.constrained) or any(
+            row.req.grammar is not None and row.samples for row in rows
+        )
+        if not is_constrained:
             step.sample(None)
         decodes = list(plan.decodes.reqs) if plan.decodes else []
         for row in rows:
@@ -336,9 +343,7 @@ class Scheduler:
             row.req.in_flight += 1
             row.req.unseen += row.samples
         self.planner.launched(plan)
-        if self.kv.windows:
-            self.kv.slide([*decodes, *(row.req for row in rows)])
-        return Launched(step, decodes, rows, plan.prefills, started)
+        return Launched(step, decodes, rows, plan.prefills, is_constrained, started)
 
     def _take_result(self, launched: Launched) -> None:
         """Wait for a batch's result and apply it."""
@@ -374,6 +379,11 @@ class Scheduler:
         found = read_decodes(launched.decodes, result)
         for req, (token, logprob) in zip(launched.decodes, found, strict=True):
             req.in_flight -= 1
+            if req.stale:
+                req.stale = False
+                if req.ending is not None:
+                    ended.append(req)
+                continue
             req.unseen -= 1
             was_open = req.ending is None
             if was_open and (output := take_token(req, token, logprob)):
@@ -382,12 +392,14 @@ class Scheduler:
                 ended.append(req)
                 if was_open:
                     self._settle(req)
+            elif launched.is_constrained and req.has_jumped:
+                self.planner.jumped(req)
 
     def _take_rows(
         self, launched: Launched, result: StepResult, outputs: list[Output], ended: list[Req]
     ) -> None:
         results = read_results(launched.rows, result, len(launched.decodes))
-        num_decodes = len(launched.rows) - len(launched.prefills)
+        num_jumps = len(launched.rows) - len(launched.prefills)
         for index, (row, found) in enumerate(zip(launched.rows, results, strict=True)):
             req = row.req
             req.in_flight -= 1
@@ -403,7 +415,10 @@ class Scheduler:
                 self._settle(req)
             if req.ending is not None:
                 ended.append(req)
-            elif index >= num_decodes:
+                continue
+            if row.samples and req.has_jumped:
+                self.planner.jumped(req)
+            if index >= num_jumps:
                 self.kv.cache_unfinished_req(req, row.end)
 
     def _settle(self, req: Req) -> None:

@@ -33,6 +33,7 @@ class KVBudget:
     page_size: int
     max_total_tokens: int | None = None
     spare_pages: int = 0  # that each pool has beyond its capacity
+    history_bytes: int = 0  # of what the pool leaves, for the histories of penalised requests
 
     def capacity(self) -> int:
         """Tokens of the pool, a multiple of the page size.
@@ -72,7 +73,8 @@ class KVBudget:
 
     @property
     def _pool_bytes(self) -> int:
-        return int((self.memory_bytes - self.weight_bytes) * self.mem_fraction_static)
+        left = self.memory_bytes - self.weight_bytes
+        return min(int(left * self.mem_fraction_static), left - self.history_bytes)
 
     def _capped(self, tokens: int) -> int:
         return tokens if self.max_total_tokens is None else min(tokens, self.max_total_tokens)
@@ -85,5 +87,6 @@ class KVBudget:
         return (
             f"weights {self.weight_bytes / MIB:.1f} MiB of {self.memory_bytes / MIB:.1f} MiB,"
             f" mem_fraction_static {self.mem_fraction_static} of the rest for the pool,"
+            f" {self.history_bytes / MIB:.1f} MiB of it kept free for requests with penalties,"
             f" {self.cell_bytes} bytes a token{cap}"
         )

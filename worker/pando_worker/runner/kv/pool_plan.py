@@ -11,6 +11,7 @@ from pando_worker.attention.kv_pool import TokenToKVPool, kv_cell_bytes, windowe
 from pando_worker.cuda.device import memory_for_model
 from pando_worker.models.parallel import ParallelGroup
 from pando_worker.runner.kv.kv_budget import KVBudget, WindowShare
+from pando_worker.runner.sampling.histories import most_bytes
 from pando_worker.settings import KVCacheDType, WorkerSettings
 
 log = logging.getLogger("pando.worker.runner")
@@ -65,7 +66,7 @@ def plan_pool(
         DoesNotFit: not even one page does.
     """
     dtype = _DTYPES.get(settings.kv_cache_dtype, dtype)
-    gib = settings.memory_gib
+    gib, on_gpu = settings.memory_gib, device.type == "cuda"
     budget = KVBudget(
         memory_bytes=memory_for_model(
             device, None if gib is None else int(gib * 2**30), group.size
@@ -76,7 +77,9 @@ def plan_pool(
         page_size=settings.page_size,
         max_total_tokens=settings.max_total_tokens,
         # A page of each pool that nobody owns, for the rows that fill up a CUDA graph.
-        spare_pages=1 if device.type == "cuda" else 0,
+        spare_pages=1 if on_gpu else 0,
+        # A CPU's memory is taken only where something is written, a few bytes for each KV page.
+        history_bytes=most_bytes(settings.max_running_requests, context_length) if on_gpu else 0,
     )
     windowed = windowed_layers(layers, context_length)
     share = _window_share(settings, [layers[i] for i in windowed], context_length, dtype)

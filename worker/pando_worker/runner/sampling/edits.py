@@ -13,7 +13,7 @@ from pando_worker.batch import Int32, LogitBias, Penalties
 from pando_worker.runner.sampling.histories import History
 from pando_worker.tensors.transfer import to_device
 
-_ROWS_AT_ONCE = 32  # bounds the copies that penalties take
+_ROWS_AT_ONCE = 32  # bounds the copies that penalties make
 
 
 def add_bias(logits: Tensor, bias: LogitBias) -> None:
@@ -39,7 +39,7 @@ def penalize(logits: Tensor, penalties: Penalties, history: History) -> None:
     for start in range(0, len(penalties.samples), _ROWS_AT_ONCE):
         part = slice(start, start + _ROWS_AT_ONCE)
         samples = to_device(penalties.samples[part], device)
-        tokens, output = history.tokens[part], history.output[part]
+        tokens, output = history.part(part)
         # A column more, which takes what is done to the padding.
         block = functional.pad(logits.index_select(0, samples), (0, 1))
         if (penalties.repetition[part] != 1).any():

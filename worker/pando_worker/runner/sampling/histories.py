@@ -1,6 +1,8 @@
 """`Histories`: the tokens that penalised rows have had, kept on the device from step to step.
 
-A batch brings the whole history of a row once, and from then on the token that each step adds.
+A batch brings the whole history of a row once, and from then on the token that each step adds. Room
+for the longest request in each row is taken at the first penalty: `most_bytes`, which the KV pool
+leaves free on a GPU (`kv_budget.py`).
 """
 
 from dataclasses import dataclass
@@ -12,26 +14,59 @@ from torch import Tensor
 from pando_worker.batch import Int64, Penalties
 from pando_worker.tensors.transfer import to_device
 
+_TOKEN_BYTES = 4  # int32
+
+
+def most_bytes(rows: int, longest: int) -> int:
+    """Device memory that histories take at most, in bytes.
+
+    Args:
+        longest: tokens that a request may have
+    """
+    return rows * longest * _TOKEN_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What some rows have had, padded to the longest."""
+    """What n penalised rows have had."""
 
-    tokens: Tensor  # int64 [n, longest]; `vocab_size` in the padding
-    output: Tensor  # the same, and `vocab_size` in place of the prompts' tokens, too
+    tokens: Tensor  # int32 [rows, longest], of all rows of the ReqToTokenPool
+    rows: Int64  # [n]
+    lengths: Int64  # [n]
+    prompts: Int64  # [n], how many of these tokens are the prompt's
+    vocab_size: int
+
+    def part(self, part: slice) -> tuple[Tensor, Tensor]:
+        """The tokens of some of the rows, int64 [count, their longest], with `vocab_size` in the
+        padding; and the same with `vocab_size` in place of the prompts' tokens, too."""
+        lengths, device = self.lengths[part], self.tokens.device
+        longest = int(lengths.max())
+        rows = to_device(self.rows[part], device)
+        had = self.tokens[:, :longest].index_select(0, rows).long()
+        places = torch.arange(longest, device=device)
+        had.masked_fill_(places >= to_device(lengths, device)[:, None], self.vocab_size)
+        prompts = to_device(self.prompts[part], device)[:, None]
+        return had, had.masked_fill(places < prompts, self.vocab_size)
 
 
 class Histories:
-    def __init__(self, rows: int, device: torch.device) -> None:
+    def __init__(self, rows: int, longest: int, device: torch.device) -> None:
         """
         Args:
             rows: of the ReqToTokenPool
+            longest: tokens that a request may have
         """
         self._device = device
-        self._tokens = torch.empty((0, 0), dtype=torch.int64, device=device)
+        self._longest = longest
+        self._tokens: Tensor | None = None
         # Of each row of the ReqToTokenPool:
         self._lengths: Int64 = np.zeros(rows, dtype=np.int64)
         self._prompts: Int64 = np.zeros(rows, dtype=np.int64)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the device's memory."""
+        return 0 if self._tokens is None else self._tokens.nbytes
 
     @torch.inference_mode()
     def add(self, penalties: Penalties, tokens: Tensor, vocab_size: int) -> History:
@@ -53,24 +88,9 @@ class Histories:
         place = np.arange(len(token_row)) - first[token_row] + before[token_row]
         lengths = before + counts
         self._lengths[rows] = lengths
-        longest = int(lengths.max())
-        self._make_room(int(rows.max()) + 1, longest)
+        if self._tokens is None:
+            shape = len(self._lengths), self._longest
+            self._tokens = torch.empty(shape, dtype=torch.int32, device=self._device)
         where = to_device(rows[token_row], self._device), to_device(place, self._device)
-        self._tokens[where] = tokens
-
-        on_device = to_device(rows, self._device)
-        had = self._tokens[:, :longest].index_select(0, on_device)
-        places = torch.arange(longest, device=self._device)
-        had.masked_fill_(places >= to_device(lengths, self._device)[:, None], vocab_size)
-        prompts = to_device(self._prompts[rows], self._device)[:, None]
-        return History(had, had.masked_fill(places < prompts, vocab_size))
-
-    def _make_room(self, rows: int, longest: int) -> None:
-        held_rows, held = self._tokens.shape
-        if rows <= held_rows and longest <= held:
-            return
-        rows = max(held_rows, min(len(self._lengths), 2 * rows))
-        longest = max(held, 2 * longest)
-        tokens = torch.zeros((rows, longest), dtype=torch.int64, device=self._device)
-        tokens[:held_rows, :held] = self._tokens
-        self._tokens = tokens
+        self._tokens[where] = tokens.int()
+        return History(self._tokens, rows, lengths, self._prompts[rows], vocab_size)

@@ -8,7 +8,6 @@ import numpy as np
 
 from pando_worker.batch import (
     ForwardBatch,
-    Int32,
     Int64,
     LogitBias,
     Penalties,
@@ -76,7 +75,7 @@ class StepRows:
 class BatchBuilder(Protocol):
     """Makes the runner's batch from a step's rows, whose requests have pages for their tokens."""
 
-    def build(self, step: StepRows, windows: WindowPages | None) -> ForwardBatch: ...
+    def build(self, step: StepRows) -> ForwardBatch: ...
 
 
 def next_row(req: Req, count: int) -> Row:
@@ -93,12 +92,13 @@ def next_row(req: Req, count: int) -> Row:
 class Batches:
     """Makes batches of arrays."""
 
-    def __init__(self, pool: ReqToTokenPool) -> None:
+    def __init__(self, pool: ReqToTokenPool, windows: WindowPages | None) -> None:
         self._pool = pool
-        self._tables = PageTables(pool)
+        self._windows = windows
+        self._tables = PageTables(pool, windows)
 
-    def build(self, step: StepRows, windows: WindowPages | None) -> ForwardBatch:
-        page_size, rows = self._pool.page_size, step.rows
+    def build(self, step: StepRows) -> ForwardBatch:
+        page_size, rows, windows = self._pool.page_size, step.rows, self._windows
         extend_lens = np.ones(len(step), dtype=np.int32)
         extend_lens[step.num_decodes :] = [row.extend_len for row in rows]
         seq_lens = np.array([row.end for row in rows], dtype=np.int64)
@@ -106,7 +106,8 @@ class Batches:
         if step.decodes:
             seq_lens = np.concatenate((step.decodes.num_tokens, seq_lens))
             req_rows = np.concatenate((step.decodes.row, req_rows))
-        table = self._tables.update(req_rows, -(-seq_lens // page_size))
+        firsts = _window_firsts(step) if windows else None
+        table, window_table = self._tables.update(req_rows, -(-seq_lens // page_size), firsts)
 
         # Token t of the batch belongs to row_of[t]; its position follows the row's cached tokens.
         ends = np.cumsum(extend_lens)
@@ -139,24 +140,17 @@ class Batches:
             sampling=_sampling(step.decodes, [req for _, req in sampling], input_ids),
             scores=_scores(rows, starts),
             pooled=_pooled(rows, step.num_decodes),
-            window_table=_window_table(step, table, windows) if windows else None,
+            window_table=window_table,
             window_slots=_slots(windows.window_of[pages], positions, page_size)
             if windows
             else None,
         )
 
 
-def _window_table(step: StepRows, table: Int32, windows: WindowPages) -> Int32:
-    """The window page of each page in `table`; -1 where there is none or no row attends to it.
-
-    Only pages inside a window are looked up: with pages of one token and rows of 8,000 tokens, this
-    takes 0.1 ms instead of 0.8 ms.
-    """
-    reqs = [*(step.decodes.reqs if step.decodes else ()), *(row.req for row in step.rows)]
-    first = min(req.window_first for req in reqs)
-    pages = np.full(table.shape, -1, dtype=np.int32)
-    pages[:, first:] = windows.window_of.take(table[:, first:])
-    return pages
+def _window_firsts(step: StepRows) -> Int64:
+    """The first page of each row that the step attends to through a window."""
+    firsts = np.array([row.req.window_first for row in step.rows], dtype=np.int64)
+    return np.concatenate((step.decodes.window_first, firsts)) if step.decodes else firsts
 
 
 def _slots(pages: np.ndarray, positions: Int64, page_size: int) -> Int64:

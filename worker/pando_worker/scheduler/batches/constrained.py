@@ -14,7 +14,6 @@ from typing import Protocol
 import numpy as np
 
 from pando_worker.batch import Int32
-from pando_worker.scheduler.batches.batching import Row
 from pando_worker.scheduler.req import OutputGrammar, Req
 
 
@@ -54,22 +53,12 @@ class OutputGrammarCompiler(Protocol):
 MIN_JUMP = 3
 
 
-def is_constrained(rows: Sequence[Row]) -> bool:
-    return any(row.req.grammar is not None and row.samples for row in rows)
-
-
-def build_mask(num_decodes: int, rows: Sequence[Row], grammars: OutputGrammarCompiler) -> Int32:
-    """The allowed tokens of each row that samples, [num_samples, ceil(vocab_size / 32)].
-
-    Args:
-        num_decodes: how many rows are before `rows` in the batch; all tokens are allowed to them.
-    """
-    sampled = [row.req for row in rows if row.samples]
-    count = num_decodes + len(sampled)
-    mask = np.full((count, -(-grammars.vocab_size // 32)), -1, dtype=np.int32)
+def build_mask(sampled: Sequence[Req], grammars: OutputGrammarCompiler) -> Int32:
+    """The allowed tokens of requests that sample, [len(sampled), ceil(vocab_size / 32)]."""
+    mask = np.full((len(sampled), -(-grammars.vocab_size // 32)), -1, dtype=np.int32)
     constrained = [
         (req.grammar, index)
-        for index, req in enumerate(sampled, start=num_decodes)
+        for index, req in enumerate(sampled)
         if req.grammar is not None and req.ending is None and not req.stale
     ]
     grammars.fill_masks(constrained, mask)

@@ -5,7 +5,7 @@ what a batch needs of them is not gathered from the requests again in each step:
 position here from their first decode to their last, and the arrays change where something changes.
 When one leaves, the last one takes its position.
 
-Requests with a grammar are not here: what it forces makes them run several tokens at a time.
+A request whose grammar has forced several tokens is not here while it runs them.
 """
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from pando_worker.batch import Float32, Int64, Penalties, SamplingBatch
 from pando_worker.memory.page_allocator import Pages
 from pando_worker.memory.req_pool import ReqToTokenPool
+from pando_worker.memory.window_sight import WindowSight
 from pando_worker.messages import SamplingParams
 from pando_worker.scheduler.req import Req
 
@@ -22,19 +23,27 @@ class Decodes:
     Attributes:
         reqs: by position
         edited: those with a bias on some logits, or that want log-probabilities
+        constrained: those with a grammar
     """
 
-    def __init__(self, pool: ReqToTokenPool) -> None:
+    def __init__(self, pool: ReqToTokenPool, sight: WindowSight | None) -> None:
+        """
+        Args:
+            sight: None if all layers share one pool
+        """
         size = len(pool.pages)
         self.reqs: list[Req] = []
         self.edited: dict[Req, None] = {}
+        self.constrained: dict[Req, None] = {}
         self._pool = pool
+        self._sight = sight
         self._position: dict[Req, int] = {}
         self._num_penalised = 0
         # By position; only the first len(reqs) entries count.
         self._row: Int64 = np.zeros(size, dtype=np.int64)
         self._tokens: Int64 = np.zeros(size, dtype=np.int64)  # Req.num_tokens
         self._pages: Int64 = np.zeros(size, dtype=np.int64)  # Req.num_pages
+        self._window_first: Int64 = np.zeros(size, dtype=np.int64)  # Req.window_first
         self._limit: Int64 = np.zeros(size, dtype=np.int64)  # the most tokens it may have
         self._prompt: Int64 = np.zeros(size, dtype=np.int64)
         self._seed: Int64 = np.zeros(size, dtype=np.int64)
@@ -53,6 +62,8 @@ class Decodes:
     # Requests come and go
 
     def add(self, req: Req) -> None:
+        assert req.extend_len == 1
+        assert self._sight is None or req.window_end == req.num_pages
         position = len(self.reqs)
         self.reqs.append(req)
         self._position[req] = position
@@ -71,6 +82,8 @@ class Decodes:
         self._num_penalised += is_penalised(params)
         if has_bias(params) or req.logprobs:
             self.edited[req] = None
+        if req.grammar is not None:
+            self.constrained[req] = None
         self._read(position)
 
     def discard(self, req: Req) -> None:
@@ -78,6 +91,7 @@ class Decodes:
             return
         position = self._position.pop(req)
         self.edited.pop(req, None)
+        self.constrained.pop(req, None)
         self._num_penalised -= is_penalised(req.sampling)
         last = self.reqs.pop()
         if last is not req:
@@ -98,19 +112,22 @@ class Decodes:
 
     @property
     def lacking(self) -> Int64:
-        """The positions of those that lack a page to run their token; none lacks more."""
+        """The positions of those that lack a page to run their token, and its window page; none
+        lacks more."""
         n = len(self.reqs)
         return np.flatnonzero(self._tokens[:n] > self._pages[:n] * self._pool.page_size)
 
     def grow(self, positions: Int64, pages: Pages) -> None:
-        """Give the requests at these positions a page each."""
+        """Give the requests at these positions a page each, which has a window page."""
         self._pool.pages[self._row[positions], self._pages[positions]] = pages
         self._pages[positions] += 1
-        for position in positions.tolist():
-            self.reqs[position].num_pages += 1
+        for req in [self.reqs[position] for position in positions.tolist()]:
+            req.num_pages += 1
+            if self._sight:
+                req.window_end = req.num_pages
 
-    def expected_pages(self, new_token_ratio: float, most: int) -> int:
-        """Pages that they will probably still need for their output.
+    def expected_pages(self, new_token_ratio: float, most: int) -> tuple[int, int]:
+        """Pages, and window pages, that they will probably still need for their output.
 
         Args:
             new_token_ratio: the share expected of the tokens that they may still produce, of which
@@ -119,19 +136,37 @@ class Decodes:
         n, size = len(self.reqs), self._pool.page_size
         allowed = np.minimum(self._limit[:n] - self._tokens[:n], most)
         total = self._tokens[:n] + np.ceil(allowed * new_token_ratio).astype(np.int64)
-        return int((-(-total // size) - self._pages[:n]).sum())
+        pages, window_pages = int((-(-total // size) - self._pages[:n]).sum()), 0
+        if self._sight:
+            held = self._pages[:n] - self._window_first[:n]
+            window_pages = int(np.maximum(0, self._sight.all_most(total) - held).sum())
+        return pages, window_pages
+
+    @property
+    def passing(self) -> list[Req]:
+        """Those whose launched steps leave a page behind their windows."""
+        if self._sight is None:
+            return []
+        n = len(self.reqs)
+        kept = self._sight.all_first_kept(self._tokens[:n] - 1)
+        passing = np.flatnonzero(kept > self._window_first[:n])
+        self._window_first[:n] = np.maximum(kept, self._window_first[:n])
+        return [self.reqs[position] for position in passing.tolist()]
 
     # Steps
 
     def launched(self) -> None:
-        """A step that runs a token of each was launched; those that it brings to their limit leave,
-        since only its result is left to come."""
+        """A step that runs a token of each was launched."""
         n = len(self.reqs)
         for req in self.reqs:
             req.cached_len += 1
             req.in_flight += 1
             req.unseen += 1
         self._tokens[:n] += 1
+
+    def discard_full(self) -> None:
+        """Those at their limit leave, since only the results of launched steps are left to come."""
+        n = len(self.reqs)
         full = np.flatnonzero(self._tokens[:n] >= self._limit[:n])
         for req in [self.reqs[position] for position in full.tolist()]:
             self.discard(req)
@@ -146,6 +181,11 @@ class Decodes:
     @property
     def num_tokens(self) -> Int64:
         return self._tokens[: len(self.reqs)].copy()
+
+    @property
+    def window_first(self) -> Int64:
+        """The first page of each that its step attends to through a window."""
+        return self._window_first[: len(self.reqs)].copy()
 
     @property
     def input_ids(self) -> Int64:
@@ -196,6 +236,7 @@ class Decodes:
         req = self.reqs[position]
         self._tokens[position] = req.num_tokens
         self._pages[position] = req.num_pages
+        self._window_first[position] = req.window_first
 
 
 def has_bias(params: SamplingParams) -> bool:

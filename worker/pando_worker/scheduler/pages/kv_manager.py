@@ -198,8 +198,8 @@ class KVManager:
 
     def has_room(self, reqs: Sequence[Req], missing: int = 0) -> bool:
         """Whether admitted requests can get all pages that they lack to run all their tokens, and
-        `missing` pages for others."""
-        window_missing = 0
+        `missing` pages, with their window pages, for others."""
+        window_missing = missing
         for req in reqs:
             pages = self.pages_for(req.num_tokens)
             missing += pages - req.num_pages
@@ -226,14 +226,17 @@ class KVManager:
             self.sliding.cover(reqs, [req.num_tokens for req in reqs])
 
     def take_pages(self, count: int) -> Pages:
-        """Allocate pages for running requests, in the order in which they would come one by one;
-        evicts cached pages if too few are free.
+        """Allocate pages for running requests, in the order in which they would come one by one,
+        and pin window pages for them; evicts cached ones if too few are free.
 
         Raises:
             MemoryError: there is no room.
         """
         self.cache.evict(count - self.allocator.num_free)
-        return self.allocator.alloc(count)[::-1]  # the free list is a stack
+        pages = self.allocator.alloc(count)[::-1]  # the free list is a stack
+        if self.windows:
+            self.windows.grow(pages)
+        return pages
 
     def lacking(self, reqs: Sequence[Req], steps: int) -> int:
         """Pages that admitted requests lack to run `steps` steps of one token each."""

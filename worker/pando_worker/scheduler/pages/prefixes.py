@@ -30,6 +30,11 @@ class Prefixes:
         self._sliding = sliding
         self._loading_pays = loading_pays
 
+    @property
+    def are_whole(self) -> bool:
+        """Whether a request can continue from all that the cache holds of its prompt."""
+        return self._sliding is None and (self._host is None or self._loads)
+
     def pages(self, key: Tokens, namespace: bytes) -> int:
         """Pages of `key` that need not be computed; changes nothing."""
         return self._pages(key, namespace, self._loads)

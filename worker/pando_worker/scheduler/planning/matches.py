@@ -43,6 +43,7 @@ class Matches:
         self._page_size = cache.page_size
         self._on_change = on_change
         self._places: dict[Req, _Place] = {}
+        self._usable: dict[Req, int] = {}  # of those that were found to continue from less
         # The requests whose match ends with a node, by their next page; and those within a node.
         self._at_end: dict[TreeNode, dict[bytes, _Group]] = {}
         self._within: dict[TreeNode, _Group] = {}
@@ -58,10 +59,20 @@ class Matches:
         place = self._leave(req)
         self._unweigh(place.node, self._cache.root)
         del self._places[req]
+        self._usable.pop(req, None)
 
     def hit(self, req: Req) -> int:
-        """Leading tokens of a waiting request that are cached, on the device or on the host."""
-        return self._places[req].hit
+        """Leading tokens of a waiting request that are cached, on the device or on the host; fewer
+        if it was found to continue from fewer (`correct`)."""
+        usable = self._usable.get(req)
+        return self._places[req].hit if usable is None else usable
+
+    def correct(self, req: Req, usable: int) -> bool:
+        """Note from how many of its cached tokens a request can continue, until more or less is
+        cached. Returns whether that changes its hit."""
+        before = self.hit(req)
+        self._usable[req] = usable
+        return usable != before
 
     def node_at(self, req: Req, hit: int) -> TreeNode:
         """The node that holds the last one of a waiting request's first `hit` tokens, which are
@@ -95,7 +106,8 @@ class Matches:
     def split(self, upper: TreeNode, lower: TreeNode) -> None:
         if not (weight := self._weight.get(lower)):
             return
-        moved = [req for req in self._within.get(lower, ()) if self.hit(req) <= upper.end]
+        within = self._within.get(lower, ())
+        moved = [req for req in within if self._places[req].hit <= upper.end]
         for req in moved:
             place = self._leave(req)
             self._join(req, upper, place.hit)
@@ -119,7 +131,7 @@ class Matches:
         if node not in self._weight:
             return
         for req in list(self._ending_in(node)):
-            if self.hit(req) >= node.end:
+            if self._places[req].hit >= node.end:
                 self._leave(req)
                 self._join(req, node, node.end)
                 self._on_change(req)
@@ -141,6 +153,7 @@ class Matches:
         self._join(req, node, hit)
 
     def _join(self, req: Req, node: TreeNode, hit: int) -> None:
+        self._usable.pop(req, None)
         if hit < node.end:
             self._places[req] = _Place(node, hit, None)
             self._within.setdefault(node, {})[req] = None

@@ -34,30 +34,28 @@ class Plan:
     """
     Attributes:
         decodes: None in a step without them
-        constrained: the running requests with a grammar, which may run several tokens
+        jumps: the running requests that run several tokens, which a grammar has forced
     """
 
     decodes: Decodes | None
-    constrained: list[Row]
+    jumps: list[Row]
     prefills: list[Row]
 
     @property
     def step(self) -> StepRows:
-        return StepRows(self.decodes, [*self.constrained, *self.prefills])
+        return StepRows(self.decodes, [*self.jumps, *self.prefills])
 
 
 class Planner:
     def __init__(
         self, settings: WorkerSettings, kv: KVManager, counts: Stats, clock: Callable[[], float]
     ) -> None:
-        self.waiting = WaitingQueue(
-            settings.schedule_policy, kv.cache, settings.max_passed_over, clock
-        )
+        self.waiting = WaitingQueue(settings.schedule_policy, kv, settings.max_passed_over, clock)
         self.prefilling: list[Req] = []
         self.running: dict[Req, None] = {}
-        # Of those, the ones that the next step gives a token: without a grammar, and with one.
-        self.decodes = Decodes(kv.rows)
-        self._constrained: dict[Req, None] = {}
+        # Of those, the ones that the next step gives a token: after one other, and after several.
+        self.decodes = Decodes(kv.rows, kv.sight)
+        self._jumping: dict[Req, None] = {}
         self.ratio = NewTokenRatio(settings.new_token_ratio)
         self._settings = settings
         self._kv = kv
@@ -65,7 +63,8 @@ class Planner:
         self._clock = clock
         self.prefill_first = settings.batching == "prefill-first"
         self._by_priority = settings.schedule_policy == "priority"
-        self._vain = -1, 0  # the queue's version at the last attempt that failed, and the room
+        # The queue's version at the last attempt that failed, and the room, as of `_room`.
+        self._vain = -1, 0, 0
         self._watermark_pages = int(settings.watermark * kv.allocator.num_pages)
 
     @property
@@ -73,12 +72,9 @@ class Planner:
         """Whether every running request can get pages for its next token or, if none runs, a
         prompt can continue. Otherwise `plan` retracts some requests, for which all their sampled
         tokens must be known."""
-        constrained = self._constrained_decodes
-        if self.prefilling and not self.decodes and not constrained:
+        if self.prefilling and not self.decodes and not self._jumping:
             return self._kv.step_limit(self.prefilling[0]) > 0
-        if self._kv.windows:
-            return self._kv.has_room([*self.decodes.reqs, *constrained])
-        return self._kv.has_room(constrained, len(self.decodes.lacking))
+        return self._kv.has_room(list(self._jumping), len(self.decodes.lacking))
 
     def plan(self, prefills_in_flight: Iterable[Req]) -> Plan:
         """The rows of the next step; their requests have their pages.
@@ -90,12 +86,12 @@ class Planner:
             prefills = self._prefills(self.prompt_budget(0), prefills_in_flight)
             return Plan(None, [], prefills) if prefills else Plan(*self._decode(), [])
         retracted = self._counts.retracted_requests_total
-        decodes, constrained = self._decode()
+        decodes, jumps = self._decode()
         if self._counts.retracted_requests_total > retracted:
-            return Plan(decodes, constrained, [])  # the freed pages are for running requests
-        taken = len(decodes) + sum(row.extend_len for row in constrained)
+            return Plan(decodes, jumps, [])  # the freed pages are for running requests
+        taken = len(decodes) + sum(row.extend_len for row in jumps)
         prefills = self._prefills(self.prompt_budget(taken), prefills_in_flight)
-        return Plan(decodes, constrained, prefills)
+        return Plan(decodes, jumps, prefills)
 
     def prompt_budget(self, decodes: int) -> int:
         """Prompt tokens in a step beside `decodes` tokens of running requests; at least a page, so
@@ -103,14 +99,30 @@ class Planner:
         return max(self._settings.chunked_prefill_size - decodes, self._kv.page_size)
 
     def launched(self, plan: Plan) -> None:
-        """Move the requests whose prompts this plan completes to `running`."""
+        """The plan's step was launched: its requests' window pages that no later step reads are
+        released, and those whose prompts it completes are running."""
         if plan.decodes:
             plan.decodes.launched()
+            passing = plan.decodes.passing
+            plan.decodes.discard_full()
+        else:
+            passing = []
+        self._kv.slide([*passing, *(row.req for row in plan.step.rows)])
+        for row in plan.jumps:
+            del self._jumping[row.req]
+            self._run(row.req)
         for row in plan.prefills:
             if row.is_last:
                 self.prefilling.remove(row.req)
             if row.samples:
+                self.running[row.req] = None
                 self._run(row.req)
+
+    def jumped(self, req: Req) -> None:
+        """A running request has other known tokens than it had, to run all in one step."""
+        self.decodes.discard(req)
+        if req.remaining_tokens > 0:
+            self._jumping[req] = None
 
     def forget(self, ended: Iterable[Req]) -> None:
         """Remove requests that have ended, wherever they are."""
@@ -121,17 +133,14 @@ class Planner:
                 self._stop(req)
 
     def _run(self, req: Req) -> None:
-        self.running[req] = None
-        if req.grammar is not None:
-            self._constrained[req] = None
-        elif req.remaining_tokens > 0:
+        if req.remaining_tokens > 0:
             self.decodes.add(req)
 
     def _stop(self, req: Req) -> None:
         if req in self.running:
             del self.running[req]
             self.decodes.discard(req)
-            self._constrained.pop(req, None)
+            self._jumping.pop(req, None)
         elif req in self.prefilling:
             self.prefilling.remove(req)
 
@@ -140,34 +149,21 @@ class Planner:
         """The admitted requests."""
         return [*self.prefilling, *self.running]
 
-    @property
-    def _constrained_decodes(self) -> list[Req]:
-        return [req for req in self._constrained if req.remaining_tokens > 0]
-
     def _decode(self) -> tuple[Decodes, list[Row]]:
         """The next tokens of the running requests; retracts some if the pool is too full."""
         retracted = False
         while not self.has_room:
             self._retract(retraction_victim(self._holding, by_priority=self._by_priority))
             retracted = True
-        constrained = self._constrained_decodes
         if retracted:
             self.ratio.recover(list(self.running))
-        elif self.decodes or constrained:
+        elif self.decodes or self._jumping:
             self.ratio.decay()
-        self._grow(constrained)
-        return self.decodes, [next_row(req, req.extend_len) for req in constrained]
-
-    def _grow(self, constrained: list[Req]) -> None:
-        """Give running requests the pages that they lack to run their next tokens."""
-        if self._kv.windows:
-            self._kv.grow([*self.decodes.reqs, *constrained])
-            self.decodes.refresh()
-            return
         lacking = self.decodes.lacking
         if len(lacking):
             self.decodes.grow(lacking, self._kv.take_pages(len(lacking)))
-        self._kv.grow(constrained)
+        self._kv.grow(list(self._jumping))
+        return self.decodes, [next_row(req, req.extend_len) for req in self._jumping]
 
     def _retract(self, req: Req) -> None:
         """Move a request to the front of the queue; its computed prefix stays cached while there is
@@ -195,8 +191,7 @@ class Planner:
             return
         holding = self._holding
         reserve = Reserve(self._watermark_pages, 0).plus(self._reserved())
-        room = self._kv.available_pages - reserve.pages
-        if holding and self._is_vain(room):
+        if holding and self._is_vain(*self._room(reserve)):
             return
         computing = Computing([*self.prefilling, *in_flight], self._kv, self.waiting.matches)
         admission = Admission(
@@ -225,26 +220,29 @@ class Planner:
 
         self.waiting.admit(computing, attempt)
         if admission.is_out_of_pages:
-            room = self._kv.available_pages - admission.reserve.pages
-            self._vain = self.waiting.version, room
+            self._vain = self.waiting.version, *self._room(admission.reserve)
         elif budget.passes(1):
             self.waiting.admit_shortest(computing, attempt_short)
 
     def _reserved(self) -> Reserve:
         """Pages to leave free for the expected output of the admitted requests."""
         ratio = self.ratio.value
-        if self._kv.windows:
-            return reserved(self._holding, ratio, self._kv)
-        others = reserved([*self.prefilling, *self._constrained], ratio, self._kv)
-        return Reserve(self.decodes.expected_pages(ratio, MOST_EXPECTED), 0).plus(others)
+        others = reserved([*self.prefilling, *self._jumping], ratio, self._kv)
+        return Reserve(*self.decodes.expected_pages(ratio, MOST_EXPECTED)).plus(others)
 
-    def _is_vain(self, room: int) -> bool:
-        """Whether the first request in line would fail to be admitted as it did before, as no more
-        pages are above the reserve."""
-        if self._kv.windows:
-            return False  # it may have failed for want of window pages
-        version, vain_room = self._vain
-        return room <= 0 or (version == self.waiting.version and room <= vain_room)
+    def _room(self, reserve: Reserve) -> tuple[int, int]:
+        """Pages, and window pages, that are available above a reserve."""
+        windows = self._kv.windows
+        window_pages = windows.available - reserve.window_pages if windows else 0
+        return self._kv.available_pages - reserve.pages, window_pages
+
+    def _is_vain(self, pages: int, window_pages: int) -> bool:
+        """Whether the first request in line would fail to be admitted as it did before, as there is
+        no more room."""
+        version, vain_pages, vain_window_pages = self._vain
+        is_same = version == self.waiting.version
+        no_more = pages <= vain_pages and window_pages <= vain_window_pages
+        return pages <= 0 or (is_same and no_more)
 
     def _count_prompt(self, req: Req) -> None:
         if req.cached_prompt_tokens is None:  # not again after a retraction

@@ -47,17 +47,11 @@ class Computing:
         them; None if there are none."""
         if not self._keys:
             return None
-        hit = self._hit(req)
+        hit = self._matches.hit(req)
         if hit + self._beyond > req.matchable:
             return None
         key = self._key(req, self._matches.node_at(req, hit), hit)
         return key if key in self._keys else None
-
-    def _hit(self, req: Req) -> int:
-        """Leading tokens that a waiting request would not compute if it were admitted now."""
-        if self._kv.host is None and self._kv.sliding is None:
-            return self._matches.hit(req)
-        return self._kv.prefix_len(req.tokens(req.matchable), req.namespace)
 
     def _key(self, req: Req, node: TreeNode, start: int) -> Key:
         # Without a cached prefix the node is the root, which all namespaces share.

@@ -16,7 +16,7 @@ from itertools import chain, islice, takewhile
 
 from sortedcontainers import SortedDict, SortedList
 
-from pando_worker.memory.radix_cache import RadixCache
+from pando_worker.scheduler.pages.kv_manager import KVManager
 from pando_worker.scheduler.planning.matches import Matches
 from pando_worker.scheduler.planning.new_token_ratio import still_allowed
 from pando_worker.scheduler.planning.policies.order import Clock
@@ -24,7 +24,8 @@ from pando_worker.scheduler.planning.policies.registry import POLICIES
 from pando_worker.scheduler.planning.sharing import Computing, Key
 from pando_worker.scheduler.req import Req
 
-# How many requests are looked at for one that may pass; more than one only if priorities differ.
+# How many requests are looked at in a step: for one that may pass, of which more than one only if
+# priorities differ; and for what they can continue from.
 _LOOKED_AT = 64
 
 
@@ -47,12 +48,13 @@ class WaitingQueue:
         output_tokens: of all requests, `still_allowed`
     """
 
-    def __init__(self, policy: str, cache: RadixCache, max_passed_over: int, clock: Clock) -> None:
+    def __init__(self, policy: str, kv: KVManager, max_passed_over: int, clock: Clock) -> None:
         """
         Args:
             max_passed_over: how many later requests may overtake one in the policy's order.
         """
-        self.matches = Matches(cache, self._changed)
+        self.matches = Matches(kv.cache, self._changed)
+        self._kv = kv
         self.version = 0
         self.prompt_tokens = 0
         self.output_tokens = 0
@@ -106,11 +108,7 @@ class WaitingQueue:
     def admit(self, computing: Computing, attempt: Attempt) -> None:
         """Attempt to admit requests in the policy's order; removes the admitted."""
         starving = list(takewhile(self._is_starving, self))
-        order: Iterable[Req] = self._order
-        if starving:
-            first = set(starving)
-            order = chain(starving, (req for req in self._order if req not in first))
-        admitted = self._admit(order, computing, attempt)
+        admitted = self._admit(lambda: chain(starving, self._order), computing, attempt)
         if admitted:
             self._admitted.update([req.arrival for req in admitted])
             oldest = self._reqs.keys()[0] if self._reqs else self._admitted[-1]
@@ -119,8 +117,7 @@ class WaitingQueue:
     def admit_shortest(self, computing: Computing, attempt: Attempt) -> None:
         """Like `admit`, but those with the least to compute first. This does not count as being
         passed over: what they take belongs to them, see `PromptBudget`."""
-        order = islice(self._by_work.values(), _LOOKED_AT)
-        self._admit(order, computing, attempt)
+        self._admit(lambda: islice(self._by_work.values(), _LOOKED_AT), computing, attempt)
 
     @property
     def shortest(self) -> float:
@@ -133,14 +130,16 @@ class WaitingQueue:
         """Tokens that a waiting request has to compute."""
         return req.num_tokens - self.matches.hit(req)
 
-    def _admit(self, order: Iterable[Req], computing: Computing, attempt: Attempt) -> list[Req]:
+    def _admit(
+        self, order: Callable[[], Iterable[Req]], computing: Computing, attempt: Attempt
+    ) -> list[Req]:
         for gone in [key for key in self._parked if key not in computing]:
             for req in list(self._parked[gone]):
                 self._unpark(req)
         admitted: list[Req] = []
         sharing: list[tuple[Req, Key]] = []
         self._late = {}
-        for req in order:
+        for req in self._looked_at(order):
             if req in self._parked_at:
                 continue
             if key := computing.shared_key(req):
@@ -161,6 +160,33 @@ class WaitingQueue:
                 self._changed(req)
         return admitted
 
+    def _looked_at(self, order: Callable[[], Iterable[Req]]) -> Iterator[Req]:
+        """The requests of an order, each once.
+
+        A request may be unable to continue from all that is cached of its prompt: window pages are
+        missing, or pages that only the host has are not worth a copy. That changes without a change
+        of the tree, so it is found out when the request's turn comes, and the order begins anew if
+        the request had a wrong place in it.
+        """
+        left = 0 if self._kv.prefixes.are_whole else _LOOKED_AT
+        seen: set[Req] = set()
+        checked: set[Req] = set()
+        is_right = False
+        while not is_right:
+            is_right = True
+            for req in order():
+                if req in seen:
+                    continue
+                if len(checked) < left and req not in checked and req not in self._parked_at:
+                    checked.add(req)
+                    usable = self._kv.prefix_len(req.tokens(req.matchable), req.namespace)
+                    if self.matches.correct(req, usable):
+                        self._reorder(req)
+                        is_right = False
+                        break
+                seen.add(req)
+                yield req
+
     def _is_starving(self, req: Req) -> bool:
         return self.passed_over(req) > self._max_passed_over
 
@@ -178,7 +204,10 @@ class WaitingQueue:
         """More or less of a request's prompt is cached now."""
         if self._late is not None:
             self._late[req] = None
-            return
+        else:
+            self._reorder(req)
+
+    def _reorder(self, req: Req) -> None:
         self.version += 1
         del self._by_work[self._work_keys[req]]
         self._put_by_work(req)
