@@ -1,9 +1,10 @@
 """The orders of waiting requests side by side: python -m bench.schedule_policies DIR
 
-One replica in virtual time, with the worker's own scheduler, cache and settings; DIR has the traces
-that `LOADS` names. Each order gets the same arrivals, all at the replica at once: none waits at the
-router. In a closed loop a session's next call follows its last answer, so there the sessions are
-the same. No request has a priority. Results in docs/benchmarks/scheduler-loop.md.
+One replica in virtual time, with the worker's own scheduler, cache and settings. DIR has the traces
+that `LOADS` names, Mooncake's and kv-cache-tester's. Each order gets the same arrivals, all at the
+replica at once: none waits at the router. In a closed loop a session's next call follows its last
+answer, so there the sessions are the same. No request has a priority. Results in
+docs/benchmarks/scheduler-loop.md.
 """
 
 import asyncio
@@ -114,12 +115,10 @@ def agents(path: Path, *, sessions: int, calls: int, every_s: float) -> Iterator
             number, begins = number + 1, False
 
 
-CONVERSATIONS, TOOLS = "mooncake_conversation.jsonl.gz", "mooncake_synthetic.jsonl.gz"
-AGENTS = "agent_sessions.jsonl.gz"
+CONVERSATIONS, AGENTS = "mooncake_conversation.jsonl.gz", "agent_sessions.jsonl.gz"
 LOADS = (
     Load("conversations, 80 %", CONVERSATIONS, partial(mooncake, take=1500, share=0.8)),
     Load("conversations, 120 %", CONVERSATIONS, partial(mooncake, take=1500, share=1.2)),
-    Load("synthetic, 200 %", TOOLS, partial(mooncake, take=1500, share=2.0)),
     Load("20 agents", AGENTS, partial(agents, sessions=20, calls=20, every_s=1)),
     Load("100 agents", AGENTS, partial(agents, sessions=100, calls=8, every_s=1)),
 )

@@ -79,7 +79,7 @@ def test_sampling_fields_are_refused_or_run(sampling: dict[str, Any], more: dict
     if batch.bias is not None:
         add_bias(logits, batch.bias)
     if batch.penalties is not None:
-        histories = Histories(8, torch.device("cpu"))
+        histories = Histories(8, world.kv.max_request_tokens, torch.device("cpu"))
         added = torch.from_numpy(batch.penalties.tokens)
         penalize(logits, batch.penalties, histories.add(batch.penalties, added, VOCAB))
     assert (sample(logits, batch) >= 0).all()
