@@ -25,7 +25,8 @@ from pando_router.configuration.live import Live
 from pando_router.configuration.settings import RouterSettings
 from pando_router.core.route import Route
 from pando_router.dashboard.sampler import Sampler
-from pando_router.fleet_view.view import Fleet, FleetView
+from pando_router.fleet_view.snapshot import Fleet
+from pando_router.fleet_view.view import FleetView
 from pando_router.listeners.access_log import AccessLog
 from pando_router.process.lifecycle import Lifecycle
 from pando_router.telemetry.metrics import Metrics

@@ -136,7 +136,14 @@ async def running_router(
         random.Random(),
         background.watch,
     )
-    view = FleetView(registry, ExpectedPools(redis), live, flights.answered, upstreams.replicas)
+    view = FleetView(
+        registry,
+        ExpectedPools(redis),
+        live,
+        flights.answered,
+        flights.recovered,
+        upstreams.replicas,
+    )
     homes = Homes(redis)
     home_writer = HomeWriter(homes, view, metrics)
     loads = Loads(flights.in_flight)

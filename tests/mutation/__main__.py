@@ -18,7 +18,7 @@ from tests.mutation import equivalent
 from tests.mutation.equivalent import Change
 from tests.mutation.mutant import Mutant, sample
 from tests.mutation.targets import TARGETS, Target
-from tests.mutation.trial import Copy, copied
+from tests.mutation.trial import Copy, TestsFailedError, copied
 
 SHARE = 0.95  # that must be killed
 
@@ -29,7 +29,7 @@ class Tried:
     mutants: int
     equivalent: int
     survivors: Sequence[str]
-    out_of_time: int
+    not_tried: int  # for want of time, or as the tests fail anyway
     seconds: float
 
     @property
@@ -51,8 +51,13 @@ class Drawn:
 
     def tried(self, copy: Copy, known: set[Change], deadline: float) -> Tried:
         begun = time.monotonic()
-        usual_s, tried, left_alone = copy.seconds(self.target.tests), 0, 0
+        tried = left_alone = 0
         survivors: list[str] = []
+        try:
+            usual_s = copy.seconds(self.target.tests)
+        except TestsFailedError as error:
+            click.echo(f"{self.target.file}: {error}", err=True)
+            return Tried(self.target, 0, 0, (), len(self.mutants), time.monotonic() - begun)
         for mutant in self.mutants:
             if time.monotonic() > deadline:
                 break
@@ -139,8 +144,8 @@ def main(each: int, seed: str, only: str, minutes: float, jobs: int, listing: bo
     click.echo(sheet(all_tried))
     killed = sum(one.killed for one in all_tried)
     judged = sum(one.mutants - one.equivalent for one in all_tried)
-    late = sum(one.out_of_time for one in all_tried)
-    click.echo(f"\n{killed} of {judged} killed; {late} not tried for want of time")
+    late = sum(one.not_tried for one in all_tried)
+    click.echo(f"\n{killed} of {judged} killed; {late} not tried")
     for survivor in (line for one in all_tried for line in one.survivors):
         click.echo(survivor)
     if late or killed < SHARE * judged:

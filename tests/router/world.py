@@ -68,6 +68,7 @@ class Replica:
         self.pool = pool
         self.answer: Handler = self.say_name
         self.health: Handler = self.say_name  # of the router's checks, which are not `received`
+        self.readiness: Handler = self.say_name  # the same
         self.received: list[Received] = []
         self.cancelled = 0
         self._redis = connect(redis_url)
@@ -140,6 +141,8 @@ class Replica:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/healthz":
             return await self.health(request)
+        if request.path == "/readyz":
+            return await self.readiness(request)
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.received.append(Received(request.path_qs, headers, await request.read()))
         try:

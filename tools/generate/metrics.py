@@ -12,7 +12,8 @@ from pando_operator.metrics import Metrics as OperatorMetrics
 from pando_router.core.flight import Flights
 from pando_router.current import Current
 from pando_router.fleet_view.replica_metrics import ReplicaMetrics
-from pando_router.fleet_view.view import Fleet, FleetView
+from pando_router.fleet_view.snapshot import Fleet
+from pando_router.fleet_view.view import FleetView
 from pando_router.telemetry.metrics import Metrics as RouterMetrics
 from pando_worker.messages import Stats
 from pando_worker.server.metrics import Metrics as WorkerMetrics

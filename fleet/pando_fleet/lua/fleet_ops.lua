@@ -1,6 +1,6 @@
 -- The pool's ready replicas as placement sees them: their heartbeats' terms and their leases' loads.
 -- A heartbeat is fresh for $FRESH_MS; the same age makes a replica lost in the routers' view
--- (`pando_router/fleet_view/view.py`), which knows more signs of life.
+-- (`pando_router/fleet_view/snapshot.py`), which knows more signs of life.
 
 
 -- The rates until any replica in the pool has measured: about those of one CPU worker. The absolute

@@ -23,7 +23,8 @@ from pando_router.explaining.explain import Explanation, explain, explain_past
 from pando_router.explaining.recent import Recent
 from pando_router.fleet_view.decisions import DecisionsView
 from pando_router.fleet_view.models import Card, Models
-from pando_router.fleet_view.view import FleetView, Member
+from pando_router.fleet_view.snapshot import Member
+from pando_router.fleet_view.view import FleetView
 from pando_router.placing.dispatch import Dispatcher
 from pando_router.placing.pool_policies import PoolPolicies
 from pando_router.placing.route import resolve

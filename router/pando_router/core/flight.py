@@ -116,6 +116,7 @@ class Flights:
         self.unhealthy: set[str] = set()  # incarnations that fail health checks, which update it
         self.answered: set[str] = set()  # incarnations that answered since it was last emptied
         self.unanswering: set[str] = set()  # incarnations whose last check got no good answer
+        self.recovered: set[str] = set()  # incarnations that stalled, and passed a check since
         self.on_release: list[Callable[[str], None]] = []  # called with the pool that has room
 
     def usable(self, members: Sequence[HasBeatT], barred: Collection[str]) -> tuple[HasBeatT, ...]:

@@ -16,7 +16,8 @@ from pando_router.configuration.live import Live
 from pando_router.dashboard.history import INTERVAL_S, POINTS, WINDOW, History
 from pando_router.endpoints import ENDPOINTS
 from pando_router.fleet_view.decisions import DecisionsView
-from pando_router.fleet_view.view import FleetView, Member
+from pando_router.fleet_view.snapshot import Member
+from pando_router.fleet_view.view import FleetView
 from pando_router.pages.document import read_document
 from pando_router.process.lifecycle import Lifecycle
 

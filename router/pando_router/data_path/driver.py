@@ -21,7 +21,7 @@ from pando_router.data_path.relay import Relaying
 from pando_router.data_path.sending import Sender
 from pando_router.errors import ApiError, unavailable
 from pando_router.exchange.exchange import Exchange, Order
-from pando_router.fleet_view.view import LOOKS_READY_S
+from pando_router.fleet_view.snapshot import LOOKS_READY_S
 from pando_router.http.answer import (
     Answer,
     NoConnectionError,

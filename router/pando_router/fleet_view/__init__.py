@@ -1,7 +1,8 @@
 """The fleet and Redis as this router last saw them; kept while Redis is away.
 
 Read in this order:
-    view.py             `FleetView`: the replicas, refreshed in the background
+    snapshot.py         `Fleet`: the replicas as last known; `advance` makes the next snapshot
+    view.py             `FleetView`: reads Redis in the background and keeps the snapshot
     models.py           model names, and the replicas that serve them
     rounds.py           repeats work for several names, each at its own pace
     redis_state.py      up, full, read-only or away

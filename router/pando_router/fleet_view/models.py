@@ -11,7 +11,7 @@ import msgspec
 
 from pando_router.api_keys.tenant import OPEN, Tenant
 from pando_router.errors import ApiError, bad_request, unavailable
-from pando_router.fleet_view.view import Fleet, Target
+from pando_router.fleet_view.snapshot import Fleet, Target
 
 SHOWN = 50  # most names in an error
 SHOWN_LETTERS = 200  # of an unknown name in an error

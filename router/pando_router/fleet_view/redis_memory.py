@@ -6,7 +6,8 @@ import logging
 from pando_fleet.redis.client import FleetError, FleetUnavailable, RedisClient
 from pando_fleet.redis.layout.constants import CHUNK_BYTES, TREES_PERCENT, UNKNOWN_CAPACITY_CHUNKS
 from pando_fleet.redis.memory import CHUNK_BYTES_MOST, Memory, read_memory
-from pando_router.fleet_view.view import Fleet, FleetView
+from pando_router.fleet_view.snapshot import Fleet
+from pando_router.fleet_view.view import FleetView
 
 LOOK_S = 5.0
 MB = 1_000_000

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pando_router.core.flight import Flights
-from pando_router.fleet_view.view import Member
+from pando_router.fleet_view.snapshot import Member
 
 
 @dataclass(frozen=True, slots=True)

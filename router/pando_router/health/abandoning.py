@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 
 from pando_router.core.flight import Flights
-from pando_router.fleet_view.view import LOST_AFTER_S, Fleet, Member, MemberState
+from pando_router.fleet_view.snapshot import LOST_AFTER_S, Fleet, Member, MemberState
 from pando_router.http.upstream import Upstream
 from pando_router.telemetry.metrics import Metrics
 

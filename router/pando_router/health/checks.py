@@ -4,7 +4,8 @@ A heartbeat shows that one thread of a worker is alive. A check takes the same p
 it detects a replica whose HTTP server hangs despite heartbeats, before requests do. An answer below
 500 within the timeout passes, because a replica that does not know the path is alive, too.
 Without heartbeats, because the replica is dead or Redis takes no writes, only checks show that it
-is alive; they then run each second, whatever the settings.
+is alive; they then run each second, whatever the settings. One that had reported a stalled engine
+is asked whether it is ready again.
 Each replica has one task, which ends when the replica leaves the fleet.
 """
 
@@ -17,14 +18,15 @@ from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
 
-from pando_fleet.registry.replica import ReplicaState
+from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_router.configuration.live import Live
 from pando_router.core.flight import Flights
-from pando_router.fleet_view.view import Fleet, Member
+from pando_router.fleet_view.snapshot import Fleet, Member
 from pando_router.health.verdict import Verdict
 from pando_router.http.answer import ReplicaFailedError, ReplicaSilentError
 from pando_router.http.upstream import Upstream
 
+READY_PATH = "/readyz"  # of a Pando worker; only these report a stalled engine
 SILENT_INTERVAL_S = 1.0  # between two checks of a replica without heartbeats
 JITTER = 0.1  # of the interval, either way, so that routers do not check at the same moments
 MAX_ANSWER_BYTES = 64 * 1024
@@ -58,7 +60,7 @@ class HealthChecks:
         flights: Flights,
         is_probed: Callable[[str], bool],
     ) -> None:
-        """Keeps in `flights` which replicas are unhealthy and which have answered.
+        """Keeps in `flights` which replicas are unhealthy, have answered, or have recovered.
 
         Args:
             watch: receives each task, with a description, to report its failure.
@@ -88,7 +90,7 @@ class HealthChecks:
             member.beat.incarnation: member
             for members in fleet.pools.values()
             for member in members
-            if member.beat.state in _CHECKED and not self._is_probed(member.beat.url)
+            if _is_checked(member) and not self._is_probed(member.beat.url)
         }
         for gone in self._watched.keys() - checked.keys():
             self._end(gone)
@@ -119,27 +121,36 @@ class HealthChecks:
             task.cancel()
         self._flights.unhealthy.discard(incarnation)
         self._flights.unanswering.discard(incarnation)
+        self._flights.recovered.discard(incarnation)
 
     async def _run(self, watched: _Watched) -> None:
         settings, beat = self._settings, watched.member.beat
         verdict = Verdict(settings.unhealthy_after, settings.healthy_after)
         await self._pause(watched, self._rng.uniform(0, 1))
         while True:
-            failure = await self._check(beat.url)
-            if failure is None:
-                self._flights.answered.add(beat.incarnation)
-                self._flights.unanswering.discard(beat.incarnation)
+            if watched.member.beat.state is ReplicaState.STALLED:
+                if await self._check(beat.url, READY_PATH) is None:
+                    self._flights.recovered.add(beat.incarnation)
+                    self._flights.answered.add(beat.incarnation)
             else:
-                self._flights.unanswering.add(beat.incarnation)
-            if verdict.count(passed=failure is None):
-                extra = {"replica": beat.replica, "url": beat.url, "failure": failure}
-                if verdict.healthy:
-                    self._flights.unhealthy.discard(beat.incarnation)
-                    logger.info("replica is healthy again", extra=extra)
-                else:
-                    self._flights.unhealthy.add(beat.incarnation)
-                    logger.warning("replica is unhealthy", extra=extra)
+                failure = await self._check(beat.url, settings.health_path)
+                self._judge(beat, verdict, failure)
             await self._pause(watched, self._rng.uniform(1 - JITTER, 1 + JITTER))
+
+    def _judge(self, beat: Heartbeat, verdict: Verdict, failure: str | None) -> None:
+        if failure is None:
+            self._flights.answered.add(beat.incarnation)
+            self._flights.unanswering.discard(beat.incarnation)
+        else:
+            self._flights.unanswering.add(beat.incarnation)
+        if verdict.count(passed=failure is None):
+            extra = {"replica": beat.replica, "url": beat.url, "failure": failure}
+            if verdict.healthy:
+                self._flights.unhealthy.discard(beat.incarnation)
+                logger.info("replica is healthy again", extra=extra)
+            else:
+                self._flights.unhealthy.add(beat.incarnation)
+                logger.warning("replica is unhealthy", extra=extra)
 
     async def _pause(self, watched: _Watched, share: float) -> None:
         """Waits a share of the check interval, or until the replica's heartbeats stop."""
@@ -151,20 +162,23 @@ class HealthChecks:
                 await watched.fell_silent.wait()
         watched.fell_silent.clear()
 
-    async def _check(self, url: str) -> str | None:
+    async def _check(self, url: str, path: str) -> str | None:
         """Checks once. Returns what was wrong, or None."""
         try:
             async with asyncio.timeout(self._settings.health_timeout):
-                return await self._ask(url)
+                return await self._ask(url, path)
         except TimeoutError:
             return f"no answer within {self._settings.health_timeout:g} s"
         except (ReplicaFailedError, ReplicaSilentError) as error:
             return str(error)
 
-    async def _ask(self, url: str) -> str | None:
+    async def _ask(self, url: str, path: str) -> str | None:
         headers = [(b"user-agent", b"pando-router-health")]
-        answer = await self._upstream.request(
-            b"GET", url, self._settings.health_path.encode(), headers
-        )
+        answer = await self._upstream.request(b"GET", url, path.encode(), headers)
         await answer.whole(MAX_ANSWER_BYTES)
         return None if answer.status < 500 else f"answered {answer.status}"
+
+
+def _is_checked(member: Member) -> bool:
+    state = member.beat.state
+    return state in _CHECKED or (state is ReplicaState.STALLED and not member.beats)

@@ -15,7 +15,8 @@ from pando_router.core.events import Head
 from pando_router.core.route import Route
 from pando_router.exchange.exchange import Exchange, Listener
 from pando_router.fleet_view.redis_state import RedisState
-from pando_router.fleet_view.view import FleetView, Target
+from pando_router.fleet_view.snapshot import Target
+from pando_router.fleet_view.view import FleetView
 from pando_router.kept_responses.home_writer import HomeWriter
 from pando_router.requests.request import Request
 

@@ -20,7 +20,8 @@ from pando_router.errors import (
     error_answer,
     unavailable,
 )
-from pando_router.fleet_view.view import FleetView, Member
+from pando_router.fleet_view.snapshot import Member
+from pando_router.fleet_view.view import FleetView
 from pando_router.http.answer import Answer, ReplicaFailedError, ReplicaSilentError
 from pando_router.http.byte_budget import ByteBudget
 from pando_router.http.incoming import Incoming

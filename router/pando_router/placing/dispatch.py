@@ -16,7 +16,8 @@ from pando_router.core.alone import route_alone, with_room
 from pando_router.core.flight import Flight, Flights
 from pando_router.core.route import Route, Shortage
 from pando_router.current import Current
-from pando_router.fleet_view.view import FleetView, Member, Target
+from pando_router.fleet_view.snapshot import Member, Target
+from pando_router.fleet_view.view import FleetView
 from pando_router.placing.placers import Placers
 from pando_router.placing.pool_policies import PoolPolicies
 from pando_router.placing.route import Prompt

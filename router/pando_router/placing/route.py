@@ -5,7 +5,7 @@ import msgspec
 from pando_fleet.placement.prefix import CHUNK_BYTES
 from pando_router.api_keys.tenant import OPEN, Tenant
 from pando_router.fleet_view.models import Models
-from pando_router.fleet_view.view import Target
+from pando_router.fleet_view.snapshot import Target
 from pando_router.placing.steering import UNSTEERED, Steering
 from pando_router.requests.request import Request
 

@@ -12,7 +12,7 @@ from time import monotonic
 from pando_fleet.placement.placer import Placement
 from pando_fleet.redis.layout.rows import Candidate
 from pando_router.configuration.settings import PolicyName
-from pando_router.fleet_view.view import Member
+from pando_router.fleet_view.snapshot import Member
 from pando_router.placing.pool_policies import PoolPolicies
 from pando_router.placing.route import Prompt
 from pando_router.telemetry.metrics import Metrics

@@ -17,7 +17,7 @@ from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
 from pando_fleet.registry.upstreams import Agreed, UpstreamRecords
 from pando_router.configuration.live import Live
 from pando_router.configuration.upstream_spec import UpstreamSpec
-from pando_router.fleet_view.view import BYTES_PER_TOKEN
+from pando_router.fleet_view.snapshot import BYTES_PER_TOKEN
 from pando_router.health.verdict import Verdict
 from pando_router.http.headers import Headers
 from pando_router.telemetry.bounded_log import BoundedLog

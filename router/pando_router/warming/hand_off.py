@@ -8,7 +8,7 @@ from pando_fleet.placement.placer import Ask, NoReplica, Placer
 from pando_fleet.placement.prefix import CHUNK_BYTES, KEY_BYTES
 from pando_fleet.placement.tree import PrefixTree
 from pando_fleet.registry.replica import Heartbeat
-from pando_router.fleet_view.view import Target
+from pando_router.fleet_view.snapshot import Target
 from pando_router.warming.plan import plan
 from pando_router.warming.prefiller import MAX_FAILURES, TIMEOUT_S, Prefill, PrefillError
 from pando_router.warming.prefixes import HotPrefix

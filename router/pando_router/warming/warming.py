@@ -19,7 +19,8 @@ from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_router.core.events import Head
 from pando_router.core.route import Route
 from pando_router.exchange.exchange import Exchange, Listener
-from pando_router.fleet_view.view import FleetView, Member, MemberState, Target
+from pando_router.fleet_view.snapshot import Member, MemberState, Target
+from pando_router.fleet_view.view import FleetView
 from pando_router.placing.placers import Placers
 from pando_router.telemetry.metrics import Metrics
 from pando_router.warming import hand_off, warm_join

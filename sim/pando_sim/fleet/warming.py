@@ -19,7 +19,7 @@ from pando_fleet.records.marks import Mark, MarkKind, Marks
 from pando_fleet.redis.client import FleetError, FleetUnavailable, RedisClient
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_router.configuration.settings import RouterSettings
-from pando_router.fleet_view.view import Target
+from pando_router.fleet_view.snapshot import Target
 from pando_router.warming import hand_off, warm_join
 from pando_router.warming.performing import perform
 from pando_router.warming.prefiller import TIMEOUT_S, PrefillError

@@ -48,11 +48,12 @@ async def test_the_sum_is_that_of_the_last_words_of_routers_that_still_speak(
 
 async def test_what_dead_routers_said_leaves_redis(world: World) -> None:
     queues = Queues(world.redis, world.clock)
-    await queues.report(POOL, "dead", 3, 0, 300)
+    for dead in ("r1", "r2", "r3"):
+        await queues.report(POOL, dead, 3, 0, 300)
     world.now_ms += SILENCE_MS
     await queues.report(POOL, "alive", 1, 0, 100)
     key = f"pando:{{{POOL}}}:queues"
-    assert sorted(await world.redis.hkeys(key)) == [b"alive", b"dead"]
+    assert sorted(await world.redis.hkeys(key)) == [b"alive", b"r1", b"r2", b"r3"]
     world.now_ms += 1
     await queues.report(POOL, "alive", 1, 0, 100)
     assert await world.redis.hkeys(key) == [b"alive"]

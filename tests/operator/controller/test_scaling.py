@@ -11,7 +11,7 @@ from pando_fleet.records.decisions import PastDecisions
 from pando_fleet.records.expected import ExpectedPools
 from pando_fleet.records.queues import Queues
 from pando_operator.kube.resources import DEPLOYMENTS, SERVICES, WORKER_POOLS, Object
-from pando_router.fleet_view.view import GRACE_S
+from pando_router.fleet_view.snapshot import GRACE_S
 from tests.operator.controller.conftest import FAST, Scene, draining
 from tests.operator.front import Fault, Front
 

@@ -3,7 +3,7 @@
 from pando_fleet.redis.keys import EXPECTED
 from pando_fleet.redis.layout.constants import FRESH_MS
 from pando_fleet.registry.replica import Heartbeat, Replica, ReplicaState
-from pando_router.fleet_view.view import GRACE_S, LOOKS_READY_S, Fleet, MemberState, advance
+from pando_router.fleet_view.snapshot import GRACE_S, LOOKS_READY_S, Fleet, MemberState, advance
 
 SILENT_MS = 20 * FRESH_MS
 
@@ -97,6 +97,19 @@ def test_whoever_answers_lives_however_long_its_heartbeats_are_missing() -> None
     assert trusted(fleet) == ["a", "b"]
     fleet = advance(fleet, LOOKS_READY_S + 0.1, {"p": [replica("b")]})
     assert trusted(fleet) == ["b"]
+
+
+def test_a_stalled_replica_that_has_recovered_is_ready_until_a_heartbeat_says_otherwise() -> None:
+    stalled = replica("a", state=ReplicaState.STALLED)
+    fleet = advance(Fleet(), 0.0, {"p": [stalled]}, recovered={"a1"})
+    assert trusted(fleet) == []
+    fleet = advance(fleet, FRESH_MS / 1000 + 0.1, {}, dark={"p"}, recovered={"another"})
+    assert trusted(fleet) == []
+    away = advance(fleet, 0.1, {}, dark={"p"}, recovered={"a1"})
+    assert trusted(away) == ["a"]
+    old = {"p": [replica("a", state=ReplicaState.STALLED, age_ms=FRESH_MS + 1)]}
+    assert trusted(advance(fleet, 0.1, old, dark={"p"}, recovered={"a1"})) == ["a"]
+    assert trusted(advance(away, 0.1, {"p": [stalled]}, recovered={"a1"})) == []
 
 
 def test_a_replica_that_was_never_heard_lives_once_it_answers() -> None:

@@ -13,7 +13,7 @@ from time import monotonic
 import pytest
 
 from pando.up.free_port import free_port
-from pando_router.fleet_view.view import LOOKS_READY_S
+from pando_router.fleet_view.snapshot import LOOKS_READY_S
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer
 from tests.router.fleet_view.test_outage import keep_asking, redis_is
 from tests.router.world import Replica, serving, until

@@ -20,7 +20,7 @@ from tests.router.migration.test_migration_proxy import (
     two,
 )
 from tests.router.scripted_engine import TEXT, Engine
-from tests.router.world import Replica, completion, never, serving, streaming, until
+from tests.router.world import Replica, completion, never, serving, status, streaming, until
 
 STALLED = 'pando_router_abandoned_requests_total{pool="default",state="stalled"}'
 
@@ -113,6 +113,34 @@ async def test_no_stream_moves_while_redis_is_away(
         assert not stream.done()
         hold.set()
         assert (await stream)[0] == TEXT  # the replica broke its connection
+
+
+async def test_while_redis_is_away_a_stalled_replica_is_used_again_once_it_is_ready(
+    start_valkey: Callable[..., RedisServer],
+) -> None:
+    """Its heartbeats cannot say so, and liveness, which a stalled worker has, is not enough."""
+    server = start_valkey(port=free_port())
+    async with Replica(server.url, "a") as a, serving(server.url) as router:
+        a.readiness = status(503)
+        await a.say(state=ReplicaState.STALLED)
+        await router.ready("a", state="stalled")
+        waiting = asyncio.ensure_future(router.post("/v1/completions", completion()))
+        asked = asyncio.Event()
+
+        async def is_not_ready(request: web.Request) -> web.StreamResponse:
+            asked.set()
+            return await status(503)(request)
+
+        a.readiness = is_not_ready
+        server.stop()
+        await asked.wait()
+        await router.ready("a", state="stalled")
+        assert not a.received
+        a.readiness = a.say_name
+        assert (await waiting).replica == "a"
+        await router.ready("a")
+        server.start()
+        await router.ready("a", state="stalled")  # as its heartbeats still say
 
 
 async def test_a_stream_that_may_not_go_on_ends_with_an_error_that_says_why(

@@ -14,7 +14,7 @@ from pando_router.configuration.settings import PolicyName, RouterSettings
 from pando_router.core.in_flight import InFlight
 from pando_router.endpoints import ENDPOINTS
 from pando_router.fleet_view.models import Models
-from pando_router.fleet_view.view import Fleet, Member, advance
+from pando_router.fleet_view.snapshot import Fleet, Member, advance
 from pando_router.placing.pool_policies import PoolPolicies
 from pando_router.placing.route import Prompt, resolve
 from pando_router.placing.steering import Steering

@@ -19,7 +19,7 @@ from pando_router.core.route import Shortage
 from pando_router.core.tries import Action, Place, Refuse, Send, State, Tries, Wait
 from pando_router.current import Current
 from pando_router.errors import ApiError
-from pando_router.fleet_view.view import LOOKS_READY_S
+from pando_router.fleet_view.snapshot import LOOKS_READY_S
 from pando_sim.cost.model import CostModel
 from pando_sim.fleet.routing.context import Context, PolicyFactory
 from pando_sim.fleet.routing.interfaces import POOL, Question

@@ -94,6 +94,14 @@ async def test_idle_connections_beyond_the_limit_of_files_make_room_for_requests
         assert worker.log.count("those are closed that have waited longest for a request") == 1
 
 
+def test_a_worker_raises_its_limit_of_files_as_far_as_it_may() -> None:
+    with WorkerProcess.start(
+        before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, FILES))
+    ) as worker:
+        limits = psutil.Process(worker.process.pid).rlimit(psutil.RLIMIT_NOFILE)
+    assert limits == (FILES, FILES)
+
+
 async def test_a_worker_whose_connections_are_all_busy_still_says_how_it_is() -> None:
     with WorkerProcess.start(max_connections=64) as worker:
         async with AsyncExitStack() as clients:
