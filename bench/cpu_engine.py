@@ -25,6 +25,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 from bench.engines import pando, transformers_engines
 from bench.engines.contestant import Contestant, Job, MakeEngine, Outcome
 from bench.engines.report import Race, markdown, timed
+from pando_worker.models.loading.hub import resolve_model
+from pando_worker.models.loading.packaged import PACKAGED
 from pando_worker.server.machine import machine
 
 SHIPPED = Path(__file__).parents[1] / "examples/models/pando-tiny"
@@ -40,9 +42,11 @@ REFERENCE: dict[str, Any] = {
 BASELINE = "generate"
 ENGINES = {
     BASELINE: (transformers_engines.generate, {}),
+    "generate, compiled": (transformers_engines.compiled, {}),
     "generate_batch": (transformers_engines.generate_batch, {}),
     "pando": (pando.overlapped, pando.ENVIRONMENT),
     "pando, no overlap": (pando.sequential, pando.ENVIRONMENT),
+    "pando, int8": (pando.with_bytes, pando.ENVIRONMENT),
     "pando, no kernels": (pando.without_kernels, pando.ENVIRONMENT),
 }
 
@@ -192,9 +196,12 @@ def _workload(name: str) -> Workload:
 
 
 def _model(name: str, scratch: Path) -> Path:
-    """The directory of `reference` (written with random weights), `shipped`, or any other model."""
+    """The directory of `reference` (written with random weights), `shipped`, a model that comes as
+    a package (decoded to float32, which all engines read), or any other model."""
     if name == "shipped":
         return SHIPPED
+    if name in PACKAGED:
+        return _decoded(resolve_model(name), scratch / name)
     if name != "reference":
         return Path(name)
     path = scratch / "reference"
@@ -202,6 +209,16 @@ def _model(name: str, scratch: Path) -> Path:
         torch.manual_seed(0)
         config = LlamaConfig(**REFERENCE)
         AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(path)
+    return path
+
+
+def _decoded(packaged: Path, path: Path) -> Path:
+    """A GGUF model as a checkpoint of float32 weights, by transformers."""
+    [file] = packaged.glob("*.gguf")
+    model = AutoModelForCausalLM.from_pretrained(
+        file.resolve().parent, gguf_file=file.resolve().name, dtype=torch.float32
+    )
+    model.save_pretrained(path)
     return path
 
 

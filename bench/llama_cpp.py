@@ -6,41 +6,24 @@ OpenMP of their own. Both servers run all the time, and each job goes to one aft
 noise hits both alike.
 """
 
-import asyncio
 import logging
 import os
-import random
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 
 import click
 
 from bench.serving import gguf_servers
-from bench.serving.client import Client, Endpoint, Record
+from bench.serving.at_once import Job
+from bench.serving.client import Record
 from bench.serving.gguf_servers import GgufServer
 from pando_worker.models.loading.hub import resolve_model
 from pando_worker.server.machine import machine
 
 log = logging.getLogger("bench.llama_cpp")
 
-TEXT = Path(__file__).parent / "texts/prose.txt"
 PROMPT_WORDS = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """`clients` at once, each sends one prompt of its own."""
-
-    clients: int
-    words: int
-    new_tokens: int
-
-    @property
-    def is_prefill(self) -> bool:
-        return self.new_tokens == 1
 
 
 @dataclass(slots=True)
@@ -91,11 +74,11 @@ def main(
         servers = (peer, ours)
         found = {(s.name, job): Measured() for s in servers for job in JOBS}
         for server in servers:
-            _run(server, model, Job(2, PROMPT_WORDS, 8), "warm-up")
+            Job(2, PROMPT_WORDS, 8).run(server.url, model, "warm-up")
         for repetition in range(repetitions):
             for job in JOBS:
                 for server in servers:
-                    records, seconds = _run(server, model, job, str(repetition))
+                    records, seconds = job.run(server.url, model, str(repetition))
                     _note(found[server.name, job], job, records, seconds)
                     log.info("%s, %s: %.1f s", server.name, job, seconds)
         click.echo(_table(servers, found))
@@ -106,29 +89,6 @@ def main(
     click.echo(
         f"{repetitions} repetitions; worker: {worker_flags}; load averages at the end {load}"
     )
-
-
-def _run(server: GgufServer, model: str, job: Job, seed: str) -> tuple[list[Record], float]:
-    rng = random.Random(f"{seed} {job}")
-    words = TEXT.read_text(encoding="utf-8").split()
-    prompts = [" ".join(rng.choices(words, k=job.words)) for _ in range(job.clients)]
-    extra = {"ignore_eos": True, "temperature": 0}
-
-    async def run() -> list[Record]:
-        client = Client(Endpoint(server.url, model, "completions", extra=extra), timeout_s=300)
-        try:
-            sent = (client.send([("user", text)], job.new_tokens) for text in prompts)
-            return await asyncio.gather(*sent)
-        finally:
-            await client.close()
-
-    started = time.perf_counter()
-    records = asyncio.run(run())
-    seconds = time.perf_counter() - started
-    for record in records:
-        if record.error is not None:
-            raise click.ClickException(f"{server.name}: {record.error} {record.error_detail}")
-    return records, seconds
 
 
 def _note(measured: Measured, job: Job, records: list[Record], seconds: float) -> None:

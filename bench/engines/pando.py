@@ -23,6 +23,11 @@ def sequential(model: Path, threads: int) -> Engine:
     return _engine(WorkerSettings(model=str(model), threads=threads, overlap_schedule=False))
 
 
+def with_bytes(model: Path, threads: int) -> Engine:
+    """With weights as integers of 8 bits."""
+    return _engine(WorkerSettings(model=str(model), threads=threads, quantization="int8"))
+
+
 def without_kernels(model: Path, threads: int) -> Engine:
     """The fallback without a compiler."""
     settings = WorkerSettings(

@@ -1,16 +1,33 @@
-"""The transformers library's `generate` (one static batch) and continuous batching."""
+"""The transformers library's `generate` (one static batch), as it is and compiled over a static
+cache, and its continuous batching."""
 
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
+from transformers import (
+    AutoModelForCausalLM,
+    CompileConfig,
+    ContinuousBatchingConfig,
+    GenerationConfig,
+)
 
 from bench.engines.contestant import Engine, Job, Outcome, Stopwatch
 
 
 def generate(model: Path, threads: int) -> Engine:
     """All prompts must have the same length."""
+    return _static_batch(model, threads)
+
+
+def compiled(model: Path, threads: int) -> Engine:
+    """`generate` over a static cache, with decode steps that torch compiles for each batch size."""
+    compiling = CompileConfig(mode="default")
+    compiling._compile_all_devices = True  # on CPUs generate would not
+    return _static_batch(model, threads, cache_implementation="static", compile_config=compiling)
+
+
+def _static_batch(model: Path, threads: int, **how: Any) -> Engine:
     loaded = _load(model, threads, "sdpa")
 
     @torch.inference_mode()
@@ -18,7 +35,9 @@ def generate(model: Path, threads: int) -> Engine:
         watch = Stopwatch()
         ids = torch.tensor(job.prompts)
         out = loaded.generate(
-            ids, attention_mask=torch.ones_like(ids), generation_config=_greedy(job.new_tokens)
+            ids,
+            attention_mask=torch.ones_like(ids),
+            generation_config=_greedy(job.new_tokens, **how),
         )
         return watch.outcome(out[:, ids.shape[1] :].tolist())
 
@@ -55,5 +74,5 @@ def _load(model: Path, threads: int, attention: str) -> Any:
     return loaded.eval()
 
 
-def _greedy(new_tokens: int) -> GenerationConfig:
-    return GenerationConfig(max_new_tokens=new_tokens, do_sample=False, pad_token_id=0)
+def _greedy(new_tokens: int, **how: Any) -> GenerationConfig:
+    return GenerationConfig(max_new_tokens=new_tokens, do_sample=False, pad_token_id=0, **how)

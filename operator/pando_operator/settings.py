@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from pando_fleet.redis.client import readable
+from pando_fleet.redis.url import readable
 from pando_operator.kube.terms import Terms
 
 

@@ -8,18 +8,21 @@ from typing import Any
 import aiohttp
 import psutil
 import pytest
+from gguf import GGMLQuantizationType as Kind
 from transformers import Gemma3TextConfig
 
 from pando_worker.messages import SamplingParams, TokenLogprob
 from tests.worker.engine.served import lend_tokenizer
 from tests.worker.engine.truth import check_logprobs, check_output
 from tests.worker.model.checkpoints import Reference, prompt
+from tests.worker.model.gguf_files import write_gguf
 from tests.worker.server.process.worker_process import WorkerProcess, metric, until
 
 pytestmark = pytest.mark.e2e
 
 NEW_TOKENS = 24
 TOP = 2
+NEAR = 0.02  # of log-probabilities, where ranks multiply integers
 SAMPLING = [
     SamplingParams(max_new_tokens=NEW_TOKENS, temperature=0),
     SamplingParams(max_new_tokens=NEW_TOKENS, temperature=0, frequency_penalty=1.0),
@@ -149,6 +152,57 @@ async def test_ranks_together_answer_as_transformers(
             assert re.fullmatch(FORCED, answer["text"])
             # Forced text comes without steps of its own.
             assert await client.count("scheduler_steps") - steps < len(answer["output_ids"])
+
+
+@pytest.mark.parametrize("kept", ["int4", "as in a GGUF file"])
+async def test_two_ranks_with_integers_answer_as_one(tmp_path: Path, kept: str) -> None:
+    """Sums over ranks round differently, and then an input may become the next integer: by so much
+    log-probabilities may differ, and tokens where the best two are that close."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    vocab_size = lend_tokenizer(folder)
+    path = Reference(
+        folder, vocab_size=vocab_size, hidden_size=64, intermediate_size=128, std=0.1
+    ).path
+    quantization = "int4"
+    if kept != "int4":
+        path, quantization = write_gguf(path, tmp_path / "model.gguf", kind=Kind.Q8_0), "auto"
+    answers = []
+    for size in (1, 2):
+        with WorkerProcess.start(
+            stand_in=False,
+            model=str(path),
+            quantization=quantization,
+            tensor_parallel_size=size,
+            threads=2,
+        ) as worker:
+            assert re.search(r"loaded in .* as torch\.float32, weights ", worker.log)
+            async with aiohttp.ClientSession(worker.url) as http:
+                client = Client(http)
+                greedy = {"max_new_tokens": NEW_TOKENS, "temperature": 0}
+                asked = [client.ask(prompt(40, seed=seed), greedy, 0) for seed in range(4)]
+                answers.append(await asyncio.gather(*asked))
+    for one, two in zip(*answers, strict=True):
+        assert_nearly_the_same(one, two)
+
+
+def assert_nearly_the_same(one: Any, two: Any) -> None:
+    """Of the native API's answers, up to a token for which both have a near tie."""
+    mine, other = one["meta_info"], two["meta_info"]
+    for a, b in zip(mine["input_token_logprobs"], other["input_token_logprobs"], strict=True):
+        assert a[0] is b[0] is None or abs(a[0] - b[0]) < NEAR
+    compared = 0
+    for step, (a, b) in enumerate(zip(one["output_ids"], two["output_ids"], strict=True)):
+        best, second = mine["output_top_logprobs"][step]
+        if a != b:
+            assert best[0] - second[0] < NEAR
+            break
+        difference = (
+            mine["output_token_logprobs"][step][0] - other["output_token_logprobs"][step][0]
+        )
+        assert abs(difference) < NEAR
+        compared += 1
+    assert compared > 0
 
 
 async def test_two_ranks_take_the_memory_that_one_would() -> None:

@@ -7,7 +7,8 @@ Read in this order:
     marks.py        the operator's orders to routers about a replica
     loads.py        how many requests each replica has
     queues.py       how many requests wait in the routers
-    rate_limits.py  the tenants' rate limits
+    limits.py       a tenant's rate limits
+    rate_limits.py  what tenants have taken of them
     homes.py        which replica keeps a response
 
 Imports redis only.

@@ -11,20 +11,10 @@ the bucket lacks the extra amount until it has filled again.
 
 from dataclasses import dataclass
 
+from pando_fleet.records.limits import Limits
 from pando_fleet.redis.layout.calls import SettleLimit, TakeLimit
 from pando_fleet.redis.scripts import Clock, time_arg
 from pando_fleet.redis.wire import Wire, WireScript
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a tenant may take per minute; 0 means no limit."""
-
-    requests: int = 0
-    tokens: int = 0
-
-    def __bool__(self) -> bool:
-        return self.requests > 0 or self.tokens > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,15 +113,6 @@ def fleet_errors() -> Iterator[None]:
             raise asyncio.CancelledError
 
 
-def readable(url: str) -> str:
-    """Returns the URL, for settings. Raises ValueError if `connect` cannot parse it."""
-    try:
-        connect(url)
-    except FleetError as error:
-        raise ValueError(str(error)) from None
-    return url
-
-
 def connect(url: str) -> RedisClient:
     """A client for `url`; it connects at the first command, not here.
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 import yaml
 
-from pando_fleet.records.rate_limits import Limits
+from pando_fleet.records.limits import Limits
 from pando_router.api_keys.keyring import KeyEntry, Keyring
 from pando_router.api_keys.tenant import ANY_MODEL, Tenant
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from pando_fleet.records.rate_limits import Limits
+from pando_fleet.records.limits import Limits
 
 ANY_MODEL = "*"
 NO_LIMITS = Limits()

@@ -6,7 +6,8 @@ While Redis is away, no limits are checked: requests are served and counted in a
 import asyncio
 from time import perf_counter
 
-from pando_fleet.records.rate_limits import Limits, RateLimits, Taken
+from pando_fleet.records.limits import Limits
+from pando_fleet.records.rate_limits import RateLimits, Taken
 from pando_fleet.redis.client import FleetError, FleetUnavailable
 from pando_router.api_keys.tenant import Tenant
 from pando_router.errors import ApiError

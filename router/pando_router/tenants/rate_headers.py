@@ -1,6 +1,7 @@
 """Rate limits as headers of an answer, in OpenAI's names and format."""
 
-from pando_fleet.records.rate_limits import Level, Limits, Taken
+from pando_fleet.records.limits import Limits
+from pando_fleet.records.rate_limits import Level, Taken
 from pando_router.http.headers import Headers
 
 

@@ -8,7 +8,8 @@ than there are tenants.
 import asyncio
 import logging
 
-from pando_fleet.records.rate_limits import Limits, RateLimits
+from pando_fleet.records.limits import Limits
+from pando_fleet.records.rate_limits import RateLimits
 from pando_fleet.redis.client import FleetError
 from pando_router.api_keys.tenant import Tenant
 from pando_router.telemetry.tenant_metrics import TenantMetrics

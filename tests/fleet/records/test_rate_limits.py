@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pando_fleet.records.rate_limits import Level, Limits, RateLimits
+from pando_fleet.records.limits import Limits
+from pando_fleet.records.rate_limits import Level, RateLimits
 from pando_fleet.redis.client import connect
 from pando_fleet.redis.wire import Wire
 from tests.fleet.redis_server import RedisServer

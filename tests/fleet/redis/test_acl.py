@@ -14,10 +14,11 @@ from pando_fleet.placement.worth import Worths
 from pando_fleet.records.decisions import PastDecisions
 from pando_fleet.records.expected import ExpectedPools
 from pando_fleet.records.homes import Homes
+from pando_fleet.records.limits import Limits
 from pando_fleet.records.loads import Loads
 from pando_fleet.records.marks import MarkKind, Marks
 from pando_fleet.records.queues import Queues
-from pando_fleet.records.rate_limits import Limits, RateLimits
+from pando_fleet.records.rate_limits import RateLimits
 from pando_fleet.redis.client import RedisClient, connect
 from pando_fleet.redis.memory import read_memory
 from pando_fleet.redis.wire import Wire

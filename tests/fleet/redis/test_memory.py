@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from pando.up.free_port import free_port
 from pando_fleet.placement.prefix import chunk_keys
+from pando_fleet.records.limits import Limits
 from pando_fleet.records.marks import MarkKind, Marks
 from pando_fleet.records.queues import Queues
-from pando_fleet.records.rate_limits import Limits, RateLimits
+from pando_fleet.records.rate_limits import RateLimits
 from pando_fleet.redis.keys import POOLS, PoolKeys
 from pando_fleet.redis.layout.constants import KEY_BYTES, RETENTION_MS
 from pando_fleet.registry.registry import ANNOUNCE_MS

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from pando_fleet.records.decisions import PastDecision, PastDecisions
 from pando_fleet.records.expected import ExpectedPools
 from pando_fleet.records.homes import Homes
+from pando_fleet.records.limits import Limits
 from pando_fleet.records.marks import Marks
 from pando_fleet.records.queues import Queued, Queues
-from pando_fleet.records.rate_limits import Limits, RateLimits
+from pando_fleet.records.rate_limits import RateLimits
 from pando_fleet.redis import misfits
 from pando_fleet.redis.keys import DECISIONS, EXPECTED, POOLS
 from pando_fleet.redis.layout.constants import MarkKind

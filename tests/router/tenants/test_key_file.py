@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 
 from pando.main import group
-from pando_fleet.records.rate_limits import Limits
+from pando_fleet.records.limits import Limits
 from pando_router.api_keys.key_file import KeyFileError, read_keys
 from pando_router.api_keys.keyring import digest_of, new_key
 from pando_router.telemetry.metrics import Metrics
