@@ -252,8 +252,13 @@ def test_what_is_not_read_is_refused_by_name(tmp_path: Path) -> None:
 
     with pytest.raises(UnsupportedModel, match="'mamba'; supported: llama, qwen2"):
         resolve_model(written("mamba"))
-    with pytest.raises(UnsupportedModel, match=r"'x\.weight' is of GGUF type 16; supported: F32"):
+    named = r"'x\.weight' is of GGUF type IQ2_XXS; supported: F32"
+    with pytest.raises(UnsupportedModel, match=named):
         resolve_model(written("llama", Kind.IQ2_XXS))
+    unknown = Path(written("llama", Kind.IQ2_XXS))
+    unknown.write_bytes(unknown.read_bytes().replace(b"\x10\0\0\0" + bytes(8), b"\x63" + bytes(11)))
+    with pytest.raises(UnsupportedModel, match="is of GGUF type 99; supported: F32"):
+        resolve_model(str(unknown))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
-from pando_worker.models.loading.gguf.types import TYPES, TensorType
+from pando_worker.models.loading.gguf.types import TYPES, TensorType, type_name
 
 _VERSIONS = (2, 3)
 _MAX_HEAD = 1 << 28  # bytes of metadata; the largest vocabularies take about 2^24
@@ -175,7 +175,8 @@ class _Reader:
         if number not in TYPES:
             names = ", ".join(kind.name for kind in TYPES.values())
             raise UnsupportedModel(
-                f"{self.path}: the tensor {name!r} is of GGUF type {number}; supported: {names}"
+                f"{self.path}: the tensor {name!r} is of GGUF type {type_name(number)}; supported:"
+                f" {names}"
             )
         kind = TYPES[number]
         if 0 in shape or shape[-1] % kind.block:

@@ -26,3 +26,11 @@ TYPES = {
     30: TensorType("BF16", 1, 2),
     39: TensorType("MXFP4", 32, 17),
 }
+
+
+def type_name(number: int) -> str:
+    """Of a type that need not be among TYPES."""
+    from gguf.constants import GGMLQuantizationType  # only for a refusal: it imports numpy
+
+    known = {kind.value: kind.name for kind in GGMLQuantizationType}
+    return known.get(number, str(number))
