@@ -37,8 +37,8 @@ test-quick: .venv/installed ## for the loop: of those that start no fleet, what 
 test-unit: .venv/installed ## the tests that start no fleet
 	$(PYTEST) -m "not e2e and not cluster and not long" $(ARGS)
 
-test-long: .venv/installed ## the tests that take longer than 20 s each
-	.venv/bin/pytest -m "long and not cluster" $(ARGS)
+test-long: .venv/installed ## the tests that take longer than 20 s each, and every property with all its examples
+	.venv/bin/pytest -m "(long or hypothesis) and not cluster" --hypothesis-profile=full $(ARGS)
 
 test-mutations: .venv/installed ## break the core modules on purpose; their tests must fail (ARGS="--each 5 --seed x")
 	.venv/bin/python -m tests.mutation $(ARGS)

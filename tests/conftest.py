@@ -1,5 +1,6 @@
 """What all tests share: real servers of Redis and Valkey, and the order that `-n 4` keeps."""
 
+import gc
 import logging
 import os
 import signal
@@ -8,27 +9,17 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import settings
 
 from tests.durations import Durations, slow
+from tests.examples import QUICK
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer
 
 # Torch reads it when it is imported, here and in each process that a test starts: the models here
 # are tiny, so threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A busy machine is slow at whatever it does: that says nothing about what is tested.
-settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("any machine")
-# The first failure is enough to notice a mutant, and each run tries the same examples.
-settings.register_profile(
-    "mutants",
-    parent=settings.get_profile("any machine"),
-    phases=(Phase.explicit, Phase.generate),
-    derandomize=True,
-)
+settings.load_profile(QUICK)
 
 # Shared fixtures that each process of pytest may have for itself: they cost little.
 _EACH_PROCESS = frozenset({"valkey_server", "redis_server", "crds", "reference_of", "gpu"})
@@ -50,8 +41,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
+    gc.disable()  # until all is collected
     if logs := session.config.pluginmanager.get_plugin("logging-plugin"):
         logs.report_handler.setFormatter(WithFields())
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays, so the garbage collector need not look at it: neither while it is
+    imported nor each time that it looks at everything."""
+    gc.freeze()
+    gc.enable()
 
 
 class WithFields(logging.Formatter):

@@ -3,7 +3,7 @@ looking at processes that may end meanwhile."""
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
@@ -11,20 +11,33 @@ import psutil
 
 Value = TypeVar("Value")
 
-POLL_S = 0.02
+PATIENCE_S = 60.0
+"""Only a test that fails waits so long: on a busy machine anything may take many seconds."""
 
 
-def until(condition: Callable[[], Value], what: str, seconds: float = 20) -> Value:
+def pauses(at_least_s: float = 0.005, at_most_s: float = 0.1) -> Iterator[float]:
+    """Seconds until a condition is looked at again, for ever: a tenth of what was waited so far. So
+    what is soon true is soon seen, and what takes long is not slowed down by being asked."""
+    began = time.monotonic()
+    while True:
+        yield min(max((time.monotonic() - began) / 10, at_least_s), at_most_s)
+
+
+def until(condition: Callable[[], Value], what: str, seconds: float = PATIENCE_S) -> Value:
     """What the condition returns once it is true; fails with `what` after `seconds`."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    for pause in pauses():
         if value := condition():
             return value
-        time.sleep(POLL_S)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(pause)
     raise AssertionError(f"after {seconds} s still not true: {what}")
 
 
-async def until_async(condition: Callable[[], Value], what: str, seconds: float = 20) -> Value:
+async def until_async(
+    condition: Callable[[], Value], what: str, seconds: float = PATIENCE_S
+) -> Value:
     """The same for a test with an event loop of its own, which goes on meanwhile."""
     return await asyncio.to_thread(until, condition, what, seconds)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pando import logs
 from pando.redact import redact
+from tests.waiting import PATIENCE_S
 
 CONFIGURE = "import logging; from pando import logs; logs.configure(logs.LogSettings({settings}));"
 
@@ -18,7 +19,7 @@ def logged(code: str, settings: str = "") -> str:
         [sys.executable, "-c", CONFIGURE.format(settings=settings) + code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=True,
     )
     assert result.stdout == ""
@@ -48,7 +49,7 @@ def test_an_uncaught_exception_is_a_log_line_too() -> None:
         [sys.executable, "-c", CONFIGURE.format(settings="") + "1 / 0"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert result.returncode == 1
     line = json.loads(result.stderr)

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.waiting import PATIENCE_S
+
 HEAVY = {"torch", "transformers", "numpy"}
 
 
@@ -12,7 +14,7 @@ def modules_after(script: str) -> set[str]:
         [sys.executable, "-c", f"import sys\n{script}\nprint('MODULES', *sys.modules)"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=True,
     )
     return set(result.stdout.rpartition("MODULES")[2].split())

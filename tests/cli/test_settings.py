@@ -13,6 +13,7 @@ from pando.main import main
 from pando.settings.load import Given, SettingsError, load
 from pando_router.configuration.settings import RouterSettings
 from pando_worker.settings import DType, WorkerSettings
+from tests.waiting import PATIENCE_S
 
 MODEL = {"model": Given("some/model", "--model")}
 
@@ -85,7 +86,7 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
         env={**os.environ, "PANDO_ROUTER_PORTS": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert result.returncode == 2
     message = "pando router: unknown variable PANDO_ROUTER_PORTS; did you mean PANDO_ROUTER_PORT?\n"

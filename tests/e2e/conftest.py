@@ -8,6 +8,9 @@ import openai
 import pytest
 
 from tests.e2e.up_process import UpProcess
+from tests.router.control.browser import browser
+
+__all__ = ["browser", "client", "http", "up"]
 
 MODEL = "pando-tiny"
 

@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletionMessageParam
 
 from tests.e2e.conftest import MODEL
 from tests.e2e.up_process import UpProcess
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 pytestmark = pytest.mark.e2e
 
@@ -26,7 +26,7 @@ def test_the_command_that_pando_up_prints_gets_an_answer(up: UpProcess) -> None:
     start = next(i for i, line in enumerate(lines) if line.strip().startswith("curl "))
     command = "\n".join(lines[start : start + 2])
     result = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True
+        ["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert json.loads(result.stdout)["choices"][0]["message"]["content"]
 

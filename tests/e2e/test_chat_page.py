@@ -3,14 +3,14 @@
 import json
 
 import pytest
-from playwright.async_api import Locator, Page, Request, Route
+from playwright.async_api import Browser, Locator, Page, Request, Route
 
 from tests.e2e.up_process import UpProcess
 from tests.router.chat.talking import answered, opened
-from tests.router.control.browser import needs_browser
+from tests.router.control.browser import in_browser
 from tests.router.world import until
 
-pytestmark = [pytest.mark.e2e, needs_browser]
+pytestmark = [pytest.mark.e2e, in_browser]
 
 SYSTEMS = (
     "You teach Python's standard library to people who know other languages. " * 6,
@@ -32,8 +32,10 @@ async def facts(pane: Locator, turn: int) -> tuple[str, int, int]:
     return replica, int(prompt), int(cached.split()[0])
 
 
-async def test_the_second_turn_of_two_conversations_finds_its_replica(up: UpProcess) -> None:
-    async with opened(up.url) as (page, complaints, asked):
+async def test_the_second_turn_of_two_conversations_finds_its_replica(
+    browser: Browser, up: UpProcess
+) -> None:
+    async with opened(browser, up.url) as (page, complaints, asked):
         await page.click("#side")
         panes = [page.locator(".pane").nth(number) for number in range(2)]
         for pane, system in zip(panes, SYSTEMS, strict=True):
@@ -63,8 +65,8 @@ async def stop_late(pane: Locator) -> None:
     await pane.locator(".composer .send").wait_for()
 
 
-async def test_stop_frees_the_worker_at_once(up: UpProcess) -> None:
-    async with opened(up.url) as (page, _, __):
+async def test_stop_frees_the_worker_at_once(browser: Browser, up: UpProcess) -> None:
+    async with opened(browser, up.url) as (page, _, __):
         await begin_a_long_answer(page)
         await until(lambda: running(up) == 1, "the request running at a worker")
         before = aborted(up)

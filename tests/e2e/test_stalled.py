@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.test_migration import MAX_TOKENS, STREAMS, Stream, all_streams, request
 from tests.e2e.up_process import UpProcess
-from tests.waiting import command_of, read_each, until_async
+from tests.waiting import PATIENCE_S, command_of, read_each, until_async
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -101,7 +101,7 @@ async def test_no_greedy_stream_loses_a_character_where_its_replica_stands_still
 
 def status_of(url: str) -> int:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         assert json.loads(error.read())["error"]["code"] == "engine_stalled"

@@ -12,6 +12,7 @@ from gguf import GGMLQuantizationType as Kind
 from transformers import Gemma3TextConfig
 
 from pando_worker.messages import SamplingParams, TokenLogprob
+from tests.waiting import PATIENCE_S
 from tests.worker.engine.served import lend_tokenizer
 from tests.worker.engine.truth import check_logprobs, check_output
 from tests.worker.model.checkpoints import Reference, prompt
@@ -231,4 +232,4 @@ async def test_a_rank_that_dies_ends_the_worker_and_says_so() -> None:
             assert "engine_gone" in rest
         assert await worker.exit_code() == 1
         assert "tensor-parallel rank 1 ended (exit code -9)" in worker.log
-    assert not psutil.wait_procs(children, timeout=30)[1]
+    assert not psutil.wait_procs(children, timeout=PATIENCE_S)[1]

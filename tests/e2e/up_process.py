@@ -20,10 +20,10 @@ from typing import Any, Self
 import psutil
 
 from pando.up.free_port import free_port
-from tests.waiting import read_each, until
+from tests.waiting import PATIENCE_S, read_each, until
 
-READY_S = 60.0  # generous: other work may share the machine
-END_S = 60.0
+READY_S = 120.0  # generous: other work may share the machine
+END_S = 120.0
 MARKER = "PANDO_E2E_RUN"
 
 
@@ -134,7 +134,7 @@ class UpProcess:
 
     def get(self, path: str, base: str | None = None) -> bytes:
         """The answer's body, of a replica where `base` is its URL."""
-        with urllib.request.urlopen((base or self.url) + path, timeout=10) as answer:
+        with urllib.request.urlopen((base or self.url) + path, timeout=PATIENCE_S) as answer:
             body: bytes = answer.read()
             return body
 

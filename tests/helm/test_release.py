@@ -72,11 +72,11 @@ class Release:
 
     def install(self, values: dict[str, Any]) -> None:
         with Chart.load(CHART) as chart:
-            self.helm.install(chart, "pando", values, namespace=self.namespace, timeout=30)
+            self.helm.install(chart, "pando", values, namespace=self.namespace, timeout=120)
 
     def upgrade(self, values: dict[str, Any]) -> None:
         with Chart.load(CHART) as chart:
-            self.helm.upgrade(chart, "pando", values, namespace=self.namespace, timeout=30)
+            self.helm.upgrade(chart, "pando", values, namespace=self.namespace, timeout=120)
 
     def get(self, path: str) -> Any:
         api, _, rest = path.partition("/namespaced/")
@@ -126,7 +126,7 @@ def test_upgrade_rollback_and_uninstall_keep_what_they_should(release: Release) 
     assert release.pool("second")["spec"]["model"] == "m"
     assert release.password() == password
 
-    release.helm.rollback("pando", timeout=30)
+    release.helm.rollback("pando", timeout=120)
     assert "pageSize" not in release.pool()["spec"]["engine"]
     assert release.pool()["metadata"]["uid"] == uid
     assert release.names("/apis/pando.dev/v1alpha1/namespaced/workerpools") == ["default"]
@@ -166,13 +166,13 @@ def test_another_releases_crd_is_left_alone_or_handed_over(release: Release) -> 
     release.helm.uninstall("pando")
     with Chart.load(CHART) as chart:
         with pytest.raises(HelmReleaseError) as refused:
-            release.helm.install(chart, "other", {}, namespace=release.namespace, timeout=30)
+            release.helm.install(chart, "other", {}, namespace=release.namespace, timeout=120)
         assert "crds.install=false" in str(refused.value)
         assert 'release "pando" in the namespace' in str(refused.value)
         names = re.findall(r"(meta\.helm\.sh/[-\w]+)=([-\w]+)", str(refused.value))
         body = {"metadata": {"annotations": dict(names)}}
         release.api_server.call("PATCH", CRD, body, content_type=MERGE)
-        release.helm.install(chart, "other", {}, namespace=release.namespace, timeout=30)
+        release.helm.install(chart, "other", {}, namespace=release.namespace, timeout=120)
     release.helm.uninstall("other")
 
 
@@ -199,9 +199,11 @@ def test_a_second_operator_for_the_same_pools_is_refused(release: Release) -> No
     release.install({"pools": {"default": None}})
     with Chart.load(CHART) as chart:
         with pytest.raises(HelmReleaseError, match="operator for the same pools"):
-            release.helm.install(chart, "other", values, namespace=release.namespace, timeout=30)
+            release.helm.install(chart, "other", values, namespace=release.namespace, timeout=120)
         routers_alone = values | {"operator": {"replicas": 0}}
-        release.helm.install(chart, "other", routers_alone, namespace=release.namespace, timeout=30)
+        release.helm.install(
+            chart, "other", routers_alone, namespace=release.namespace, timeout=120
+        )
     release.helm.uninstall("other")
 
 

@@ -22,8 +22,8 @@ from pando_fleet.registry.registry import Registry
 from pando_fleet.registry.replica import Heartbeat, ReplicaState
 from pando_router.app import running_router, server_of
 from pando_router.configuration.settings import RouterSettings
+from tests.waiting import PATIENCE_S, pauses
 
-PATIENCE_S = 30.0
 BEAT_S = 0.1
 SWEEP_S = 0.05  # of time limits
 
@@ -34,14 +34,14 @@ _incarnations = itertools.count(1)
 async def until(condition: Callable[[], object], what: str) -> None:
     """Waits until `condition()` is true; an awaitable that it returns is awaited first."""
     deadline = time.monotonic() + PATIENCE_S
-    while True:
+    for pause in pauses():
         found = condition()
         if isinstance(found, Awaitable):
             found = await found
         if found:
             return
         assert time.monotonic() < deadline, f"never happened: {what}"
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(pause)
 
 
 @dataclass(frozen=True, slots=True)

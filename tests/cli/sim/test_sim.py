@@ -16,7 +16,7 @@ from pando.main import main
 from pando.sim.plan import command_of
 from pando_sim.report.files import Results
 from pando_sim.settings import SimSettings
-from tests.waiting import read_each, until
+from tests.waiting import PATIENCE_S, read_each, until
 
 ROOT = Path(__file__).parents[3]
 TRACE = str(ROOT / "examples" / "traces" / "small.jsonl")
@@ -103,7 +103,7 @@ def test_however_it_ends_no_process_and_no_folder_is_left(
     valkey = in_folders[0]
     folder = Path(valkey.cwd())
     strike(process, valkey)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == code, err
     assert "Traceback" not in err
     if code == 1:
@@ -111,7 +111,7 @@ def test_however_it_ends_no_process_and_no_folder_is_left(
             err == "pando sim: cache_aware.none: its process ended (killed by SIGKILL; the"
             " kernel does that if memory is short)\n"
         )
-    _, alive = psutil.wait_procs(found, timeout=60)
+    _, alive = psutil.wait_procs(found, timeout=PATIENCE_S)
     assert not alive
     assert not folder.exists()
 

@@ -10,7 +10,7 @@ import pytest
 from pando.up.part import Part, PartError
 from pando.up.process import LONGEST_LINE, Command
 from pando_fleet.guard import Guard
-from tests.waiting import is_running, until, until_async
+from tests.waiting import PATIENCE_S, is_running, until, until_async
 
 WRITE_PID = "import os, sys; open(sys.argv[1], 'a').write(f'{os.getpid()}\\n');"
 SLEEP = "import time; time.sleep(600)"
@@ -85,7 +85,7 @@ async def test_stopping_ends_the_process_and_its_children(guard: Guard, tmp_path
     world = World(guard, tmp_path, START_CHILD + WRITE_PID + SLEEP)
     world.part.kept.start()
     pids = await world.pids_written(2)
-    await asyncio.wait_for(world.part.kept.stop(grace_s=600), timeout=30)
+    await asyncio.wait_for(world.part.kept.stop(grace_s=600), timeout=PATIENCE_S)
     until(lambda: not any(map(is_running, pids)), f"{pids} have ended")
 
 
@@ -106,7 +106,7 @@ async def test_killing_leaves_no_grace(guard: Guard, tmp_path: Path) -> None:
     (pid,) = await world.pids_written(1)
     stopping = asyncio.create_task(world.part.kept.stop(grace_s=600))
     world.part.kept.kill()
-    await asyncio.wait_for(stopping, timeout=30)
+    await asyncio.wait_for(stopping, timeout=PATIENCE_S)
     assert keeping.done()
     assert not is_running(pid)
 

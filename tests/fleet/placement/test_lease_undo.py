@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from pando_fleet.placement.lease import Lease
 from pando_fleet.placement.prefix import KEY_BYTES
+from tests.examples import examples
 from tests.fleet.world import World, path
 
 CHUNKS = 12
@@ -40,7 +41,9 @@ async def test_a_lease_that_ends_by_an_exception_is_undone_too(world: World) -> 
     closes=st.integers(1, 3),
 )
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 async def test_a_closed_lease_leaves_what_was_held_or_what_the_answer_says(
     world: World, held: int, answers: bool, complete: bool, corrected: int | None, closes: int

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pando_fleet.placement.placer import Placement
 from pando_fleet.redis.layout.rows import Candidate
+from tests.examples import examples
 from tests.fleet.world import World
 
 _REPLICAS = ("a", "b", "c")
@@ -112,7 +113,9 @@ class _Model:
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=st.lists(_STEP, max_size=25))
 async def test_sums_equal_the_leases_alive_after_any_sequence(

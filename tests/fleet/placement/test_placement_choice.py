@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pando_fleet.placement.placer import PoolFull
+from tests.examples import examples
 from tests.fleet.world import World, path
 
 _PROMPT = path("a prompt", 24)
@@ -66,7 +67,9 @@ async def _build(world: World, replicas: list[_Replica], busy: int = 0) -> None:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     replicas=st.lists(_replicas, min_size=1, max_size=7),
@@ -117,7 +120,9 @@ async def test_equal_costs_are_seen_as_equal_whichever_replica_is_looked_at_firs
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     replicas=st.lists(_replicas, min_size=1, max_size=5),

@@ -6,12 +6,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pando_fleet.placement.prefix import chunk_keys
+from tests.examples import examples
 from tests.fleet.world import POOL, World
 
 _REPLICAS = ("a", "b")
 _PATHS = st.text("xy", min_size=1, max_size=7)  # one letter a chunk
 _TREE = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

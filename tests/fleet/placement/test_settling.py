@@ -15,9 +15,9 @@ from pando_fleet.redis.wire import Wire
 from pando_fleet.registry.registry import Registry
 from tests.fleet.redis_server import RedisServer
 from tests.fleet.world import BEAT, POOL, World, path
+from tests.waiting import PATIENCE_S
 
 StartValkey = Callable[..., RedisServer]
-PATIENCE_S = 30.0
 BEAT_A = replace(BEAT, replica="a")
 
 

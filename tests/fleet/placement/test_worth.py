@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pando_fleet.placement.worth import Worths
 from pando_fleet.records.marks import MarkKind, Marks
 from pando_fleet.registry.replica import ReplicaState
+from tests.examples import examples
 from tests.fleet.world import POOL, World, path
 
 HALF_LIFE_S = 60.0
@@ -35,7 +36,9 @@ def _plain(held: dict[str, dict[bytes, int]], name: str, now_ms: int) -> float:
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(touches=st.lists(_TOUCH, max_size=25))
 async def test_it_is_what_no_other_holds_by_its_recency(

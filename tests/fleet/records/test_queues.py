@@ -8,6 +8,7 @@ from pando_fleet.records.queues import Queued, Queues
 from pando_fleet.redis.client import FleetError
 from pando_fleet.redis.keys import PoolKeys
 from pando_fleet.redis.layout.constants import SILENCE_MS
+from tests.examples import examples
 from tests.fleet.world import POOL, World
 
 _WORD = st.tuples(
@@ -20,7 +21,9 @@ _WORD = st.tuples(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(words=st.lists(_WORD, max_size=12))
 async def test_the_sum_is_that_of_the_last_words_of_routers_that_still_speak(

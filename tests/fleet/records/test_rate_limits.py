@@ -12,6 +12,7 @@ from pando_fleet.records.limits import Limits
 from pando_fleet.records.rate_limits import Level, RateLimits
 from pando_fleet.redis.client import connect
 from pando_fleet.redis.wire import Wire
+from tests.examples import examples
 from tests.fleet.redis_server import RedisServer
 from tests.fleet.world import World
 
@@ -50,7 +51,7 @@ def settles(most: int) -> st.SearchStrategy[tuple[str, int, int]]:
     limits=st.tuples(st.sampled_from([0, 1, 7, 60, 5_000]), st.sampled_from([0, 1, 999, 100_000])),
     steps=st.lists(st.one_of(takes(3_000), takes(200_000), settles(3_000)), max_size=40),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 def test_any_sequence_of_calls_agrees_with_exact_buckets(
     valkey_server: RedisServer, limits: tuple[int, int], steps: list[tuple[str, int, int]]
 ) -> None:

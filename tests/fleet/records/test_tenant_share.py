@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pando_fleet.placement.prefix import chunk_keys, seed
 from pando_fleet.redis.client import FleetError
+from tests.examples import examples
 from tests.fleet.world import POOL, World
 
 _CAPACITY = 20  # chunks of the replica's tree
@@ -50,7 +51,9 @@ class _Model:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=st.lists(_STEP, max_size=25))
 async def test_each_tenants_oldest_leaves_make_room_for_its_own_and_no_path_has_a_gap(

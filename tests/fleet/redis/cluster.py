@@ -9,10 +9,10 @@ from redis.crc import key_slot
 from pando.up.free_port import free_port
 from pando_fleet.redis.keys import PoolKeys
 from tests.fleet.redis_server import RedisServer
+from tests.waiting import PATIENCE_S
 
 SLOTS = 16_384
 NODES = 3
-PATIENCE_S = 30.0
 
 
 class Cluster:

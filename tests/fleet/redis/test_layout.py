@@ -26,6 +26,7 @@ from pando_fleet.redis.layout.lua import LayoutError, expand, key_count, source_
 from pando_fleet.redis.layout.packed import Packed
 from pando_fleet.redis.scripts import Script
 from pando_fleet.redis.wire import WireScript
+from tests.examples import examples
 from tests.fleet.redis_server import RedisServer
 from tests.fleet.world import POOL, World
 
@@ -49,7 +50,7 @@ _VALUES = {
     str: st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
 }
 _given_values = settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

@@ -20,6 +20,7 @@ from pando_fleet.redis.keys import POOLS, PoolKeys
 from pando_fleet.redis.layout.constants import KEY_BYTES, RETENTION_MS
 from pando_fleet.registry.registry import ANNOUNCE_MS
 from pando_fleet.registry.upstreams import UpstreamRecords
+from tests.examples import examples
 from tests.fleet.redis_server import REDIS, VALKEY, RedisServer
 from tests.fleet.world import BEAT, POOL, World, path
 from tests.waiting import until_async
@@ -200,7 +201,7 @@ _STEPS = st.lists(
 
 
 @given(steps=_STEPS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 async def test_however_short_memory_is_trees_stay_prefix_closed(
     server: RedisServer, steps: list[tuple[bool, str, float, int]]
 ) -> None:

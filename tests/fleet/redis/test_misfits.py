@@ -25,6 +25,7 @@ from pando_fleet.redis.keys import DECISIONS, EXPECTED, POOLS
 from pando_fleet.redis.layout.constants import MarkKind
 from pando_fleet.registry.replica import ReplicaState
 from pando_fleet.registry.upstreams import Sampled, UpstreamRecords
+from tests.examples import examples
 from tests.fleet.world import BEAT, POOL, World
 
 MINUTE = 60_000
@@ -55,7 +56,7 @@ _WRONG = st.one_of(
 )
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(FIELDS), value=_WRONG)
 async def test_whatever_a_heartbeat_says_the_other_replicas_are_seen(
     valkey_url: str, name: str, value: object

@@ -16,10 +16,10 @@ from pando_fleet.redis.wire import Wire, WireScript
 from pando_fleet.redis.wire import wire as wire_module
 from pando_fleet.registry.registry import Registry
 from tests.fleet.redis_server import RedisServer
+from tests.waiting import PATIENCE_S
 
 StartValkey = Callable[..., RedisServer]
 Run = Callable[[Coroutine[Any, Any, None]], None]
-PATIENCE_S = 30.0
 
 
 @pytest.fixture(params=[asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -104,9 +104,11 @@ def test_a_server_that_stands_still_is_given_up_after_a_second_and_used_again_af
             await _echo(wire, 1)
             server.freeze()
             start = time.monotonic()
-            done = await asyncio.gather(*(_echo(wire, i) for i in range(9)), return_exceptions=True)
+            done = await asyncio.gather(
+                *(_echo(wire, i) for i in range(60)), return_exceptions=True
+            )
             assert all(isinstance(error, FleetUnavailable) for error in done)
-            assert 0.9 < time.monotonic() - start < 5
+            assert 0.9 < time.monotonic() - start < 30  # one second for all, not 60
             server.thaw()
             assert await _echo(wire, 2) == 2
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.examples import examples
 from tests.fleet.redis_server import RedisServer
 from tests.fleet.shared_state.book import PATHS
 from tests.fleet.shared_state.machine import BOOK, SharedState
 
 QUICK = settings(
-    max_examples=20, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(20), stateful_step_count=20, suppress_health_check=list(HealthCheck)
 )
 LONG = settings(
     QUICK,

@@ -17,9 +17,7 @@ from pando_operator.settings import OperatorSettings
 from tests.operator.api_server import ApiServer
 from tests.operator.controller.cluster import Cluster
 from tests.operator.pool_crd import install
-from tests.waiting import POLL_S
-
-PATIENCE_S = 30.0
+from tests.waiting import PATIENCE_S, pauses
 
 # Everything at once, so that tests take seconds.
 FAST: dict[str, Any] = {
@@ -95,7 +93,7 @@ class Scene:
         status, or with what ended an operator or the cluster."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        while loop.time() < deadline:
+        for pause in pauses():
             for task in self.running:
                 if task.done() and not task.cancelled():
                     error = task.exception()
@@ -105,7 +103,9 @@ class Scene:
                 value = await value
             if value:
                 return value
-            await asyncio.sleep(POLL_S)
+            if loop.time() > deadline:
+                break
+            await asyncio.sleep(pause)
         pools, _ = await self.kube.list(WORKER_POOLS, self.namespace)
         seen = {key_of(pool).name: pool.get("status") for pool in pools}
         pods = {key_of(pod).name: pod.get("status") for pod in await self.cluster.pods()}

@@ -11,7 +11,6 @@ from pando_fleet.registry.replica import ReplicaState
 from pando_operator.kube.resources import DEPLOYMENTS, PODS, Key, Object
 from tests.operator.controller.conftest import FAST, Scene
 from tests.operator.front import Fault, Front
-from tests.waiting import POLL_S
 
 MANUAL = {"mode": "Manual", **FAST}
 GRADUAL: dict[str, Any] = {
@@ -87,7 +86,7 @@ async def routers(scene: Scene) -> AsyncIterator[list[Mark]]:
                         assert claimed is not None
                         await marks.report(claimed, state=MarkState.DONE)
                         performed.append(mark)
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(0.02)
 
     task = asyncio.create_task(perform())
     try:

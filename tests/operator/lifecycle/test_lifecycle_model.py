@@ -11,6 +11,7 @@ from pando_operator.lifecycle.actions import Action, Annotate, SetGate
 from pando_operator.lifecycle.plan import plan
 from pando_operator.lifecycle.pods import PodView
 from pando_operator.resource.scaling import Drain, Scaling, Warm
+from tests.examples import examples
 from tests.operator.lifecycle.cluster_model import Cluster, Pod
 
 SCALING = Scaling(
@@ -213,4 +214,4 @@ class Fleet(RuleBasedStateMachine):
 
 
 TestFleet = Fleet.TestCase
-TestFleet.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestFleet.settings = settings(max_examples=examples(100), stateful_step_count=40)

@@ -19,6 +19,7 @@ from pando_operator.resource.crd import crd
 from pando_operator.resource.parse import InvalidPool, parse, spec_schema
 from pando_operator.resource.pool import WorkerPool
 from pando_worker.settings import WorkerSettings
+from tests.examples import examples
 from tests.operator.api_server import ApiServer
 from tests.operator.pool_crd import install
 
@@ -180,7 +181,7 @@ ENGINE = spec_schema()["properties"]["engine"]["properties"]
 
 
 @given(st.fixed_dictionaries({}, optional={name: _values(node) for name, node in ENGINE.items()}))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_engine_settings_are_taken_where_a_worker_takes_them(engine: dict[str, Any]) -> None:
     names = {name: variable(name).removeprefix("PANDO_WORKER_").lower() for name in engine}
     try:

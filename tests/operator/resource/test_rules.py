@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pando_operator.resource.parse import InvalidPool, parse
+from tests.examples import examples
 from tests.operator.resource.server_model import refusals, rules
 
 GOOD: dict[str, Any] = {
@@ -256,7 +257,7 @@ def test_the_api_server_refuses_one_of_these_examples_by_each_rule(rule: str) ->
 
 
 @given(_SPECS)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=examples(150))
 def test_the_api_server_refuses_by_the_rules_what_the_operator_refuses(
     spec: dict[str, Any],
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pando_operator.resource.policy import ScalingPolicy, Schedule
 from pando_operator.scaling import decide
 from pando_operator.scaling.limits.schedule import bounds_at, holds_at
+from tests.examples import examples
 from tests.operator.scaling.pool_model import pool
 
 OFFICE = Schedule(
@@ -47,7 +48,7 @@ def test_it_spans_midnight_and_the_change_of_the_clocks() -> None:
     assert not holds_at(night, _at("2026-10-25T05:00:00"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     minute=st.integers(0, 59),
     hour=st.integers(0, 23),

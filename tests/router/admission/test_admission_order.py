@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pando_router.core.fair_queue import MAX_DEBTS, OLDEST_TURN, Entry, FairQueue
+from tests.examples import examples
 
 
 def entry(
@@ -120,7 +121,7 @@ class FairQueueAgainstModel(RuleBasedStateMachine):
 
 
 TestFairQueue = FairQueueAgainstModel.TestCase
-TestFairQueue.settings = settings(max_examples=40, stateful_step_count=60)
+TestFairQueue.settings = settings(max_examples=examples(40), stateful_step_count=60)
 
 
 @given(
@@ -143,7 +144,7 @@ def test_nobody_is_overtaken_for_ever(found: int, hostile: list[tuple[int, int]]
     raise AssertionError(f"{last} was still waiting after {OLDEST_TURN * (found + 1)} places")
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=60, max_size=200),
     st.sampled_from([(1.0, 1.0), (1.0, 2.0), (3.0, 1.0)]),

@@ -7,12 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
-from playwright.async_api import Page
+from playwright.async_api import Browser, Page
 
-from tests.router.control.browser import chromium
 from tests.router.world import Replica, RouterClient, serving, until
 
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 PHONE: dict[str, Any] = {
     "viewport": {"width": 375, "height": 740},
     "is_mobile": True,
@@ -70,12 +69,14 @@ class Speech:
 
 
 @asynccontextmanager
-async def opened(url: str, **options: Any) -> AsyncIterator[tuple[Page, list[str], list[str]]]:
+async def opened(
+    browser: Browser, url: str, **options: Any
+) -> AsyncIterator[tuple[Page, list[str], list[str]]]:
     """The page, what its console complains of, and the URLs of all that it asked for."""
     complaints: list[str] = []
     asked: list[str] = []
-    async with chromium() as browser:
-        page = await (await browser.new_context(**options)).new_page()
+    async with await browser.new_context(**options) as context:
+        page = await context.new_page()
         page.set_default_timeout(PATIENCE_MS)
         page.on(
             "console", lambda said: complaints.append(said.text) if said.type != "log" else None
@@ -88,13 +89,17 @@ async def opened(url: str, **options: Any) -> AsyncIterator[tuple[Page, list[str
 
 @asynccontextmanager
 async def talking(
-    redis_url: str, *, settings: dict[str, Any] | None = None, **options: Any
+    browser: Browser,
+    redis_url: str,
+    *,
+    settings: dict[str, Any] | None = None,
+    **options: Any,
 ) -> AsyncIterator[tuple[Page, RouterClient, Replica, list[str]]]:
     """The page before a router with one replica `a`, and what its console complains of."""
     given = {"chat_page": True, **(settings or {})}
     async with Replica(redis_url, "a") as a, serving(redis_url, **given) as router:
         await router.ready("a")
-        async with opened(router.url, **options) as (page, complaints, _):
+        async with opened(browser, router.url, **options) as (page, complaints, _):
             await page.wait_for_selector(".message")
             yield page, router, a, complaints
 

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from playwright.async_api import Browser
+
 from tests.router.chat.talking import PHONE, Speech, answered, opened, received, say, talking
-from tests.router.control.browser import needs_browser
+from tests.router.control.browser import in_browser
 from tests.router.tenants.tenants_world import ADMIN, key_file
 from tests.router.world import Replica, never, serving, status, until
 
-pytestmark = needs_browser
+pytestmark = in_browser
 
 BRIGHTNESS = """(node) => ["backgroundColor", "color"].map((style) => {
   for (let at = node; at; at = at.parentElement) {
@@ -20,9 +22,10 @@ FOCUSED = "(({ id, className, innerText }) => id || className || innerText)(docu
 
 
 async def test_an_answer_is_shown_while_it_comes_and_then_what_is_known_of_it(
+    browser: Browser,
     valkey_url: str,
 ) -> None:
-    async with talking(valkey_url) as (page, _, a, complaints):
+    async with talking(browser, valkey_url) as (page, _, a, complaints):
         a.answer = speech = Speech("A grove", complete=False)
         speech.cached_tokens = 4
         await say(page, "What is a grove?")
@@ -53,9 +56,10 @@ async def test_an_answer_is_shown_while_it_comes_and_then_what_is_known_of_it(
 
 
 async def test_stop_ends_the_request_at_the_replica_and_the_conversation_goes_on(
+    browser: Browser,
     valkey_url: str,
 ) -> None:
-    async with talking(valkey_url) as (page, _, a, complaints):
+    async with talking(browser, valkey_url) as (page, _, a, complaints):
         a.answer = Speech("Once upon a time", complete=False)
         await say(page, "Tell a story.")
         await page.wait_for_selector(".answer p:has-text('Once')")
@@ -74,8 +78,8 @@ async def test_stop_ends_the_request_at_the_replica_and_the_conversation_goes_on
         assert not complaints
 
 
-async def test_it_is_used_by_keyboard_alone(valkey_url: str) -> None:
-    async with talking(valkey_url) as (page, _, a, complaints):
+async def test_it_is_used_by_keyboard_alone(browser: Browser, valkey_url: str) -> None:
+    async with talking(browser, valkey_url) as (page, _, a, complaints):
         a.answer = Speech("Yes.")
         assert await page.evaluate(FOCUSED) == "message"
         await page.keyboard.type("one")
@@ -108,8 +112,13 @@ async def test_it_is_used_by_keyboard_alone(valkey_url: str) -> None:
         assert not complaints
 
 
-async def test_settings_are_each_conversation_s_own(valkey_url: str) -> None:
-    async with talking(valkey_url, settings={"aliases": {"smart": "m"}}) as (page, _, a, __):
+async def test_settings_are_each_conversation_s_own(browser: Browser, valkey_url: str) -> None:
+    async with talking(browser, valkey_url, settings={"aliases": {"smart": "m"}}) as (
+        page,
+        _,
+        a,
+        __,
+    ):
         a.answer = Speech("Aye.")
         await page.click(".settings summary")
         await page.select_option(".model", "smart")
@@ -125,8 +134,10 @@ async def test_settings_are_each_conversation_s_own(valkey_url: str) -> None:
         assert "pirate" not in await page.inner_text(".pane")
 
 
-async def test_conversations_stay_in_the_tab_over_a_reload_and_no_longer(valkey_url: str) -> None:
-    async with talking(valkey_url) as (page, router, a, _):
+async def test_conversations_stay_in_the_tab_over_a_reload_and_no_longer(
+    browser: Browser, valkey_url: str
+) -> None:
+    async with talking(browser, valkey_url) as (page, router, a, _):
         a.answer = Speech("**First** answer.")
         await say(page, "First question")
         await answered(page)
@@ -148,8 +159,10 @@ async def test_conversations_stay_in_the_tab_over_a_reload_and_no_longer(valkey_
         assert await other.inner_text(".tab") == "New conversation"
 
 
-async def test_a_tab_keeps_a_bounded_number_of_conversations(valkey_url: str) -> None:
-    async with talking(valkey_url) as (page, _, __, ___):
+async def test_a_tab_keeps_a_bounded_number_of_conversations(
+    browser: Browser, valkey_url: str
+) -> None:
+    async with talking(browser, valkey_url) as (page, _, __, ___):
         for _count in range(11):
             await page.click("#new")
         assert await page.locator(".tab").count() == 12
@@ -158,8 +171,8 @@ async def test_a_tab_keeps_a_bounded_number_of_conversations(valkey_url: str) ->
         assert await page.is_enabled("#new")
 
 
-async def test_two_conversations_are_side_by_side(valkey_url: str) -> None:
-    async with talking(valkey_url) as (page, _, a, complaints):
+async def test_two_conversations_are_side_by_side(browser: Browser, valkey_url: str) -> None:
+    async with talking(browser, valkey_url) as (page, _, a, complaints):
         await page.click("#side")
         panes = page.locator(".pane")
         assert await panes.count() == 2
@@ -177,8 +190,10 @@ async def test_two_conversations_are_side_by_side(valkey_url: str) -> None:
         assert not complaints
 
 
-async def test_an_answer_goes_on_while_another_conversation_is_shown(valkey_url: str) -> None:
-    async with talking(valkey_url) as (page, _, a, __):
+async def test_an_answer_goes_on_while_another_conversation_is_shown(
+    browser: Browser, valkey_url: str
+) -> None:
+    async with talking(browser, valkey_url) as (page, _, a, __):
         a.answer = speech = Speech("Still", complete=False)
         await say(page, "Long?")
         await page.wait_for_selector(".answer p:has-text('Still')")
@@ -190,8 +205,10 @@ async def test_an_answer_goes_on_while_another_conversation_is_shown(valkey_url:
         assert await page.inner_text(".answer") == "Still here."
 
 
-async def test_errors_stand_at_the_answer_and_the_text_can_be_sent_again(valkey_url: str) -> None:
-    async with talking(valkey_url, settings={"max_tries": 1}) as (page, _, a, __):
+async def test_errors_stand_at_the_answer_and_the_text_can_be_sent_again(
+    browser: Browser, valkey_url: str
+) -> None:
+    async with talking(browser, valkey_url, settings={"max_tries": 1}) as (page, _, a, __):
         a.answer = status(429, **{"retry-after": "7"})
         await say(page, "Are you there?")
         error = page.locator(".error")
@@ -217,9 +234,10 @@ async def test_errors_stand_at_the_answer_and_the_text_can_be_sent_again(valkey_
 
 
 async def test_a_question_without_an_answer_is_not_given_to_the_model_again(
+    browser: Browser,
     valkey_url: str,
 ) -> None:
-    async with talking(valkey_url) as (page, _, a, __):
+    async with talking(browser, valkey_url) as (page, _, a, __):
         a.answer = status(400)
         await say(page, "One?")
         await page.locator(".error").wait_for()
@@ -230,10 +248,10 @@ async def test_a_question_without_an_answer_is_not_given_to_the_model_again(
         assert not await page.locator(".again").count()
 
 
-async def test_a_router_that_is_gone_is_said_so(valkey_url: str) -> None:
+async def test_a_router_that_is_gone_is_said_so(browser: Browser, valkey_url: str) -> None:
     async with Replica(valkey_url, "a"), serving(valkey_url, chat_page=True) as router:
         await router.ready("a")
-        async with opened(router.url) as (page, _, __):
+        async with opened(browser, router.url) as (page, _, __):
             await page.wait_for_selector(".message")
             await page.route("**/v1/chat/completions", lambda route: route.abort())
             await say(page, "Hello?")
@@ -243,7 +261,7 @@ async def test_a_router_that_is_gone_is_said_so(valkey_url: str) -> None:
 
 
 async def test_a_key_is_asked_for_and_kept_in_the_tab_alone(
-    valkey_url: str, tmp_path: Path
+    browser: Browser, valkey_url: str, tmp_path: Path
 ) -> None:
     keys = key_file(tmp_path, guest={})
     async with (
@@ -252,7 +270,7 @@ async def test_a_key_is_asked_for_and_kept_in_the_tab_alone(
     ):
         await router.ready("a")
         a.answer = lambda request: Speech("Welcome.")(request)
-        async with opened(router.url) as (page, _, asked):
+        async with opened(browser, router.url) as (page, _, asked):
             await page.wait_for_selector("#key-form:not([hidden])")
             assert await page.evaluate("document.activeElement.id") == "key"
             await page.keyboard.type("wrong")
@@ -282,14 +300,14 @@ async def test_a_key_is_asked_for_and_kept_in_the_tab_alone(
             await until(is_asked_for, "the key being asked for again")
 
 
-async def test_it_asks_the_router_alone(valkey_url: str) -> None:
+async def test_it_asks_the_router_alone(browser: Browser, valkey_url: str) -> None:
     async with Replica(valkey_url, "a") as a, serving(valkey_url, chat_page=True) as router:
         await router.ready("a")
         a.answer = Speech(
             "![cat](https://images.example/cat.png) <img src='https://images.example/dog.png'>"
             " [here](https://example.org/) <link rel=stylesheet href=https://example.org/a.css>"
         )
-        async with opened(router.url) as (page, complaints, asked):
+        async with opened(browser, router.url) as (page, complaints, asked):
             await page.wait_for_selector(".message")
             await say(page, "Show me.")
             await answered(page)
@@ -299,8 +317,10 @@ async def test_it_asks_the_router_alone(valkey_url: str) -> None:
             assert not complaints
 
 
-async def test_a_phone_shows_it_without_scrolling_sideways(valkey_url: str) -> None:
-    async with talking(valkey_url, **PHONE) as (page, _, a, complaints):
+async def test_a_phone_shows_it_without_scrolling_sideways(
+    browser: Browser, valkey_url: str
+) -> None:
+    async with talking(browser, valkey_url, **PHONE) as (page, _, a, complaints):
         wide = "`" + "x" * 200 + "`\n\n```python\n" + "y = 1; " * 60 + "\n```\n\n"
         table = "| " + " | ".join(["column"] * 12) + " |\n" + "|---" * 12 + "|\n"
         a.answer = Speech(wide, table, "z" * 300)
@@ -317,8 +337,8 @@ async def test_a_phone_shows_it_without_scrolling_sideways(valkey_url: str) -> N
         assert not complaints
 
 
-async def test_it_is_dark_where_the_system_is(valkey_url: str) -> None:
-    async with talking(valkey_url) as (page, _, a, __):
+async def test_it_is_dark_where_the_system_is(browser: Browser, valkey_url: str) -> None:
+    async with talking(browser, valkey_url) as (page, _, a, __):
         a.answer = Speech("Look.")
         await say(page, "Look?")
         await answered(page)
@@ -330,8 +350,10 @@ async def test_it_is_dark_where_the_system_is(valkey_url: str) -> None:
                 assert (background > 0.5) == (scheme == "light")
 
 
-async def test_questions_sent_while_an_answer_comes_wait_in_the_field(valkey_url: str) -> None:
-    async with talking(valkey_url) as (page, _, a, __):
+async def test_questions_sent_while_an_answer_comes_wait_in_the_field(
+    browser: Browser, valkey_url: str
+) -> None:
+    async with talking(browser, valkey_url) as (page, _, a, __):
         a.answer = speech = Speech("Wait", complete=False)
         await say(page, "First?")
         await page.wait_for_selector(".answer p:has-text('Wait')")

@@ -2,15 +2,15 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import pairwise
 
-from playwright.async_api import Page
+import pytest
+from playwright.async_api import Browser, Page
 
 from pando_router.chat.routes import PAGE
 from pando_router.pages.document import SHARED
-from tests.router.control.browser import chromium, needs_browser
+from tests.router.control.browser import in_browser
 
-pytestmark = needs_browser
+pytestmark = in_browser
 
 SCRIPTS = [SHARED / "format.js", *(PAGE / f"{name}.js" for name in ("inline", "blocks", "answer"))]
 
@@ -25,12 +25,21 @@ SHOW = """([pieces, framed]) => {
   return document.body.innerHTML;
 }"""
 
+TIME = """([unit, count]) => {
+  const began = performance.now();
+  inline(unit.repeat(count));
+  const node = document.createElement('div');
+  fill(node, unit.repeat(count) + '\\n' + unit.repeat(count), 0);
+  return performance.now() - began;
+}"""
+"""Milliseconds that a unit of text takes, so many times in one block."""
+
 
 @asynccontextmanager
-async def renderer() -> AsyncIterator[Page]:
+async def renderer(browser: Browser) -> AsyncIterator[Page]:
     """A page with the scripts that make markdown elements, and nothing else."""
-    async with chromium() as browser:
-        page = await browser.new_page()
+    async with await browser.new_context() as context:
+        page = await context.new_page()
         for script in SCRIPTS:
             await page.add_script_tag(content=script.read_text(encoding="utf-8"))
         yield page
@@ -120,8 +129,8 @@ The end.
 """
 
 
-async def test_markdown_becomes_elements() -> None:
-    async with renderer() as page:
+async def test_markdown_becomes_elements(browser: Browser) -> None:
+    async with renderer(browser) as page:
         for text, html in BECOMES.items():
             assert await page.evaluate(SHOW, [[text], False]) == html, text
         code = await page.evaluate(SHOW, [["```python\nx < 1\n\ny\n```\nafter"], False])
@@ -129,8 +138,8 @@ async def test_markdown_becomes_elements() -> None:
         assert "<span>python</span>" in code
 
 
-async def test_text_of_a_model_never_becomes_markup() -> None:
-    async with renderer() as page:
+async def test_text_of_a_model_never_becomes_markup(browser: Browser) -> None:
+    async with renderer(browser) as page:
         for text in HOSTILE:
             await page.evaluate(SHOW, [[text], False])
             found = await page.evaluate(
@@ -148,8 +157,8 @@ async def test_text_of_a_model_never_becomes_markup() -> None:
         assert await page.evaluate("window.hurt") is None
 
 
-async def test_an_answer_in_pieces_looks_as_the_whole_does() -> None:
-    async with renderer() as page:
+async def test_an_answer_in_pieces_looks_as_the_whole_does(browser: Browser) -> None:
+    async with renderer(browser) as page:
         whole = await page.evaluate(SHOW, [[WHOLE], False])
         for size in (1, 2, 3, 7, 50):
             pieces = [WHOLE[at : at + size] for at in range(0, len(WHOLE), size)]
@@ -157,9 +166,9 @@ async def test_an_answer_in_pieces_looks_as_the_whole_does() -> None:
         assert await page.locator("h3, ol > li, ul > li, td, pre, blockquote").count() == 9
 
 
-async def test_blocks_that_are_complete_are_not_made_again() -> None:
+async def test_blocks_that_are_complete_are_not_made_again(browser: Browser) -> None:
     """So a piece costs what the last block does, however long the answer is."""
-    async with renderer() as page:
+    async with renderer(browser) as page:
         nodes = await page.evaluate(
             """() => {
               const answer = new Answer(document.body);
@@ -182,8 +191,8 @@ async def test_blocks_that_are_complete_are_not_made_again() -> None:
         assert await first.evaluate("(node) => node.kept")
 
 
-async def test_code_that_grows_is_appended_to() -> None:
-    async with renderer() as page:
+async def test_code_that_grows_is_appended_to(browser: Browser) -> None:
+    async with renderer(browser) as page:
         added = await page.evaluate(
             """() => {
               const answer = new Answer(document.body);
@@ -202,9 +211,9 @@ async def test_code_that_grows_is_appended_to() -> None:
         assert added == [0, True]
 
 
-async def test_hostile_marks_take_no_more_than_linear_time() -> None:
+async def test_hostile_marks_take_no_more_than_linear_time(browser: Browser) -> None:
     """Ten times the text takes no more than about ten times as long, and never seconds."""
-    async with renderer() as page:
+    async with renderer(browser) as page:
         for unit in (
             "**a ",
             "`",
@@ -220,18 +229,11 @@ async def test_hostile_marks_take_no_more_than_linear_time() -> None:
             "   ",
             "` a",
         ):
-            took = [
-                await page.evaluate(
-                    """([unit, count]) => {
-                      const began = performance.now();
-                      inline(unit.repeat(count));
-                      const node = document.createElement('div');
-                      fill(node, unit.repeat(count) + '\\n' + unit.repeat(count), 0);
-                      return performance.now() - began;
-                    }""",
-                    [unit, count],
-                )
-                for count in (2_000, 20_000)
-            ]
-            for short, long in pairwise(took):
-                assert long < 40 * short + 200, (unit, took)
+            tries = []
+            for _ in range(5):  # a busy machine may be slow just then
+                short, long = [await page.evaluate(TIME, [unit, n]) for n in (2_000, 20_000)]
+                tries.append((short, long))
+                if long < 40 * short + 200:
+                    break
+            else:
+                pytest.fail(f"{unit!r} takes {tries} ms")

@@ -18,7 +18,8 @@ from pando_router.app import Router, running_router, server_of
 from pando_router.configuration.reloader import Reloader, SettingsSource
 from pando_router.configuration.settings import RouterSettings
 from tests.router.process.router_process import ENVIRONMENT, ROOT, is_ready
-from tests.router.world import PATIENCE_S, SWEEP_S, RouterClient, until
+from tests.router.world import SWEEP_S, RouterClient, until
+from tests.waiting import PATIENCE_S
 
 PATIENT = {"placement_timeout": 5.0}
 """In the file unless a test has it otherwise: the machine may be busy."""

@@ -19,7 +19,6 @@ from tests.router.configuration.reloading import command, put, reloading
 from tests.router.process.router_process import is_ready
 from tests.router.upstreams.foreign_engines import Vllm
 from tests.router.world import (
-    PATIENCE_S,
     Replica,
     RouterClient,
     completion,
@@ -27,7 +26,7 @@ from tests.router.world import (
     status,
     until,
 )
-from tests.waiting import command_of, read_each
+from tests.waiting import PATIENCE_S, command_of, read_each
 
 FAILURES = "pando_router_settings_reload_failures_total"
 LOADED = "pando_router_settings_loaded_timestamp_seconds"

@@ -22,7 +22,8 @@ from tests.router.configuration.effects import EFFECTS, IMPATIENT
 from tests.router.configuration.looks import Look, crowded, lists
 from tests.router.configuration.reloading import command, put
 from tests.router.configuration.running_world import World, filled, running
-from tests.router.world import PATIENCE_S, Replica, completion, never, until
+from tests.router.world import Replica, completion, never, until
+from tests.waiting import PATIENCE_S
 
 ENDINGS = ("leave_seconds", "drain_seconds")
 """Read when a router ends: seen of a process below."""

@@ -6,27 +6,29 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Page
+from playwright.async_api import Browser, Page
 
 from pando_fleet.records.decisions import PastDecision, PastDecisions
 from pando_fleet.redis.client import connect
-from tests.router.control.browser import chromium, needs_browser
+from tests.router.control.browser import in_browser
 from tests.router.tenants.tenants_world import ADMIN, key_file
 from tests.router.world import Replica, RouterClient, cached, completion, serving, until
 
-pytestmark = needs_browser
+pytestmark = in_browser
 
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 PROMPT = "".join(f"{i:07d} " for i in range(128))  # 4 chunks
 LINES = "document.querySelectorAll('#figures path[d*=L]').length"
 
 
 @asynccontextmanager
-async def opened(url: str, **options: Any) -> AsyncIterator[tuple[Page, list[str]]]:
+async def opened(
+    browser: Browser, url: str, **options: Any
+) -> AsyncIterator[tuple[Page, list[str]]]:
     """The page, and what its console complains of."""
     complaints: list[str] = []
-    async with chromium() as browser:
-        page = await (await browser.new_context(**options)).new_page()
+    async with await browser.new_context(**options) as context:
+        page = await context.new_page()
         page.set_default_timeout(PATIENCE_MS)
         page.on(
             "console",
@@ -76,8 +78,8 @@ async def busy_fleet(redis_url: str, **settings: Any) -> AsyncIterator[RouterCli
             await asyncio.wait([asking])
 
 
-async def test_charts_and_replicas_live(valkey_url: str) -> None:
-    async with busy_fleet(valkey_url) as router, opened(router.url) as (page, complaints):
+async def test_charts_and_replicas_live(browser: Browser, valkey_url: str) -> None:
+    async with busy_fleet(valkey_url) as router, opened(browser, router.url) as (page, complaints):
         await comes(page, f"{LINES} >= 6")
         assert await page.text_content("#tile-ready") == "2 of 2"
         await comes(page, "document.getElementById('tile-hits').textContent == '23 %'")
@@ -95,10 +97,12 @@ async def test_charts_and_replicas_live(valkey_url: str) -> None:
         assert not complaints
 
 
-async def test_scaling_decisions_are_a_table_that_is_absent_without_any(valkey_url: str) -> None:
+async def test_scaling_decisions_are_a_table_that_is_absent_without_any(
+    browser: Browser, valkey_url: str
+) -> None:
     redis = connect(valkey_url)
     past = PastDecisions(redis)
-    async with busy_fleet(valkey_url) as router, opened(router.url) as (page, complaints):
+    async with busy_fleet(valkey_url) as router, opened(browser, router.url) as (page, complaints):
         await comes(page, "!document.getElementById('main').hidden")
         assert not await page.is_visible("#decisions-section")
         old = PastDecision(at_s=1.0, before=1, after=2, reason="pressure <b>0.9</b>")
@@ -117,11 +121,11 @@ async def test_scaling_decisions_are_a_table_that_is_absent_without_any(valkey_u
     await redis.aclose()
 
 
-async def test_it_is_dark_where_the_system_is(valkey_url: str) -> None:
+async def test_it_is_dark_where_the_system_is(browser: Browser, valkey_url: str) -> None:
     light: dict[str, list[float]] = {}
     async with busy_fleet(valkey_url) as router:
         for scheme in ("light", "dark"):
-            async with opened(router.url, color_scheme=scheme) as (page, _):
+            async with opened(browser, router.url, color_scheme=scheme) as (page, _):
                 await page.wait_for_selector("#main:not([hidden])")
                 light[scheme] = [
                     await page.evaluate(
@@ -136,9 +140,11 @@ async def test_it_is_dark_where_the_system_is(valkey_url: str) -> None:
     assert page_dark < 0.2 < 0.8 < ink_dark
 
 
-async def test_a_phone_shows_it_without_scrolling_sideways_or_jumping(valkey_url: str) -> None:
+async def test_a_phone_shows_it_without_scrolling_sideways_or_jumping(
+    browser: Browser, valkey_url: str
+) -> None:
     phone = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
-    async with busy_fleet(valkey_url) as router, opened(router.url, **phone) as (page, _):
+    async with busy_fleet(valkey_url) as router, opened(browser, router.url, **phone) as (page, _):
         await comes(page, f"{LINES} >= 6")
         await page.click("text=Numbers >> nth=0")
         await page.click("#explain-form button")
@@ -147,8 +153,8 @@ async def test_a_phone_shows_it_without_scrolling_sideways_or_jumping(valkey_url
         assert await page.evaluate("window.shifted") < 0.02
 
 
-async def test_it_is_used_by_keyboard_alone(valkey_url: str) -> None:
-    async with busy_fleet(valkey_url) as router, opened(router.url) as (page, complaints):
+async def test_it_is_used_by_keyboard_alone(browser: Browser, valkey_url: str) -> None:
+    async with busy_fleet(valkey_url) as router, opened(browser, router.url) as (page, complaints):
         await comes(page, f"{LINES} >= 6")
         order = []
         for _ in range(11):
@@ -184,8 +190,8 @@ async def test_it_is_used_by_keyboard_alone(valkey_url: str) -> None:
         assert not complaints
 
 
-async def test_a_request_is_explained_before_it_is_sent(valkey_url: str) -> None:
-    async with busy_fleet(valkey_url) as router, opened(router.url) as (page, _):
+async def test_a_request_is_explained_before_it_is_sent(browser: Browser, valkey_url: str) -> None:
+    async with busy_fleet(valkey_url) as router, opened(browser, router.url) as (page, _):
         await page.select_option("#path", "/v1/completions")
         await page.click("#explain-form button")
         await page.wait_for_selector("#explanation table")
@@ -197,12 +203,12 @@ async def test_a_request_is_explained_before_it_is_sent(valkey_url: str) -> None
 
 
 async def test_an_admins_key_is_asked_for_and_kept_in_the_tab_alone(
-    valkey_url: str, tmp_path: Path
+    browser: Browser, valkey_url: str, tmp_path: Path
 ) -> None:
     keys = key_file(tmp_path)
     async with (
         busy_fleet(valkey_url, key=ADMIN, api_keys=keys) as router,
-        opened(router.url) as (page, _),
+        opened(browser, router.url) as (page, _),
     ):
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))

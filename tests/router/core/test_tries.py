@@ -25,6 +25,7 @@ from pando_router.core.tries import (
     Why,
 )
 from pando_router.current import Current
+from tests.examples import examples
 
 REPLICAS = ("a", "b", "c")
 CHUNKS = 12
@@ -240,7 +241,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 AnyOrder.TestCase.settings = settings(
-    max_examples=100,
+    max_examples=examples(100),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much],

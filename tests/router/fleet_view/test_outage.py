@@ -177,9 +177,9 @@ async def test_frozen_redis_costs_one_timeout_not_one_each(start_valkey: Start) 
         try:
             loop = asyncio.get_running_loop()
             started = loop.time()
-            for i in range(10):
+            for i in range(40):
                 assert (await router.post("/v1/completions", completion(f"{i}"))).status == 200
-            assert loop.time() - started < 3  # one timeout of 0.5 s, not ten
+            assert loop.time() - started < 15  # one timeout of 0.5 s, not 40
         finally:
             server.thaw()
 

@@ -4,7 +4,8 @@ import asyncio
 
 from pando_router.http.answer import Answer
 from pando_router.http.upstream import Upstream
-from tests.router.http.http_world import PATIENCE_S, Script, Worker, read_request
+from tests.router.http.http_world import Script, Worker, read_request
+from tests.waiting import PATIENCE_S
 
 OK = b"HTTP/1.1 200 OK\r\n"
 

@@ -19,9 +19,9 @@ from pando_router.http.incoming import Incoming
 from pando_router.http.limits import ClientLimits, ReplicaLimits
 from pando_router.http.server import Handler, Server
 from pando_router.http.upstream import Upstream
+from tests.waiting import PATIENCE_S
 
 SWEEP_S = 0.02
-PATIENCE_S = 20.0
 MAX_BODY_BYTES = 1_000_000
 BODIES = ByteBudget(Current(1 << 30))
 

@@ -8,7 +8,8 @@ from fastapi.responses import Response, StreamingResponse
 
 from pando_router.current import Current
 from pando_router.http.asgi import AsgiHandler
-from tests.router.http.http_world import BODIES, PATIENCE_S, Raw, listening
+from tests.router.http.http_world import BODIES, Raw, listening
+from tests.waiting import PATIENCE_S
 
 GET = b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n"
 

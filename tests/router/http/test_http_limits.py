@@ -57,7 +57,7 @@ async def test_chunks_with_more_around_than_in_them_are_refused() -> None:
 
 
 async def test_slow_headers_are_cut() -> None:
-    async with listening(echo, header_timeout=0.1) as port:
+    async with listening(echo, header_timeout=0.5) as port:
         async with Raw(port) as client:
             client.send(b"GET / HTTP/1.1\r\n")
             assert (await client.answer()).status == 408
@@ -67,7 +67,7 @@ async def test_slow_headers_are_cut() -> None:
 
 
 async def test_slow_body_is_cut() -> None:
-    async with listening(echo, body_timeout=0.1) as port, Raw(port) as client:
+    async with listening(echo, body_timeout=0.5) as port, Raw(port) as client:
         client.send(post(b"content-length: 10", body=b"abc"))
         answer = await client.answer()
         assert (answer.status, answer.headers["connection"]) == (408, "close")
@@ -82,7 +82,7 @@ async def test_idle_connection_is_closed_and_a_working_one_is_not() -> None:
             await done.wait()
         await echo(request)
 
-    limits = {"idle_timeout": 0.1, "header_timeout": 0.1, "body_timeout": 0.1}
+    limits = {"idle_timeout": 0.5, "header_timeout": 0.5, "body_timeout": 0.5}
     async with listening(handler, **limits) as port, Raw(port) as idle, Raw(port) as working:
         working.send(GET % b"/slow")
         idle.send(GET % b"/")
@@ -144,13 +144,13 @@ async def test_client_that_reads_slowly_is_not_cut() -> None:
     async def pour(request: Incoming) -> None:
         await request.send(200, [], b"x" * size)
 
-    async with listening(pour, write_timeout=1.0, idle_timeout=1.0) as port, Raw(port) as client:
+    async with listening(pour, write_timeout=3.0, idle_timeout=3.0) as port, Raw(port) as client:
         client.send(GET % b"/")
         await client.head()
         left = size
         while left:
             left -= len(await client.reader.readexactly(min(left, 512 * 1024)))
-            await asyncio.sleep(0.03)  # all of it takes longer than `write_timeout`
+            await asyncio.sleep(0.07)  # all of it takes longer than `write_timeout`
 
 
 async def test_client_that_leaves_cancels_what_waits_for_it() -> None:

@@ -18,9 +18,10 @@ from pando_router.http.answer import (
 )
 from pando_router.http.pool import origin_of
 from tests.router.http.http_replicas import OK, Reader, Writer, post, says, whole
-from tests.router.http.http_world import PATIENCE_S, SWEEP_S, Worker, echo, listening, read_request
+from tests.router.http.http_world import SWEEP_S, Worker, echo, listening, read_request
 from tests.router.http.http_world import upstream as upstream_
 from tests.router.world import until
+from tests.waiting import PATIENCE_S
 
 
 async def test_bytes_come_when_the_replica_sends_them() -> None:

@@ -17,6 +17,7 @@ from pando_router.migration.errors import DivergedError, RefusedError
 from pando_router.migration.plan import Plan, plan
 from pando_router.migration.recording import Recording
 from pando_router.migration.stream import Count, NeedsCountError, Stream
+from tests.examples import examples
 from tests.router.scripted_engine import PROMPT_TOKENS, TEXT, Engine, Event, event
 
 CHAT, COMPLETION, NATIVE = "/v1/chat/completions", "/v1/completions", "/generate"
@@ -130,7 +131,7 @@ def test_a_stream_that_breaks_at_any_byte_is_one_whole_stream(path: str) -> None
 
 
 @pytest.mark.parametrize("path", REQUESTS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(cuts=st.lists(st.integers(0, 1400), min_size=2, max_size=3), step=st.integers(1, 600))
 def test_so_is_one_that_breaks_again_and_again(path: str, cuts: list[int], step: int) -> None:
     check(path, broken(Engine(path), REQUESTS[path], *cuts, step=step))

@@ -24,6 +24,8 @@ from tests.router.world import Replica, RouterClient, completion, serving, until
 KEYS = PoolKeys("default")
 LEASES, PARTS, LOADS = KEYS.leases
 STREAMS = 12
+SOON_S = 15.0
+"""Half of what a lease lasts without its router; on a quiet machine it takes under 5 seconds."""
 Start = Callable[..., RedisServer]
 
 
@@ -69,10 +71,11 @@ def waiting(admin: Redis) -> int:
     return sum(int(load.waiting) for load in rows(admin))
 
 
-async def becomes(admin: Redis, count: int, within_s: float) -> None:
+async def becomes(admin: Redis, count: int) -> None:
+    """Soon, and not only when the leases expire."""
     begun = time.monotonic()
     await until(lambda: loads(admin) == (count,) * 3, f"{count} leases")
-    assert time.monotonic() - begun < within_s
+    assert time.monotonic() - begun < SOON_S
 
 
 async def gave_up(router: RouterClient) -> bool:
@@ -100,9 +103,9 @@ async def test_streams_that_go_on_are_leased_again_a_moment_after_redis_lost_key
                 for answer in held[:4]:  # streams end and begin meanwhile
                     answer.close()
                 async with streams(router, 2):
-                    await becomes(admin, STREAMS - 4 + 2, within_s=5)
+                    await becomes(admin, STREAMS - 4 + 2)
                     await until(lambda: waiting(admin) == 0, "first bytes being out")
-            await becomes(admin, 0, within_s=5)
+            await becomes(admin, 0)
 
 
 async def test_answers_of_placements_that_a_frozen_redis_kept_leave_no_lease(
@@ -129,11 +132,11 @@ async def test_answers_of_placements_that_a_frozen_redis_kept_leave_no_lease(
             await until(partial(gave_up, router), "no answer being waited for any more")
         server.thaw()
         with server.admin() as admin:
-            await becomes(admin, 0, within_s=5)  # of the 30 s that a lease lasts
+            await becomes(admin, 0)
 
 
 @pytest.mark.e2e
-async def test_places_of_a_killed_router_are_free_within_five_seconds(
+async def test_places_of_a_killed_router_are_free_before_its_leases_expire(
     valkey_server: RedisServer, valkey_url: str
 ) -> None:
     async with (
@@ -152,8 +155,8 @@ async def test_places_of_a_killed_router_are_free_within_five_seconds(
                 process.kill()
                 killed = time.monotonic()
                 (await waits).close()
-                assert time.monotonic() - killed < 5
-                await becomes(admin, 1, within_s=5)
+                assert time.monotonic() - killed < SOON_S
+                await becomes(admin, 1)
 
 
 @pytest.mark.e2e
@@ -172,6 +175,6 @@ async def test_a_router_that_stood_still_has_its_leases_again(
             async with streams(stopped, STREAMS), streams(other, 1):
                 await until(lambda: admin.zcard(KEYS.routers) == 2, "both routers' heartbeats")
                 os.kill(process.pid, signal.SIGSTOP)
-                await becomes(admin, 1, within_s=5)
+                await becomes(admin, 1)
                 os.kill(process.pid, signal.SIGCONT)
-                await becomes(admin, STREAMS + 1, within_s=5)
+                await becomes(admin, STREAMS + 1)

@@ -87,16 +87,16 @@ async def test_requests_are_served_while_the_collector_is_away(valkey_url: str) 
 async def test_a_collector_that_hangs_does_not_hold_up_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(traces, "SEND_S", 1.0)
+    monkeypatch.setattr(traces, "SEND_S", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, says nothing
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         tracing = traces.Tracing.to(url, 1.0, "test", "test")
         assert tracing is not None
-        for _ in range(2000):  # four batches, a second each
+        for _ in range(2000):  # four batches, two seconds each
             tracing.request("work", [], "r").finish("work", 200)
         started = monotonic()
         await tracing.close()
-        assert 0.9 < monotonic() - started < 3
+        assert 1.9 < monotonic() - started < 7
 
 
 async def test_without_traces_a_traceparent_goes_on_as_it_came(valkey_url: str) -> None:

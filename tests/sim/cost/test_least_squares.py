@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pando_sim.cost.least_squares import Floats, fit
+from tests.examples import examples
 
 SCALES = np.array([1e-3, 1e-5, 1e-9, 1e-8])
 
@@ -39,7 +40,7 @@ def test_a_known_part_is_left_out_of_the_fit() -> None:
     assert fit(features, features @ SCALES + known, known) == pytest.approx(SCALES, rel=1e-6)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(0, 10_000))
 def test_no_coefficients_without_a_sign_fit_noise_better(seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Browser, Page
 
 from pando_sim.records import Event
 from pando_sim.report import Digest, digest
 from pando_sim.report.digest import shared_events
 from pando_sim.report.page.page import MOST_STEPS, render, write_page
-from tests.router.control.browser import chromium, needs_browser
+from tests.router.control.browser import in_browser
 from tests.sim.report.made_runs import ABOUT, made_digest, made_run
 
 
@@ -34,15 +34,21 @@ class Elements(HTMLParser):
 
 @asynccontextmanager
 async def opened(
-    digests: list[Digest], folder: Path, *, width: int = 1280, scheme: str = "light"
+    browser: Browser,
+    digests: list[Digest],
+    folder: Path,
+    *,
+    width: int = 1280,
+    scheme: str = "light",
 ) -> AsyncIterator[Page]:
     """The page in a browser, which has nothing to complain of."""
     write_page(folder / "report.html", ABOUT, digests)
-    async with chromium() as browser:
-        shown = await browser.new_page(
-            viewport={"width": width, "height": 900},
-            color_scheme=scheme,  # type: ignore[arg-type]
-        )
+    context = await browser.new_context(
+        viewport={"width": width, "height": 900},
+        color_scheme=scheme,  # type: ignore[arg-type]
+    )
+    async with context:
+        shown = await context.new_page()
         complaints: list[str] = []
         shown.on("console", lambda message: complaints.append(message.text))
         await shown.goto(f"file://{folder}/report.html")
@@ -141,33 +147,35 @@ def test_a_run_in_which_nothing_was_answered_has_a_page() -> None:
     assert "No request was answered" in render(ABOUT, [empty])
 
 
-@needs_browser
+@in_browser
 @pytest.mark.parametrize("width", [360, 768, 1280])
 async def test_no_page_is_wider_than_its_window(
-    digests: list[Digest], tmp_path: Path, width: int
+    browser: Browser, digests: list[Digest], tmp_path: Path, width: int
 ) -> None:
-    async with opened(digests, tmp_path, width=width) as shown:
+    async with opened(browser, digests, tmp_path, width=width) as shown:
         assert await shown.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@needs_browser
-async def test_dark_is_dark_and_light_is_light(digests: list[Digest], tmp_path: Path) -> None:
+@in_browser
+async def test_dark_is_dark_and_light_is_light(
+    browser: Browser, digests: list[Digest], tmp_path: Path
+) -> None:
     script = "getComputedStyle(document.body).backgroundColor"
     line = "getComputedStyle(document.querySelector('.lines .run-0 path')).stroke"
     colours = {}
     for scheme in ("light", "dark"):
-        async with opened(digests, tmp_path, scheme=scheme) as shown:
+        async with opened(browser, digests, tmp_path, scheme=scheme) as shown:
             colours[scheme] = (await shown.evaluate(script), await shown.evaluate(line))
     assert colours["light"][0] == "rgb(255, 255, 255)"
     assert colours["dark"][0] == "rgb(20, 23, 27)"
     assert colours["light"][1] != colours["dark"][1]
 
 
-@needs_browser
+@in_browser
 async def test_a_run_is_hidden_in_the_plots_by_its_name(
-    digests: list[Digest], tmp_path: Path
+    browser: Browser, digests: list[Digest], tmp_path: Path
 ) -> None:
-    async with opened(digests, tmp_path) as shown:
+    async with opened(browser, digests, tmp_path) as shown:
         line = shown.locator(".lines .run-1").first
         assert await line.is_visible()
         await shown.locator("#show-1").focus()

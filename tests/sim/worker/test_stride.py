@@ -13,6 +13,7 @@ from pando_sim.timeline import Timeline
 from pando_sim.worker.replica import Replica, ReplicaState, settings_of
 from pando_sim.worker.stay import Stay
 from pando_worker.messages import Generate, SamplingParams
+from tests.examples import examples
 from tests.sim.fleet.costs import LinearCost
 
 
@@ -139,7 +140,7 @@ requests = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     asked=st.lists(requests, min_size=1, max_size=8),
     looks=st.lists(st.floats(0.001, 6), max_size=6),

@@ -26,6 +26,7 @@ from pando_worker.runner.cpu.race import Lap, Limit, NotedOps, Outcome, Shape, r
 from pando_worker.runner.model_runner import TorchModelRunner
 from pando_worker.runner.trial import trial_batch
 from pando_worker.settings import WorkerSettings
+from tests.waiting import PATIENCE_S
 from tests.worker.model.checkpoints import Reference
 
 LAYER = AttentionLayer(index=0, heads=4, kv_heads=2, head_dim=16, v_head_dim=16, scale=0.25)
@@ -145,7 +146,7 @@ def test_of_two_workers_one_races_and_the_other_waits_for_its_outcome(empty_cach
     workers = [context.Process(target=_race_and_note, args=(notes, both)) for _ in range(2)]
     for worker in workers:
         worker.start()
-    notes.get(timeout=60)
+    notes.get(timeout=PATIENCE_S)
     both.set()
     for worker in workers:
         worker.join(60)

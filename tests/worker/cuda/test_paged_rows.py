@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pando_worker.attention.paged_rows import first_pages_seen, paged_rows
 from pando_worker.attention.shared_prefixes import SharedPrefix, shared_prefixes
 from pando_worker.batch import ForwardBatch
+from tests.examples import examples
 from tests.worker.model.paged import greedy
 
 
@@ -108,7 +109,7 @@ def test_groups_share_their_first_pages_and_are_apart(batch: ForwardBatch) -> No
         assert 0 < group.pages == common(batch, tuple(group.rows.tolist()))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(batch=forests())
 def test_no_other_groups_would_save_much_more(batch: ForwardBatch) -> None:
     """A branch of the tree is a group or its parts are; what is left over of it shares nothing,

@@ -15,6 +15,8 @@ from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.grammar.errors import GrammarError
 from pando_worker.grammar.limits import MAX_GRAMMAR_CHARS
 from pando_worker.models.errors import ModelError
+from tests.examples import examples
+from tests.waiting import PATIENCE_S
 from tests.worker.grammar.world import World
 from tests.worker.server.text import tokenizers_for_tests as tiny
 
@@ -27,7 +29,7 @@ SCHEMA = {
 
 
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 def test_rollback_undoes_accept(world: World, data: st.DataObject) -> None:
     grammar = world.grammar(guided_json=SCHEMA)
     states = [(world.allowed(grammar), grammar.fast_forward(), grammar.is_finished)]
@@ -73,7 +75,7 @@ TEXTS = WORDS.map("".join)
 
 
 @given(start=TEXTS, ends=st.sets(TEXTS, min_size=1, max_size=3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 def test_forced_tokens_are_those_that_the_whole_texts_have_in_common(
     byte_level: World, start: str, ends: set[str]
 ) -> None:
@@ -113,7 +115,7 @@ def test_nothing_is_forced_where_the_output_may_end(world: World) -> None:
 
 
 @given(text=TEXTS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 def test_tokens_are_spelled_as_the_tokenizer_cuts_their_text(byte_level: World, text: str) -> None:
     bytewise = {spelled: id for id, spelled in byte_level.spelled.items() if len(spelled) == 1}
     grammar = byte_level.grammar(regex="(?s:.*)")
@@ -141,7 +143,7 @@ def test_states_of_one_text_are_independent(world: World) -> None:
 def test_a_wrong_grammar_is_an_error_of_its_future(world: World) -> None:
     future = world.compiler.compile('{"grammars": [{"lark_grammar": "start: nothing"}]}')
     with pytest.raises(GrammarError, match='unknown name: "nothing"'):
-        future.result(timeout=30)
+        future.result(timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_a_grammar_of_the_empty_output_is_one(world: World) -> None:
 
 def test_a_grammar_that_is_too_long_is_an_error_of_its_future(world: World) -> None:
     with pytest.raises(GrammarError, match="characters"):
-        world.compiler.compile("x" * (MAX_GRAMMAR_CHARS + 1)).result(timeout=30)
+        world.compiler.compile("x" * (MAX_GRAMMAR_CHARS + 1)).result(timeout=PATIENCE_S)
 
 
 def test_a_failure_that_may_not_happen_again_is_not_kept(world: World, tmp_path: Path) -> None:
@@ -179,9 +181,9 @@ def test_a_failure_that_may_not_happen_again_is_not_kept(world: World, tmp_path:
     tiny.save(world.tokenizer, away)
     with closing(GrammarCompiler(folder, world.compiler.vocab_size, world.eos)) as compiler:
         with pytest.raises(ModelError, match="tokenizer"):
-            compiler.compile('start: "a"').result(timeout=30)
+            compiler.compile('start: "a"').result(timeout=PATIENCE_S)
         away.rename(folder)
-        assert compiler.compile('start: "a"').result(timeout=30).accept(world.id("a"))
+        assert compiler.compile('start: "a"').result(timeout=PATIENCE_S).accept(world.id("a"))
 
 
 @pytest.fixture
@@ -201,7 +203,7 @@ def test_a_wrong_grammar_is_compiled_once_however_often_it_is_asked_for(
     world: World, found_wrong: list[str]
 ) -> None:
     futures = [world.compiler.compile('start: "a" nowhere') for _ in range(3)]
-    problems = [future.exception(timeout=30) for future in futures]
+    problems = [future.exception(timeout=PATIENCE_S) for future in futures]
     assert all(isinstance(problem, GrammarError) for problem in problems)
     assert [str(problem) for problem in problems] == found_wrong * 3
     # Each has its own: one that is raised in many places would gather tracebacks.
@@ -216,7 +218,7 @@ def test_wrong_grammars_are_kept_that_were_asked_for_last(
     tiny.save(world.tokenizer, tmp_path)
     with closing(GrammarCompiler(tmp_path, world.compiler.vocab_size, world.eos)) as compiler:
         for name in ("one", "two", "one", "three", "one", "two"):
-            compiler.compile(f"start: {name}").exception(timeout=30)
+            compiler.compile(f"start: {name}").exception(timeout=PATIENCE_S)
     found = [re.search(r'unknown name: "(\w+)"', text) for text in found_wrong]
     assert [match and match[1] for match in found] == ["one", "two", "three", "two"]
 
@@ -231,7 +233,7 @@ def test_a_failure_to_copy_a_grammar_is_an_error_of_its_future(
 
     monkeypatch.setattr("pando_worker.grammar.compiler.Grammar", fail)
     with pytest.raises(MemoryError, match="no room"):
-        world.compiler.compile('start: "copied"').result(timeout=30)
+        world.compiler.compile('start: "copied"').result(timeout=PATIENCE_S)
 
 
 def test_a_grammar_is_compiled_once_and_on_another_thread(world: World) -> None:
@@ -239,7 +241,7 @@ def test_a_grammar_is_compiled_once_and_on_another_thread(world: World) -> None:
     first = world.compiler.compile(text)
     threads: list[str] = []
     first.add_done_callback(lambda _: threads.append(threading.current_thread().name))
-    first.result(timeout=30)
+    first.result(timeout=PATIENCE_S)
     assert world.compiler.compile(text).done()
 
 
@@ -248,7 +250,7 @@ def test_a_grammar_too_complex_to_go_on_with_allows_nothing(byte_level: World) -
     rules = "\n".join(f'r{i}: "a" r{i} | "a"' for i in range(2100))
     grammar = byte_level.compiler.compile(
         f"start: A A A A ({' | '.join(f'r{i}' for i in range(2100))})\nA: /[ab]/\n{rules}"
-    ).result(timeout=30)
+    ).result(timeout=PATIENCE_S)
     a = byte_level.id("a")
     assert not all(a in byte_level.allowed(grammar) and grammar.accept(a) for _ in range(9))
     assert byte_level.allowed(grammar) == set()
@@ -269,5 +271,5 @@ def test_the_longest_chain_that_fits_does_not_overrun_the_stack(
         schema = f'{{"$ref":"#/$defs/r0","$defs":{{{links},"r{length}":{{}}}}}}'
         text = f'{{"grammars":[{{"json_schema":{schema}}}]}}'
     assert MAX_GRAMMAR_CHARS * 0.6 < len(text) < MAX_GRAMMAR_CHARS
-    grammar = byte_level.compiler.compile(text).result(timeout=60)
+    grammar = byte_level.compiler.compile(text).result(timeout=PATIENCE_S)
     assert byte_level.allowed(grammar)

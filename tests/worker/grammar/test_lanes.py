@@ -11,6 +11,7 @@ from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.grammar.errors import GrammarError
 from pando_worker.grammar.lanes import Lane
 from pando_worker.server.jobs.constraints import grammar_of
+from tests.waiting import PATIENCE_S
 from tests.worker.grammar.world import World
 
 
@@ -24,7 +25,7 @@ def test_clients_take_turns_whatever_each_has_waiting() -> None:
     lane.submit(b"c", lambda: done.append("c"))
     lane.submit(b"a", lambda: last.set_result(None))
     may_go.set()
-    last.result(timeout=30)
+    last.result(timeout=PATIENCE_S)
     assert done == ["a0", "b", "c", "a1", "a2", "a3"]
     assert len(lane) == 0
     lane.close()
@@ -35,7 +36,7 @@ def test_a_cheap_grammar_does_not_wait_for_costly_ones(byte_level: World) -> Non
     costly = [compiler.compile(_costly(index)) for index in range(8)]
     cheap = [compiler.compile(_regex(f"[ab]{{{index}}}")) for index in range(1, 9)]
     for future in cheap:
-        future.result(timeout=30)
+        future.result(timeout=PATIENCE_S)
     left = [future for future in costly if not future.done()]
     assert len(left) >= 6, "each takes a second or so"
     for future in left:
@@ -62,15 +63,15 @@ def test_what_nobody_waits_for_is_not_compiled(
     for future in futures:
         future.cancel()
     blocked.set()
-    wanted.result(timeout=30)
+    wanted.result(timeout=PATIENCE_S)
     again = compiler.compile(_regex("c9[ab]+"))
-    again.result(timeout=30)
+    again.result(timeout=PATIENCE_S)
     assert len(made) == 2
 
 
 def test_a_costly_grammar_still_says_what_is_wrong(byte_level: World) -> None:
     with pytest.raises(GrammarError, match="too many expressions"):
-        byte_level.compiler.compile(_costly(1000)).result(timeout=60)
+        byte_level.compiler.compile(_costly(1000)).result(timeout=PATIENCE_S)
 
 
 def _regex(pattern: str) -> str:

@@ -12,13 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pando_worker.grammar.masks import MaskThreads
+from tests.examples import examples
+from tests.waiting import PATIENCE_S
 from tests.worker.grammar.world import World
 
 TEXTS = st.text(alphabet='ab t\n"é世🙂', max_size=6)
 
 
 @given(texts=st.lists(TEXTS.filter(bool), min_size=1, max_size=5, unique=True), data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 def test_a_token_is_allowed_where_a_text_of_the_language_goes_on_with_it(
     world: World, texts: list[str], data: st.DataObject
 ) -> None:
@@ -157,7 +159,7 @@ def test_a_grammar_that_fails_allows_nothing_and_fails_alone(byte_level: World) 
     rules = "\n".join(f'r{i}: "a" r{i} | "a"' for i in range(2100))
     failing = byte_level.compiler.compile(
         f"start: A A A A ({' | '.join(f'r{i}' for i in range(2100))})\nA: /[ab]/\n{rules}"
-    ).result(timeout=30)
+    ).result(timeout=PATIENCE_S)
     others = [byte_level.grammar(regex="a*") for _ in range(6)]
     grammars = [*others[:3], failing, *others[3:]]
     words = -(-byte_level.compiler.vocab_size // 32)

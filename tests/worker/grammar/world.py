@@ -9,6 +9,7 @@ from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.grammar.grammar import Grammar
 from pando_worker.server.jobs.constraints import grammar_of
 from pando_worker.tokenizer.detokenizer import Vocabulary
+from tests.waiting import PATIENCE_S
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,7 +38,7 @@ class World:
         """For a request with these fields."""
         text = grammar_of(**constraint)  # type: ignore[arg-type]
         assert text is not None
-        return self.compiler.compile(text).result(timeout=30)
+        return self.compiler.compile(text).result(timeout=PATIENCE_S)
 
     def allowed(self, grammar: Grammar) -> set[int]:
         words = np.full(-(-self.compiler.vocab_size // 32), -1, dtype=np.int32)

@@ -6,11 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pando_worker.memory.page_allocator import PageAllocator
+from tests.examples import examples
 
 NUM_PAGES = 12
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(steps=st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=30))
 def test_a_page_has_one_owner_whatever_is_taken_and_given_back(
     steps: list[tuple[bool, int]],

@@ -18,6 +18,7 @@ from pando_worker.memory.eviction import FirstStored
 from pando_worker.memory.namespace import namespace
 from pando_worker.memory.page_allocator import PageAllocator
 from pando_worker.memory.radix_cache import RadixCache, TreeNode
+from tests.examples import examples
 from tests.worker.memory.cache_model import CheckedCache
 
 WHAT = ["admit", "unlock", "begin", "batch", "evict", "other", "forget"]
@@ -86,7 +87,7 @@ class RadixCacheMachine(RuleBasedStateMachine):
 
 
 TestRadixCache = RadixCacheMachine.TestCase
-TestRadixCache.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestRadixCache.settings = settings(max_examples=examples(60), stateful_step_count=30)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -34,6 +34,7 @@ from pando_worker.models.loading.schemes.scheme import Scheme
 from pando_worker.models.loading.schemes.stored import AsStored
 from pando_worker.models.ops import Ops, TorchOps
 from pando_worker.models.parallel import ParallelGroup
+from tests.examples import examples
 from tests.worker.cpu.test_grouped import rounded
 from tests.worker.model.checkpoints import Reference, prompt
 from tests.worker.model.families import FAMILIES
@@ -77,7 +78,7 @@ def laid_out(grouping: Grouping, integers: Integers) -> Groups:
     bits=st.sampled_from([4, 8]),
     seed=st.integers(0, 1 << 30),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 def test_integers_come_out_of_their_layout_as_they_went_in(
     rows: int, columns: int, bits: int, seed: int
 ) -> None:
@@ -87,7 +88,7 @@ def test_integers_come_out_of_their_layout_as_they_went_in(
 
 
 @given(kind=st.sampled_from(sorted(KINDS)), rows=st.integers(1, 20), seed=st.integers(0, 1 << 30))
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=examples(120))
 def test_blocks_of_each_type_keep_every_number(kind: str, rows: int, seed: int) -> None:
     """To the last bit, for any bytes whose scales are finite."""
     known = KINDS[kind]
@@ -111,7 +112,7 @@ def test_every_quantized_type_that_is_read_is_kept() -> None:
 
 
 @given(rows=st.integers(1, 20), columns=st.integers(1, 100), seed=st.integers(0, 1 << 30))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 def test_int8_is_within_half_a_step_of_each_number(rows: int, columns: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.randn(rows, columns, generator=generator)
@@ -124,7 +125,7 @@ def test_int8_is_within_half_a_step_of_each_number(rows: int, columns: int, seed
 
 
 @given(rows=st.integers(1, 20), columns=st.integers(1, 100), seed=st.integers(0, 1 << 30))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 def test_int4_is_no_worse_than_q4_1(rows: int, columns: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.randn(rows, columns, generator=generator)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pando_worker.parsers.registry import TOOL_FORMATS
+from tests.examples import examples
 from tests.worker.parsers.parsing import new_parser, parse
 
 FORMATS = pytest.mark.parametrize("tools", sorted(TOOL_FORMATS))
@@ -41,7 +42,7 @@ def cut(data: st.DataObject, text: str) -> list[str]:
 @FORMATS
 @pytest.mark.parametrize("reasoning", [None, "qwen3", "deepseek_r1"])
 @given(text=TEXTS, data=st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 def test_the_result_is_the_same_however_the_text_is_cut(
     tools: str, reasoning: str | None, text: str, data: st.DataObject
 ) -> None:
@@ -52,7 +53,7 @@ def test_the_result_is_the_same_however_the_text_is_cut(
 
 @FORMATS
 @given(text=TEXTS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 def test_text_without_a_call_is_content_as_it_stands(tools: str, text: str) -> None:
     parsed = parse(new_parser(tools), list(text))
     if not parsed.calls:
@@ -61,7 +62,7 @@ def test_text_without_a_call_is_content_as_it_stands(tools: str, text: str) -> N
 
 @FORMATS
 @given(text=TEXTS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 def test_content_beside_calls_is_in_the_text(tools: str, text: str) -> None:
     """Nothing is made up, and only what makes up calls is taken away."""
     rest = iter(text)
@@ -69,7 +70,7 @@ def test_content_beside_calls_is_in_the_text(tools: str, text: str) -> None:
 
 
 @given(calls=CALLS, before=st.sampled_from(["", "I will look.", "a < b"]), data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @pytest.mark.parametrize("form", ["hermes", "mistral", "mistral newer", "llama3"])
 def test_calls_are_read_as_they_were_written(
     form: str, calls: list[tuple[str, dict[str, Any]]], before: str, data: st.DataObject

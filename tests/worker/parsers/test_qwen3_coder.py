@@ -10,6 +10,7 @@ from jinja2 import Environment
 
 from pando_worker.parsers.pieces import CallArguments, CallStart, Content, ParsedCall
 from pando_worker.parsers.tools import Tool
+from tests.examples import examples
 from tests.worker.parsers.parsing import new_parser, parse
 
 NUMBERED = {"type": "array", "items": {"type": "integer"}}
@@ -61,7 +62,7 @@ def call(parameters: str) -> str:
 
 
 @given(calls=st.lists(ARGUMENTS, min_size=1, max_size=3), cut=st.integers(1, 9))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 def test_calls_are_read_as_the_models_template_writes_them(
     calls: list[dict[str, Any]], cut: int
 ) -> None:

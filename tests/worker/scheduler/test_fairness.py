@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pando_worker.messages import LogprobsWanted, Pooling
+from tests.examples import examples
 from tests.worker.scheduler.world import World
 
 BUDGET = 32
@@ -41,7 +42,7 @@ def bound(prompts: list[int], index: int) -> float:
     return sum(-(-each // (BUDGET // 2)) for each in ahead) + 2 * len(ahead) + 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     asked=st.lists(ASKED, min_size=2, max_size=14),
     policy=st.sampled_from(["lpm", "hrrn", "dfs-weight", "fcfs", "random", "priority"]),

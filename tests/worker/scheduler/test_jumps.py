@@ -15,6 +15,7 @@ from pando_worker.grammar.compiler import GrammarCompiler
 from pando_worker.messages import FinishReason, LogprobsWanted
 from pando_worker.scheduler.batches.constrained import MIN_JUMP
 from pando_worker.server.jobs.constraints import grammar_of
+from tests.waiting import PATIENCE_S
 from tests.worker.scheduler.hash_model import VOCAB, expected_tokens, next_allowed
 from tests.worker.scheduler.world import World
 
@@ -81,7 +82,7 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Truth]:
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "config.json").write_text("{}")
     with closing(GrammarCompiler(folder, VOCAB, [END])) as grammars:
-        grammars.compile(GRAMMAR).result(timeout=30)
+        grammars.compile(GRAMMAR).result(timeout=PATIENCE_S)
         yield Truth(grammars, tokenizer)
 
 

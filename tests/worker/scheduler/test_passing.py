@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pando_worker.messages import LogprobsWanted, Pooling
+from tests.examples import examples
 from tests.worker.scheduler.hash_model import HashRunner, expected_tokens
 from tests.worker.scheduler.world import World
 
@@ -133,7 +134,7 @@ def test_what_a_failed_request_computed_leaves_the_cache() -> None:
     assert world.flush()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_however_requests_fail_all_pages_are_accounted_for(data: st.DataObject) -> None:
     """Requests share prefixes with some that fail, at any step of theirs."""

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pando_worker.memory.namespace import namespace
 from pando_worker.messages import FinishReason
+from tests.examples import examples
 from tests.worker.scheduler.hash_model import expected_tokens, next_allowed
 from tests.worker.scheduler.world import World
 
@@ -189,4 +190,4 @@ def expected_output(
 
 
 TestScheduler = SchedulerMachine.TestCase
-TestScheduler.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestScheduler.settings = settings(max_examples=examples(100), stateful_step_count=30)

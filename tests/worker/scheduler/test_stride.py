@@ -17,6 +17,7 @@ from pando_worker.scheduler.batches.decodes import Decodes
 from pando_worker.scheduler.req import Req
 from pando_worker.scheduler.scheduler import Scheduler
 from pando_worker.scheduler.stride import Stride
+from tests.examples import examples
 from tests.worker.scheduler.world import World
 
 MOST = 40  # steps of a stride
@@ -143,7 +144,7 @@ asked_for = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     asked=st.lists(asked_for, min_size=1, max_size=8),
     capacity=st.sampled_from([200, 320, 1000]),

@@ -11,6 +11,7 @@ import aiohttp
 import psutil
 import pytest
 
+from tests.waiting import PATIENCE_S
 from tests.worker.server.process.worker_process import MODEL, WorkerProcess
 from tests.worker.server.stand_in import BROKEN_LOAD, LONG_LOAD, Trick
 
@@ -49,7 +50,7 @@ async def test_drain_finishes_what_runs_and_refuses_what_comes() -> None:
                 assert done == "data: [DONE]"
                 assert json.loads(last[6:])["meta_info"]["completion_tokens"] == 60
             assert await worker.exit_code() == 0
-        assert not psutil.wait_procs(children, timeout=30)[1]
+        assert not psutil.wait_procs(children, timeout=PATIENCE_S)[1]
 
 
 async def test_drain_gives_up_after_its_time_with_an_error_event() -> None:
@@ -80,7 +81,7 @@ async def test_second_signal_does_not_wait() -> None:
             last = (await running.text()).strip().split("\n\n")[-1]
             assert json.loads(last[6:])["error"]["code"] == "engine_gone"
             assert await worker.exit_code() == 0
-        assert not psutil.wait_procs(children, timeout=30)[1]
+        assert not psutil.wait_procs(children, timeout=PATIENCE_S)[1]
 
 
 async def test_death_of_the_scheduler_ends_requests_clearly_and_the_process() -> None:

@@ -13,6 +13,7 @@ import pytest
 from pando_fleet.registry.replica import ReplicaState
 from pando_worker.server.process.watchdog import STALL_S, cpu_s, watch
 from pando_worker.stacks import STACKS_SIGNAL
+from tests.waiting import PATIENCE_S
 from tests.worker.server.process.test_heartbeat import fleet_at
 from tests.worker.server.process.test_lifecycle import SLOW, error_of
 from tests.worker.server.process.worker_process import WorkerProcess, metric, until
@@ -135,7 +136,7 @@ async def test_a_stuck_rank_ends_the_worker_with_the_stacks_of_all_ranks() -> No
         worker.logged(r"stacks of rank-1 \(process \d+\): none within 2 s: State:\sT \(stopped\)")
         assert "in _take_result\n" in worker.log, "rank 0 waits for the step"
         # The one that is stopped, too.
-        assert not psutil.wait_procs(children, timeout=30)[1]
+        assert not psutil.wait_procs(children, timeout=PATIENCE_S)[1]
 
 
 @dataclass

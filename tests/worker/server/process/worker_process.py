@@ -18,9 +18,10 @@ from pathlib import Path
 import aiohttp
 import psutil
 
+from tests.waiting import PATIENCE_S, pauses
+
 MODEL = Path(__file__).parents[4] / "examples" / "models" / "pando-tiny"
 MODEL_NAME = "pando-tiny"
-PATIENCE_S = 60
 
 
 class WorkerProcess:
@@ -130,8 +131,10 @@ async def metric(http: aiohttp.ClientSession, name: str, labels: str = "") -> fl
     return 0.0
 
 
-async def until(condition: Callable[[], Awaitable[bool]], *, within_s: float = 30) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], *, within_s: float = PATIENCE_S) -> None:
     """Asks until the condition holds; fails when it does not in time."""
     async with asyncio.timeout(within_s):
-        while not await condition():  # noqa: ASYNC110, it is another process's condition
-            await asyncio.sleep(0.02)
+        for pause in pauses():
+            if await condition():
+                return
+            await asyncio.sleep(pause)

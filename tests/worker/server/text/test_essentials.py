@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 
 from pando_worker.tokenizer import essentials
 from pando_worker.tokenizer.essentials import load_essentials
+from tests.waiting import PATIENCE_S
 from tests.worker.server.text.tokenizers_for_tests import byte_level, save
 
 TEXT = "Zwei Sätze: 1,234 für <|end|> alle.\n\n\tx = 3"
@@ -36,7 +37,11 @@ def test_a_kept_tokenizer_needs_no_transformers_and_gives_the_same_tokens(model:
         f"print('transformers' in sys.modules, found.backend().encode({TEXT!r}).ids)"
     )
     printed = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
     ).stdout
     truth = AutoTokenizer.from_pretrained(model)
     assert printed.strip() == f"False {truth(TEXT).input_ids}"

@@ -1,0 +1,33 @@
+"""How many examples Hypothesis tries: a share of what a property names, or all of them.
+
+`make test` tries a few of each, so that the whole stays quick; other examples each time.
+`make test-long` runs every property again with `--hypothesis-profile=full`.
+"""
+
+from hypothesis import HealthCheck, Phase, settings
+
+QUICK, FULL = "quick", "full"
+MANY = 100
+FEW = 25
+LEAST = 5
+
+# A busy machine is slow at whatever it does: that says nothing about what is tested.
+settings.register_profile(
+    QUICK, max_examples=FEW, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(FULL, parent=settings.get_profile(QUICK), max_examples=MANY)
+
+
+settings.register_profile(
+    # The first failure is enough to notice a mutant, and each run tries the same examples.
+    "mutants",
+    parent=settings.get_profile(FULL),
+    phases=(Phase.explicit, Phase.generate),
+    derandomize=True,
+)
+
+
+def examples(full: int) -> int:
+    """For `max_examples` of a property that names its own number, `full`."""
+    profile = settings.get_profile(settings.get_current_profile_name())
+    return max(min(LEAST, full), full * profile.max_examples // MANY)
