@@ -20,7 +20,7 @@ from typing import Any
 import click
 import msgspec
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig, LlamaConfig
 
 from bench.engines import pando, transformers_engines
 from bench.engines.contestant import Contestant, Job, MakeEngine, Outcome
@@ -214,9 +214,12 @@ def _model(name: str, scratch: Path) -> Path:
 
 def _decoded(packaged: Path, path: Path) -> Path:
     """A GGUF model as a checkpoint of float32 weights, by transformers."""
-    [file] = packaged.glob("*.gguf")
+    [file] = (link.resolve() for link in packaged.glob("*.gguf"))
     model = AutoModelForCausalLM.from_pretrained(
-        file.resolve().parent, gguf_file=file.resolve().name, dtype=torch.float32
+        file.parent,
+        gguf_file=file.name,
+        quantization_config=GgufConfig(dequantize=True),
+        dtype=torch.float32,
     )
     model.save_pretrained(path)
     return path
