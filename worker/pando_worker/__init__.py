@@ -2,12 +2,12 @@
 
 Read in this order:
     serve.py       the command: starts both processes
-    prepare.py     what a first start does, done by the install
+    prepare.py     does the work of a first start during the install
     server/        the HTTP process: API, tokenizer, text
     messages.py    the messages between the two processes
     engine/        the scheduler process
     scheduler/     chooses the requests of each step; numpy only
-    memory/        which KV page has which owner; the radix cache
+    memory/        who owns each KV page; the radix cache
     batch.py       one step as plain arrays: the interface between scheduler and model
     pools.py       the sizes of a loaded model's pools
     runner/        loads the model, runs batches, samples tokens

@@ -1,4 +1,4 @@
-"""Heartbeats: how far apart they are, and how the scheduler's reports get into them."""
+"""Heartbeats: their interval, and how they take up the scheduler's reports."""
 
 from dataclasses import fields, replace
 

@@ -176,7 +176,7 @@ class Stats(msgspec.Struct, kw_only=True, tag=True):
     # While prefilling; the time includes the decodes of the same steps.
     prefill_tokens_per_s: float = 0.0
     prefill_context_per_s: float = 0.0  # the context lengths of those tokens, summed
-    doubling_context: float = 0.0  # behind which a prompt token takes twice as long; 0 until known
+    doubling_context: float = 0.0  # context at which a prompt token takes twice as long; 0: unknown
     decode_tokens_per_s: float = 0.0  # of all running requests
     release_tokens_per_s: float = 0.0  # KV tokens that ended requests unpin
     steps_total: int = 0

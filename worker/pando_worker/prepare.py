@@ -1,7 +1,7 @@
-"""`python -m pando_worker.prepare MODEL`: what a first start does, done beforehand.
+"""`python -m pando_worker.prepare MODEL`: does the work of a first start in advance.
 
-An install calls it, so that the first start finds in the user's cache what later ones find there:
-the C++ kernels, the model directory of a GGUF file, and what a start needs of the tokenizer.
+An install calls it, so that even the first start finds everything in the user's cache: the C++
+kernels, the model directory of a GGUF file, and the tokenizer's essentials.
 """
 
 import sys
@@ -14,11 +14,11 @@ from pando_worker.tokenizer.essentials import load_essentials
 
 
 def main(model: str) -> None:
-    """Exits with one line where the model cannot be served."""
+    """Exits with a one-line error if the model cannot be served."""
     try:
         print(f"kernels: {library()}")
     except KernelsUnavailable as reason:
-        print(f"kernels: none, torch will compute alone: {reason}")
+        print(f"kernels: none, torch computes everything: {reason}")
     try:
         directory = resolve_model(model)
         load_essentials(directory)

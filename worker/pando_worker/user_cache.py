@@ -1,6 +1,6 @@
-"""What Pando keeps in the user's cache directory, and how processes share it.
+"""Files in the user's cache directory, and how processes share them.
 
-Everything there can be made again. Files appear whole or not at all.
+All of them can be created again. A file appears complete or not at all.
 """
 
 import fcntl
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-POLL_S = 0.02  # between two looks at a lock that another process holds
+POLL_S = 0.02  # between two attempts to take a lock that another process holds
 
 
 def cache_directory(*parts: str) -> Path:
-    """A folder of Pando's under XDG_CACHE_HOME, or ~/.cache. It need not exist yet.
+    """One of Pando's folders under XDG_CACHE_HOME or ~/.cache. It need not exist yet.
 
     Raises:
         OSError: this user has no home directory.
@@ -32,11 +32,11 @@ def cache_directory(*parts: str) -> Path:
 
 @contextmanager
 def one_at_a_time(lock: Path, patience_s: float) -> Iterator[None]:
-    """Waits while another process is inside with the same lock file, but not for ever: after
-    `patience_s` seconds it enters all the same.
+    """Waits while another process holds the same lock file; after `patience_s` seconds it enters
+    anyway.
 
     Raises:
-        OSError: the file cannot be made.
+        OSError: the file cannot be created.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
@@ -60,7 +60,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def forget_oldest(folder: Path, pattern: str, kept: int) -> None:
-    """Removes all files of this pattern but those written last. Raises OSError."""
+    """Removes all files of this pattern except the `kept` newest. Raises OSError."""
     written = {path: path.stat().st_mtime_ns for path in folder.glob(pattern)}
     for path in sorted(written, key=written.__getitem__)[:-kept]:
         path.unlink(missing_ok=True)

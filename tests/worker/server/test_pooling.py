@@ -84,7 +84,7 @@ def test_another_pooling_is_refused_by_name_unless_one_is_chosen(
     write(tmp_path, config)
     found = read_pooling(tmp_path, "auto")
     assert isinstance(found, NoEmbeddings)
-    assert f"1_Pooling/config.json asks for the pooling {named}:" in found.reason
+    assert f"1_Pooling/config.json has pooling {named}:" in found.reason
     assert read_pooling(tmp_path, "last") is Pooling.LAST
     assert read_pooling(tmp_path, "mean") is Pooling.MEAN
 

@@ -1,7 +1,7 @@
-"""What is special where a model runs on an NVIDIA GPU.
+"""Running a model on an NVIDIA GPU.
 
     device.py   which GPU a rank has, and its free memory
-    ops.py      a model's operations by flashinfer's kernels
+    ops.py      a model's operations on flashinfer's kernels
     nucleus.py  top-p without sorting
 
 Imports `attention` and the models' operations.

@@ -1,4 +1,4 @@
-"""Which GPU a rank has, and what memory is left on it."""
+"""Which GPU a rank has, and its free memory."""
 
 from typing import Literal
 
@@ -7,14 +7,14 @@ import torch
 from pando_worker.models.errors import DeviceUnavailable, DoesNotFit
 
 CPU_BYTES = 2 * 2**30
-"""What all ranks of a worker on the CPU may take together unless the settings say otherwise."""
+"""Default memory limit on the CPU, for all ranks of a worker together."""
 
 
 def find_device(kind: Literal["cpu", "cuda"], rank: int, ranks: int) -> torch.device:
-    """The device of one of a worker's ranks; on CUDA, also the process's current one from now on.
+    """The device of one rank. On CUDA it becomes the process's current device.
 
     Raises:
-        DeviceUnavailable: torch sees no GPU, or fewer than there are ranks.
+        DeviceUnavailable: torch finds no GPU, or fewer GPUs than ranks.
     """
     if kind == "cpu":
         return torch.device("cpu")
@@ -41,11 +41,11 @@ def memory_for_model(device: torch.device, wanted: int | None, ranks: int) -> in
     """Bytes that one rank's weights and KV pool may take.
 
     Args:
-        wanted: bytes that the settings give all ranks together; by default 2 GiB on the CPU, and
-            what is free on each rank's GPU
+        wanted: bytes for all ranks together, from the settings; by default 2 GiB on the CPU, and
+            the free memory of each rank's GPU
 
     Raises:
-        DoesNotFit: less than its share is free on the GPU.
+        DoesNotFit: the GPU has less free memory than this rank's share.
     """
     if device.type == "cpu":
         return (CPU_BYTES if wanted is None else wanted) // ranks

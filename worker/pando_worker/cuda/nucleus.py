@@ -1,4 +1,4 @@
-"""Top-p without sorting, by flashinfer's kernel."""
+"""Top-p without sorting, with flashinfer's kernel."""
 
 from importlib import import_module
 from typing import Any
@@ -8,12 +8,12 @@ from torch import Tensor
 
 
 class RadixNucleus:
-    """A `Nucleus`: digit by digit from the highest, as AIR top-k does (Zhang et al., SC 2023).
+    """A `Nucleus` found by radix selection, highest digit first (AIR top-k; Zhang et al., SC 2023).
 
-    Its sums are of integers, so that a row's result does not depend on when its parts are added.
+    The kernel sums integers, so a row's result does not depend on the order of the additions.
 
     Args:
-        library: flashinfer's sampling module, or in tests what computes the same
+        library: flashinfer's sampling module; tests pass an equivalent
     """
 
     def __init__(self, library: Any = None) -> None:
@@ -22,5 +22,5 @@ class RadixNucleus:
     def __call__(self, weights: Tensor, shares: Tensor) -> Tensor:
         total = weights.sum(dim=-1, keepdim=True)
         kept = self._keep(weights / total, shares, is_deterministic=True)
-        # The best token stays, whatever the kernel makes of a share next to nothing.
+        # Always keep the best token: the kernel may drop it when the share is close to 0.
         return torch.where(kept > 0, weights, 1.0).amin(dim=-1)

@@ -1,4 +1,4 @@
-"""`CudaOps`: a model's operations by flashinfer's fused kernels where there are any."""
+"""`CudaOps`: a model's operations, on flashinfer's fused kernels where they exist."""
 
 from importlib import import_module
 from typing import Any
@@ -10,7 +10,7 @@ from pando_worker.attention.flashinfer_calls import FlashinferUnavailable
 from pando_worker.models.grouped import Groups
 from pando_worker.models.ops import Angles, TorchOps, cos_sin
 
-# What flashinfer's rotary kernel is made for.
+# The rotary dimensions that flashinfer's kernel supports.
 ROTARY_DIMS = (64, 128, 256, 512)
 
 
@@ -18,7 +18,7 @@ class CudaOps:
     """`Ops` for bfloat16 and float16 on CUDA.
 
     Args:
-        library: flashinfer, or in tests what computes the same
+        library: flashinfer; tests pass an equivalent
 
     Raises:
         FlashinferUnavailable
@@ -48,7 +48,7 @@ class CudaOps:
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, offset: bool = False) -> Tensor:
         if offset:
-            # Heads that lie between others are copied: the kernel takes rows alone.
+            # The kernel takes contiguous rows only, so `reshape` copies heads that are not.
             rows: Tensor = self._gemma_rms_norm(x.reshape(-1, x.shape[-1]), weight, eps)
             return rows.view(x.shape)
         normed: Tensor = self._rms_norm(x, weight, eps)
@@ -58,7 +58,7 @@ class CudaOps:
         self, x: Tensor, added: Tensor, weight: Tensor, eps: float, offset: bool = False
     ) -> tuple[Tensor, Tensor]:
         fused = self._gemma_fused_add_rms_norm if offset else self._fused_add_rms_norm
-        fused(added, x, weight, eps)  # x becomes the sum, added its norm
+        fused(added, x, weight, eps)  # in place: x becomes the sum, `added` its norm
         return x, added
 
     def gated(self, gate_up: Tensor, gelu: bool = False) -> Tensor:
@@ -86,7 +86,7 @@ class CudaOps:
             return self._plain.rotate(x, angles)
         table, rows = angles
         heads = x.shape[1]
-        if heads == 1:  # the kernel wants queries and keys
+        if heads == 1:  # the kernel needs both queries and keys
             rotated: Tensor = self._rope(rows, x, x, dim, table)[0]
             return rotated
         self._rope_inplace(rows, x[:, : heads // 2], x[:, heads // 2 :], dim, table)

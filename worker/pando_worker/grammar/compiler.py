@@ -1,12 +1,12 @@
-"""Compiles grammars for the scheduler, off its thread, and keeps the ones that were used last.
+"""Compiles grammars for the scheduler, off its thread, and caches the most recently used ones.
 
-Nobody can see from a text what it costs: most grammars take a millisecond, a hostile one seconds.
-So each is tried first with a hundredth of the work that it may cause, on a thread that does nothing
-else; one that needs more goes to a second thread. So no cheap grammar waits for a costly one. A
-grammar that nobody waits for any more is dropped when its turn comes.
+A grammar's text does not show its cost: most compile in a millisecond, a hostile one takes seconds.
+So each is first tried with a hundredth of the permitted work, on a thread that does nothing else;
+one that needs more moves to a second thread. Cheap grammars therefore never wait for expensive
+ones. A grammar that no request waits for any more is dropped when its turn comes.
 
-A compiled grammar is never advanced itself: every request gets a copy of its own, which takes
-microseconds and shares what the grammar has worked out so far.
+A compiled grammar is never advanced itself. Each request gets its own copy, which takes
+microseconds to make and shares the states that are already computed.
 """
 
 import threading
@@ -32,7 +32,7 @@ from pando_worker.tokenizer.essentials import load_essentials
 
 _KEPT = 128
 _FIRST_STEPS = 3
-_NOTHING_FITS = "NoExtensionBias"  # llguidance's word for an empty mask
+_NOTHING_FITS = "NoExtensionBias"  # llguidance's name for an empty mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +42,23 @@ class _Tables:
 
 
 class _Kept:
-    """A grammar that is kept, or will be once it is made."""
+    """A cached grammar, or one that will be cached when it is compiled."""
 
     def __init__(self) -> None:
-        self.made: Future[LLMatcher | str] = Future()  # the str says what is wrong
+        self.made: Future[LLMatcher | str] = Future()  # str: the error
         self._lock = threading.Lock()
         self._waiting: list[Future[Grammar]] = []
-        self._is_gone = False  # it has failed, or was dropped
+        self._is_gone = False  # it failed or was dropped
 
     def join(self, grammar: Future[Grammar]) -> bool:
-        """Wait for it, if it is not made yet. Returns False if it has to be made anew."""
+        """Wait for it if it is not compiled yet. Returns False if it must be compiled again."""
         with self._lock:
             if not self._is_gone and not self.made.done():
                 self._waiting.append(grammar)
             return not self._is_gone
 
     def is_wanted(self) -> bool:
-        """Whether a request still waits for it; if none does, it is dropped."""
+        """Whether a request still waits for it; drops it if not."""
         with self._lock:
             self._is_gone = all(grammar.cancelled() for grammar in self._waiting)
             return not self._is_gone
@@ -87,10 +87,10 @@ class GrammarCompiler:
     ) -> None:
         """
         Args:
-            vocab_size: of the model's logits, whatever the tokenizer has.
-            eos_token_ids: any of them may end an output that is complete; by default those of the
+            vocab_size: size of the model's logits, which may differ from the tokenizer's.
+            eos_token_ids: any of them may end a complete output; by default those of the
                 generation config. At least one must be below vocab_size.
-            mask_threads: that fill the masks of a batch; with 1 whoever asks fills them.
+            mask_threads: threads that fill the masks of a batch; with 1 the caller fills them.
         """
         self.vocab_size = vocab_size
         self._model_dir = model_dir
@@ -103,17 +103,18 @@ class GrammarCompiler:
         self._masks = MaskThreads(mask_threads)
 
     def compile(self, text: str, client: bytes = b"") -> Future[Grammar]:
-        """A new state at the grammar's beginning.
+        """A new state at the start of the grammar.
 
         Args:
             text: in llguidance's serialized form.
-            client: whose grammar it is; those of one client are compiled one after the other, in
-                turn with those of others.
+            client: the owner of the grammar. One client's grammars are compiled one at a time, in
+                turn with those of other clients.
 
-        The future raises GrammarError for a grammar that is wrong or too large. It is done already
-        if the grammar is kept, whether it is right or wrong: otherwise a wrong one, sent again and
-        again, would keep the threads from the others. It raises ModelError if the model's tokenizer
-        cannot be used. That and any other failure is not kept: it may have been the disk.
+        The future raises GrammarError for a grammar that is invalid or too large. If the grammar is
+        cached, valid or not, the future is already done; without this, one invalid grammar sent
+        again and again would occupy the threads. The future raises ModelError if the model's
+        tokenizer cannot be used. Errors other than GrammarError are not cached: the cause may be
+        transient, such as the disk.
 
         Cancel it if the grammar is no longer needed.
         """
@@ -130,10 +131,10 @@ class GrammarCompiler:
         return grammar
 
     def fill_masks(self, grammars: Sequence[tuple[object, int]], mask: NDArray[np.int32]) -> None:
-        """What each of these grammars, which are of this compiler, allows next.
+        """Write the tokens that each of these grammars of this compiler allows next.
 
         Args:
-            grammars: each with its row of the mask
+            grammars: pairs of a grammar and its row of the mask
             mask: [rows, ceil(vocab_size / 32)], see `Grammar.fill_mask`
         """
         own = [(grammar, row) for grammar, row in grammars if isinstance(grammar, Grammar)]
@@ -145,12 +146,12 @@ class GrammarCompiler:
         self._costly.close()
 
     def _try(self, text: str, client: bytes, kept: _Kept) -> None:
-        """Make a grammar at once if it is a cheap one."""
+        """Compile a grammar at once if it is cheap."""
         if not kept.is_wanted():
             return
         try:
             is_cheap = self._is_cheap(text)
-        except BaseException as error:  # a panic in llguidance is no Exception
+        except BaseException as error:  # a panic in llguidance is not an Exception
             kept.fail(error)
             return
         if is_cheap:
@@ -163,7 +164,7 @@ class GrammarCompiler:
             return
         try:
             kept.set(self._compile(text))
-        except GrammarError as error:  # as text: its traceback would keep the matcher
+        except GrammarError as error:  # kept as text: its traceback would keep the matcher alive
             kept.set(str(error))
         except BaseException as error:
             kept.fail(error)
@@ -177,8 +178,8 @@ class GrammarCompiler:
         return not matcher.is_error()
 
     def _copy(self, grammar: Future[Grammar], done: Future[LLMatcher | str]) -> None:
-        """Answer a future of `compile`. Nobody would notice what a callback raises, and the request
-        would wait for ever."""
+        """Answer a future of `compile`. Catches everything: an error raised in a callback would be
+        lost, and the request would wait for ever."""
         if not grammar.set_running_or_notify_cancel():
             return
         try:
@@ -205,11 +206,11 @@ class GrammarCompiler:
         return matcher
 
     def _begin(self, matcher: LLMatcher) -> None:
-        """Go the first steps, by what is forced or else by any token that is allowed.
+        """Take the first steps, along forced tokens or else any allowed token.
 
-        Some grammars show only then that nothing fits them, or that they are too complex to be
-        followed. The first masks are also the dearest, up to a second for a hostile grammar, and
-        what they work out is shared with the copies.
+        Only then do some grammars turn out to allow nothing or to be too complex. The first masks
+        are also the most expensive, up to a second for a hostile grammar, and the copies share
+        their result.
         """
         words = np.zeros(-(-self.vocab_size // 32), dtype=np.int32)
         for _ in range(_FIRST_STEPS):
@@ -220,12 +221,12 @@ class GrammarCompiler:
                 return
 
     def _some_token(self, words: NDArray[np.int32]) -> list[int]:
-        """One that the mask allows and that does not end the output; none where there is none."""
+        """A token that the mask allows and that does not end the output; empty if there is none."""
         allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
         return [int(id) for id in allowed if id not in self._load().eos][:1]
 
     def _load(self) -> _Tables:
-        """Once, with the first grammar: it takes long, and many workers never see one."""
+        """Load the tables with the first grammar: it is slow, and many workers never get one."""
         with self._loading:
             if self._tables is None:
                 self._tables = _load_tables(self._model_dir, self.vocab_size, self._eos_token_ids)
@@ -235,7 +236,7 @@ class GrammarCompiler:
 def _problem(matcher: LLMatcher) -> str:
     error = matcher.get_error().removesuffix("<non-verbose/>").strip()
     if error == _NOTHING_FITS:
-        return "the grammar allows no output: nothing that ends can fit it"
+        return "the grammar allows no output: no finite text matches it"
     return f"the grammar cannot be followed: {error}"
 
 

@@ -1,5 +1,5 @@
-"""Why a grammar cannot be followed: raised while it is compiled, shown to whoever sent it."""
+"""GrammarError: raised while a grammar is compiled, and shown to the client."""
 
 
 class GrammarError(Exception):
-    """The grammar is wrong, or too large. The message says where and how."""
+    """The grammar is invalid or too large. The message says where and why."""

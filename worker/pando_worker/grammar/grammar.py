@@ -1,4 +1,4 @@
-"""`Grammar`: how far one request has come in the grammar that its output follows."""
+"""`Grammar`: the state of one request in the grammar that constrains its output."""
 
 import logging
 from collections.abc import Sequence, Set
@@ -11,43 +11,43 @@ log = logging.getLogger("pando.worker.grammar")
 
 
 class Grammar:
-    """Owned by one request; for `n` outputs compile the text once more, which copies."""
+    """Owned by one request. For another output call `compile` again, which makes a copy."""
 
     def __init__(self, matcher: LLMatcher, tokenizer: LLTokenizer, eos_token_ids: Set[int]) -> None:
         self.matcher = matcher
         self._tokenizer = tokenizer
-        # An end-of-sequence token is counted here: the matcher counts only some of them, and so
-        # would roll back one token too many or too few.
+        # End-of-sequence tokens are counted here. The matcher counts only some of them, so its
+        # rollback would be off by one.
         self._eos = eos_token_ids
         self._ended = False
 
     @property
     def is_finished(self) -> bool:
-        """Nothing but an end-of-sequence token may follow, or one has been accepted."""
+        """Only an end-of-sequence token may follow, or one has been accepted."""
         return self._ended or (self.matcher.is_stopped() and not self.matcher.is_error())
 
     def fill_mask(self, words: NDArray[np.int32]) -> None:
-        """Write which tokens may come next. Runs without the GIL.
+        """Write which tokens are allowed next. Runs without the GIL.
 
-        Text that the grammar forces counts as one token, the one that the tokenizer makes of it;
-        other spellings of the same text are masked. A grammar that turns out to be too complex to
-        go on with allows nothing, so that its request fails alone.
+        Forced text is allowed only in the tokenizer's own tokenization; other tokenizations of the
+        same text are masked. If a grammar turns out to be too complex to continue, it allows
+        nothing, so only its own request fails.
 
         Args:
             words: [ceil(vocab_size / 32)], contiguous; token t is bit t % 32 of word t // 32. Bits
-                of ids that no token has are cleared.
+                of ids without a token are cleared.
         """
         self.matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         self.forbid_if_failed(words)
 
     def forbid_if_failed(self, words: NDArray[np.int32]) -> None:
-        """Where the grammar has failed, allow nothing in this mask of it."""
+        """If the grammar has failed, clear its mask."""
         if self.matcher.is_error():
             log.warning("a grammar failed: %s", self.matcher.get_error())
             words[:] = 0
 
     def accept(self, token: int) -> bool:
-        """Go on by a token; False, and nothing has changed, where it is not allowed."""
+        """Advance by a token. Returns False, and changes nothing, if the token is not allowed."""
         if self._ended:
             return False
         if token in self._eos:
@@ -56,7 +56,7 @@ class Grammar:
         return self.matcher.try_consume_tokens([token]) == 1
 
     def rollback(self, count: int) -> None:
-        """Take back the last accepted tokens, at most as many as there were."""
+        """Take back the last `count` accepted tokens. Raises ValueError if there are fewer."""
         if self._ended and count:
             self._ended = False
             count -= 1
@@ -64,24 +64,22 @@ class Grammar:
             raise ValueError(f"cannot take back {count} tokens: {self.matcher.get_error()}")
 
     def fast_forward(self) -> list[int]:
-        """The tokens that have to come next, as far as there is no choice; may be none.
+        """The tokens that the grammar forces next; may be empty. Accepts none of them.
 
-        These are the tokens that the tokenizer makes of the forced text behind the last accepted
-        token. The last of them are left out where a token of the vocabulary would take in some of
-        the text that may follow, so with them the output is tokenized as if it had been given as a
-        whole, but for the border to that last accepted token, for which there is `spell`. One
-        exception changes how white space is split, never the text: a tokenizer that looks ahead may
-        cut a run of it otherwise once it sees the word behind.
-
-        Nothing is accepted by this.
+        They are the tokenizer's tokens for the forced text after the last accepted token. Tokens at
+        the end that a longer token of the vocabulary could absorb, together with some of the text
+        that may follow, are left out. So the output is tokenized as if the whole text had been
+        given at once, except at the border with the last accepted token; see `spell`. One exception
+        affects how white space is split, never the text: a tokenizer with look-ahead may split a
+        run of white space differently when it sees the next word.
         """
         return [] if self.is_finished else self.matcher.compute_ff_tokens()
 
     def spell(self, tokens: Sequence[int]) -> list[int]:
-        """The tokenizer's own tokens of the text of these, as a text by itself.
+        """The tokenizer's own tokens for the text that these tokens spell.
 
-        These as they are where they are no text: a special token is among them, or they begin or
-        end within a character.
+        Returns the tokens unchanged if they are not text: one is special, or they begin or end
+        within a character.
         """
         given, tokenizer = list(tokens), self._tokenizer
         if any(map(tokenizer.is_special_token, given)):

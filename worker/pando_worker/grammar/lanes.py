@@ -1,4 +1,4 @@
-"""`Lane`: a thread that compiles grammars, one client's in turn with another's."""
+"""`Lane`: a thread that compiles grammars and serves clients in turn."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -10,13 +10,12 @@ Job = Callable[[], None]
 
 
 class Lane:
-    """Runs jobs on one thread of its own. Each client has one place in turn, however many jobs of
-    its own wait."""
+    """Runs jobs on a thread of its own, round robin over the clients that have waiting jobs."""
 
     def __init__(self, name: str) -> None:
         self._pool = compiler_threads(1, name)
         self._lock = Lock()
-        # The waiting jobs of each client that has any; the next one in turn is first.
+        # The waiting jobs of each client that has any. The first client is next.
         self._waiting: OrderedDict[bytes, deque[Job]] = OrderedDict()
 
     def __len__(self) -> int:

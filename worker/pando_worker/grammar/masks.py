@@ -1,7 +1,7 @@
-"""`MaskThreads`: the masks of a batch, filled by several threads.
+"""`MaskThreads`: fills the masks of a batch on several threads.
 
-With 131,072 tokens the masks of 64 rows take 1 to 38 ms of one core's time, more than a step of a
-GPU may take. llguidance's threads share that evenly; they do not hold the GIL.
+With 131,072 tokens the masks of 64 rows take 1 to 38 ms on one core, which can exceed a GPU's step.
+llguidance's threads share the work evenly and do not hold the GIL.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pando_worker.grammar.grammar import Grammar
 
-# Fewer masks than this are filled before another thread has woken up.
+# Fewer masks than this are filled before another thread wakes up.
 _WORTH_WAKING = 4
 
 
@@ -21,10 +21,10 @@ class MaskThreads:
         self._executor = LLExecutor(num_threads=threads) if threads > 1 else None
 
     def fill(self, grammars: Sequence[tuple[Grammar, int]], mask: NDArray[np.int32]) -> None:
-        """`Grammar.fill_mask` of each, into the row of the mask that is named with it.
+        """Call `Grammar.fill_mask` for each pair of a grammar and its row of the mask.
 
         Args:
-            mask: [rows, ceil(vocab_size / 32)], contiguous; other rows stay as they are
+            mask: [rows, ceil(vocab_size / 32)], contiguous; other rows are unchanged
         """
         if self._executor is None or len(grammars) < _WORTH_WAKING:
             for grammar, row in grammars:

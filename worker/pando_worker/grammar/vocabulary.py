@@ -1,8 +1,8 @@
-"""The tokenizer as llguidance sees it: what each token id spells, and how text becomes tokens.
+"""The tokenizer in llguidance's form: the bytes of each token id, and how text becomes tokens.
 
-What a token spells is asked of the detokenizer's own table, so a mask never allows what would be
-shown as other text. Special tokens spell nothing: only a grammar that names one by its id can
-have it. An added token that is not special, `<tool_call>` say, spells its text.
+The bytes come from the detokenizer's own table, so a mask never allows a token that would be shown
+as different text. Special tokens have no bytes: a grammar must name them by id. An added token that
+is not special, such as `<tool_call>`, spells its text.
 """
 
 from collections.abc import Set
@@ -15,7 +15,7 @@ from pando_worker.tokenizer.detokenizer import Vocabulary
 
 
 class GrammarVocabulary:
-    """In the shape that `llguidance.TokenizerWrapper` takes a tokenizer in."""
+    """Has the interface that `llguidance.TokenizerWrapper` expects of a tokenizer."""
 
     def __init__(self, tokens: list[bytes], special: Set[int], eos: int, tokenizer: Tokenizer):
         self.tokens = tokens  # [vocab_size]; empty for ids that may never be sampled
@@ -29,7 +29,7 @@ class GrammarVocabulary:
 
 
 def load_vocabulary(backend: Tokenizer, vocab_size: int, eos: Set[int]) -> GrammarVocabulary:
-    """Raises UnsupportedModel where its tokens' texts are not known."""
+    """Raises UnsupportedModel if the tokens' bytes cannot be determined."""
     tokenizer = _continuing(backend)
     spelled = Vocabulary(tokenizer)
     added = tokenizer.get_added_tokens_decoder()
@@ -42,8 +42,8 @@ def load_vocabulary(backend: Tokenizer, vocab_size: int, eos: Set[int]) -> Gramm
 
 
 def _continuing(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that tokenizes text as the middle of an output, byte by byte as it stands: nothing is
-    put in front of it, it is not normalized, and a special token's spelling is plain text."""
+    """A copy that tokenizes text as the middle of an output: it adds no prefix, does not normalize,
+    and treats a special token's spelling as plain text."""
     state = msgspec.json.decode(tokenizer.to_str())
     state["normalizer"] = _only_replacing(state["normalizer"])
     _without_prefix(state["pre_tokenizer"])
@@ -53,7 +53,7 @@ def _continuing(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _only_replacing(normalizer: dict[str, Any] | None) -> dict[str, Any] | None:
-    """SentencePiece spells a space as another character; everything else changes the text."""
+    """Keep only SentencePiece's replacement of spaces; every other normalizer changes the text."""
     if normalizer is None or normalizer["type"] == "Replace":
         return normalizer
     steps = normalizer.get("normalizers", [])

@@ -1,23 +1,22 @@
-"""The HTTP process of a worker: the API, texts to tokens and back, heartbeats.
+"""The HTTP process of a worker: the API, tokenizing and detokenizing, heartbeats.
 
 Read in this order:
     app.py            the application: routes and error forms
-    front/            the HTTP server's edge: connections, bounds, the gate
-    endpoints/        one file an API
-    protocol/         what clients may send
-    jobs/             from a request that was understood to what the scheduler gets
-    service.py        what every endpoint works with
-    generation.py     from token ids to text, as every endpoint shares it
+    front/            the HTTP server's edge: connections, limits, the gate
+    endpoints/        one file per API
+    protocol/         the bodies of requests
+    jobs/             turns a parsed request into commands for the scheduler
+    service.py        the state that all endpoints share
+    generation.py     turns token ids into text, for all endpoints
     text/             tokenizer, stop strings, parsers of reasoning and tool calls
-    answers/          a generation as an HTTP answer
+    answers/          sends a generation as an HTTP answer
     engine_client.py  the pipes to the scheduler process
     process/          the process's life: start, heartbeats, watchdog, drain, end
     pooling.py        how hidden states become an embedding
     errors.py         how errors are sent
     metrics.py        every metric
     tracing.py        spans of a request
-    machine.py        what the worker runs on
+    machine.py        describes the hardware
 
-Imports no torch, and neither scheduler nor engine: `messages` is what the two processes say to each
-other.
+Imports no torch, and neither scheduler nor engine: the two processes share only `messages`.
 """

@@ -22,14 +22,14 @@ from pando_worker.server.pooling import NoEmbeddings
 from pando_worker.server.protocol.validation import validation_error
 from pando_worker.server.service import Service
 
-# What FastAPI says of a body that its reader of JSON gives up on.
+# FastAPI's message for a body that its JSON parser fails on.
 _UNREADABLE = "There was an error parsing the body"
 
 _GENERATING: Final = (chat, completions, native)
 
 
 def endpoints(service: Service) -> tuple[str, ...]:
-    """Paths of what this model can be asked for; routers send nothing else here."""
+    """Paths that this model serves; routers send no other requests here."""
     model = service.model
     able = [
         tokenization,
@@ -63,23 +63,23 @@ async def _invalid_request(_: Request, error: RequestValidationError) -> Respons
 
 
 async def _nested_too_deep(_: Request, error: RecursionError) -> Response:
-    """Nothing here recurses but into what a client sent: tools, a schema, a message's fields."""
+    """Only code that walks the client's input recurses: tools, a schema, a message's fields."""
     return error_response(bad_request("the request is nested too deeply"))
 
 
 async def _failure(_: Request, error: Exception) -> Response:
-    """A bug; the edge logs it with its traceback, the client learns the request id."""
+    """A bug. The edge logs the traceback; the client gets the request id."""
     return error_response(internal_error())
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
-    """The framework's own: an unknown path, another method, a body that cannot be parsed."""
+    """The framework's errors: an unknown path, a wrong method, a body that cannot be parsed."""
     what = f"{request.method} {request.url.path}"
     match error.status_code:
         case 404:
             message = f"there is no {what}"
         case 405:
-            message = f"{what} is not a method of this path"
+            message = f"this path has no method {what}"
         case 400 if error.detail == _UNREADABLE:
             message = "the request body cannot be read: it is nested too deeply, or has a number"
             message += " of too many digits, or is not Unicode"

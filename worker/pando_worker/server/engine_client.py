@@ -1,9 +1,10 @@
 """The HTTP process's end of the two ZeroMQ pipes to the scheduler process.
 
-`call` runs the requests of one client together, `embed` runs one embedding; `stats`, `ready` and
-`changed` are the scheduler's latest word. Every `Generate` and `Embed` sent gets exactly one last
-answer (an `Output` with `finish`, `Embedded`, or `Rejected`), also after an abort, so the requests
-known here bound all that is queued.
+`call` runs the requests of one client together, and `embed` runs one embedding; `stats`, `ready`
+and
+`changed` hold the scheduler's latest reports. Every `Generate` and `Embed` gets exactly one final
+answer (an `Output` with `finish`, `Embedded`, or `Rejected`), even after an abort, so the requests
+known here bound the length of all queues.
 """
 
 import asyncio
@@ -41,11 +42,12 @@ log = logging.getLogger("pando.worker")
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A request that the scheduler knows, with the part of its output that nobody took yet: a slow
-    reader gets fewer, larger outputs.
+    """A request that the scheduler knows, with its unread output: a slow reader gets fewer, larger
+    outputs.
 
-    What comes behind an output that still waits is kept as it came, in bytes: 20 log-probabilities
-    are 1.7 KB a token as objects, and memory full of small objects is not given back.
+    Outputs behind one that is still unread are kept as encoded bytes: as objects, 20
+    log-probabilities take 1.7 KB per token, and Python does not return the memory of many small
+    objects.
     """
 
     rid: str
@@ -53,7 +55,7 @@ class _Request:
     index: int
     call: "EngineCall"
     finish: FinishReason | None = None
-    unread_bytes: int = 0  # of those behind the first
+    unread_bytes: int = 0  # of the outputs behind the first
     _first: Output | None = None
     _behind: list[bytes] = field(default_factory=list)
 
@@ -90,7 +92,7 @@ def _joined(outputs: Sequence[Output]) -> Output:
 
 @dataclass(frozen=True, slots=True)
 class _PendingEmbedding:
-    """An embedding that the scheduler knows. Errors are results, since nobody may wait any more."""
+    """An embedding that the scheduler knows. Errors are kept as results: its client may be gone."""
 
     name: str
     done: asyncio.Future[Embedded | ApiError]
@@ -101,17 +103,17 @@ class _PendingEmbedding:
 
 
 class EngineCall:
-    """Requests that run together for one client, known by their index."""
+    """Requests that run together for one client, identified by their index."""
 
     def __init__(self, abort: Callable[[str], None]) -> None:
         self._abort = abort
-        self._requests: dict[int, _Request] = {}  # those whose end nobody took yet
-        self._news: dict[int, _Request] = {}  # those with something to take, the longest wait first
+        self._requests: dict[int, _Request] = {}  # whose end is still unread
+        self._news: dict[int, _Request] = {}  # with unread output, the oldest first
         self._arrived = asyncio.Event()
         self._error: ApiError | None = None
 
     async def outputs(self) -> AsyncGenerator[tuple[int, Output], None]:
-        """Each request's outputs as they come, the last one of each with `finish`.
+        """Each request's outputs as they arrive; the last one of each has `finish`.
 
         Raises ApiError when the scheduler rejects one of them or ends.
         """
@@ -131,7 +133,7 @@ class EngineCall:
                 return
 
     def stop(self, index: int) -> None:
-        """Abort one request; nothing more comes of it."""
+        """Abort one request; it yields no more outputs."""
         self._news.pop(index, None)
         if (request := self._requests.pop(index, None)) and request.finish is None:
             self._abort(request.rid)
@@ -157,15 +159,15 @@ class EngineCall:
 
 class EngineClient:
     def __init__(self, command_endpoint: str, event_endpoint: str, max_unread_bytes: int) -> None:
-        """Opens both sockets; to be made in the event loop that uses it. `max_unread_bytes` bounds
-        what is kept of one request's output until somebody takes it."""
+        """Opens both sockets. Create it in the event loop that uses it. `max_unread_bytes` bounds
+        the unread output that is kept for one request."""
         self._max_unread_bytes = max_unread_bytes
         self._context = zmq.asyncio.Context()
-        # Unlimited, so that an abort never waits: the requests known bound it.
+        # Unlimited, so that an abort never waits; the number of known requests bounds it.
         blocking: zmq.Context[zmq.Socket[bytes]] = zmq.Context.shadow(self._context.underlying)
         self._commands = blocking.socket(zmq.PUSH)
         self._commands.set_hwm(0)
-        # Connecting, other than binding, gives a queue at once: nothing sent is ever refused.
+        # Unlike `bind`, `connect` creates a queue at once, so no message is ever refused.
         self._commands.connect(command_endpoint)
         self._events = self._context.socket(zmq.PULL)
         self._events.bind(event_endpoint)
@@ -181,14 +183,14 @@ class EngineClient:
         self.ready: Ready | None = None
         self.stats: Stats | None = None
         self.events_heard = 0
-        self.announced_s = 0.0  # for which it may be silent, as its last event said
+        self.announced_s = 0.0  # announced by its last event: how long it may be silent
         self.is_stalled = False
         self.loaded = asyncio.Event()  # set with Ready
-        self.changed = asyncio.Event()  # set where a heartbeat is due, which clears it
+        self.changed = asyncio.Event()  # set when a heartbeat is due; the heartbeat clears it
 
     @property
     def alive(self) -> bool:
-        """Whether the scheduler process still runs, as far as is known."""
+        """Whether the scheduler process still runs, as far as this process knows."""
         return self._ended is None
 
     async def receive_events(self) -> None:
@@ -200,25 +202,25 @@ class EngineClient:
             self._dispatch(event)
 
     def judge(self, silent_s: float, *, is_stalled: bool) -> None:
-        """The scheduler has been silent for so long; see `watchdog`."""
+        """Called with the length of the scheduler's silence; see `watchdog`."""
         if is_stalled is self.is_stalled:
             return
         self.is_stalled = is_stalled
         self.changed.set()
         if is_stalled:
             log.error(
-                "the engine has said nothing for %.1f s: this worker is stalled, and takes no"
-                " requests until it speaks again",
+                "the engine has not responded for %.1f s: this worker is stalled and accepts no"
+                " requests until it does",
                 silent_s,
             )
         else:
-            log.warning("the engine speaks again: this worker takes requests")
+            log.warning("the engine responds again: this worker accepts requests")
 
     @contextmanager
     def call(self, orders: Sequence[Generate]) -> Iterator[EngineCall]:
-        """Runs the requests while the block does; what has not ended by then is aborted.
+        """Runs the requests while the block runs, then aborts those that have not ended.
 
-        Their rids need not be unique: they are what `abort` knows the requests by.
+        Their rids, by which `abort` finds them, need not be unique.
         Raises ApiError while the model loads or the scheduler is stalled, and after its end.
         """
         call = EngineCall(self._abort)
@@ -233,7 +235,7 @@ class EngineClient:
             call.stop_all()
 
     async def embed(self, order: Embed) -> Embedded:
-        """Runs one embedding; cancelled, it is aborted. Its rid need not be unique, as in `call`.
+        """Runs one embedding; cancelling aborts it. Its rid need not be unique, as in `call`.
 
         Raises ApiError as `call` does, when the scheduler rejects it, and after `abort`.
         """
@@ -251,8 +253,8 @@ class EngineClient:
         return result
 
     def abort(self, name: str) -> int:
-        """Aborts all requests of that name, which then end with finish ABORT, or where they are
-        embeddings with an error. Returns how many."""
+        """Aborts all requests of that name and returns their number. They end with finish ABORT,
+        embeddings with an error."""
         names = {rid: request.name for rid, request in self._requests.items()}
         names |= {rid: embedding.name for rid, embedding in self._embeddings.items()}
         rids = [rid for rid, known in names.items() if known == name]
@@ -261,7 +263,7 @@ class EngineClient:
         return len(rids)
 
     async def flush_cache(self) -> bool:
-        """Empties the prefix cache; False where requests were running or waiting."""
+        """Empties the prefix cache. Returns False if requests were running or waiting."""
         call = next(self._calls)
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._flushes[call] = done
@@ -272,7 +274,7 @@ class EngineClient:
             del self._flushes[call]
 
     def end(self, reason: str) -> None:
-        """Ends every request with a 503 that gives the reason, now and from now on."""
+        """Ends every current and future request with a 503 that gives the reason."""
         self._ended = reason
         for request in self._requests.values():
             request.call.failed(request, self._gone())
@@ -296,7 +298,7 @@ class EngineClient:
 
     def _ask(self, command: Command) -> None:
         if self.is_stalled:
-            raise unavailable("the engine has said nothing for some seconds", "engine_stalled")
+            raise unavailable("the engine has not responded for some seconds", "engine_stalled")
         self._send(command)
 
     def _send(self, command: Command) -> None:
@@ -338,7 +340,7 @@ class EngineClient:
         if request is None:
             if embedding := self._embeddings.pop(output.rid, None):
                 embedding.end(aborted())
-            return  # else ended by `end` while this was on its way
+            return  # else `end` ended it while this output was in transit
         request.add(output)
         if output.finish is not None:
             del self._requests[output.rid]
@@ -348,11 +350,11 @@ class EngineClient:
         request.call.heard(request)
 
     def _give_up(self, request: _Request) -> None:
-        """A request whose client is too far behind; the connection is cut if it reads nothing."""
+        """End a request whose client is too far behind; if it reads nothing, it is disconnected."""
         del self._requests[request.rid]
         self._abort(request.rid)
         log.warning(
-            "a request is ended whose client is behind by more than max_unread_bytes",
+            "ended a request whose client is behind by more than max_unread_bytes",
             extra={"request_id": request.name, "bytes": request.unread_bytes},
         )
         request.call.failed(request, too_slow(self._max_unread_bytes))
@@ -367,5 +369,5 @@ def _rejection(event: Rejected) -> ApiError:
         case 504:
             return deadline_passed(event.message)
         case _:
-            log.error("the scheduler gave a request up: %s", event.message)
+            log.error("the scheduler failed a request: %s", event.message)
             return ApiError(event.status, event.message, kind="server_error")

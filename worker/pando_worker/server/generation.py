@@ -1,7 +1,7 @@
-"""A client's generation from token ids to text: what every endpoint that generates shares.
+"""Runs a client's generation and turns its token ids into text, for every generating endpoint.
 
-A `Job` goes to the scheduler as one request a choice; their tokens come back as `Delta`s of text
-that is final, cut at stop strings. Closing the iterator of deltas aborts what still runs.
+A `Job` is sent to the scheduler as one request per choice. Their tokens come back as `Delta`s of
+final text, cut at stop strings. Closing the iterator of deltas aborts the running requests.
 """
 
 import time
@@ -23,11 +23,11 @@ from pando_worker.tokenizer.detokenizer import Vocabulary
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     prompts: list[list[int]]
-    samples: int  # choices of each prompt
-    orders: list[Generate]  # choice i of prompt p is number p * samples + i
+    samples: int  # choices per prompt
+    orders: list[Generate]  # choice i of prompt p is at p * samples + i
     text: TextOptions
-    resumed: list[int] = field(default_factory=list)  # tokens that the only choice begins with
-    prompt_only: bool = False  # the one token that the scheduler has to make is not wanted
+    resumed: list[int] = field(default_factory=list)  # the only choice's tokens so far
+    prompt_only: bool = False  # drop the one token that the scheduler must generate
     received: float  # time.monotonic() when the request came in
     trace: RequestSpan | None = None
 
@@ -35,12 +35,12 @@ class Job:
 async def generate(
     engine: EngineClient, vocabulary: Vocabulary, job: Job, metrics: Metrics
 ) -> AsyncGenerator[Delta, None]:
-    """Deltas of all choices as they come, the last one of each with `finish`.
+    """Deltas of all choices as they arrive; the last one of each has `finish`.
 
-    What is resumed is a part of the first delta, so that the text, stop strings and whatever is
-    read from the text come out as if this worker had generated it all.
+    The first delta includes the resumed tokens, so text, stop strings and parsers behave as if this
+    worker had generated everything.
 
-    Raises ApiError when the scheduler gives any of them up.
+    Raises ApiError if the scheduler rejects or fails any of them.
     """
     readers = [OutputReader(i, vocabulary, job.text) for i in range(len(job.orders))]
     latencies = [_Latency(metrics, job, choice_of(job.trace)) for _ in job.orders]
@@ -54,7 +54,7 @@ async def generate(
                 delta = readers[index].read(output)
                 latencies[index].observe(output, delta)
                 if delta.finish:
-                    call.stop(index)  # it may run on where a stop string ended it
+                    call.stop(index)  # if a stop string ended it, it still runs
                 yield _without_output(delta) if job.prompt_only else delta
 
 
@@ -70,7 +70,7 @@ class _Latency:
     metrics: Metrics
     job: Job
     trace: ChoiceTrace | None
-    last: float | None = None  # when the token before came
+    last: float | None = None  # arrival of the previous token
     tokens: int = 0
     queue_s: float | None = None
 
@@ -93,7 +93,7 @@ class _Latency:
             if self.trace is not None and not delta.finish:
                 self._trace_first(self.trace, delta)
         else:
-            # Tokens that a slow reader gets together share their time.
+            # Tokens that a slow reader gets together share the elapsed time.
             metrics.observe_gaps(now - self.last, len(delta.token_ids))
         self.last = now
 
@@ -102,6 +102,6 @@ class _Latency:
         trace.first_token(self.queue_s, prompt_tokens, delta.cached_tokens)
 
     def _trace_end(self, trace: ChoiceTrace, delta: Delta, finish: Finish) -> None:
-        if self.last is None and delta.token_ids:  # all its tokens came at once
+        if self.last is None and delta.token_ids:  # all its tokens arrived at once
             self._trace_first(trace, delta)
         trace.finish(self.tokens, finish.reason.value)

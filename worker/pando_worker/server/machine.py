@@ -1,4 +1,4 @@
-"""What the worker runs on, in words and without asking torch: for `/server_info`."""
+"""Describes the worker's hardware for `/server_info`, without torch."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ def machine(device: str, ranks: int) -> str:
     """Such as "2 x NVIDIA H100 80GB HBM3" or "AMD EPYC, 1 of 2 cores".
 
     Args:
-        ranks: processes that share the model, each with a GPU of its own on cuda.
+        ranks: processes that share the model; on cuda, each has its own GPU.
     """
     if device == "cuda":
         return f"{ranks} x {_first(_GPUS.glob('*/information'), 'Model') or 'unknown GPU'}"

@@ -1,7 +1,7 @@
-"""Every metric of a worker, one registry an app; `render` is what /metrics answers.
+"""Every metric of a worker, in one registry per app; `render` makes the answer of /metrics.
 
-Latencies are measured here, in the HTTP process; counts of tokens and requests are the scheduler's
-own, taken from its latest `Stats` when they are asked for.
+Latencies are measured here, in the HTTP process. Counts of tokens and requests are read from the
+scheduler's latest `Stats` at each scrape.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,9 +28,9 @@ class Metrics:
     def __init__(
         self, stats: Callable[[], Stats | None], *, vllm_model_name: str | None = None
     ) -> None:
-        """With `vllm_model_name`, some gauges are also there as vLLM names them, so labelled."""
+        """With `vllm_model_name`, some gauges are also exported under vLLM's names and labels."""
         self.registry = CollectorRegistry()
-        self.gaps_s = 0.0  # between two tokens of a request, summed; heartbeats tell it
+        self.gaps_s = 0.0  # sum of the times between two tokens of a request; heartbeats report it
         self.gaps = 0
         self.registry.register(_SchedulerCollector(stats))
         if vllm_model_name is not None:
@@ -63,16 +63,17 @@ class Metrics:
             "http_requests_total", "HTTP requests by route and status", "path", "status"
         )
         self.client_disconnects = counter(
-            "client_disconnects_total", "Clients that went away before their answer was complete"
+            "client_disconnects_total", "Clients that disconnected before their answer was complete"
         )
         self.engine_stalled = Gauge(
             "pando_worker_engine_stalled",
-            "1 while the engine has said nothing for some seconds",
+            "1 while the engine has not responded for some seconds",
             registry=self.registry,
         )
 
     def observe_gaps(self, elapsed_s: float, tokens: int) -> None:
-        """`tokens` of a request came so long after the one before them; they share the time."""
+        """Record `tokens` that arrived together, `elapsed_s` after the previous one; they share
+        it."""
         for _ in range(tokens):
             self.inter_token_latency.observe(elapsed_s / tokens)
         self.gaps_s += elapsed_s
@@ -83,7 +84,7 @@ class Metrics:
 
 
 class _SchedulerCollector:
-    """The scheduler's latest Stats as metrics; nothing until it has sent some."""
+    """The scheduler's latest Stats as metrics; none before the first Stats."""
 
     def __init__(self, stats: Callable[[], Stats | None]) -> None:
         self._stats = stats
@@ -105,7 +106,7 @@ class _SchedulerCollector:
 
 
 class _VllmCollector:
-    """The gauges that gateways and dashboards of the field read, by the names that they know."""
+    """Gauges under vLLM's names, which gateways and dashboards read."""
 
     def __init__(self, stats: Callable[[], Stats | None], model_name: str) -> None:
         self._stats = stats
@@ -129,22 +130,22 @@ class _VllmCollector:
             yield family
 
 
-# Fields of Stats, with name and meaning; `kv_tokens` has the remaining ones.
+# Field of Stats, name of the metric, help; `_kv_tokens` exports the other fields.
 _GAUGES = (
     ("running", "running_requests", "Requests being prefilled or decoded"),
     ("waiting", "waiting_requests", "Requests in the queue"),
     ("waiting_tokens", "waiting_tokens", "Uncached prompt tokens in the queue"),
     ("waiting_output_tokens", "waiting_output_tokens", "Expected output of the queue"),
-    ("weight_bytes", "weight_bytes", "Memory of the model's weights, of one rank"),
-    ("capacity_tokens", "kv_capacity_tokens", "Tokens that the KV pool holds"),
-    ("window_capacity_tokens", "window_kv_capacity_tokens", "Tokens that window layers hold"),
-    ("window_pinned_tokens", "window_kv_pinned_tokens", "Of these, seen by running requests"),
-    ("window_cached_tokens", "window_kv_cached_tokens", "Of these, kept for cached prefixes"),
-    ("host_capacity_tokens", "host_kv_capacity_tokens", "Tokens that the host tier holds"),
-    ("host_tokens", "host_kv_tokens", "Cached tokens on the host, with those the pool has too"),
+    ("weight_bytes", "weight_bytes", "Memory of one rank's weights"),
+    ("capacity_tokens", "kv_capacity_tokens", "Tokens that the KV pool can hold"),
+    ("window_capacity_tokens", "window_kv_capacity_tokens", "Tokens that window layers can hold"),
+    ("window_pinned_tokens", "window_kv_pinned_tokens", "Window tokens of running requests"),
+    ("window_cached_tokens", "window_kv_cached_tokens", "Window tokens of cached prefixes"),
+    ("host_capacity_tokens", "host_kv_capacity_tokens", "Tokens that the host tier can hold"),
+    ("host_tokens", "host_kv_tokens", "Cached tokens on the host, also in the pool or not"),
     ("prefill_tokens_per_s", "prefill_tokens_per_second", "While prefilling, smoothed"),
-    ("prefill_context_per_s", "prefill_context_tokens_per_second", "What those see, summed"),
-    ("doubling_context", "doubling_context_tokens", "A prompt token behind it takes twice as long"),
+    ("prefill_context_per_s", "prefill_context_tokens_per_second", "Their summed context lengths"),
+    ("doubling_context", "doubling_context_tokens", "Context that doubles a prompt token's time"),
     ("decode_tokens_per_s", "decode_tokens_per_second", "Of all running requests, smoothed"),
     ("release_tokens_per_s", "release_tokens_per_second", "KV tokens unpinned, smoothed"),
 )
@@ -161,7 +162,7 @@ _COUNTERS = (
         "Running requests sent back to the queue for lack of KV space",
     ),
     ("evicted_tokens_total", "evicted_tokens", "Cached tokens evicted"),
-    ("hot_evicted_tokens_total", "hot_evicted_tokens", "Evicted and soon asked for again"),
+    ("hot_evicted_tokens_total", "hot_evicted_tokens", "Evicted and soon requested again"),
     ("host_stored_tokens_total", "host_stored_tokens", "Cached tokens copied to the host"),
     ("host_loaded_tokens_total", "host_loaded_tokens", "Cached tokens copied back from the host"),
 )

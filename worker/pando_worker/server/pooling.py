@@ -1,7 +1,7 @@
-"""How a model's hidden states become an embedding: as it was told, or as the model's files say.
+"""How hidden states become an embedding: by the worker's setting, or by the model's files.
 
-sentence-transformers writes these files: `modules.json` lists the parts that make an embedding, and
-the one named Pooling has a folder with a `config.json` that says which hidden states count.
+sentence-transformers writes these files: `modules.json` lists the modules of the embedding model,
+and the folder of the one named Pooling has a `config.json` with the pooling mode.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ T = TypeVar("T")
 _KNOWN_PARTS = ("Transformer", "Pooling", "Normalize")
 _USUAL_FOLDER = "1_Pooling"
 _MODES = {"mean": Pooling.MEAN, "lasttoken": Pooling.LAST}
-# Before version 5.3 each mode was a flag of its own.
+# Before version 5.3 each mode was a separate flag.
 _FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -31,7 +31,7 @@ _FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class NoEmbeddings:
-    """This worker cannot make the model's embeddings."""
+    """This worker does not support the model's embeddings."""
 
     reason: str
 
@@ -39,17 +39,17 @@ class NoEmbeddings:
 def read_pooling(
     model_dir: Path, choice: Literal["auto", "last", "mean"]
 ) -> Pooling | NoEmbeddings:
-    """`auto` is what the files say, and the last token where they say nothing.
+    """`auto` follows the files, and is the last token if they do not specify pooling.
 
     Raises:
-        BrokenCheckpoint: a file that cannot be read.
+        BrokenCheckpoint: a file cannot be read.
     """
     parts = _read(model_dir / "modules.json", list[_Module]) or []
     others = [part.kind for part in parts if part.kind not in _KNOWN_PARTS]
     if others:
         return NoEmbeddings(
-            f"its modules.json has {', '.join(others)}: this worker makes embeddings of"
-            f" {', '.join(_KNOWN_PARTS)} alone"
+            f"its modules.json has {', '.join(others)}: this worker supports only"
+            f" {', '.join(_KNOWN_PARTS)}"
         )
     if choice != "auto":
         return Pooling(choice)
@@ -61,8 +61,8 @@ def read_pooling(
     if len(modes) == 1 and modes[0] in _MODES:
         return _MODES[modes[0]]
     return NoEmbeddings(
-        f"its {folder}/config.json asks for the pooling {' and '.join(modes) or 'none'}: this"
-        f" worker has {' or '.join(_MODES)}; the setting pooling can choose one"
+        f"its {folder}/config.json has pooling {' and '.join(modes) or 'none'}: this worker"
+        f" supports {' or '.join(_MODES)}; choose one with the setting pooling"
     )
 
 

@@ -1,4 +1,4 @@
-"""What every endpoint works with: the model as it is served, and the process's shared parts."""
+"""The state that all endpoints share: the served model and the parts of the process."""
 
 import asyncio
 import time
@@ -30,19 +30,19 @@ class ServedModel:
     tokenizer: Tokenizer
     generation: GenerationConfig
     vocab_size: int  # rows of the embedding: ids below it may be sent
-    hidden_size: int | None = None  # numbers of an embedding; None where the config has no such
-    has_head: bool = True  # otherwise it has embeddings alone
+    hidden_size: int | None = None  # size of an embedding; None if the config lacks it
+    has_head: bool = True  # False: it serves embeddings only
     pooling: Pooling | NoEmbeddings = Pooling.LAST
-    tool_format: ToolFormat | None = None  # None: not known
-    reasoning_format: ReasoningFormat | None = None  # None: it does not reason, as far as is known
+    tool_format: ToolFormat | None = None  # None: unknown
+    reasoning_format: ReasoningFormat | None = None  # None: no reasoning, or unknown
     created: int = field(default_factory=lambda: int(time.time()))  # Unix time
 
     def check_name(self, name: str | None) -> None:
-        """Raises ApiError 404 where a request names another model; null is any."""
+        """Raises ApiError 404 if a request names another model; null accepts any."""
         if name is not None and name != self.name:
             raise ApiError(
                 404,
-                f"model {name[:200]!r} does not exist; there is {self.name!r}",
+                f"model {name[:200]!r} does not exist; this worker serves {self.name!r}",
                 param="model",
                 code="model_not_found",
             )
@@ -71,26 +71,26 @@ class Service:
         return self.ready.max_request_tokens
 
     async def encode_all(self, prompts: Sequence[str | list[int]], room: Room) -> list[list[int]]:
-        """Token ids of each prompt, of which some may have come as ids."""
+        """Token ids of each prompt; some may already be ids."""
         encoded: list[list[int]] = []
         for prompt in prompts:
             if isinstance(prompt, str):
                 encoded.append(self._metered(await self.model.tokenizer.encode(prompt, room)))
-                await asyncio.sleep(0)  # a text can take 20 ms: others have a turn
+                await asyncio.sleep(0)  # a text can take 20 ms: let other requests run
             else:
                 encoded.append(prompt)
         return encoded
 
     async def encode_chat(self, body: ChatRequest, room: Room) -> list[int]:
-        """Token ids of a conversation in the model's chat template, with the answer's beginning
-        where its last message is to be continued."""
+        """Token ids of a conversation in the model's chat template. If its last message is
+        continued, they end with that message's text."""
         messages = messages_of(body.messages)
         continued = body.continue_final_message
         prompt = await self.model.tokenizer.encode_chat(
             messages[:-1] if continued else messages,
             room,
             tools=body.tools,
-            # What is continued stands behind the same words that every answer stands behind.
+            # A continued message follows the generation prompt, like any answer.
             add_generation_prompt=continued or body.add_generation_prompt is not False,
             answer=body.continued_text,
             template_kwargs=body.chat_template_kwargs,

@@ -1,6 +1,6 @@
-"""Children of a request's span for each choice's queue, prefill and decode.
+"""Child spans of a request's span: each choice's queue, prefill and decode.
 
-They are written when they are over, from times that are measured anyway.
+They are written when they end, from times that are measured anyway.
 """
 
 from time import time_ns
@@ -9,12 +9,13 @@ from pando_fleet.traces import RequestSpan
 
 
 def choice_of(request: RequestSpan | None) -> "ChoiceTrace | None":
-    """For a choice that is handed to the scheduler now; None where nobody would see it."""
+    """The trace of a choice that is sent to the scheduler now; None if the request is not
+    traced."""
     return ChoiceTrace(request) if request is not None and request.kept else None
 
 
 class ChoiceTrace:
-    """One choice of a request: when it began, when its first token came, when it was over."""
+    """One choice of a request: the times of its start, its first token and its end."""
 
     def __init__(self, request: RequestSpan) -> None:
         self._request = request
@@ -22,7 +23,7 @@ class ChoiceTrace:
         self._first_ns = 0
 
     def first_token(self, queue_s: float | None, prompt_tokens: int, cached_tokens: int) -> None:
-        """`queue_s`: in the scheduler's queue, from when the request was handed to it."""
+        """`queue_s`: seconds in the scheduler's queue, counted from the request's sending."""
         self._first_ns = time_ns()
         begun_ns = min(self._sent_ns + int((queue_s or 0.0) * 1e9), self._first_ns)
         self._part("queue", self._sent_ns, begun_ns)

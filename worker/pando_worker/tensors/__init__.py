@@ -1,7 +1,7 @@
-"""What torch's tensors need beside computing.
+"""Moving tensors and placing them in memory.
 
-    transfer.py    arrays to the device and back, without waiting for it
+    transfer.py    copies arrays to the device and back without waiting for it
     huge_pages.py  huge pages for large tensors in host memory
 
-Imports nothing else of the worker.
+Imports no other package of the worker.
 """

@@ -1,7 +1,7 @@
-"""Huge pages for large tensors in the host's memory, where the system hands them out on advice.
+"""Huge pages for large tensors in host memory, where the system grants them on `madvise`.
 
-Keys and values lie scattered by pages of a few KiB, so nearly each one read costs a walk through
-the processor's page tables; in memory pages of 2 MiB it does not.
+Keys and values are scattered in KV pages of a few KiB, so with ordinary memory pages almost every
+read misses the TLB. With pages of 2 MiB it does not.
 """
 
 import ctypes
@@ -14,8 +14,8 @@ HUGE = 2 * 2**20  # bytes
 
 
 def advise_huge_pages(tensor: Tensor) -> None:
-    """Before its memory is touched first. Without effect on a GPU, on other systems than Linux, and
-    where the system has no huge pages left or gives none."""
+    """Call before the first access to the tensor's memory. No effect on a GPU, on systems other
+    than Linux, and where the system grants no huge pages."""
     if not tensor.is_cpu or sys.platform != "linux":
         return
     first = -(-tensor.data_ptr() // HUGE) * HUGE

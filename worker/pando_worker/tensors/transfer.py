@@ -1,7 +1,7 @@
-"""Arrays to the model's device and back, without waiting for the device.
+"""Copies arrays to the model's device and back without waiting for it.
 
-On a GPU both ways go through pinned memory, which torch recycles once the copy has run; on the CPU
-there is nothing to copy.
+On a GPU both directions use pinned memory, which torch recycles after the copy. On the CPU nothing
+is copied.
 """
 
 from typing import Any
@@ -12,14 +12,14 @@ from torch import Tensor
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """`array` on `device`. On the CPU it shares the array's memory, which must then stay as it is
-    for as long as the tensor is in use."""
+    """`array` on `device`. On the CPU the tensor shares the array's memory, which must not change
+    while the tensor is in use."""
     tensor = pinned(array, device)
     return tensor if device.type == "cpu" else tensor.to(device, non_blocking=True)
 
 
 def pinned(array: NDArray[Any], device: torch.device) -> Tensor:
-    """`array` where it can be copied to `device` without waiting; on the host still."""
+    """`array` in host memory from which it can be copied to `device` without waiting."""
     tensor = torch.from_numpy(array)
     return tensor if device.type == "cpu" else tensor.pin_memory()
 

@@ -1,6 +1,6 @@
-"""Tokenizers, in the HTTP process and for grammars.
+"""Tokenizers, for the HTTP process and for grammars.
 
 loading.py      loads a model's tokenizer with transformers
-essentials.py   what a start needs of it, kept in the user's cache
-detokenizer.py  tokens to text, one at a time, no character cut in two
+essentials.py   the parts that a start needs, kept in the user's cache
+detokenizer.py  turns tokens into text, one at a time, without splitting a character
 """

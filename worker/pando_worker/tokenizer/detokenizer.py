@@ -1,8 +1,9 @@
-"""Tokens to text, one token at a time, without ever cutting a character in two.
+"""Turns tokens into text, one token at a time, without splitting a character.
 
-Byte-level and SentencePiece tokenizers both spell every token as bytes, whatever stands around it;
-so a request's text is its tokens' bytes through an incremental UTF-8 decoder: O(1) a token, and no
-window to decode again. Bytes that are not UTF-8 become U+FFFD, as in a decode of the whole.
+Byte-level and SentencePiece tokenizers both spell a token as the same bytes in every context. So a
+request's text is the bytes of its tokens, put through an incremental UTF-8 decoder: O(1) per token,
+with no window to decode again. Bytes that are not UTF-8 become U+FFFD, as when the whole text is
+decoded at once.
 """
 
 import codecs
@@ -21,20 +22,20 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class Vocabulary:
-    """What each token id spells: the table that all requests' detokenizers share."""
+    """The bytes of each token id, in a table that all detokenizers share."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Raises UnsupportedModel for a tokenizer whose decoder is of another family."""
+        """Raises UnsupportedModel if the tokenizer's decoder is of neither kind."""
         self._tokenizer = tokenizer
         self._spell = _speller(tokenizer)
         added = tokenizer.get_added_tokens_decoder().items()
-        # Special tokens and how they are written where they are to be seen.
+        # Special tokens, with their text for outputs that show them.
         self.special = {id: token.content.encode() for id, token in added if token.special}
         self._bytes: dict[int, bytes] = dict.fromkeys(self.special, b"")
 
     def __getitem__(self, token_id: int) -> bytes:
-        """The token's bytes: none for a special token or an id that the tokenizer does not have
-        (embeddings are often padded beyond it)."""
+        """The token's bytes: empty for a special token, and for an id that the tokenizer lacks
+        (embeddings are often padded beyond its size)."""
         found = self._bytes.get(token_id)
         if found is None:
             token = self._tokenizer.id_to_token(token_id)
@@ -46,23 +47,23 @@ class Detokenizer:
     """The text of one request's output, as the continuation of its prompt."""
 
     def __init__(self, vocabulary: Vocabulary, written: Mapping[int, bytes] = _NONE) -> None:
-        """`written` are the special tokens that are not left out, from `Vocabulary.special`."""
+        """`written` are the special tokens to show, from `Vocabulary.special`."""
         self._vocabulary = vocabulary
         self._written = written
         self._decoder = _UTF8("replace")
 
     @property
     def within_character(self) -> bool:
-        """Whether the last tokens' bytes wait for the rest of a character."""
+        """Whether the output so far ends within a character."""
         return bool(self._decoder.getstate()[0])
 
     def push(self, token_id: int) -> str:
-        """The text that this token completes; empty within a character."""
+        """The text that this token completes; empty while a character is incomplete."""
         spelled = self._written.get(token_id) or self._vocabulary[token_id]
         return self._decoder.decode(spelled)
 
     def flush(self) -> str:
-        """U+FFFD where the output ended within a character."""
+        """U+FFFD if the output ended within a character, else empty."""
         return self._decoder.decode(b"", final=True)
 
 
@@ -75,8 +76,8 @@ def _speller(tokenizer: Tokenizer) -> Callable[[str], bytes]:
     kinds = {step["type"] for step in steps}
     if kinds == {"ByteLevel"}:
         return _byte_level
-    # Fuse joins; Strip takes the space at the beginning of a whole text, which an output, being a
-    # continuation, keeps.
+    # Fuse joins tokens. Strip removes the space at the start of a whole text; an output is a
+    # continuation and keeps it.
     if kinds <= {"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}:
         return _sentencepiece(steps)
     raise UnsupportedModel(
@@ -115,7 +116,7 @@ def _byte_level(token: str) -> bytes:
 
 
 def _byte_of_char() -> dict[str, int]:
-    """GPT-2's alphabet: a printable Latin-1 byte is its own character, others come after 255."""
+    """GPT-2's alphabet: printable Latin-1 bytes stand for themselves, others follow from 256 on."""
     own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = (byte for byte in range(256) if byte not in own)
     return {chr(byte): byte for byte in own} | {chr(256 + i): byte for i, byte in enumerate(others)}

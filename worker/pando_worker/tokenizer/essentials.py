@@ -1,8 +1,8 @@
-"""What a start needs of a model's tokenizer, kept in the user's cache.
+"""The parts of a model's tokenizer that a start needs, kept in the user's cache.
 
-transformers takes a second to import and to build a tokenizer from its files. So what it has built
-is written down once, and later starts read that with the `tokenizers` library alone. Chat templates
-are rendered by transformers itself, later.
+transformers takes a second to import and to build a tokenizer from its files. So its result is
+saved, and later starts read it with the `tokenizers` library alone. transformers renders the chat
+templates itself, later.
 """
 
 import hashlib
@@ -18,17 +18,17 @@ from pando_worker.user_cache import cache_directory, forget_oldest, write_whole
 
 log = logging.getLogger("pando.worker.models")
 
-KEPT = 16  # tokenizers of some megabytes each; those written first go
+KEPT = 16  # tokenizers of a few megabytes each; the oldest are removed
 _LIBRARIES = ("transformers", "tokenizers")
-# All that transformers reads for a tokenizer; config.json names its class.
+# All files that transformers reads for a tokenizer; config.json names its class.
 _FILES = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "additional_chat_templates/*")
 
 
 class Essentials(msgspec.Struct, frozen=True):
     """
     Attributes:
-        state: as the `tokenizers` library writes it, JSON
-        chat_template: its source, or sources by name; None where there is none
+        state: JSON, as the `tokenizers` library writes it
+        chat_template: its source, or sources by name; None without a template
     """
 
     state: str
@@ -40,7 +40,7 @@ class Essentials(msgspec.Struct, frozen=True):
 
 
 def load_essentials(model_dir: Path) -> Essentials:
-    """Raises BrokenCheckpoint or UnsupportedModel as `load_tokenizer`."""
+    """Raises BrokenCheckpoint or UnsupportedModel, like `load_tokenizer`."""
     try:
         path = cache_directory("tokenizers") / f"{_identity(model_dir)}.json"
         return msgspec.json.decode(path.read_bytes(), type=Essentials)
@@ -61,7 +61,7 @@ def load_essentials(model_dir: Path) -> Essentials:
 
 
 def _identity(model_dir: Path) -> str:
-    """Of the directory's files and of what reads them. Raises OSError."""
+    """A digest of the directory's files and of the libraries that read them. Raises OSError."""
     digest = hashlib.sha256(" ".join(map(version, _LIBRARIES)).encode())
     for path in sorted({path for pattern in _FILES for path in model_dir.glob(pattern)}):
         stat = path.stat()

@@ -1,4 +1,4 @@
-"""Loads a model's tokenizer: without torch where it has a `tokenizer.json`, as nearly all do."""
+"""Loads a model's tokenizer, without torch if it has a `tokenizer.json`, as almost all do."""
 
 from pathlib import Path
 from typing import Any
@@ -7,12 +7,13 @@ from pando_worker.models.errors import BrokenCheckpoint, UnsupportedModel
 
 
 def load_tokenizer(model_dir: Path) -> Any:
-    """As transformers has it, a PreTrainedTokenizerFast or a class of the model's own.
+    """Transformers' tokenizer: a PreTrainedTokenizerFast or a class of the model's own.
 
     Raises:
-        BrokenCheckpoint, UnsupportedModel: there is none that can be used.
+        BrokenCheckpoint: it cannot be loaded.
+        UnsupportedModel: it has no fast version.
     """
-    # Imported here because it takes a second; `essentials.py` mostly does without.
+    # Imported here because it takes a second, and `essentials.py` rarely calls this.
     from transformers import PreTrainedTokenizerFast
     from transformers.utils import logging as transformers_logging
 
@@ -20,11 +21,11 @@ def load_tokenizer(model_dir: Path) -> Any:
     try:
         if (model_dir / "tokenizer.json").is_file():
             return PreTrainedTokenizerFast.from_pretrained(model_dir)
-        # Converts what there is, a SentencePiece model say; imports torch, which takes seconds.
+        # Converts other formats, such as SentencePiece; imports torch, which takes seconds.
         from transformers import AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    except Exception as error:  # whatever a converter may stumble over
+    except Exception as error:  # a converter may raise anything
         raise BrokenCheckpoint(f"cannot load the tokenizer in {model_dir}: {error}") from error
     if not tokenizer.is_fast:
         raise UnsupportedModel(

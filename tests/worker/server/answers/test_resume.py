@@ -252,7 +252,7 @@ async def test_a_continued_message_goes_on_where_it_ends(http: aiohttp.ClientSes
 @pytest.mark.parametrize(
     ("last", "fields", "message"),
     [
-        ({"role": "user", "content": "x"}, {}, "not of the assistant"),
+        ({"role": "user", "content": "x"}, {}, "not 'assistant'"),
         ({"role": "assistant", "content": ""}, {}, "must have text"),
         ({"role": "assistant", "content": "x", "tool_calls": []}, {}, None),
         ({"role": "assistant", "content": "x"}, {"add_generation_prompt": True}, "exclude each"),

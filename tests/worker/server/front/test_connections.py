@@ -91,7 +91,7 @@ async def test_idle_connections_beyond_the_limit_of_files_make_room_for_requests
             assert closed == sorted(closed, reverse=True), "the oldest went first"
             assert sum(closed) < 700, "and no more than had to"
             assert psutil.Process(worker.process.pid).num_fds() < FILES
-        assert worker.log.count("those are closed that have waited longest for a request") == 1
+        assert worker.log.count("closing those that have been idle longest") == 1
 
 
 def test_a_worker_raises_its_limit_of_files_as_far_as_it_may() -> None:
@@ -128,7 +128,7 @@ def test_a_limit_of_files_that_leaves_no_connections_is_refused() -> None:
     with WorkerProcess.start(
         ready=False, before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, few)
     ) as worker:
-        worker.logged(r"cannot start: this process may have 96 files open.*\(ulimit -n\)")
+        worker.logged(r"cannot start: this process may open 96 files.*\(ulimit -n\)")
 
 
 async def test_a_client_that_reads_nothing_is_cut_off_and_its_request_ends() -> None:
@@ -143,7 +143,7 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_its_request_ends() -> 
                     return await metric(http, "pando_worker_client_disconnects_total") == 1
 
                 await until(cut)
-        worker.logged("cut connections whose clients took nothing of their answers for 1 s")
+        worker.logged("cut connections whose clients read nothing of their answers for 1 s")
     assert text.endswith("data: [DONE]\n\n"), "another client's takes as long, and is read"
 
 

@@ -83,7 +83,7 @@ async def test_a_path_that_is_too_long_for_sockets_is_named_in_one_line(temporar
     long.mkdir()
     env = {**os.environ, "TMPDIR": str(long)}
     with WorkerProcess.start(ready=False, env=env) as worker:
-        worker.logged("cannot start: .*xxx.*the system allows 107; set TMPDIR to a shorter one")
+        worker.logged("cannot start: .*xxx.*the system allows 107; set TMPDIR to a shorter path")
         assert await worker.exit_code() == 1
     assert len(worker.log.splitlines()) == 1
     assert not list(long.iterdir())

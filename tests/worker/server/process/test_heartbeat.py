@@ -106,11 +106,11 @@ async def test_two_living_workers_of_one_name_get_two_names_and_both_say_so(
             with WorkerProcess.start(redis=valkey_url, pool="p", replica="one") as second:
                 found = await asyncio.to_thread(
                     second.logged,
-                    r"'one' is the name of another .* at (\S+), so this one is '(\S+)'",
+                    r"'one' is the name of another .* at (\S+), so this worker is '(\S+)'",
                 )
                 assert found[1] == first.url
                 told = await asyncio.to_thread(
-                    first.logged, r"another worker, at (\S+), has this one's name, 'one'"
+                    first.logged, r"another worker, at (\S+), uses this worker's name, 'one'"
                 )
                 assert told[1] == second.url
 

@@ -34,7 +34,7 @@ async def test_a_stalled_worker_says_so_and_is_ready_again_when_its_engine_speak
                     await running.content.readline()
                     worker.scheduler().suspend()
                     await fleet.shows(lambda beat: beat.state is ReplicaState.STALLED)
-                    worker.logged(r"has said nothing for 5\.\d s: this worker is stalled")
+                    worker.logged(r"has not responded for 5\.\d s: this worker is stalled")
                     async with http.get("/readyz") as answer:
                         assert await error_of(answer) == (503, "engine_stalled")
                     async with http.post("/generate", json=SLOW) as answer:
@@ -51,7 +51,7 @@ async def test_a_stalled_worker_says_so_and_is_ready_again_when_its_engine_speak
                     *_, last, done = (await running.text()).strip().split("\n\n")
                     assert done == "data: [DONE]"
                     assert json.loads(last[6:])["meta_info"]["completion_tokens"] == 60
-            worker.logged("the engine speaks again")
+            worker.logged("the engine responds again")
 
 
 @pytest.mark.e2e

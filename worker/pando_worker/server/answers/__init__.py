@@ -1,8 +1,8 @@
-"""A generation as an HTTP answer, whole or streamed.
+"""Sends a generation as an HTTP answer, whole or streamed.
 
 Read in this order:
-    answer.py          in the form of any API
-    chat_form.py       a chat's form
+    answer.py          the answer itself, for any API
+    chat_form.py       the form of a chat
     openai_objects.py  OpenAI's objects
     logprobs.py        log-probabilities in OpenAI's two forms
 

@@ -1,7 +1,7 @@
-"""Sends a generation as an HTTP answer, whole or as server-sent events, in the form of any API.
+"""Sends a generation as an HTTP answer, whole or as server-sent events, in any API's form.
 
-Nothing is sent before the first output, so a rejected request gets its proper status, and the
-headers tell the truth about the cache. Leaving, for whatever reason, closes the generation.
+Nothing is sent before the first output, so a rejected request gets the right status and the headers
+report the cached tokens correctly. However the answer ends, its generation is closed.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -22,11 +22,11 @@ from pando_worker.server.text.reader import Delta, Finish, ScoredToken
 
 @dataclass(slots=True)
 class ChoiceResult:
-    """One choice: all of its deltas so far, or since they were forgotten."""
+    """One choice: all its deltas so far, or since the last `forget`."""
 
-    prompt: int  # which of the request's prompts it continues
+    prompt: int  # index of the prompt that it continues
     prompt_ids: list[int]
-    cached_tokens: int | None = None  # None: nothing came yet
+    cached_tokens: int | None = None  # None: no delta yet
     completion_tokens: int = 0
     token_ids: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -50,14 +50,14 @@ class ChoiceResult:
         self.prompt_logprobs += delta.prompt_logprobs
 
     def forget(self) -> None:
-        """All but the counts and the finish."""
+        """Drop everything but the counts and the finish."""
         for part in (self.token_ids, self.texts, self.logprobs, self.scored, self.prompt_logprobs):
             part.clear()
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Tokens of a whole request: each prompt counts once, however many choices continue it."""
+    """Tokens of a whole request. A prompt counts once, even if several choices continue it."""
 
     prompt: int
     cached: int
@@ -69,22 +69,22 @@ class TokenCounts:
         cached: dict[int, int] = {}
         for result in results:
             if (found := result.cached_tokens) is not None:
-                # Later choices find what the first one computed.
+                # Later choices find the first one's prompt in the cache, so take the minimum.
                 cached[result.prompt] = min(found, cached.get(result.prompt, found))
         completion = sum(result.completion_tokens for result in results)
         return cls(sum(prompts.values()), sum(cached.values()), completion)
 
 
 class Form(Protocol):
-    """An API's JSON for a generation; results are in the order of the job's choices."""
+    """An API's JSON for a generation. Results are in the order of the job's choices."""
 
-    repeats: ClassVar[bool]  # whether each event of a stream has all that came before it
+    repeats: ClassVar[bool]  # whether each event of a stream repeats everything before it
 
     def whole(self, results: list[ChoiceResult]) -> object:
-        """The body of an answer that is not streamed."""
+        """The body of an unstreamed answer."""
 
     def events(self, delta: Delta, results: list[ChoiceResult]) -> list[object]:
-        """The events that a delta, already part of `results`, makes in a stream; maybe none."""
+        """The stream's events for a delta that `results` already includes; may be empty."""
 
 
 class Answer(Response):
@@ -150,7 +150,7 @@ class Answer(Response):
         self._unfinished -= delta.finish is not None
 
     async def _start(self, send: Send, *headers: tuple[bytes, bytes]) -> None:
-        if self._one_prompt or not self._unfinished:  # else not all is known yet
+        if self._one_prompt or not self._unfinished:  # else the count is incomplete
             counts = TokenCounts.of(self._results)
             headers += (
                 (b"x-pando-prompt-tokens", b"%d" % counts.prompt),

@@ -1,7 +1,7 @@
 """A chat's answer in OpenAI's form, whole or as chunks of a stream.
 
-An output's text goes through its choice's parser, which tells reasoning, content and tool calls
-apart; in a stream each piece is a chunk of its own.
+Each choice has a parser that splits its text into reasoning, content and tool calls. In a stream
+each piece is one chunk.
 """
 
 from dataclasses import dataclass, field
@@ -41,13 +41,13 @@ from pando_worker.tokenizer.detokenizer import Vocabulary
 
 @dataclass(slots=True)
 class _Stream:
-    """How far the stream of one choice is."""
+    """The state of one choice's stream."""
 
     parser: OutputParser
     has_role: bool = False
     has_calls: bool = False
-    scored: list[ScoredToken] = field(default_factory=list)  # whose piece is still to come
-    token_ids: list[int] = field(default_factory=list)  # whose event is still to come
+    scored: list[ScoredToken] = field(default_factory=list)  # of pieces not sent yet
+    token_ids: list[int] = field(default_factory=list)  # of events not sent yet
 
 
 class ChatForm:
@@ -66,9 +66,13 @@ class ChatForm:
         calls_finish: bool,
         tells_tokens: bool = False,
     ) -> None:
-        """`logprobs` are the likeliest tokens to show beside each, None for none at all; `parsers`
-        one for each choice; `calls_finish` says whether calls make the finish "tool_calls";
-        `tells_tokens` whether the last event of what came together has its token ids."""
+        """
+        Args:
+            logprobs: most likely tokens to show beside each token; None: no log-probabilities
+            parsers: one per choice
+            calls_finish: whether tool calls make the finish reason "tool_calls"
+            tells_tokens: whether the last event of each delta carries the delta's token ids
+        """
         self._id = id
         self._model = model
         self._created = created

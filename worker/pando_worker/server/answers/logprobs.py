@@ -1,8 +1,8 @@
-"""Log-probabilities in OpenAI's two forms, the one of chats and the one of completions.
+"""Log-probabilities in OpenAI's two forms, for chats and for completions.
 
-Tokens are shown as OpenAI shows them: by their text, or with `\\xf0`-like escapes where they are
-part of a character. A special token has its name, but no bytes, since the text leaves it out; so
-the bytes of all tokens, joined, are the text's.
+Tokens are shown as OpenAI shows them: as text, or as escapes like `\\xf0` if they hold part of a
+character. A special token has a name but no bytes, because the text omits it; so the bytes of all
+tokens, joined, are the bytes of the text.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from pando_worker.server.text.reader import ScoredToken
 from pando_worker.tokenizer.detokenizer import Detokenizer, Vocabulary
 
 LEAST_LOGPROB = -9999.0
-"""JSON has no infinity; OpenAI's word for a token that is out of the question."""
+"""OpenAI's value for an impossible token; JSON has no infinity."""
 
 
 def chat_logprobs(vocabulary: Vocabulary, tokens: Iterable[ScoredToken], top: int) -> ChatLogprobs:
@@ -28,14 +28,14 @@ def chat_logprobs(vocabulary: Vocabulary, tokens: Iterable[ScoredToken], top: in
 def completion_logprobs(
     vocabulary: Vocabulary, tokens: Iterable[ScoredToken], top: int, shift: int = 0
 ) -> CompletionLogprobs:
-    """`shift` is the length of the text before the one that the tokens' offsets count in."""
+    """`shift` is added to the tokens' offsets: the length of the text before theirs."""
     found = CompletionLogprobs([], [], [], [])
     for token in tokens:
         name = _completion_name(vocabulary, token.token_id)
         logprob = finite(token.score.logprob)
         likely = dict(_pairs(token.score, top))
         named: dict[str, float] = {}
-        for token_id, value in likely.items():  # tokens of the same name: the likeliest
+        for token_id, value in likely.items():  # of tokens with the same name, keep the likeliest
             named.setdefault(_completion_name(vocabulary, token_id), value)
         named.setdefault(name, logprob)
         found.tokens.append(name)
@@ -48,13 +48,13 @@ def completion_logprobs(
 def prompt_tokens(
     vocabulary: Vocabulary, text: str, token_ids: Sequence[int], scores: Sequence[TokenLogprob]
 ) -> list[ScoredToken]:
-    """A prompt's tokens with their places in its text; `scores` are those from the second on."""
+    """A prompt's tokens with their offsets in its text; `scores` start at the second token."""
     detokenizer = Detokenizer(vocabulary)
     offsets, length = [], 0
     for token_id in token_ids:
         offsets.append(length)
         length += len(detokenizer.push(token_id))
-    # A SentencePiece prompt begins with a space that its text does not have.
+    # SentencePiece adds a space before the prompt that its text does not have.
     surplus = max(0, length - len(text))
     first = TokenLogprob(0.0)
     return [
@@ -67,7 +67,7 @@ def echoed_logprobs(
     vocabulary: Vocabulary, text: str, token_ids: Sequence[int], scores: Sequence[TokenLogprob],
     top: int,
 ) -> CompletionLogprobs:  # fmt: skip
-    """Of an echoed prompt, whose first token, having nothing before it, has none."""
+    """Log-probabilities of an echoed prompt. Its first token has none: nothing precedes it."""
     tokens = prompt_tokens(vocabulary, text, token_ids, scores)
     found = completion_logprobs(vocabulary, tokens, top)
     found.token_logprobs[0] = None
@@ -89,7 +89,7 @@ def finite(logprob: float) -> float:
 
 
 def token_text(vocabulary: Vocabulary, token_id: int) -> str:
-    """What the token alone decodes to; a special token's name."""
+    """The text that the token alone decodes to, or a special token's name."""
     special = vocabulary.special.get(token_id)
     return (special or vocabulary[token_id]).decode(errors="replace")
 
@@ -117,7 +117,7 @@ def _chat_name(vocabulary: Vocabulary, token_id: int) -> tuple[str, list[int] | 
 
 
 def _completion_name(vocabulary: Vocabulary, token_id: int) -> str:
-    """As chats have it, marked where it is no text of its own."""
+    """The chat form's name, marked if the token alone is not valid text."""
     if special := vocabulary.special.get(token_id):
         return special.decode()
     try:

@@ -1,4 +1,4 @@
-"""OpenAI's answer objects, as they are encoded; fields left UNSET are left out of the JSON."""
+"""OpenAI's answer objects, as encoded. The JSON omits fields that are UNSET."""
 
 from typing import Literal
 
@@ -49,11 +49,11 @@ class CompletionLogprobs(msgspec.Struct, frozen=True):
 
 class Function(msgspec.Struct, frozen=True):
     arguments: str
-    name: str | UnsetType = UNSET  # absent where a stream adds to the arguments
+    name: str | UnsetType = UNSET  # absent in a stream's later pieces, which extend the arguments
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """In a stream, or part of one: the first has id, type and name, the others arguments."""
+    """A call, or in a stream a piece of one: the first has id, type and name, others arguments."""
 
     function: Function
     index: int | UnsetType = UNSET  # in a stream
@@ -99,7 +99,7 @@ class ChatChunkChoice(msgspec.Struct, frozen=True):
     delta: MessageDelta
     finish_reason: ChatFinish | None = None
     logprobs: ChatLogprobs | None = None
-    token_ids: list[int] | UnsetType = UNSET  # where a router asked for them
+    token_ids: list[int] | UnsetType = UNSET  # if a router asked for them
 
 
 class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ class CompletionChoice(msgspec.Struct, frozen=True):
     text: str
     finish_reason: FinishReason | None = None
     logprobs: CompletionLogprobs | None = None
-    token_ids: list[int] | UnsetType = UNSET  # in a stream, where a router asked for them
+    token_ids: list[int] | UnsetType = UNSET  # in a stream, if a router asked for them
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):

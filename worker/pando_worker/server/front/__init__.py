@@ -1,10 +1,10 @@
-"""The HTTP server's edge: what holds for every request, whatever it asks.
+"""The edge of the HTTP server: rules for every request to any endpoint.
 
 Read in this order:
-    startup.py      socket, address and name, settled before a worker serves
+    startup.py      chooses socket, address and name before a worker serves
     connections.py  connections, bounded in number and time
-    edge.py         around the application: request ids, body bounds, time limits
-    gate.py         how many requests may be inside; none while the worker drains
+    edge.py         wraps the application: request ids, body limits, cancellation
+    gate.py         limits requests in flight; admits none while the worker drains
 
 Imports errors and metrics.
 """

@@ -1,8 +1,7 @@
-"""Connections of clients: uvicorn's, bounded in number and in the time that one may read nothing.
+"""Client connections: uvicorn's, with limits on their number and on how long one may read nothing.
 
-Where there is no room for a new one, the one goes that has waited longest for a request. Some are
-left for requests that only ask how the worker is: others get 503 there, so that a probe is always
-answered.
+A new connection that finds no room replaces the one that has been idle longest. Some connections
+are reserved for probes and metrics; other requests get 503 on them, so a probe is always answered.
 """
 
 import asyncio
@@ -18,48 +17,48 @@ from pando_worker.server.front.startup import CannotStartError
 
 log = logging.getLogger("pando.worker")
 
-CROWDED = "crowded"  # of a request's state: its connection is one of those left for probes
-SPARE = 32  # connections left for these
+CROWDED = "crowded"  # key in a request's state: its connection is reserved for probes
+SPARE = 32  # connections reserved for probes
 LEAST = 2 * SPARE
 SWEEP_S = 1.0
-QUIET_S = 60.0  # between two lines on connections closed to make room
+QUIET_S = 60.0  # minimum time between two log lines about closed connections
 
 
 def fitting_connections(wanted: int) -> int:
-    """As many as were wanted, or as the system lets this process have open.
+    """The wanted number of connections, or fewer if the limit of open files is lower.
 
-    Raises CannotStartError where these are too few to work with.
+    Raises CannotStartError if the limit leaves too few to work with.
     """
     files = allow_open_files()
     here = sum(1 for _ in Path("/proc/self/fd").iterdir())
     most = min(wanted, files - here - OTHER_FILES)
     if most < LEAST:
         raise CannotStartError(
-            f"this process may have {files} files open, which leaves {most} for connections;"
-            f" raise the limit (ulimit -n) to {LEAST + here + OTHER_FILES} at least"
+            f"this process may open {files} files, which leaves {most} for connections;"
+            f" raise the limit (ulimit -n) to at least {LEAST + here + OTHER_FILES}"
         )
     return most
 
 
 class Connections:
-    """All of a server's; to be made in its event loop."""
+    """All connections of a server. Create it in the server's event loop."""
 
     def __init__(self, most: int, write_timeout_s: float) -> None:
         self._most = most
         self._write_timeout_s = write_timeout_s
         self._loop = asyncio.get_running_loop()
         self._open: set[Connection] = set()
-        self._waiting: dict[Connection, None] = {}  # for a request, the longest wait first
+        self._waiting: dict[Connection, None] = {}  # idle, the longest first
         self._quiet_until = 0.0
         self._left = asyncio.Event()  # set when one is closed
 
     @property
     def crowded(self) -> bool:
-        """Whether only those are free that are left for probes."""
+        """Whether only connections reserved for probes are free."""
         return len(self._open) - len(self._waiting) > self._most - SPARE
 
     async def watch(self) -> None:
-        """Cuts connections whose clients read nothing; runs as long as the server does."""
+        """Cut connections whose clients read nothing. Runs as long as the server."""
         while True:
             await asyncio.sleep(SWEEP_S)
             now = self._loop.time()
@@ -68,14 +67,15 @@ class Connections:
                 connection.cut()
             if cut:
                 log.warning(
-                    "cut connections whose clients took nothing of their answers for %g s",
+                    "cut connections whose clients read nothing of their answers for %g s",
                     self._write_timeout_s,
                     extra={"connections": len(cut)},
                 )
 
     async def close(self, grace_s: float) -> None:
-        """Returns once all are closed: those that still have something to say get `grace_s` for it.
-        Takes no new ones; the server has closed its door."""
+        """Close all connections; those with unsent answers get `grace_s` seconds to send them.
+
+        Call it after the server has stopped listening."""
         for connection in self._open:
             connection.shutdown()
         with suppress(TimeoutError):
@@ -110,8 +110,8 @@ class Connections:
         if now >= self._quiet_until:
             self._quiet_until = now + QUIET_S
             log.warning(
-                "%d connections are open, which is all that max_connections and the limit of open"
-                " files allow: those are closed that have waited longest for a request",
+                "%d connections are open, the most that max_connections and the limit of open"
+                " files allow: closing those that have been idle longest",
                 self._most,
             )
 
@@ -121,7 +121,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(**uvicorns)
         self._all = connections
         self._unsent_bytes = 0
-        self._taken_at = self.loop.time()  # when the client last took something, or had all
+        self._taken_at = self.loop.time()  # when the client last read something, or had read all
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
@@ -142,7 +142,7 @@ class Connection(HttpToolsProtocol):
             self._all.waits(self)
 
     def stalled_s(self, now: float) -> float:
-        """How long the client has taken nothing of what is there for it."""
+        """Seconds for which the client has read nothing although data was ready."""
         unsent = self.transport.get_write_buffer_size()
         if not unsent or unsent < self._unsent_bytes:
             self._taken_at = now
@@ -150,6 +150,6 @@ class Connection(HttpToolsProtocol):
         return now - self._taken_at
 
     def cut(self) -> None:
-        """Nothing that is still unsent goes out."""
+        """Close at once and drop unsent data."""
         self._all.serves(self)
         self.transport.abort()

@@ -1,7 +1,7 @@
 """The outermost layer of the HTTP server, around the FastAPI app.
 
-It gives every request its id, bounds bodies, lets the gate refuse, cancels the app as soon as the
-client goes away, and logs what happened with that id.
+It gives every request an id, limits bodies, applies the gate, cancels the app when the client
+disconnects, and logs the outcome under the request's id.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from pando_worker.server.metrics import Metrics
 
 log = logging.getLogger("pando.worker")
 
-_UNGATED = frozenset(["/abort_request"])  # what makes room must not need room
+_UNGATED = frozenset(["/abort_request"])  # aborting makes room, so it must not wait for room
 
 
 class Edge:
@@ -60,7 +60,7 @@ class Edge:
         except Exception:
             log.exception("request failed", extra={"request_id": request_id})
             if not reply.complete:
-                raise  # nothing sensible can follow what was sent: the server cuts the connection
+                raise  # too late for an error answer: the server cuts the connection
         finally:
             path = getattr(scope.get("route"), "path", "other")
             self._metrics.http_requests.labels(path, reply.status or "gone").inc()
@@ -84,18 +84,18 @@ class Edge:
             return
         ungated = scope["path"] in _UNGATED
         if scope["state"].get(CROWDED) and not ungated:
-            raise unavailable("this worker has all the connections that it can serve", "overloaded")
+            raise unavailable("this worker has as many connections as it can serve", "overloaded")
         with nullcontext() if ungated else self._gate.enter():
             app = self._app(scope, _replay(await body.read()), reply.send)
             await _until_disconnect(app, receive, reply)
 
 
 class ClientGoneError(Exception):
-    """The client went away before its answer was complete."""
+    """The client disconnected before its answer was complete."""
 
 
 class _Reply:
-    """The answer on its way out: adds the headers that every answer has."""
+    """The outgoing answer: adds the headers that every answer has."""
 
     def __init__(self, send: Send, request_id: str, gate: Gate, *, crowded: bool) -> None:
         self._send = send
@@ -104,7 +104,7 @@ class _Reply:
         self._crowded = crowded
         self.status: int | None = None
         self.complete = False
-        self.client_left: asyncio.Future[Message] | None = None  # done: who sends is cancelled
+        self.client_left: asyncio.Future[Message] | None = None  # done: the sender is cancelled
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -117,12 +117,12 @@ class _Reply:
             self.complete = not message.get("more_body", False)
         await self._send(message)
         if not self.complete and self.client_left is not None and self.client_left.done():
-            # Or all that waited to be sent would be made ready for nobody, before the cancellation.
+            # Wait for the cancellation; otherwise the app would go on encoding unread output.
             await asyncio.get_running_loop().create_future()
 
 
 class _Body:
-    """The request's body on its way in, bounded."""
+    """The incoming body, limited in length."""
 
     def __init__(self, scope: Scope, receive: Receive, limit: int) -> None:
         self._receive = receive
@@ -132,7 +132,7 @@ class _Body:
         self._more = True
 
     async def read(self) -> bytes:
-        """The whole body. Raises ApiError 413 where it is too long."""
+        """The whole body. Raises ApiError 413 if it is too long."""
         body = bytearray()
         while self._more and self._announced <= self._limit >= len(body):
             body += await self._part()
@@ -141,7 +141,7 @@ class _Body:
         return bytes(body)
 
     async def discard(self) -> None:
-        """Read what a refused client still sends, within reason: cut off, it sees no answer."""
+        """Read some of what a refused client still sends: one cut off would not see the answer."""
         size = 0
         while self._more and size <= self._limit:
             size += len(await self._part())
@@ -155,7 +155,8 @@ class _Body:
 
 
 def _replay(body: bytes) -> Receive:
-    """A `receive` for the app: the body once, and then silence, as the edge watches the client."""
+    """A `receive` for the app: yields the body, then blocks, because the edge watches the
+    client."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
@@ -168,10 +169,10 @@ def _replay(body: bytes) -> Receive:
 
 
 async def _until_disconnect(app: Awaitable[None], receive: Receive, reply: _Reply) -> None:
-    """Runs the app, or cancels it and raises ClientGoneError when the client goes away.
+    """Runs the app; if the client disconnects, cancels it and raises ClientGoneError.
 
-    The whole body has been received: what `receive` returns from now on is the disconnect (which
-    the server also sends after a complete answer).
+    The whole body has been received, so `receive` can only return the disconnect (which the server
+    also sends after a complete answer).
     """
     task = asyncio.ensure_future(app)
     watcher = reply.client_left = asyncio.ensure_future(receive())

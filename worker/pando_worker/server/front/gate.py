@@ -1,4 +1,4 @@
-"""Which requests may enter: not more at once than a bound, and none while the worker drains."""
+"""Limits how many requests are in flight, and admits none while the worker drains."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ class Gate:
 
     @contextmanager
     def enter(self) -> Iterator[None]:
-        """Counts a request for as long as the block runs. Raises ApiError 503 for one too many."""
+        """Counts a request while the block runs. Raises ApiError 503 if it cannot be admitted."""
         if self.draining:
             raise unavailable("this worker is shutting down", "draining")
         if self.in_flight >= self._limit:

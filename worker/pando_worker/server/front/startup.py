@@ -1,4 +1,4 @@
-"""What is settled before a worker serves: its socket, its address, its name."""
+"""A worker's socket, address and name, chosen before it serves."""
 
 import socket
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pando_worker.settings import WorkerSettings
 
 BACKLOG = 2048
-"""Connections that wait until the server, still being imported, takes them."""
+"""Connections that may queue while the server is still being imported."""
 
 
 class CannotStartError(Exception):
-    """The worker cannot start; the message tells the operator why."""
+    """The worker cannot start; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Address:
 
 
 def bind(settings: WorkerSettings) -> Address:
-    """Takes the port, a free one for port 0. Raises CannotStartError where it is not to be had."""
+    """Binds the port, or a free one for port 0. Raises CannotStartError if that fails."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -1,12 +1,12 @@
-"""The life of the HTTP process, and what it says of itself.
+"""The life of the HTTP process, and its reports to the fleet.
 
 Read in this order:
-    lifecycle.py          serve, notice signals and the scheduler's end, drain, leave
-    scheduler_process.py  starts the scheduler's process
-    socket_folder.py      the private folder of its sockets
-    heartbeat.py          tells the fleet how this worker is
-    watchdog.py           judges the engine's silence
-    departure.py          how long a worker that ends stays for its cache
+    lifecycle.py          serves, handles signals and the scheduler's end, drains, leaves
+    scheduler_process.py  starts the scheduler process
+    socket_folder.py      the private folder for its sockets
+    heartbeat.py          reports this worker's state to the fleet
+    watchdog.py           detects an engine that is stalled
+    departure.py          how long a worker that shuts down waits for the hand-off of its cache
 
 Imports the application; only `pando_worker.serve` imports it.
 """

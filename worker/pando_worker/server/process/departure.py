@@ -1,9 +1,9 @@
-"""How long a worker that was told to end stays for its cache: until it is handed to others.
+"""How long a worker that shuts down waits until other replicas have its cache.
 
-Whoever ends it (a rollout, a node that is emptied, a person) asks nobody before. The operator sees
-it and marks the replica: `hand_off` where others can take its prefixes, then `drain`; a router
-finds out from this replica's tree what they are, so the worker keeps it and its heartbeat until
-then. Imported only where there is a Redis.
+A shutdown (rollout, node drain, manual deletion) comes without warning. The operator notices it and
+marks the replica: `hand_off` if other replicas can take its prefixes, then `drain`. A router reads
+the prefixes from this replica's tree, so the worker keeps the tree and its heartbeat until then.
+Imported only if there is a Redis.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from pando_fleet.records.marks import MarkKind, Marks
 from pando_fleet.redis.client import FleetError
 
 NOTICE_S = 5.0
-"""Time for the operator to see it and to set its marks; it looks at once."""
+"""Time for the operator, which watches pods, to notice the shutdown and to set its marks."""
 
 POLL_S = 0.25
 
 
 async def handed_off(marks: Marks, replica: str) -> None:
-    """Returns when the hand-off is over, nobody asks for one, or Redis cannot say."""
+    """Returns when the hand-off is over, when none is requested, or when Redis does not answer."""
     loop = asyncio.get_running_loop()
     noticed_by = loop.time() + NOTICE_S
     while True:

@@ -1,10 +1,11 @@
-"""Tells the fleet how this worker is: on every change, and every 500 ms anyway.
+"""Reports this worker's state to the fleet: on every change, and at least every 500 ms.
 
-Imported only where there is a Redis to tell. Redis being away is logged once and disturbs nothing.
+Imported only if there is a Redis. If Redis is unreachable, this is logged once and the worker goes
+on serving.
 
-A replica's name has one living owner. A worker that finds another one under its name waits until
-that falls silent, as the one does that crashed and whose place this one takes; where it goes on
-living, this worker takes a longer name of its own.
+A replica's name has one live owner. A worker whose name is taken waits for the other's heartbeats
+to end, because the other worker may have crashed and this one replaces it. If the heartbeats go on,
+this worker takes a longer name of its own.
 """
 
 import asyncio
@@ -38,8 +39,8 @@ class Heart:
         self._incarnation = uuid4().hex
         self._replica = address.replica
         self._away = False
-        self._taken: NameTakenError | None = None  # since when its name is another's
-        self._rival = ""  # the URL of the last one that wanted this name
+        self._taken: NameTakenError | None = None  # the current conflict over its name
+        self._rival = ""  # URL of the last worker that claimed this name
 
     async def run(self) -> None:
         changed = self._service.engine.changed
@@ -53,7 +54,7 @@ class Heart:
             await self._beat()
 
     async def handed_off(self) -> None:
-        """Returns when nobody needs this replica's tree any more."""
+        """Returns when no router needs this replica's tree any more."""
         await handed_off(Marks(self._redis, self._pool), self._replica)
 
     async def leave(self) -> None:
@@ -82,21 +83,21 @@ class Heart:
             if rival and rival != self._rival:
                 self._rival = rival
                 log.warning(
-                    "another worker, at %s, has this one's name, %r, and gets a longer one: give"
-                    " each worker of pool %r its own (replica)",
+                    "another worker, at %s, uses this worker's name, %r, and gets a longer one:"
+                    " give each worker of pool %r its own name (replica)",
                     *(rival, self._replica, self._pool),
                 )
 
     def _contest(self, taken: NameTakenError) -> None:
-        """The name is another's, who may be dead: then its heartbeats end."""
+        """Handle a taken name. If its owner is dead, its heartbeats will end."""
         if self._taken is None:
             self._taken = taken
-            log.info("%s: waiting whether that one falls silent", taken)
+            log.info("%s: waiting for its heartbeats to end", taken)
         elif taken.heard != self._taken.heard:
             self._taken = None
             self._replica = f"{self._address.replica}-{self._incarnation[:8]}"
             log.warning(
-                "%s, so this one is %r from now on: give each worker of pool %r its own name"
+                "%s, so this worker is %r from now on: give each worker of pool %r its own name"
                 " (replica)",
                 *(taken, self._replica, self._pool),
             )
@@ -119,7 +120,7 @@ class Heart:
         return beat if engine.stats is None else with_report(beat, engine.stats)
 
     def _state(self) -> ReplicaState:
-        if self._service.engine.is_stalled:  # also while it drains: its streams are to move
+        if self._service.engine.is_stalled:  # also while it drains: its streams must move elsewhere
             return ReplicaState.STALLED
         if self._service.gate.draining:
             return ReplicaState.DRAINING

@@ -1,6 +1,6 @@
-"""The HTTP process's life: serve, notice signals and the scheduler's end, drain, leave.
+"""The life of the HTTP process: serve, handle signals and the scheduler's end, drain, leave.
 
-Imports everything heavy; `pando_worker.serve` starts the scheduler process before it comes here.
+Imports everything heavy, so `pando_worker.serve` starts the scheduler process before importing it.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pando.worker")
 
-STACKS_S = 2.0  # for all of an engine's processes to write their stacks
-LAST_WORDS_S = 2  # for the last bytes to slow clients, once every request has ended
+STACKS_S = 2.0  # for all processes of the engine to write their stacks
+LAST_WORDS_S = 2  # for slow clients to read their last bytes after every request has ended
 
 
 def serve(
@@ -51,8 +51,8 @@ def serve(
 ) -> int:
     """Serve until a signal or the scheduler's end; returns the process's exit code.
 
-    `settings.model` is a directory. Raises ModelError for a tokenizer, generation or pooling config
-    that cannot be used, CannotStartError for a bad Redis URL.
+    `settings.model` is a directory. Raises ModelError for an unusable tokenizer, generation config
+    or pooling config, and CannotStartError for a bad Redis URL.
     """
     model_dir = Path(settings.model)
     tokenizer = Tokenizer(model_dir)
@@ -89,7 +89,7 @@ async def _serve(
         settings=settings,
         model=model,
         engine=engine,
-        # As many as the scheduler can hold, so that its own refusal is the usual one.
+        # As many as the scheduler can hold, so that normally the scheduler is the one to refuse.
         gate=Gate(settings.max_queued_requests + settings.max_running_requests),
         metrics=Metrics(
             lambda: engine.stats,
@@ -141,24 +141,24 @@ async def _serve(
 async def _watch(
     engine: EngineClient, settings: WorkerSettings, scheduler: SchedulerProcess, end: "_End"
 ) -> None:
-    """Ends the worker where the engine falls silent. Loading has no limit."""
+    """Ends the worker if the engine stops reporting. Loading has no limit."""
     await engine.loaded.wait()
     pid = scheduler.process.pid
-    # A host that waits for a GPU is busy, too, so there its CPU time tells nothing.
+    # A host that waits for a GPU also uses CPU time, so there it proves nothing.
     computed_s = partial(cpu_s, pid) if settings.device == "cpu" and pid else None
     silent_s = await watch(engine, settings.watchdog_seconds, computed_s)
     for found in await asyncio.to_thread(list, stacks(scheduler.directory, STACKS_S)):
         log.error("stacks of %s (process %d): %s", found.process, found.pid, found.text)
     end.scheduler_is_stuck(
-        f"the engine has said nothing for {silent_s:.0f} s: it is stuck, and this worker ends so"
-        " that it can be started again. If single steps can take that long here, raise"
-        " watchdog_seconds or lower chunked_prefill_size"
+        f"the engine has reported nothing for {silent_s:.0f} s: it is stuck, and this worker exits"
+        " to be restarted. If single steps can take that long here, raise watchdog_seconds or"
+        " lower chunked_prefill_size"
     )
 
 
 class _End:
-    """When and how this process ends: a first signal drains, a second one does not wait, and the
-    scheduler's end, or its being stuck, is this process's end."""
+    """When and how this process ends. A first signal drains, a second one ends it at once. It also
+    ends when the scheduler has ended or is stuck."""
 
     def __init__(self, service: Service, process: BaseProcess, heart: "Heart | None") -> None:
         self._service = service
@@ -174,12 +174,12 @@ class _End:
             self._loop.add_signal_handler(number, self._on_signal)
 
     async def reached(self) -> int:
-        """Returns the exit code once no request is left and the cache is handed off, or no more
-        time to wait for that."""
+        """Returns the exit code when no request is left and the cache is handed off, or when the
+        time for that is over."""
         gate, engine = self._service.gate, self._service.engine
         await self._first(self._asked.wait(), self._died.wait())
         gate.draining = True
-        engine.changed.set()  # the fleet is to know at once
+        engine.changed.set()  # report it to the fleet at once
         if not self._died.is_set():
             log.info("draining", extra={"requests": gate.in_flight})
             await asyncio.gather(self._requests_end(), self._cache_is_handed_off())
@@ -208,11 +208,11 @@ class _End:
         self._died.set()
 
     def _exit_reason(self) -> str:
-        self._process.join(1)  # its pipe closes a moment before its exit code is there
+        self._process.join(1)  # its pipe closes a moment before its exit code is available
         return f"the scheduler process ended (exit code {self._process.exitcode})"
 
     async def _first(self, *waits: Coroutine[Any, Any, Any], within_s: float | None = None) -> None:
-        """Until the first of these is over, the time is up, or nothing is to be waited for."""
+        """Wait until one of these is done, the time is up, or waiting is pointless."""
         tasks = [asyncio.ensure_future(wait) for wait in (*waits, self.at_once.wait())]
         await asyncio.wait(tasks, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -227,8 +227,8 @@ class _End:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: it would close its doors at the first signal, while a
-    draining worker goes on saying so. At the end it waits for clients, but not for ever."""
+    """uvicorn without its signal handlers, which would stop listening at the first signal; a
+    draining worker still answers. At the end it waits for clients for a limited time."""
 
     def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config)
@@ -248,7 +248,7 @@ class _Server(uvicorn.Server):
 async def _announce_ready(service: Service, address: Address) -> None:
     await service.engine.loaded.wait()
     log.info("ready at %s", address.url, extra=msgspec.to_builtins(service.engine.ready))
-    # Not before: until then the engine's processes want the cores.
+    # Not earlier: until now the engine's processes needed the cores.
     service.model.tokenizer.load_templates()
 
 

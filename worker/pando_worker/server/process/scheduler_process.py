@@ -1,4 +1,4 @@
-"""Starts the scheduler process and sees to it that it never outlives this one."""
+"""Starts the scheduler process and ensures that it never outlives this one."""
 
 import multiprocessing
 import signal
@@ -16,13 +16,13 @@ from pando_worker.settings import WorkerSettings
 from pando_worker.stacks import dump_stacks_on_signal
 
 SchedulerMain = Callable[[WorkerSettings, str, str, Callable[[], None]], None]
-"""The work: (settings, command endpoint, event endpoint, configure_logging); picklable."""
+"""The process's function: (settings, command endpoint, event endpoint, configure_logging)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerProcess:
     process: BaseProcess
-    command_endpoint: str  # for the scheduler process to bind; for the HTTP process the other
+    command_endpoint: str  # bound by the scheduler process; the HTTP process binds the other
     event_endpoint: str
     directory: Path  # private to the worker's processes
 
@@ -31,10 +31,10 @@ class SchedulerProcess:
 def scheduler_process(
     main: SchedulerMain, settings: WorkerSettings, configure_logging: Callable[[], None]
 ) -> Iterator[SchedulerProcess]:
-    """Runs while the block does; killed at its end, as it has nothing to save. Call it before this
-    process has sockets that the other must not hold open.
+    """Runs the process while the block runs, then kills it, as it has nothing to save. Call it
+    before this process has sockets that the other must not hold open.
 
-    Raises CannotStartError where there can be no sockets.
+    Raises CannotStartError if no sockets can be created.
     """
     with socket_folder() as directory:
         commands, events = f"ipc://{directory}/commands", f"ipc://{directory}/events"
@@ -54,9 +54,10 @@ def scheduler_process(
 
 
 def _context() -> ForkContext | SpawnContext:
-    """A fork has what this process has imported, which a new Python would take a third of a second
-    for. With other threads, as a download may leave behind, it could inherit a lock that stays
-    locked; and macOS's libraries do not bear it."""
+    """Fork if possible: it shares the modules already imported, which a new Python needs a third of
+    a second to import. A fork is unsafe if there are other threads, such as a download may leave
+    behind, because a lock that they hold would stay locked; macOS's libraries do not support it
+    either."""
     if sys.platform == "linux" and threading.active_count() == 1:
         return multiprocessing.get_context("fork")
     return multiprocessing.get_context("spawn")
@@ -76,7 +77,7 @@ def _run(
 
 @contextmanager
 def _signals_ignored() -> Iterator[None]:
-    """A process started meanwhile inherits that it ignores both signals, from its first moment."""
+    """A process started in the block ignores both signals from its first moment."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     try:

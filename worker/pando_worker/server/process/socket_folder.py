@@ -1,5 +1,7 @@
-"""The private folder of a worker's sockets. What a killed worker left of its own goes at the next
-start of any worker of the same user, which knows by the lock in it that its owner is dead.
+"""The private folder for a worker's sockets.
+
+The next worker of the same user removes what a killed worker left: a lock file that nobody holds
+shows that the folder's owner is dead.
 """
 
 import fcntl
@@ -16,14 +18,15 @@ from pando_worker.server.front.startup import CannotStartError
 PREFIX = "pando-worker-"
 LOCK = "lock"
 MAX_PATH_BYTES = 107  # of a socket, on Linux
-_LONGEST_NAME = "commands"  # of the sockets in it, those to tensor-parallel ranks included
+_LONGEST_NAME = "commands"  # of the sockets in the folder, including those to tensor-parallel ranks
 
 
 @contextmanager
 def socket_folder() -> Iterator[Path]:
-    """One of its own (mode 0700), for as long as the block runs.
+    """A new folder (mode 0700) that exists while the block runs.
 
-    Raises CannotStartError where none can be made, or paths in it would be too long for sockets.
+    Raises CannotStartError if it cannot be created, or if paths in it would be too long for
+    sockets.
     """
     try:
         root = Path(tempfile.gettempdir())
@@ -33,7 +36,7 @@ def socket_folder() -> Iterator[Path]:
         lock = _lock(folder)
     except OSError as error:
         raise CannotStartError(
-            f"no folder for this worker's sockets can be made: {error.strerror}; set TMPDIR to a"
+            f"cannot create a folder for this worker's sockets: {error.strerror}; set TMPDIR to a"
             f" folder that user {os.geteuid()} may write to"
         ) from error
     with lock:
@@ -47,14 +50,14 @@ def _check_length(root: Path) -> None:
     example = root / f"{PREFIX}12345678" / _LONGEST_NAME  # as mkdtemp makes names
     if (length := len(os.fsencode(example))) > MAX_PATH_BYTES:
         raise CannotStartError(
-            f"the folder for temporary files is {str(root)!r}: paths of sockets in it would have"
-            f" {length} bytes, and the system allows {MAX_PATH_BYTES}; set TMPDIR to a shorter one"
+            f"the folder for temporary files is {str(root)!r}: socket paths in it would have"
+            f" {length} bytes, and the system allows {MAX_PATH_BYTES}; set TMPDIR to a shorter path"
         )
 
 
 def _lock(folder: Path) -> BinaryIO:
-    """Held until it is closed, or its process ends. It has its name only once it is held, so
-    nobody finds it free who looks for dead owners."""
+    """A lock that is held until the file is closed or the process ends. The file gets its name only
+    after it is locked, so no other worker takes this one for dead."""
     new = folder / f"{LOCK}.new"
     file = new.open("wb")
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -64,7 +67,7 @@ def _lock(folder: Path) -> BinaryIO:
 
 def _remove_leftovers(root: Path) -> None:
     for folder in root.glob(f"{PREFIX}*"):
-        with suppress(OSError):  # it has no lock, its owner lives, or it is another user's
+        with suppress(OSError):  # no lock file, a live owner, or another user's folder
             if folder.lstat().st_uid != os.geteuid():
                 continue
             with (folder / LOCK).open("rb+") as lock:

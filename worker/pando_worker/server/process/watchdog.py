@@ -1,7 +1,7 @@
-"""Judges the engine's silence: a living engine speaks twice a second, and announces longer waits.
+"""Detects a stalled engine: a working one sends events twice a second and announces longer pauses.
 
-A silence of STALL_S beyond what was announced is a stall: the worker takes no requests until the
-engine speaks again. One of `watchdog_seconds` ends the worker.
+If nothing arrives for STALL_S beyond an announced pause, the engine is stalled: the worker accepts
+no requests until the next event. After `watchdog_seconds` of silence the worker ends.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ STALL_S = 5.0
 TICK_S = 0.25
 
 COMPUTES = 0.02
-"""Share of a core above which an engine on the CPU is at work, be it starved of cores."""
+"""An engine on the CPU that uses more than this share of a core is working, if perhaps starved."""
 
 COMPUTING = 0.1
-"""What silence counts while the engine is at work: one that spins for ever ends, too."""
+"""Weight of silence while the engine is working, so that one that spins for ever also ends."""
 
 
 class Engine(Protocol):
@@ -27,20 +27,20 @@ class Engine(Protocol):
 
     @property
     def announced_s(self) -> float:
-        """For how long its last event said that it may be silent."""
+        """Seconds of silence that its last event announced."""
 
     def judge(self, silent_s: float, *, is_stalled: bool) -> None:
-        """It has been silent for so long now."""
+        """Called on each tick with the length of the current silence."""
 
 
 async def watch(
     engine: Engine, limit_s: float, computed_s: Callable[[], float] | None = None
 ) -> float:
-    """Judges the engine until it has been silent for `limit_s` beyond what it announced; returns
-    for how long it has said nothing, in seconds.
+    """Watches the engine until it has been silent for `limit_s` seconds beyond an announced pause;
+    returns the length of the silence in seconds.
 
-    Counted in ticks that this process itself lived through: where the whole worker was suspended,
-    what the engine has said meanwhile is read before it is blamed.
+    Silence is counted in this process's own ticks. So if the whole worker was suspended, the
+    engine's pending events are read before it is judged.
 
     Args:
         computed_s: CPU time of an engine that computes on the CPU, in seconds.
@@ -63,9 +63,8 @@ async def watch(
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of a process of this machine in seconds, by the clock that Linux has for it; 0 where
-    there is none."""
+    """CPU time of a local process in seconds, read from its Linux CPU clock; 0 if it has none."""
     try:
-        return time.clock_gettime((~pid << 3) | 2)  # CPUCLOCK_SCHED, of a process
+        return time.clock_gettime((~pid << 3) | 2)  # CPUCLOCK_SCHED of a process
     except OSError:
         return 0.0

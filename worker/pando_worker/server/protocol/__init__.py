@@ -1,8 +1,8 @@
-"""The bodies of requests, as msgspec reads them.
+"""The bodies of requests, validated by pydantic.
 
-base.py         what all have in common
+base.py         the base class of all bodies
 sampling.py     how to sample
-openai.py       what OpenAI's chats and completions share
+openai.py       fields common to OpenAI's chats and completions
 chat.py         conversations
 completions.py  text completions
 embeddings.py   embeddings

@@ -1,7 +1,7 @@
-"""What all requests have in common.
+"""The base class of all request bodies.
 
-Unknown fields are tolerated, as OpenAI does. A known field that this worker cannot honour is
-refused rather than ignored, unless its value asks for nothing.
+Unknown fields are ignored, as OpenAI does. A known field that this worker does not support is
+refused, not ignored, unless its value has no effect.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pando_worker.server.errors import bad_request
 
 Neutral = tuple[object, ...]
-"""Values that ask for nothing; so does null."""
+"""Values without effect; null has none either."""
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]

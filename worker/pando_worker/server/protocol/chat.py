@@ -1,4 +1,4 @@
-"""Conversations, and POST /v1/chat/completions."""
+"""Conversations and POST /v1/chat/completions."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from pando_worker.server.protocol.sampling import UNSUPPORTED_SAMPLING
 
 
 class ChatMessage(BaseModel):
-    """One message. Fields beside role and content (a name, tool calls) reach the chat template."""
+    """One message. Other fields (a name, tool calls) are passed to the chat template."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -23,7 +23,7 @@ class ChatMessage(BaseModel):
     @field_validator("content", mode="before")
     @classmethod
     def _text_of_parts(cls, value: object) -> object:
-        """Joins text parts, since most templates know only strings; as vLLM does, by lines."""
+        """Joins text parts with newlines, as vLLM does: most templates accept only strings."""
         if not isinstance(value, list):
             return value
         texts = []
@@ -44,10 +44,10 @@ class ChatMessage(BaseModel):
 
 
 def messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """As a chat template reads them, with the fields that the client sent.
+    """Messages as a chat template expects them, with the fields that the client sent.
 
-    Templates print what they find: null content, as beside tool calls, is empty text. They write
-    the arguments of earlier tool calls as JSON themselves, so these come to them as objects.
+    Templates would print null content, which is common beside tool calls, so it becomes empty text.
+    They encode the arguments of earlier tool calls themselves, so these are passed as objects.
     Raises ApiError 400 for arguments that are not a JSON object.
     """
     rendered = []
@@ -100,13 +100,13 @@ class ChatRequest(OpenAIFields):
     tool_choice: Any = None
     parallel_tool_calls: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
-    # As vLLM and SGLang name them: the answer goes on where the last message, an assistant's, ends.
+    # Named as in vLLM and SGLang: the answer continues the last message, an assistant's.
     continue_final_message: bool = False
     add_generation_prompt: bool | None = None  # None: unless the last message is continued
 
     @property
     def continued_text(self) -> str:
-        """What the answer begins with, of which it is not a part; mostly nothing."""
+        """The text that the answer continues but does not repeat; usually empty."""
         return (self.messages[-1].content or "") if self.continue_final_message else ""
 
     @model_validator(mode="after")
@@ -115,13 +115,13 @@ class ChatRequest(OpenAIFields):
             return self
         last, param = self.messages[-1], "continue_final_message"
         if self.add_generation_prompt:
-            raise bad_request(f"{param} and add_generation_prompt exclude each other", param)
+            raise bad_request(f"{param} and add_generation_prompt are mutually exclusive", param)
         if last.role != "assistant":
             raise bad_request(
-                f"{param}: the last message is of {last.role[:40]!r}, not of the assistant", param
+                f"{param}: the last message has role {last.role[:40]!r}, not 'assistant'", param
             )
         if not last.content or (last.model_extra or {}).get("tool_calls"):
-            raise bad_request(f"{param}: the last message must have text, and no calls", param)
+            raise bad_request(f"{param}: the last message must have text and no tool calls", param)
         return self
 
     @model_validator(mode="after")

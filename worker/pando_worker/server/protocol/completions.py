@@ -8,7 +8,7 @@ from pando_worker.server.protocol.openai import OpenAIFields, TopLogprobs
 from pando_worker.server.protocol.sampling import UNSUPPORTED_SAMPLING, Samples
 
 Prompts = str | list[TokenId] | list[str] | list[list[TokenId]]
-"""One prompt or several, each a text or token ids."""
+"""One prompt or several, each as text or token ids."""
 
 
 class CompletionRequest(OpenAIFields):
@@ -21,7 +21,7 @@ class CompletionRequest(OpenAIFields):
 
     @property
     def samples(self) -> int:
-        """Choices to generate for each prompt, of which the best n are given."""
+        """Choices to generate for each prompt; the best n are returned."""
         return self.best_of or self.n or 1
 
     @model_validator(mode="after")
@@ -29,17 +29,17 @@ class CompletionRequest(OpenAIFields):
         n = self.n or 1
         if self.max_tokens == 0 and not self.echo:
             raise bad_request(
-                "max_tokens is 0: it must be at least 1, other than with echo: true", "max_tokens"
+                "max_tokens is 0: it must be at least 1 unless echo is true", "max_tokens"
             )
         if self.samples < n:
-            raise bad_request(f"best_of is {self.best_of}, below n, which is {n}", "best_of")
+            raise bad_request(f"best_of is {self.best_of}: it must not be below n ({n})", "best_of")
         if self.stream and self.samples > n:
             raise bad_request("best_of above n cannot be streamed", "best_of")
         return self
 
 
 def prompts_of(prompts: Prompts) -> list[str | list[int]]:
-    """Several prompts, of one as well."""
+    """A list of prompts, also for a single one."""
     if isinstance(prompts, str) or not prompts or isinstance(prompts[0], int):
         return [prompts]  # type: ignore[list-item]  # the union's list is of one kind
     return prompts  # type: ignore[return-value]

@@ -10,13 +10,13 @@ from pando_worker.server.protocol.chat import ChatMessage
 
 
 class TokenizeRequest(RequestBody):
-    """POST /tokenize, of a prompt or of a conversation."""
+    """POST /tokenize, for a prompt or a conversation."""
 
     model: str | None = None
     prompt: str | None = None
     messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
     tools: list[dict[str, Any]] | None = None
-    add_special_tokens: bool = True  # of a prompt; a chat template writes its own
+    add_special_tokens: bool = True  # for a prompt; a chat template adds its own
     add_generation_prompt: bool = True
     return_token_strs: bool = False
     chat_template_kwargs: dict[str, Any] | None = None

@@ -10,9 +10,9 @@ from pando_worker.server.errors import deadline_passed
 
 
 def remaining_s(request: Request, limit_s: float | None) -> float | None:
-    """Seconds left of the request's time, which began when it came in; None where it has no limit.
+    """Seconds left of the request's time, counted from its arrival; None if it has no limit.
 
-    Raises ApiError 400 for a header that is no time, 504 where no time is left.
+    Raises ApiError 400 if the header is not a time, 504 if no time is left.
     """
     allowed_s = min(time_limit_s(request.headers.raw), limit_s or inf)
     if allowed_s == inf:

@@ -27,6 +27,6 @@ class EmbeddingRequest(RequestBody):
         many = isinstance(self.input, list) and self.input and not isinstance(self.input[0], int)
         if many and len(self.input) > MAX_INPUTS:
             raise bad_request(
-                f"{len(self.input)} inputs are above the limit of {MAX_INPUTS} a request", "input"
+                f"a request may have at most {MAX_INPUTS} inputs, not {len(self.input)}", "input"
             )
         return self

@@ -1,4 +1,4 @@
-"""POST /generate, SGLang's own form."""
+"""POST /generate, SGLang's native API."""
 
 from typing import Annotated
 
@@ -48,7 +48,7 @@ class NativeRequest(RequestBody):
     resume_token_ids: list[TokenId] = Field(default_factory=list)
     cache_salt: CacheSalt | None = None
     return_logprob: bool = False
-    logprob_start_len: Annotated[int, Field(ge=-1, lt=2**31)] = -1  # -1: of the output alone
+    logprob_start_len: Annotated[int, Field(ge=-1, lt=2**31)] = -1  # -1: only the output's
     top_logprobs_num: TopLogprobs = 0
     return_text_in_logprobs: bool = False
 

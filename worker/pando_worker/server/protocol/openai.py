@@ -1,4 +1,4 @@
-"""What OpenAI's chat and text completions share."""
+"""Fields common to OpenAI's chat and text completions."""
 
 from typing import Annotated, Any
 
@@ -12,13 +12,13 @@ MAX_TOP_LOGPROBS = 20
 TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
 
 TruncatePromptTokens = Annotated[int, Field(ge=-1)]
-"""The last tokens of the prompt to keep; -1: as many as fit. None: a long prompt is refused."""
+"""How many tokens at the prompt's end to keep; -1: as many as fit; None: refuse a long prompt."""
 
 
 def check_truncation(keep_last: int | None) -> None:
     if keep_last == 0:
         raise bad_request(
-            "truncate_prompt_tokens is 0: at least one token must be left",
+            "truncate_prompt_tokens is 0: keep at least one token",
             "truncate_prompt_tokens",
         )
 
@@ -29,7 +29,7 @@ class StreamOptions(RequestBody):
 
 class OpenAIFields(SamplingFields):
     model: str
-    max_tokens: Annotated[int, Field(ge=0)] | None = None  # 0: the echoed prompt alone
+    max_tokens: Annotated[int, Field(ge=0)] | None = None  # 0: only the echoed prompt
     min_tokens: Annotated[int, Field(ge=0)] | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -37,7 +37,7 @@ class OpenAIFields(SamplingFields):
     resume_token_ids: list[TokenId] = Field(default_factory=list)
     cache_salt: CacheSalt | None = None
     truncate_prompt_tokens: TruncatePromptTokens | None = None
-    # OpenAI's and vLLM's constraints, read where grammars are made.
+    # OpenAI's and vLLM's constraints, read by `server/jobs/constraints.py`.
     response_format: Any = None
     structured_outputs: Any = None
     guided_json: Any = None

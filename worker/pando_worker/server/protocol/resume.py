@@ -1,12 +1,12 @@
-"""Answers that another worker began, and that go on here after it was lost.
+"""Resumes answers that another worker began before it was lost.
 
-A router asks with the header `x-pando-token-ids` that a stream's events tell their token ids. When
-the stream breaks it sends the same request to another worker, with these ids as
-`resume_token_ids`. They count as output that was generated here: of max_tokens and min_tokens, for
-penalties, a seed's draws, stop strings, a grammar and the parsers of calls and reasoning. The
-answer begins with their text again and goes on as the lost one would have; its header
-`x-pando-resumed-tokens` says how many of its tokens were not generated here. Log-probabilities come
-only of tokens that are generated here, not of the prompt's and not of those resumed.
+With the header `x-pando-token-ids` a router asks for the token ids of a stream's events. If the
+stream breaks, it sends the same request to another worker with these ids as `resume_token_ids`.
+They count as output generated here: for max_tokens and min_tokens, penalties, a seed's draws, stop
+strings, a grammar, and the parsers of tool calls and reasoning. The answer repeats their text and
+continues as the lost one would have; its header `x-pando-resumed-tokens` is the number of tokens
+that were not generated here. Log-probabilities cover only tokens generated here, not the prompt and
+not the resumed tokens.
 """
 
 from starlette.requests import Request
@@ -23,16 +23,16 @@ def tells_tokens(request: Request) -> bool:
 
 
 def check_resumed(resumed: list[int], *, choices: int, budget: int) -> None:
-    """Raises ApiError 400 for what cannot go on.
+    """Raises ApiError 400 for a request that cannot be resumed.
 
     Args:
-        choices: of the whole request
-        budget: tokens that the whole output may have
+        choices: number of choices of the whole request
+        budget: most tokens of the whole output
     """
     if not resumed:
         return
     if choices > 1:
-        raise bad_request(f"{FIELD} is of one choice, and this request has {choices}", FIELD)
+        raise bad_request(f"{FIELD} needs exactly one choice; this request has {choices}", FIELD)
     if len(resumed) >= budget:
         raise bad_request(
             f"{FIELD} has {len(resumed)} tokens, which leaves none of the {budget} that the output"

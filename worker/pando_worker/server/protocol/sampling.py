@@ -1,4 +1,4 @@
-"""How to sample, in OpenAI's fields and those that vLLM and SGLang add to them."""
+"""Sampling fields: OpenAI's, and those that vLLM and SGLang add."""
 
 from typing import Annotated, Any
 
@@ -55,13 +55,13 @@ class SamplingFields(RequestBody):
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
-    # SGLang's constraints, read where grammars are made.
+    # SGLang's constraints, read by `server/jobs/constraints.py`.
     json_schema: Any = None
     regex: Any = None
     ebnf: Any = None
 
     def constraints(self) -> dict[str, Any]:
-        """Those of the fields that constrain the output, by name, which are given."""
+        """The given fields that constrain the output, by name."""
         fields = ((name, getattr(self, name, None)) for name in CONSTRAINTS)
         return {name: value for name, value in fields if value is not None}
 
@@ -80,7 +80,7 @@ class SamplingFields(RequestBody):
     @field_validator("logit_bias", mode="before")
     @classmethod
     def _ids_of_names(cls, value: object) -> object:
-        """JSON's names are strings; these are token ids."""
+        """Token ids from JSON's keys, which are strings."""
         if not isinstance(value, dict):
             return value
         if any(not (name.isascii() and name.isdecimal() and len(name) < 10) for name in value):

@@ -1,4 +1,4 @@
-"""What pydantic found wrong with a request, as one error a client can act on."""
+"""Turns pydantic's findings about a request into one error that a client can act on."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from pando_worker.server.errors import ApiError, bad_request
 
 
 def validation_error(error: RequestValidationError) -> ApiError:
-    """The first finding: where it is, what is wrong and with which value."""
+    """The first finding: its place, the problem, and the value."""
     errors = error.errors()
     same = [found for found in errors if found["loc"][:2] == errors[0]["loc"][:2]]
     found = max(same, key=lambda found: len(found["loc"]))  # the branch of a union that fits best
@@ -27,7 +27,7 @@ def validation_error(error: RequestValidationError) -> ApiError:
 
 
 def _param(path: list[int | str]) -> str:
-    """messages[0].role; branches of a union, such as `list[...]`, are left out."""
+    """A path like messages[0].role, without branches of a union, such as `list[...]`."""
     param = ""
     for part in path:
         if isinstance(part, int):
@@ -41,7 +41,7 @@ _TYPE_NAMES = frozenset(["str", "int", "float", "bool", "list", "dict"])
 
 
 def _value(value: Any) -> str:
-    """Numbers and words are shown; a prompt or a structure is not repeated to whoever sent it."""
+    """Shows numbers and words; a prompt or a structure is not repeated to the client."""
     if isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= 40):
         return f" is {value!r}"[:60]
     return ""
